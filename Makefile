@@ -1,0 +1,68 @@
+# make run    set up a virtual environment and do the main job: the bound curve
+# make test   set up and run the fast tests and the doctests
+# make check  what continuous integration runs: tests, lint, types, package
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--constraint constraints.txt
+
+# A stamp is older than the files it depends on when set-up must be done again.
+RUNTIME := $(VENV)/runtime.stamp
+TOOLS := $(VENV)/tools.stamp
+
+.PHONY: run test test-all lint format types package check clean
+
+run: $(RUNTIME)
+	$(BIN)/attention-bounds curve $(FLAGS)
+
+test: $(TOOLS)
+	$(BIN)/python -m pytest $(FLAGS)
+
+test-all: $(TOOLS)
+	$(BIN)/python -m pytest -m "not gpu" $(FLAGS)
+
+lint: $(TOOLS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(TOOLS)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(TOOLS)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The wheel must work on its own: it is unpacked and run from an empty folder.
+package: $(TOOLS)
+	rm -rf build/wheel && mkdir -p build/wheel/empty
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m pip install --quiet --no-deps --target build/wheel/unpacked \
+		build/wheel/*.whl
+	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python -c \
+		"import bounds, jax_models; assert 'unpacked' in bounds.__file__"
+	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
+		-m bounds --version
+
+check: test lint types package
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.11" >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the pinned packages into $(VENV) ..."
+	$(INSTALL) --editable .
+	@touch $@
+
+$(TOOLS): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the pinned packages and tools into $(VENV) ..."
+	$(INSTALL) --editable '.[test,dev]'
+	@touch $(RUNTIME) $@

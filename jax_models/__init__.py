@@ -1,0 +1,71 @@
+"""Transformers as pytrees and pure functions, with any attention weighting.
+
+A model is data (`Transformer`); `apply` runs it, `load` and `save` exchange it as one
+safetensors file, `random_transformer` draws one.
+"""
+
+from jax_models.attention import Attention
+from jax_models.checkpoint import load, model_bytes, save
+from jax_models.errors import InputError, TieError
+from jax_models.evaluate import accepts, apply, apply_logits
+from jax_models.initialise import init_transformer, make_weighting, random_transformer
+from jax_models.layers import Accept, FeedForward, LayerNorm, Readout
+from jax_models.position import (
+    Coordinates,
+    PositionTable,
+    PowerTerm,
+    ResidueTerm,
+    Sinusoidal,
+)
+from jax_models.temperature import (
+    ConstantTemperature,
+    InverseLogTemperature,
+    PowerTemperature,
+)
+from jax_models.transformer import Layer, Transformer, forward
+from jax_models.weighting import (
+    WEIGHTINGS,
+    AverageHardmax,
+    LeftmostHardmax,
+    RightmostHardmax,
+    Softmax,
+    TieReport,
+    Weighting,
+)
+
+__all__ = [
+    "WEIGHTINGS",
+    "Accept",
+    "Attention",
+    "AverageHardmax",
+    "ConstantTemperature",
+    "Coordinates",
+    "FeedForward",
+    "InputError",
+    "InverseLogTemperature",
+    "Layer",
+    "LayerNorm",
+    "LeftmostHardmax",
+    "PositionTable",
+    "PowerTemperature",
+    "PowerTerm",
+    "Readout",
+    "ResidueTerm",
+    "RightmostHardmax",
+    "Sinusoidal",
+    "Softmax",
+    "TieError",
+    "TieReport",
+    "Transformer",
+    "Weighting",
+    "accepts",
+    "apply",
+    "apply_logits",
+    "forward",
+    "init_transformer",
+    "load",
+    "make_weighting",
+    "model_bytes",
+    "random_transformer",
+    "save",
+]

@@ -1,0 +1,75 @@
+"""Transformers whose weights are written down: one module per language.
+
+Each function's docstring is the argument why it works. A new construction is one module
+and one row in `PRESETS`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax_models.constructions.anbn import anbn_one_layer_transformer, anbn_transformer
+from jax_models.constructions.first import first_transformer
+from jax_models.constructions.ones import ones_transformer
+from jax_models.constructions.parity import parity_transformer
+from jax_models.errors import InputError
+from jax_models.transformer import Transformer
+
+__all__ = [
+    "PRESETS",
+    "anbn_one_layer_transformer",
+    "anbn_transformer",
+    "build_preset",
+    "first_transformer",
+    "ones_transformer",
+    "parity_transformer",
+    "preset_parameters",
+]
+
+PRESETS: Mapping[str, Callable[..., Transformer]] = {
+    "parity": parity_transformer,
+    "first": first_transformer,
+    "ones": ones_transformer,
+    "anbn": anbn_transformer,
+    "anbn_one_layer": anbn_one_layer_transformer,
+}
+"""The constructions that commands know by name."""
+
+
+def preset_parameters(name: str) -> tuple[str, ...]:
+    """Returns the names of the parameters that a preset takes.
+
+    Args:
+        name: A key of `PRESETS`.
+
+    Returns:
+        Parameter names, "dtype" among them.
+
+    Raises:
+        InputError: if there is no such preset.
+    """
+    if name not in PRESETS:
+        raise InputError(f"unknown preset {name!r}; known are {', '.join(PRESETS)}")
+    return tuple(inspect.signature(PRESETS[name]).parameters)
+
+
+def build_preset(name: str, **parameters: Any) -> Transformer:
+    """Returns the construction of that name.
+
+    Args:
+        name: A key of `PRESETS`.
+        **parameters: What its function takes by keyword.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: if there is no such preset, or it takes no such parameter.
+    """
+    known = preset_parameters(name)
+    for parameter in parameters:
+        if parameter not in known:
+            raise InputError(
+                f"preset {name!r} takes no {parameter!r}; it takes {', '.join(known)}"
+            )
+    return PRESETS[name](**parameters)

@@ -1,0 +1,123 @@
+"""PARITY in soft attention, exactly and at every length (Chiang & Cholak 2022).
+
+The transformer is right on every string. Its margin, and with it the influence of every
+bit on the read-out, falls like 1/N^2: Hahn's Lemma 5 leaves no more than O(1/N).
+"""
+
+import math
+from enum import IntEnum, auto
+from typing import Any
+
+import jax.numpy as jnp
+
+from jax_models.constructions.assembly import (
+    Head,
+    Neuron,
+    build_layer,
+    build_readout,
+    embed_symbols,
+)
+from jax_models.errors import InputError
+from jax_models.layers import Accept
+from jax_models.position import Coordinates, PowerTerm
+from jax_models.transformer import Transformer
+from jax_models.weighting import Softmax
+
+
+class Coordinate(IntEnum):
+    """The coordinates of the residual stream."""
+
+    ONE = 0  # is the token 1
+    QUERY = auto()  # is the token the query token
+    SIGN = auto()  # (-1)^p
+    GAP = auto()  # -p/N, and (k - p)/N after layer 1's attention
+    UNIT = auto()  # 1/N after layer 1's attention
+    MATCH = auto()  # [p = k]/N after layer 1
+    OUT = auto()  # head 2 - head 1 after layer 2
+
+
+def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transformer:
+    """Returns the softmax transformer that recognises PARITY at every length.
+
+    Tokens: bits 0 and 1, then the query token `$` (id 2) at which the result is read.
+    N tokens at positions p = 0 … N - 1, k of them 1; E = ceil(N/2) positions are even,
+    O = floor(N/2) odd.
+
+    Layer 1: one head of zero scores averages over all tokens, so it adds k/N to GAP,
+    which becomes (k - p)/N, and the query token's share 1/N to UNIT. Four neurons make
+    of x = GAP, u = UNIT, with R the ReLU,
+
+        MATCH = 2 [R(x + 3u/4) - R(x + u/4)] - 2 [R(x - u/4) - R(x - 3u/4)] = [p = k]/N,
+
+    a hat over integers N x with a flat top of width 1/(2N). Exactly one position has
+    p = k, since 0 <= k <= N - 1.
+
+    Layer 2, at the query: head 1 has scores c (-1)^p, head 2 scores -c (-1)^p, both the
+    value MATCH; OUT = head 2 - head 1. If k is odd, the one non-zero value stands at an
+    odd position, which head 2 prefers, and if k is even at one which head 1 prefers:
+
+        k odd:  OUT =  (1/N) [1/(O + E e^-2c) - 1/(O + E e^2c)] > 0
+        k even: OUT = -(1/N) [1/(E + O e^-2c) - 1/(E + O e^2c)] < 0 (= 0 for N = 1).
+
+    The logit is -OUT, and a string is accepted (an even number of ones, as in Hahn
+    2020) when it is at least 0. Each bit's influence on the logit is the distance of
+    the two values, 4 tanh(c) / N^2 for even N, whatever the bit and the string.
+
+    Conditioning. The paper's hat, the second difference R(x - u) - 2 R(x) + R(x + u),
+    is the same function on integers but has a sharp top: a rounding error e of
+    k/N - p/N changes it by e, a share N e of the signal 1/N. Here e cancels as long as
+    it is below u/4. And the head adds k/N to the coordinate that holds -p/N, where the
+    sum is exact near p = k, so that the neurons see small numbers of full relative
+    accuracy and add no rounding of the size of k/N themselves.
+
+    Args:
+        c: sharpness of layer 2, positive.
+        dtype: float32 or float64.
+
+    Returns:
+        The model: vocabulary 0, 1, $; `substitutable` the two bits.
+
+    Raises:
+        InputError: if c is not positive, or for float64 without x64.
+
+    Source:
+        Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
+        the exact transformer for PARITY; the language as in Hahn 2020.
+    """
+    if not 0 < c < math.inf:
+        raise InputError(f"parity needs a finite sharpness c > 0, got {c}")
+    y = Coordinate
+    width = len(y)
+    count = Head(
+        query=[{}],
+        key=[{}],
+        value=[{y.ONE: 1}, {y.QUERY: 1}],
+        write=[{y.GAP: 1}, {y.UNIT: 1}],
+    )
+    hat = [
+        Neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope})
+        for shift, slope in ((0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2))
+    ]
+    even, odd = (
+        Head([{y.QUERY: c}], [{y.SIGN: sign}], [{y.MATCH: 1}], [{y.OUT: -sign}])
+        for sign in (1, -1)
+    )
+    return Transformer(
+        embedding=embed_symbols([{}, {y.ONE: 1}, {y.QUERY: 1}], width, dtype),
+        position=Coordinates(
+            (
+                PowerTerm(y.SIGN, alternating=True, offset=0),
+                PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0),
+            )
+        ),
+        layers=(
+            build_layer(
+                width, weighting=Softmax(), heads=[count], neurons=hat, dtype=dtype
+            ),
+            build_layer(width, weighting=Softmax(), heads=[even, odd], dtype=dtype),
+        ),
+        readout=build_readout({y.OUT: -1}, width, dtype),
+        accept=Accept(0, 0.0),
+        vocabulary=("0", "1", "$"),
+        substitutable=(0, 1),
+    )

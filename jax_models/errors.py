@@ -1,0 +1,19 @@
+"""The one error that a caller's mistake raises.
+
+Everything that is wrong with an *input* (a file, a flag, a shape, a token, a tie) is
+reported as `InputError`: a message that names the thing, what was found, what was
+expected and what to do. The command line prints the message alone and exits with 1; a
+different exception is a bug and keeps its traceback.
+"""
+
+
+class InputError(ValueError):
+    """An input that cannot be used; the message says what, why and the remedy."""
+
+
+class TieError(InputError):
+    """A hard-attention row whose winner rounding could change.
+
+    Raised for a row whose best score cell is c and which also sees a score in cell
+    c - 1, so that a last-bit difference of the arithmetic could decide the tie.
+    """

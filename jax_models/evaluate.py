@@ -1,0 +1,165 @@
+"""Checked evaluation: what a caller uses, with one clear error for each bad input."""
+
+import warnings
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from jax_models.errors import InputError, TieError
+from jax_models.transformer import Transformer, forward
+from jax_models.weighting import TieReport
+
+TieRule = Literal["error", "warn", "ignore"]
+
+
+class AmbiguousTieWarning(UserWarning):
+    """A hard-attention winner was decided within rounding of another."""
+
+
+def check_precision(model: Transformer) -> None:
+    """Refuses a float64 model where JAX would silently compute in float32.
+
+    Raises:
+        InputError: if the model is float64 and x64 is not enabled.
+    """
+    if np.dtype(model.dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            "the model is float64 but JAX has 64-bit floats switched off; enable them "
+            'first with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
+        )
+
+
+def check_tokens(model: Transformer, tokens: Any) -> Array:
+    """Returns tokens as an int32 array [n] once they are known to fit the model.
+
+    Raises:
+        InputError: if they are not a one-dimensional, non-empty array of integers in
+            [0, V).
+    """
+    if not isinstance(tokens, jax.Array):
+        tokens = np.asarray(tokens)
+    shape, dtype = tokens.shape, tokens.dtype
+    if len(shape) != 1 or shape[0] == 0:
+        raise InputError(
+            f"tokens have shape {shape}; expected one sequence [n] with n >= 1"
+        )
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise InputError(f"tokens have type {dtype}; expected integers in [0, V)")
+    if isinstance(tokens, Tracer):
+        return tokens.astype(jnp.int32)
+    concrete = np.asarray(tokens)
+    bad = np.flatnonzero((concrete < 0) | (concrete >= model.vocab_size))
+    if bad.size:
+        raise InputError(
+            f"token {concrete[bad[0]]} at position {bad[0]} is outside the model's "
+            f"vocabulary of {model.vocab_size} symbols; tokens are integers from 0 to "
+            f"{model.vocab_size - 1}"
+        )
+    return jnp.asarray(concrete, jnp.int32)
+
+
+def check_ties(reports: tuple[TieReport | None, ...], ties: TieRule) -> None:
+    """Raises or warns if a hard layer met an ambiguous row.
+
+    Raises:
+        TieError: if `ties` is "error" and a row is ambiguous.
+        InputError: if `ties` is not a known rule.
+    """
+    if ties not in get_args(TieRule):
+        raise InputError(f"ties = {ties!r}; expected one of {get_args(TieRule)}")
+    if ties == "ignore":
+        return
+    for depth, report in enumerate(reports):
+        if report is None or not bool(report.ambiguous):
+            continue
+        high, low = (float(score) for score in report.scores)
+        message = (
+            f"layer {depth}, row {int(report.row)}: the best score {high!r} and the "
+            f"next {low!r} stand in neighbouring score cells, so rounding decides the "
+            "winner; widen or shrink tie_resolution, or pass ties='warn'"
+        )
+        if ties == "error":
+            raise TieError(message)
+        warnings.warn(message, AmbiguousTieWarning, stacklevel=3)
+
+
+_forward = jax.jit(forward)
+
+
+def apply(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
+    """Returns the final activations y^(L) of a token sequence.
+
+    Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d).
+
+    Args:
+        model: the transformer.
+        tokens: integers in [0, V) [n].
+        ties: what to do about a hard-attention row whose winner rounding could change:
+            "error", "warn" or "ignore". Under a JAX transformation nothing is raised.
+
+    Returns:
+        Activations [n, d].
+
+    Raises:
+        InputError: for tokens that do not fit the model, a length beyond its position
+            table, a float64 model without x64.
+        TieError: for an ambiguous tie under ties="error".
+    """
+    check_precision(model)
+    tokens = check_tokens(model, tokens)
+    y, reports = _forward(model, tokens)
+    if not isinstance(y, Tracer):
+        check_ties(reports, ties)
+    return y
+
+
+def apply_logits(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
+    """Returns the read-out's logits at every position [n, classes].
+
+    Args:
+        model: a transformer with a read-out.
+        tokens: integers in [0, V) [n].
+        ties: as in `apply`.
+
+    Returns:
+        Logits [n, classes].
+
+    Raises:
+        InputError: if the model has no read-out, and as in `apply`.
+    """
+    return require_readout(model)(apply(model, tokens, ties=ties))
+
+
+def require_readout(model: Transformer) -> Any:
+    """Returns the read-out.
+
+    Raises:
+        InputError: if the model has none.
+    """
+    if model.readout is None:
+        raise InputError(
+            "the model has no read-out (readout.weight), so it has no logits; ask for "
+            'the final activations instead (target="activation")'
+        )
+    return model.readout
+
+
+def accepts(model: Transformer, tokens: Any, *, query: int = -1) -> bool:
+    """Returns whether the model accepts a string by its `accept` rule.
+
+    Args:
+        model: a transformer with a read-out and an accept rule.
+        tokens: integers in [0, V) [n].
+        query: the position that is read.
+
+    Raises:
+        InputError: if the model has no accept rule, and as in `apply`.
+    """
+    if model.accept is None:
+        raise InputError("the model has no accept rule, so it accepts no language")
+    logit = apply_logits(model, tokens)[query, model.accept.class_]
+    return bool(logit >= model.accept.threshold)

@@ -1,0 +1,248 @@
+"""Random transformers with explicit keys: one family, any architecture."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.attention import SCORES, Attention, Schedule
+from jax_models.errors import InputError
+from jax_models.evaluate import check_precision
+from jax_models.layers import ACTIVATIONS, FeedForward, LayerNorm, Readout
+from jax_models.mask import MASKS
+from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
+from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Layer, Transformer
+from jax_models.weighting import WEIGHTINGS, Weighting
+
+
+def choose_name(what: str, name: str, allowed: Sequence[str]) -> str:
+    """Returns the name if it is allowed.
+
+    Raises:
+        InputError: naming what was found and what is allowed.
+    """
+    if name not in allowed:
+        raise InputError(f"{what} = {name!r}; expected one of {', '.join(allowed)}")
+    return name
+
+
+def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
+    """Returns the weighting of that name.
+
+    Args:
+        name: softmax, leftmost_hard, rightmost_hard or average_hard.
+        tie_resolution: width of a score cell, for the hard ones.
+
+    Raises:
+        InputError: for an unknown name.
+    """
+    kind: Any = WEIGHTINGS[choose_name("weighting", name, tuple(WEIGHTINGS))]
+    return kind(tie_resolution=tie_resolution) if kind.hard else kind()
+
+
+def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) -> Any:
+    if isinstance(kind, get_args(Position)) or kind is None:
+        return kind
+    names = ("none", "sinusoidal", "table")
+    choose_name("position", kind, names)
+    if kind == "table":
+        return PositionTable(jax.random.normal(key, (max_length, d_model), dtype))
+    return Sinusoidal() if kind == "sinusoidal" else None
+
+
+def random_transformer(
+    key: Array,
+    *,
+    num_layers: int,
+    num_heads: int,
+    d_model: int,
+    d_ff: int,
+    vocab_size: int,
+    weighting: str | Sequence[str] = "softmax",
+    mask: str = "none",
+    score: str = "scaled_dot_product",
+    layer_norm: str = "none",
+    layer_norm_epsilon: float = 1e-5,
+    activation: str = "relu",
+    combine: str = "residual",
+    position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
+    temperature: Schedule | None = None,
+    num_classes: int | None = None,
+    final_norm: bool = False,
+    biases: bool = True,
+    scale: float = 1.0,
+    max_length: int = 512,
+    tie_resolution: float | None = None,
+    dtype: Any = jnp.float32,
+) -> Transformer:
+    """Returns a transformer with Gaussian weights of deviation scale / sqrt(fan-in).
+
+    Embedding rows have deviation `scale` per coordinate; biases, where present, are
+    Gaussian of deviation 0.1 scale; layer-norm scales are 1 + 0.1 Gaussian. The weights
+    depend on the key and the shapes only, so models that differ in weighting, mask or
+    temperature alone share them.
+
+    Args:
+        key: a JAX random key.
+        num_layers: L >= 0.
+        num_heads: H, a divisor of d_model; d_k = d_v = d_model / H.
+        d_model: d.
+        d_ff: width of the feed-forward blocks.
+        vocab_size: V >= 1.
+        weighting: one name for all layers, or one per layer.
+        mask: one of the five masks.
+        score: dot_product, scaled_dot_product or additive.
+        layer_norm: none, pre or post.
+        layer_norm_epsilon: added to the variance.
+        activation: relu or gelu.
+        combine: residual or concat (concat only without layer norm).
+        position: none, sinusoidal, table, or a position encoding.
+        temperature: a schedule for every layer; None means 1.
+        num_classes: classes of a read-out; None for no read-out.
+        final_norm: whether a last layer norm follows.
+        biases: whether attention has biases (the feed-forward block always has them).
+        scale: of the weights.
+        max_length: rows of a position table.
+        tie_resolution: width of a score cell of hard weightings.
+        dtype: float32 or float64.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: for an unknown name or sizes that do not fit.
+    """
+    if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            'dtype="float64" but JAX has 64-bit floats switched off; enable them first '
+            'with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
+        )
+    for name, size in (("d_model", d_model), ("d_ff", d_ff), ("num_heads", num_heads)):
+        if size < 1:
+            raise InputError(f"{name} = {size}; expected at least 1")
+    if vocab_size < 1 or num_layers < 0:
+        raise InputError(
+            f"vocab_size = {vocab_size}, num_layers = {num_layers}; expected at least "
+            "1 and 0"
+        )
+    if d_model % num_heads:
+        raise InputError(
+            f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "
+            "divisor, so that every head has width d_model / num_heads"
+        )
+    choose_name("mask", mask, MASKS)
+    choose_name("score", score, SCORES)
+    choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
+    choose_name("activation", activation, ACTIVATIONS)
+    choose_name("combine", combine, COMBINATIONS)
+    if combine == "concat" and layer_norm != "none":
+        raise InputError('combine="concat" goes only with layer_norm="none"')
+    names = [weighting] * num_layers if isinstance(weighting, str) else list(weighting)
+    if len(names) != num_layers:
+        raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
+    head = d_model // num_heads
+
+    def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
+        return jax.random.normal(key, shape, dtype) * (scale / fan_in**0.5)
+
+    def bias(key: Array, *shape: int) -> Array:
+        return jax.random.normal(key, shape, dtype) * (0.1 * scale)
+
+    def norm(key: Array) -> LayerNorm:
+        one, two = jax.random.split(key)
+        return LayerNorm(1 + bias(one, d_model), bias(two, d_model), layer_norm_epsilon)
+
+    def layer(key: Array, name: str) -> Layer:
+        keys = iter(jax.random.split(key, 16))
+        concat = combine == "concat"
+        read = d_model + d_model * concat
+        shape = (num_heads, head, d_model)
+        matrices = [gaussian(next(keys), *shape, fan_in=d_model) for _ in range(3)]
+        output = gaussian(next(keys), d_model, d_model, fan_in=d_model)
+        offsets = [bias(next(keys), num_heads, head) for _ in range(3)]
+        output_bias, vector = bias(next(keys), d_model), next(keys)
+        attention = Attention(
+            *matrices,
+            output=None if concat else output,
+            query_bias=offsets[0] if biases else None,
+            key_bias=offsets[1] if biases else None,
+            value_bias=offsets[2] if biases else None,
+            output_bias=output_bias if biases and not concat else None,
+            score_vector=(
+                gaussian(vector, num_heads, head, fan_in=1)
+                if score == "additive"
+                else None
+            ),
+            weighting=make_weighting(name, tie_resolution),
+            temperature=temperature,
+            mask=mask,  # pyright: ignore[reportArgumentType]
+            score=score,  # pyright: ignore[reportArgumentType]
+        )
+        feed_forward = FeedForward(
+            gaussian(next(keys), d_ff, read, fan_in=read),
+            bias(next(keys), d_ff),
+            gaussian(next(keys), d_model, d_ff, fan_in=d_ff),
+            bias(next(keys), d_model),
+            activation,  # pyright: ignore[reportArgumentType]
+        )
+        norms = [norm(next(keys)), norm(next(keys))]
+        none = layer_norm == "none"
+        return Layer(
+            attention,
+            feed_forward,
+            None if none else norms[0],
+            None if none else norms[1],
+            layer_norm,  # pyright: ignore[reportArgumentType]
+            combine,  # pyright: ignore[reportArgumentType]
+        )
+
+    ends, *layer_keys = jax.random.split(key, num_layers + 1)
+    table, embedding, last, out, out_bias = jax.random.split(ends, 5)
+    model = Transformer(
+        embedding=jax.random.normal(embedding, (vocab_size, d_model), dtype) * scale,
+        layers=tuple(map(layer, layer_keys, names)),
+        position=_position(table, position, d_model, max_length, dtype),
+        final_norm=norm(last) if final_norm else None,
+        readout=None
+        if num_classes is None
+        else Readout(
+            gaussian(out, num_classes, d_model, fan_in=d_model),
+            bias(out_bias, num_classes),
+        ),
+    )
+    check_precision(model)
+    return model
+
+
+def init_transformer(key: Array, **architecture: Any) -> Transformer:
+    """Returns a transformer initialised for training.
+
+    The same family as `random_transformer`, with what training wants: biases zero,
+    layer-norm scales one, embedding rows of norm about one.
+
+    Args:
+        key: a JAX random key.
+        **architecture: as in `random_transformer`.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: as in `random_transformer`.
+    """
+    model = random_transformer(key, **architecture)
+
+    def settle(path: Any, leaf: Array) -> Array:
+        name = jax.tree_util.keystr(path)
+        if ".norm" in name or ".final_norm" in name:
+            return jnp.ones_like(leaf) if name.endswith("scale") else leaf * 0
+        if "bias" in name or name.endswith((".b1", ".b2")):
+            return jnp.zeros_like(leaf)
+        if name.endswith(".embedding"):
+            return leaf / model.width**0.5
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(settle, model)

@@ -1,0 +1,52 @@
+"""Uniform random strings: the language of all strings over an alphabet."""
+
+import dataclasses
+
+import numpy as np
+from jax import Array
+
+from jax_models.errors import InputError
+from jax_models.languages.base import Language, draw_uniform
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformStrings(Language):
+    """All strings over `num_symbols` symbols, drawn uniformly.
+
+    For a model with a query token, `num_symbols` is the vocabulary without it.
+
+    Raises:
+        InputError: if there is no symbol.
+    """
+
+    num_symbols: int
+
+    def __post_init__(self) -> None:
+        """Checks the alphabet."""
+        if self.num_symbols < 1:
+            raise InputError(
+                f"random strings need at least 1 symbol, got {self.num_symbols}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The name "random"."""
+        return "random"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The ids themselves, as decimal numerals."""
+        return tuple(str(symbol) for symbol in range(self.num_symbols))
+
+    @property
+    def distribution(self) -> str:
+        """Uniform over all strings."""
+        return "uniform over all strings of the length"
+
+    def draw(self, key: Array, length: int, count: int) -> Array:
+        """Draws uniform, independent symbols [count, length]."""
+        return draw_uniform(key, length, count, self.num_symbols)
+
+    def holds(self, strings: np.ndarray) -> np.ndarray:
+        """Every string is a member [count]."""
+        return np.ones(len(strings), bool)

@@ -1,0 +1,118 @@
+"""The same weights under another weighting function, temperature or float type."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models.attention import Attention, Schedule
+from jax_models.errors import InputError
+from jax_models.initialise import make_weighting
+from jax_models.temperature import ConstantTemperature, PowerTemperature
+from jax_models.transformer import Transformer
+
+
+def with_weighting(model: Transformer, weighting: str) -> Transformer:
+    """Returns the model with every layer's attention weighted in another way.
+
+    Args:
+        model: a transformer.
+        weighting: softmax, leftmost_hard, rightmost_hard or average_hard. A layer that
+            is hard already keeps its tie resolution.
+
+    Returns:
+        A model that shares all arrays with the given one.
+
+    Raises:
+        InputError: for an unknown name.
+    """
+
+    def change(attention: Attention) -> Attention:
+        resolution = getattr(attention.weighting, "tie_resolution", None)
+        return dataclasses.replace(
+            attention, weighting=make_weighting(weighting, resolution)
+        )
+
+    return _map_attention(model, change)
+
+
+def with_temperature(model: Transformer, temperature: Schedule | None) -> Transformer:
+    """Returns the model with another temperature in every layer.
+
+    Args:
+        model: a transformer.
+        temperature: the schedule; None means 1.
+
+    Returns:
+        A model that shares all other arrays with the given one.
+    """
+    return _map_attention(
+        model, lambda old: dataclasses.replace(old, temperature=temperature)
+    )
+
+
+def at_length(model: Transformer, length: int) -> Transformer:
+    """Returns the model as it is at one length, every temperature a plain number.
+
+    At that length it computes the same; models that differ in their schedules alone then
+    have one structure and share one compiled computation.
+
+    Args:
+        model: a transformer.
+        length: n.
+
+    Returns:
+        A model whose length-dependent temperatures are constants; one that depends on
+        the row's position is kept.
+    """
+
+    def settle(attention: Attention) -> Attention:
+        schedule = attention.temperature
+        if schedule is None:
+            value = jnp.ones((), model.dtype)
+        elif isinstance(schedule, PowerTemperature) and schedule.of == "position":
+            return attention
+        else:
+            value = schedule(length, jnp.arange(1), model.dtype)
+        return dataclasses.replace(attention, temperature=ConstantTemperature(value))
+
+    return _map_attention(model, settle)
+
+
+def with_dtype(model: Transformer, dtype: Any) -> Transformer:
+    """Returns the model with its parameters rounded to a float type.
+
+    Args:
+        model: a transformer.
+        dtype: float32 or float64.
+
+    Returns:
+        The model; the given one's arrays are shared where they have that type.
+
+    Raises:
+        InputError: for float64 where JAX has 64-bit floats switched off.
+    """
+    if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            'dtype="float64" but JAX has 64-bit floats switched off; enable them first '
+            'with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
+        )
+
+    def cast(leaf: Any) -> Any:
+        # A temperature may be a Python number, which takes the type it meets.
+        return leaf.astype(dtype) if isinstance(leaf, jax.Array) else leaf
+
+    return jax.tree.map(cast, model)
+
+
+def _map_attention(
+    model: Transformer, change: Callable[[Attention], Attention]
+) -> Transformer:
+    layers = (
+        dataclasses.replace(layer, attention=change(layer.attention))
+        for layer in model.layers
+    )
+    return dataclasses.replace(model, layers=tuple(layers))

@@ -1,0 +1,241 @@
+"""Average-hard (saturated) attention: equal weights on all keys of the best cell."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.pytree import register
+from jax_models.weighting.base import Column, MovedKeys, TieReport, Weighting, contract
+from jax_models.weighting.cells import (
+    Levels,
+    is_member,
+    leave,
+    lift_levels,
+    merge_levels,
+    report_replaced,
+    report_ties,
+    to_cells,
+)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class AverageSummary:
+    """The best cells, and the value sums of the best two.
+
+    The second is consulted when the only key of the best cell leaves.
+    """
+
+    levels: Levels  # [h, r, 3]
+    first_sum: Array  # [h, r, v]
+    second_sum: Array  # [h, r, v]
+
+    @property
+    def mean(self) -> Array:
+        """The attended value [h, r, v]."""
+        return self.first_sum / _count(self.levels, 0)
+
+    @property
+    def second_mean(self) -> Array:
+        """Mean value of the second cell [h, r, v]."""
+        return self.second_sum / _count(self.levels, 1)
+
+
+def _count(levels: Levels, level: int) -> Array:
+    return jnp.maximum(levels.count[..., level], 1)[..., None]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class AverageChange:
+    """Old and new members of the best cell among the moved keys seen so far."""
+
+    levels: Levels  # [h, i, 3] of the moved keys
+    carried: Array  # [h, i, v] sum of v' - v over the new best cell
+    kept: Array  # [h, i, v] sum of v - mean over new members that were old members
+    kept_count: Array  # [h, i]
+    joined: Array  # [h, i, v] sum of v - mean over new members that were not
+    old: Array  # [h, i, v] sum of v - mean over old members
+    old_count: Array  # [h, i]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class AverageHardmax(Weighting):
+    """weights = 1/count on the keys whose score cell is the row's best."""
+
+    tie_resolution: float | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+    name: ClassVar[str] = "average_hard"
+    hard: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Normalises the resolution, so that 1 and 1.0 are one structure."""
+        if self.tie_resolution is not None:
+            object.__setattr__(self, "tie_resolution", float(self.tie_resolution))
+
+    def weights(self, scores: Array, visible: Array) -> Array:
+        """Returns equal weights on the best cell."""
+        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        members = (cells == cells.max(axis=-1, keepdims=True)) & visible
+        return members.astype(scores.dtype) / jnp.maximum(
+            members.sum(axis=-1, keepdims=True, dtype=scores.dtype), 1
+        )
+
+    def lift(
+        self, scores: Array, values: Array, index: Array, visible: Array
+    ) -> AverageSummary:
+        """Summarises a tile of keys."""
+        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        levels = lift_levels(scores, cells, visible)
+        sums = [
+            contract(
+                ((cells == levels.cell[..., k, None]) & visible).astype(values.dtype),
+                values,
+            )
+            for k in (0, 1)
+        ]
+        return AverageSummary(levels, *sums)
+
+    def merge(self, first: AverageSummary, second: AverageSummary) -> AverageSummary:
+        """Joins two summaries."""
+        levels = merge_levels(first.levels, second.levels)
+
+        def sum_at(level: int) -> Array:
+            cell = levels.cell[..., level]
+            total = jnp.zeros_like(first.first_sum)
+            for side in (first, second):
+                for k, values in enumerate((side.first_sum, side.second_sum)):
+                    same = (side.levels.cell[..., k] == cell) & (cell > -jnp.inf)
+                    total += jnp.where(same[..., None], values, 0.0)
+            return total
+
+        return AverageSummary(levels, sum_at(0), sum_at(1))
+
+    def read(self, summary: AverageSummary) -> Array:
+        """Returns the mean value of the best cell [h, r, v]."""
+        return summary.mean
+
+    def replace(self, summary: AverageSummary, column: Column) -> Array:
+        """Returns the change of the mean [r, h, v, i]."""
+        levels = jax.tree.map(lambda x: x[:, :, None], summary.levels)
+        leaving, cell = leave(
+            levels, column.score, column.score_change, self.tie_resolution
+        )
+        member = leaving == 0
+        count, second_count = levels.count[..., 0], levels.count[..., 1]
+        lone = member & (count <= 1)
+        # What is left of the best cell once the column is taken out.
+        left_cell = jnp.where(lone, levels.cell[..., 1], levels.cell[..., 0])
+        left_count = jnp.where(lone, second_count, count - member.astype(count.dtype))
+        stays = member & jnp.where(lone, cell > left_cell, cell == left_cell)
+
+        def over_values(scalars: Array) -> Array:  # [h, r, i] -> [r, h, 1, i]
+            return scalars.swapaxes(0, 1)[:, :, None]
+
+        mean = summary.mean.swapaxes(0, 1)[..., None]
+        second = summary.second_mean.swapaxes(0, 1)[..., None]
+        value, moved = (x.swapaxes(1, 2) for x in (column.value, column.value_change))
+        deviation = value - mean
+        # The second cell is consulted only when the leaving column was alone.
+        left = jnp.where(
+            over_values(lone),
+            second - mean,
+            jnp.where(
+                over_values(member),
+                -deviation / over_values(jnp.maximum(count - 1, 1)),
+                0.0,
+            ),
+        )
+        arrival = deviation + moved
+        joins, beats = cell == left_cell, cell > left_cell
+        change = jnp.where(
+            over_values(joins),
+            left + (arrival - left) / over_values(left_count + 1),
+            jnp.where(over_values(beats), arrival, left),
+        )
+        change = jnp.where(
+            over_values(stays), moved / over_values(jnp.maximum(count, 1)), change
+        )
+        return jnp.where(column.visible[:, None, None], change, 0.0)
+
+    def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
+        """Summarises a tile of moved keys."""
+        old_cells = to_cells(moved.score, self.tie_resolution)
+        scores = moved.score + moved.score_change
+        cells = jnp.where(
+            moved.visible, to_cells(scores, self.tie_resolution), -jnp.inf
+        )
+        base = jax.tree.map(lambda x: x[..., None, :], summary.levels)
+        was = is_member(old_cells, base) & moved.visible
+        levels = lift_levels(scores, cells, moved.visible)
+        now = (cells == levels.best[..., None]) & moved.visible
+        dtype = scores.dtype
+
+        def deviation(members: Array) -> tuple[Array, Array]:
+            weights = jnp.broadcast_to(members, now.shape).astype(dtype)
+            count = weights.sum(axis=-1)
+            return moved.spread(weights) - count[..., None] * summary.mean, count
+
+        kept, kept_count = deviation(now & was)
+        joined, _ = deviation(now & ~was)
+        old, old_count = deviation(was)
+        return AverageChange(
+            levels,
+            moved.carry(now.astype(dtype)),
+            kept,
+            kept_count,
+            joined,
+            old,
+            old_count,
+        )
+
+    def merge_change(
+        self, first: AverageChange, second: AverageChange
+    ) -> AverageChange:
+        """Joins two change summaries; only the sides at the best cell keep members."""
+        levels = merge_levels(first.levels, second.levels)
+        at_best = [s.levels.best == levels.best for s in (first, second)]
+
+        def kept(a: Array, b: Array) -> Array:
+            one, two = (m[..., None] if a.ndim > m.ndim else m for m in at_best)
+            return jnp.where(one, a, 0.0) + jnp.where(two, b, 0.0)
+
+        return AverageChange(
+            levels=levels,
+            carried=kept(first.carried, second.carried),
+            kept=kept(first.kept, second.kept),
+            kept_count=kept(first.kept_count, second.kept_count),
+            joined=kept(first.joined, second.joined),
+            old=first.old + second.old,
+            old_count=first.old_count + second.old_count,
+        )
+
+    def read_change(self, change: AverageChange) -> Array:
+        """Returns the change of the mean [h, i, v].
+
+        The old members' deviations sum to zero, so the new members' sum is what joined
+        less what left; where nobody left, that second part is exactly zero.
+        """
+        stayed = (change.kept_count == change.old_count)[..., None]
+        left = jnp.where(stayed, 0.0, change.old - change.kept)
+        count = _count(change.levels, 0)
+        return (change.carried + change.joined - left) / count
+
+    def ties(self, summary: AverageSummary, rows: Array) -> TieReport:
+        """Returns the tie report of base summaries."""
+        return report_ties(summary.levels, rows)
+
+    def ties_replaced(
+        self, summary: AverageSummary, column: Column, rows: Array
+    ) -> TieReport:
+        """Returns the tie report of the rows after each replacement."""
+        return report_replaced(summary.levels, column, self.tie_resolution, rows)
+
+    def ties_changed(self, change: AverageChange, rows: Array) -> TieReport:
+        """Returns the tie report of moved rows."""
+        return report_ties(change.levels, rows)

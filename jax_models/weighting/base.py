@@ -1,0 +1,196 @@
+"""The weighting interface: mergeable summaries, one replaced column, all columns moved.
+
+For one query row a weighting turns scores into weights and reads the weighted mean of
+the values. Every weighting here is a *mergeable summary*:
+
+* `lift` summarises a tile of keys, `merge` joins the summaries of two tiles and is
+  associative, `read` gives the attended value;
+* `replace` gives the exact change of the attended value when one key/value column is
+  replaced, from the summary alone;
+* `lift_change`, `merge_change`, `read_change` do the same when every column has moved.
+
+The last two return *changes*: they never subtract two attended values.
+
+Shapes: h heads, r query rows, k keys, i replaced columns (or moved configurations), v
+the width of a value. Scores are those after the temperature.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """Columns i before and after their replacement, seen from query rows r.
+
+    The columns are the last axis: they are what is batched, and the widest.
+    """
+
+    index: Array  # [i] position of the column
+    score: Array  # [h, r, i] score before, at each query row
+    score_change: Array  # [h, r, i]
+    value: Array  # [h, i, v] value before
+    value_change: Array  # [h, i, v]
+    visible: Array  # [r, i] the mask: does the row see the column
+
+
+@dataclasses.dataclass(frozen=True)
+class MovedKeys:
+    """A tile of keys that have all moved, seen from one row in i configurations.
+
+    Values enter only through two contractions, so that the caller chooses how they are
+    stored: `spread(w) = sum_k w_k v_k` with the old values and `carry(w) = sum_k w_k
+    (v'_k - v_k)`, both from weights [h, i, k] to [h, i, v].
+    """
+
+    index: Array  # [k]
+    score: Array  # [h, i or 1, k]
+    score_change: Array  # [h, i, k]
+    visible: Array  # [i or 1, k]
+    spread: Callable[[Array], Array]
+    carry: Callable[[Array], Array]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class TieReport:
+    """What the hard weightings met: how close a decision came to being a tie.
+
+    gap is the smallest distance met between the worst score of a row's best cell and
+    the best score below it, spread the widest distance inside a best cell. A row is
+    ambiguous when the score below stands in the neighbouring cell.
+    """
+
+    gap: Array  # [] +inf where nothing was compared
+    spread: Array  # [] 0 where no ties were met
+    ambiguous: Array  # [] bool
+    row: Array  # [] int32, the first ambiguous row (or the row of the smallest gap)
+    scores: Array  # [2] the two scores at that row
+
+    @staticmethod
+    def empty(dtype: Any) -> "TieReport":
+        """Returns the report of no comparison at all."""
+        return TieReport(
+            gap=jnp.asarray(jnp.inf, dtype),
+            spread=jnp.zeros((), dtype),
+            ambiguous=jnp.zeros((), bool),
+            row=jnp.zeros((), jnp.int32),
+            scores=jnp.zeros((2,), dtype),
+        )
+
+    def merge(self, other: "TieReport") -> "TieReport":
+        """Returns the report of both, keeping the more worrying row."""
+        worse = (other.ambiguous & ~self.ambiguous) | (
+            (other.ambiguous == self.ambiguous) & (other.gap < self.gap)
+        )
+        return TieReport(
+            gap=jnp.minimum(self.gap, other.gap),
+            spread=jnp.maximum(self.spread, other.spread),
+            ambiguous=self.ambiguous | other.ambiguous,
+            row=jnp.where(worse, other.row, self.row),
+            scores=jnp.where(worse, other.scores, self.scores),
+        )
+
+
+class Weighting(abc.ABC):
+    """How scores become weights. Finals are frozen dataclasses without array fields."""
+
+    name: ClassVar[str]
+    hard: ClassVar[bool]
+
+    @abc.abstractmethod
+    def weights(self, scores: Array, visible: Array) -> Array:
+        """Returns the weights [..., k]; hidden keys get 0, an empty row all zeros."""
+
+    @abc.abstractmethod
+    def lift(self, scores: Array, values: Array, index: Array, visible: Array) -> Any:
+        """Summarises a tile of keys for every row.
+
+        Args:
+            scores: [h, r, k].
+            values: [h, k, v].
+            index: positions of the keys [k].
+            visible: [r, k].
+
+        Returns:
+            A summary with fields [h, r, ...].
+        """
+
+    @abc.abstractmethod
+    def merge(self, first: Any, second: Any) -> Any:
+        """Returns the summary of two disjoint sets of keys."""
+
+    @abc.abstractmethod
+    def read(self, summary: Any) -> Array:
+        """Returns the attended value [h, r, v]; zero for a row that sees nothing."""
+
+    @abc.abstractmethod
+    def replace(self, summary: Any, column: Column) -> Array:
+        """Returns the change of the attended value when one column is replaced.
+
+        Returns:
+            [r, h, v, i]: entry (r, i) is the change at row r when column i is replaced.
+        """
+
+    @abc.abstractmethod
+    def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
+        """Summarises a tile of moved keys against the row's own `summary` [h, i or 1]."""
+
+    @abc.abstractmethod
+    def merge_change(self, first: Any, second: Any) -> Any:
+        """Returns the change summary of two disjoint sets of moved keys."""
+
+    @abc.abstractmethod
+    def read_change(self, change: Any) -> Array:
+        """Returns the change of the attended value [h, i, v]."""
+
+    def perturb(self, summary: Any, moved: MovedKeys) -> Array:
+        """Returns the change of the attended value when all keys move [h, i, v]."""
+        return self.read_change(self.lift_change(summary, moved))
+
+    def ties(self, summary: Any, rows: Array) -> TieReport | None:
+        """Returns the tie report of base summaries; None for a soft weighting."""
+        return None
+
+    def ties_replaced(
+        self, summary: Any, column: Column, rows: Array
+    ) -> TieReport | None:
+        """Returns the tie report of the rows after each replacement; None if soft."""
+        return None
+
+    def ties_changed(self, change: Any, rows: Array) -> TieReport | None:
+        """Returns the tie report of moved rows [i]; None for a soft weighting."""
+        return None
+
+
+def contract(weights: Array, values: Array) -> Array:
+    """Returns weighted sums of values over the keys, at full precision.
+
+    Args:
+        weights: [h, i, k].
+        values: [h, k, v], or [k, v] where all heads share them.
+
+    Returns:
+        [h, i, v].
+    """
+    subscripts = "hik,kv->hiv" if values.ndim == 2 else "hik,hkv->hiv"
+    return jnp.einsum(subscripts, weights, values, precision=jax.lax.Precision.HIGHEST)
+
+
+def same_position(first: Array, second: Array, dtype: Any) -> Array:
+    """Returns where two arrays of positions agree, compared as floats of `dtype`.
+
+    Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler in
+    jaxlib 0.10 with AVX-512, which cannot select instructions for a broadcast pair of
+    32-bit integers in a fused comparison and aborts the process.
+    """
+    return first.astype(dtype) == second.astype(dtype)

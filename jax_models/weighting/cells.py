@@ -1,0 +1,207 @@
+"""Score cells: how the hard weightings decide maxima and ties.
+
+A score s becomes the integer cell round(s / resolution), held as a float. Equal scores
+computed by different reductions then compare equal, and "best" is transitive, so that
+merging summaries does not depend on the order. `Levels` keeps the three best distinct
+cells of a row: enough to know the best two after any one column has left.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.pytree import register
+from jax_models.weighting.base import Column, TieReport
+
+
+def default_resolution(dtype: Any) -> float:
+    """Returns the width of a cell in score units: 1e-9 in float64, 1e-4 in float32."""
+    return 1e-9 if jnp.finfo(dtype).bits == 64 else 1e-4
+
+
+def to_cells(scores: Array, resolution: float | None) -> Array:
+    """Returns the cells of scores; -inf stays -inf. No gradient flows through."""
+    resolution = default_resolution(scores.dtype) if resolution is None else resolution
+    return jnp.round(jax.lax.stop_gradient(scores) / resolution)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Levels:
+    """The three best distinct cells of a row, best first on the last axis [..., 3]."""
+
+    cell: Array  # -inf where there is no such level
+    low: Array  # smallest score of the cell
+    high: Array  # largest score of the cell
+    count: Array  # number of keys in the cell, as a float
+
+    @property
+    def best(self) -> Array:
+        """The best cell [...], -inf for a row that sees nothing."""
+        return self.cell[..., 0]
+
+    @property
+    def ambiguous(self) -> Array:
+        """Whether the second cell is the best cell's neighbour [...]."""
+        return self.cell[..., 1] == self.cell[..., 0] - 1
+
+
+def lift_levels(scores: Array, cells: Array, visible: Array) -> Levels:
+    """Returns the levels of a tile of keys [..., k] -> [..., 3]."""
+    cells = jnp.where(visible, cells, -jnp.inf)
+    found = []
+    for _ in range(3):
+        cell = cells.max(axis=-1)
+        members = (cells == cell[..., None]) & (cells > -jnp.inf)
+        found.append(
+            Levels(
+                cell,
+                jnp.min(scores, axis=-1, where=members, initial=jnp.inf),
+                jnp.max(scores, axis=-1, where=members, initial=-jnp.inf),
+                members.sum(axis=-1, dtype=scores.dtype),
+            )
+        )
+        cells = jnp.where(members, -jnp.inf, cells)
+    return jax.tree.map(lambda *levels: jnp.stack(levels, axis=-1), *found)
+
+
+def _take_best(levels: Levels) -> Levels:
+    """The three best distinct cells among the given levels, joining equal ones."""
+    cells = levels.cell
+    found = []
+    for _ in range(3):
+        cell = cells.max(axis=-1)
+        same = (cells == cell[..., None]) & (cells > -jnp.inf)
+        found.append(
+            Levels(
+                cell,
+                jnp.min(levels.low, axis=-1, where=same, initial=jnp.inf),
+                jnp.max(levels.high, axis=-1, where=same, initial=-jnp.inf),
+                jnp.sum(levels.count, axis=-1, where=same),
+            )
+        )
+        cells = jnp.where(same, -jnp.inf, cells)
+    return jax.tree.map(lambda *best: jnp.stack(best, axis=-1), *found)
+
+
+def merge_levels(first: Levels, second: Levels) -> Levels:
+    """Returns the levels of two disjoint sets of keys."""
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1), first, second)
+    return _take_best(both)
+
+
+def is_member(cell: Array, levels: Levels) -> Array:
+    """Whether an old column, its cell recomputed, was in the row's best cell.
+
+    The recomputed score may differ from the one in `levels` in its last bits and so,
+    on a cell's edge, land in the neighbouring cell. In a row that is not ambiguous no
+    score stands in that neighbour, so a column found there is a member of the best.
+    """
+    return cell >= jnp.where(levels.ambiguous, levels.best, levels.best - 1)
+
+
+def leave(
+    levels: Levels, score: Array, change: Array, resolution: float | None
+) -> tuple[Array, Array]:
+    """Returns which level a replaced column leaves, and the new column's cell.
+
+    Args:
+        levels: [..., 3] of the row before.
+        score: the old column's score [...].
+        change: how far its score moves [...].
+        resolution: the width of a cell.
+
+    Returns:
+        The level 0, 1, or 3 for one that is not among the best two, and the new cell.
+    """
+    old = to_cells(score, resolution)
+    member = is_member(old, levels)
+    new = to_cells(score + change, resolution)
+    # A score that does not move stays in its cell, whatever its last bits say.
+    new = jnp.where(member & (change == 0), levels.best, new)
+    second = ~member & (old == levels.cell[..., 1])
+    return jnp.where(member, 0, jnp.where(second, 1, 3)), new
+
+
+def replace_levels(levels: Levels, leaving: Array, score: Array, cell: Array) -> Levels:
+    """Returns the levels after one column left and one of (score, cell) came.
+
+    Args:
+        levels: [..., 3] of the row before.
+        leaving: index of the level that the old column leaves, 3 for none of them.
+        score: the new column's score [...].
+        cell: the new column's cell [...].
+
+    Returns:
+        Levels [..., 3]; the third is the best that is known, which suffices for the
+        report since only the first two are compared.
+    """
+    left = jnp.arange(3) == leaving[..., None]
+    count = levels.count - left.astype(levels.count.dtype)
+    kept = Levels(
+        jnp.where(count > 0, levels.cell, -jnp.inf), levels.low, levels.high, count
+    )
+    shape = jnp.broadcast_shapes(count.shape[:-1], score.shape)
+    new = Levels(cell, score, score, jnp.ones_like(score))
+    both = jax.tree.map(
+        lambda a, b: jnp.concatenate(
+            [jnp.broadcast_to(a, (*shape, 3)), jnp.broadcast_to(b, shape)[..., None]],
+            axis=-1,
+        ),
+        kept,
+        new,
+    )
+    return _take_best(both)
+
+
+def report_ties(
+    levels: Levels, rows: Array, relevant: Array | None = None
+) -> TieReport:
+    """Returns the tie report over all rows of `levels`.
+
+    Args:
+        levels: [..., 3].
+        rows: the position of each row, broadcastable to [...].
+        relevant: which entries count, broadcastable to [...]; all by default.
+    """
+    dtype = levels.low.dtype
+    best = levels.cell[..., 0] > -jnp.inf
+    compared = best & (levels.cell[..., 1] > -jnp.inf)
+    if relevant is not None:
+        best, compared = best & relevant, compared & relevant
+    gap = jnp.where(compared, levels.low[..., 0] - levels.high[..., 1], jnp.inf)
+    spread = jnp.where(best, levels.high[..., 0] - levels.low[..., 0], 0.0)
+    ambiguous = compared & levels.ambiguous
+    # The first ambiguous row if there is one, else the row of the smallest gap.
+    order = jnp.where(ambiguous, -jnp.inf, gap).ravel()
+    at = jnp.argmin(order)
+    return TieReport(
+        gap=gap.min(initial=jnp.inf).astype(dtype),
+        spread=spread.max(initial=0.0).astype(dtype),
+        ambiguous=ambiguous.any(),
+        row=jnp.broadcast_to(rows, gap.shape).ravel()[at].astype(jnp.int32),
+        scores=jnp.stack(
+            [levels.low[..., 0].ravel()[at], levels.high[..., 1].ravel()[at]]
+        ),
+    )
+
+
+def report_replaced(
+    levels: Levels, column: Column, resolution: float | None, rows: Array
+) -> TieReport:
+    """Returns the tie report of the rows after each replacement.
+
+    Args:
+        levels: [h, r, 3] of the rows before.
+        column: the replaced columns [i].
+        resolution: the width of a cell.
+        rows: positions of the rows [r].
+    """
+    levels = jax.tree.map(lambda x: x[:, :, None], levels)
+    leaving, cell = leave(levels, column.score, column.score_change, resolution)
+    score = column.score + column.score_change
+    after = replace_levels(levels, leaving, score, cell)
+    return report_ties(after, rows[:, None], column.visible)

@@ -1,0 +1,143 @@
+"""The change of a softmax mean when every key moves, as a mergeable summary.
+
+With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z and
+any constant c, because the deviations v_m - mean have weighted sum zero,
+
+    mean' - mean = [ sum_m a_m e^{d_m} (v'_m - v_m)
+                     + sum_m a_m (e^{d_m} - e^c) (v_m - mean) ] / Z,   Z = sum a_m e^{d_m}.
+
+The difference in the second sum is taken by expm1 of d_m - c, never as a subtraction of
+exponentials, so a small change keeps its digits; c, the weighted mean of the d_m seen so
+far, keeps a large common shift (a new query) from cancelling, since then Z >= e^c by
+Jensen. Tiles choose their own c and are re-centred when they are merged. All
+exponentials are taken relative to a reference of at least every exponent present.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.pytree import register
+from jax_models.weighting.base import MovedKeys, same_position
+
+if TYPE_CHECKING:
+    from jax_models.weighting.softmax import SoftmaxSummary
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class SoftmaxChange:
+    """Sums over the moved keys seen so far; the last three are times e^-reference.
+
+    Old weights are held relative to their own peak: those that underflow beside a
+    dominant column are all that is left once it has gone.
+    """
+
+    peak: Array  # [h, i] largest log old weight, -inf where nothing was seen
+    mass: Array  # [h, i] sum a, times e^-peak
+    centre: Array  # [h, i] c, the weighted mean of the score changes
+    deviation: Array  # [h, i, v] sum a (v - mean), times e^-peak
+    reference: Array  # [h, i]
+    total: Array  # [h, i] sum a e^d
+    carried: Array  # [h, i, v] sum a e^d (v' - v)
+    shifted: Array  # [h, i, v] sum a (e^d - e^c) (v - mean)
+
+
+def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxChange:
+    """Summarises a tile of moved keys against the summaries [h, i or 1] of their rows."""
+    lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)[..., None]
+    log_old = jnp.where(moved.visible, moved.score - lse, -jnp.inf)
+    peak = log_old.max(axis=-1)
+    finite_peak = jnp.where(peak == -jnp.inf, 0.0, peak)[..., None]
+    old = jnp.exp(log_old - finite_peak)
+    change = jnp.where(moved.visible, moved.score_change, 0.0)
+    mass = old.sum(axis=-1)
+    weighted = (old * change).sum(axis=-1)
+    centre = jnp.where(mass > 0, weighted / jnp.where(mass > 0, mass, 1), 0.0)
+    relative = change - centre[..., None]
+    log_new = log_old + relative
+    largest = jnp.maximum(log_new.max(axis=-1), peak)
+    # An empty tile contributes nothing at any reference; -inf would make NaN of 0 * inf.
+    largest = jnp.where(largest == -jnp.inf, 0.0, largest)[..., None]
+    new = jnp.exp(log_new - largest)
+    # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
+    # weight 0 before and after.
+    step = -jnp.sign(relative) * jnp.expm1(-jnp.abs(relative))
+    rescaled = old * jnp.exp(finite_peak - largest)
+    difference = jnp.where(relative > 0, new, rescaled) * step
+
+    at_top = same_position(moved.index, summary.top_index[..., None], old.dtype)
+    top = at_top & moved.visible
+    mean, top_deviation = summary.mean, summary.top_deviation
+
+    def deviation(weights: Array) -> Array:
+        # sum_k w_k (v_k - mean), the top column through its accurate deviation.
+        others = jnp.where(top, 0.0, weights)
+        return (
+            moved.spread(others)
+            - others.sum(axis=-1)[..., None] * mean
+            + jnp.where(top, weights, 0.0).sum(axis=-1)[..., None] * top_deviation
+        )
+
+    return SoftmaxChange(
+        peak=jnp.broadcast_to(peak, centre.shape),
+        mass=jnp.broadcast_to(mass, centre.shape),
+        centre=centre,
+        deviation=deviation(jnp.broadcast_to(old, relative.shape)),
+        reference=centre + largest[..., 0],
+        total=new.sum(axis=-1),
+        carried=moved.carry(new),
+        shifted=deviation(difference),
+    )
+
+
+def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> SoftmaxChange:
+    """Joins two change summaries, re-centred at their common weighted mean."""
+    sides = (first, second)
+    peak = jnp.maximum(first.peak, second.peak)
+    shares = [jnp.where(s.mass > 0, jnp.exp(s.peak - peak), 0.0) for s in sides]
+    masses = [share * s.mass for share, s in zip(shares, sides, strict=True)]
+    mass = masses[0] + masses[1]
+    weighted = masses[0] * first.centre + masses[1] * second.centre
+    centre = jnp.where(mass > 0, weighted / jnp.where(mass > 0, mass, 1), 0.0)
+    # A side that saw no weight has an arbitrary reference: it must not set the scale.
+    references = [
+        jnp.where((s.total > 0) | (s.mass > 0), s.reference, -jnp.inf) for s in sides
+    ]
+    reference = jnp.maximum(*references)
+    reference = jnp.where(reference == -jnp.inf, 0.0, reference)
+    scales = [jnp.exp(r - reference) for r in references]
+
+    def scaled(one: Array, two: Array) -> Array:
+        a, b = (s[..., None] if one.ndim > s.ndim else s for s in scales)
+        return a * one + b * two
+
+    shifted = scaled(first.shifted, second.shifted)
+    for side in sides:
+        gap = side.centre - centre
+        step = -jnp.sign(gap) * jnp.expm1(-jnp.abs(gap))
+        # The peak goes into the exponent: alone, the exponential could overflow.
+        log_scale = jnp.maximum(side.centre, centre) + side.peak - reference
+        scale = jnp.where(side.mass > 0, jnp.exp(log_scale) * step, 0.0)
+        shifted += scale[..., None] * side.deviation
+    return SoftmaxChange(
+        peak=peak,
+        mass=mass,
+        centre=centre,
+        deviation=(
+            shares[0][..., None] * first.deviation
+            + shares[1][..., None] * second.deviation
+        ),
+        reference=reference,
+        total=scaled(first.total, second.total),
+        carried=scaled(first.carried, second.carried),
+        shifted=shifted,
+    )
+
+
+def read_softmax_change(change: SoftmaxChange) -> Array:
+    """Returns mean' - mean [h, i, v]; zero for a row that sees nothing."""
+    total = jnp.where(change.total > 0, change.total, 1)
+    return (change.carried + change.shifted) / total[..., None]

@@ -1,0 +1,236 @@
+"""Unique-hard attention: all weight on one key of the best cell.
+
+The leftmost and the rightmost variant differ in one comparison only. The summary holds
+the winner and the runner-up under the tie order, so that removing the winner needs no
+second look at the row.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.pytree import register
+from jax_models.weighting.base import (
+    Column,
+    MovedKeys,
+    TieReport,
+    Weighting,
+    same_position,
+)
+from jax_models.weighting.cells import (
+    Levels,
+    leave,
+    lift_levels,
+    merge_levels,
+    report_replaced,
+    report_ties,
+    to_cells,
+)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A key that may win; the cell is -inf where there is none."""
+
+    cell: Array  # [h, r]
+    index: Array  # [h, r]
+    value: Array  # [h, r, v]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class UniqueSummary:
+    """The winner, the runner-up, and the best cells for the tie report."""
+
+    winner: Candidate
+    runner_up: Candidate
+    levels: Levels  # [h, r, 3]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class UniqueChange:
+    """The winner among the moved keys seen so far, as a change of the old winner."""
+
+    cell: Array  # [h, i]
+    index: Array  # [h, i]
+    change: Array  # [h, i, v]: its new value less the old attended value
+    levels: Levels  # [h, i, 3]
+
+
+def _choose(condition: Array, first: Candidate, second: Candidate) -> Candidate:
+    return Candidate(
+        jnp.where(condition, first.cell, second.cell),
+        jnp.where(condition, first.index, second.index),
+        jnp.where(condition[..., None], first.value, second.value),
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class _UniqueHardmax(Weighting):
+    """The shared rule; `side` is the only difference between the two finals."""
+
+    tie_resolution: float | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+    hard: ClassVar[bool] = True
+    side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
+
+    def __post_init__(self) -> None:
+        """Normalises the resolution, so that 1 and 1.0 are one structure."""
+        if self.tie_resolution is not None:
+            object.__setattr__(self, "tie_resolution", float(self.tie_resolution))
+
+    def _beats(
+        self, cell: Array, index: Array, other: Array, other_index: Array
+    ) -> Array:
+        earlier = self.side * index < self.side * other_index
+        return (cell > other) | ((cell == other) & earlier)
+
+    def _best(self, cells: Array) -> Array:
+        """One-hot [..., k] of the winning key; all False for a row that sees nothing."""
+        key = jnp.arange(cells.shape[-1], dtype=jnp.int32)
+        best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
+        ordered = jnp.where(best, self.side * key, cells.shape[-1])
+        return best & (self.side * key == ordered.min(axis=-1, keepdims=True))
+
+    def weights(self, scores: Array, visible: Array) -> Array:
+        """Returns weight 1 on the winner."""
+        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        return self._best(cells).astype(scores.dtype)
+
+    def lift(
+        self, scores: Array, values: Array, index: Array, visible: Array
+    ) -> UniqueSummary:
+        """Summarises a tile of keys."""
+        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        levels = lift_levels(scores, cells, visible)
+
+        def candidate(cells: Array) -> tuple[Candidate, Array]:
+            onehot = self._best(cells)
+            key = jnp.arange(cells.shape[-1], dtype=jnp.int32)
+            at = jnp.where(onehot, key, 0).max(axis=-1)
+            cell = cells.max(axis=-1)
+            none = cell == -jnp.inf
+            value = jnp.take_along_axis(values, at[..., None], axis=1)
+            found = Candidate(
+                cell,
+                jnp.where(none, -1, index[at]),
+                jnp.where(none[..., None], 0.0, value),
+            )
+            return found, onehot
+
+        winner, onehot = candidate(cells)
+        runner_up, _ = candidate(jnp.where(onehot, -jnp.inf, cells))
+        return UniqueSummary(winner, runner_up, levels)
+
+    def _pick(self, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
+        """The better and the worse of two candidates."""
+        wins = self._beats(first.cell, first.index, second.cell, second.index)
+        return _choose(wins, first, second), _choose(wins, second, first)
+
+    def merge(self, first: UniqueSummary, second: UniqueSummary) -> UniqueSummary:
+        """Joins two summaries."""
+        winner, loser = self._pick(first.winner, second.winner)
+        runner_up, _ = self._pick(first.runner_up, second.runner_up)
+        runner_up, _ = self._pick(loser, runner_up)
+        return UniqueSummary(
+            winner, runner_up, merge_levels(first.levels, second.levels)
+        )
+
+    def read(self, summary: UniqueSummary) -> Array:
+        """Returns the winner's value [h, r, v]."""
+        return summary.winner.value
+
+    def replace(self, summary: UniqueSummary, column: Column) -> Array:
+        """Returns the change of the winner's value [r, h, v, i]."""
+        levels = jax.tree.map(lambda x: x[:, :, None], summary.levels)
+        _, cell = leave(levels, column.score, column.score_change, self.tie_resolution)
+        winner, runner_up = (
+            (c.cell[..., None], c.index[..., None])
+            for c in (summary.winner, summary.runner_up)
+        )
+        leaves = same_position(column.index, winner[1], column.score.dtype)
+        left_cell = jnp.where(leaves, runner_up[0], winner[0])
+        left_index = jnp.where(leaves, runner_up[1], winner[1])
+        wins = self._beats(cell, column.index, left_cell, left_index)
+        wins, leaves = (x.swapaxes(0, 1)[:, :, None] for x in (wins, leaves))
+        old = summary.winner.value.swapaxes(0, 1)[..., None]
+        next_ = summary.runner_up.value.swapaxes(0, 1)[..., None]
+        value, moved = (x.swapaxes(1, 2) for x in (column.value, column.value_change))
+        change = jnp.where(
+            wins,
+            jnp.where(leaves, moved, value - old + moved),
+            jnp.where(leaves, next_ - old, 0.0),
+        )
+        return jnp.where(column.visible[:, None, None], change, 0.0)
+
+    def lift_change(self, summary: UniqueSummary, moved: MovedKeys) -> UniqueChange:
+        """Summarises a tile of moved keys."""
+        scores = moved.score + moved.score_change
+        cells = jnp.where(
+            moved.visible, to_cells(scores, self.tie_resolution), -jnp.inf
+        )
+        now = self._best(cells)
+        same = same_position(moved.index, summary.winner.index[..., None], scores.dtype)
+        fresh = (now & ~same).astype(scores.dtype)
+        entered = fresh.sum(axis=-1)[..., None]
+        deviation = moved.spread(fresh) - entered * summary.winner.value
+        index = jnp.where(now, moved.index, 0).sum(axis=-1)
+        return UniqueChange(
+            cell=cells.max(axis=-1),
+            index=jnp.where(now.any(axis=-1), index, -1),
+            change=deviation + moved.carry(now.astype(scores.dtype)),
+            levels=lift_levels(scores, cells, moved.visible),
+        )
+
+    def merge_change(self, first: UniqueChange, second: UniqueChange) -> UniqueChange:
+        """Joins two change summaries: the better winner stands."""
+        wins = self._beats(first.cell, first.index, second.cell, second.index)
+        return UniqueChange(
+            jnp.where(wins, first.cell, second.cell),
+            jnp.where(wins, first.index, second.index),
+            jnp.where(wins[..., None], first.change, second.change),
+            merge_levels(first.levels, second.levels),
+        )
+
+    def read_change(self, change: UniqueChange) -> Array:
+        """Returns the change of the winner's value [h, i, v]."""
+        return change.change
+
+    def ties(self, summary: UniqueSummary, rows: Array) -> TieReport:
+        """Returns the tie report of base summaries."""
+        return report_ties(summary.levels, rows)
+
+    def ties_replaced(
+        self, summary: UniqueSummary, column: Column, rows: Array
+    ) -> TieReport:
+        """Returns the tie report of the rows after each replacement."""
+        return report_replaced(summary.levels, column, self.tie_resolution, rows)
+
+    def ties_changed(self, change: UniqueChange, rows: Array) -> TieReport:
+        """Returns the tie report of moved rows."""
+        return report_ties(change.levels, rows)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LeftmostHardmax(_UniqueHardmax):
+    """All weight on the leftmost key of the best cell."""
+
+    name: ClassVar[str] = "leftmost_hard"
+    side: ClassVar[int] = 1
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RightmostHardmax(_UniqueHardmax):
+    """All weight on the rightmost key of the best cell."""
+
+    name: ClassVar[str] = "rightmost_hard"
+    side: ClassVar[int] = -1

@@ -1,0 +1,24 @@
+"""Precision and strictness for the whole test run.
+
+Double precision is on, and an operation that mixes float types is an error. Arrays of
+different rank do mix: a bias is added to rows.
+"""
+
+import jax
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """Compiles without most optimisations, in half the time.
+
+    For modules that compile many small programs and run each of them briefly. The
+    precision tests compile as users do.
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

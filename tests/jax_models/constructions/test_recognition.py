@@ -1,0 +1,172 @@
+"""Every construction against its language, on all strings up to a length."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from tests import reference
+
+LANGUAGES = {
+    "parity": lambda string: sum(string) % 2 == 0,
+    "first": lambda string: string[:1] == (1,),
+    "ones": lambda string: 0 not in string,
+    "anbn": lambda string: (
+        len(string) % 2 == 0
+        and sorted(string) == list(string)
+        and 2 * sum(string) == len(string)
+    ),
+}
+LANGUAGES["anbn_one_layer"] = LANGUAGES["anbn"]
+MAX_LENGTH = 9
+
+
+def strings(name, length):
+    """All inputs with `length` symbols: the end token follows where there is one."""
+    end = (2,) if "$" in (PRESETS[name]().vocabulary or ()) else ()
+    for string in itertools.product((0, 1), repeat=length):
+        if string or end:
+            yield string, (*string, *end)
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    def read(model):
+        path = tmp_path_factory.mktemp("model") / "model.safetensors"
+        jm.save(model, path)
+        return reference.read_file(path)
+
+    return read
+
+
+def mistakes(name, config, tensors, max_length):
+    """Strings of at most that many symbols on which model and language disagree."""
+    return [
+        string
+        for length in range(max_length + 1)
+        for string, tokens in strings(name, length)
+        if reference.accepts(config, tensors, tokens) != LANGUAGES[name](string)
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_accepts_exactly_the_language(read, name, dtype):
+    config, tensors = read(build_preset(name, dtype=dtype))
+    assert {tensor.dtype.name for tensor in tensors.values()} == {dtype}
+    assert mistakes(name, config, tensors, MAX_LENGTH) == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_engine_computes_the_same_logits(read, name):
+    model = build_preset(name, dtype="float64")
+    config, tensors = read(model)
+    pairs = list(strings(name, 6))
+    tokens = jnp.array([tokens for _, tokens in pairs], jnp.int32)
+    run = jax.jit(jax.vmap(lambda row: jm.forward(model, row)[0]))
+    assert model.readout is not None
+    found = np.asarray(model.readout(run(tokens)))
+    expected = [reference.logits(config, tensors, row) for _, row in pairs]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    assert model.accept is not None
+    accepted = found[:, -1, model.accept.class_] >= model.accept.threshold
+    assert accepted.tolist() == [LANGUAGES[name](string) for string, _ in pairs]
+
+
+# Tensors whose sign does not matter to acceptance: the hat and the distance |2g - n|
+# are even functions, FIRST is recognised with any sharpness c, and the scores
+# (n - 1) s - 2n s p/n = s (n - 1 - 2p) sort the symbols of a^m b^m well enough, too.
+EVEN = {
+    "parity": {"layers.0.ffn.w1"},
+    "first": {"layers.1.attention.query", "layers.1.attention.key"},
+    "ones": set(),
+    "anbn": {"layers.1.attention.query_bias", "layers.1.ffn.w1"},
+    "anbn_one_layer": set(),
+}
+
+
+def fails(name, config, tensors):
+    try:
+        return mistakes(name, config, tensors, 6) != []
+    except ValueError:  # a tie that only rounding would decide
+        return True
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_oracle_sees_a_tensor_of_the_wrong_sign(read, name):
+    config, tensors = read(build_preset(name, dtype="float64"))
+    unseen = {
+        key
+        for key, tensor in tensors.items()
+        if tensor.any() and not fails(name, config, {**tensors, key: -tensor})
+    }
+    assert unseen == EVEN[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_substitutable_symbols_leave_out_the_end_token(name):
+    model = build_preset(name)
+    assert model.vocabulary is not None
+    assert model.substitutable == (0, 1)
+    assert model.vocabulary[2:] in ((), ("$",))
+    assert model.vocab_size == len(model.vocabulary)
+
+
+def test_ones_answers_alike_at_every_position():
+    logits = jm.apply_logits(build_preset("ones", dtype="float64"), [1, 0, 1, 1, 1])
+    assert np.asarray(logits)[:, 0].tolist() == [0.0] * 5
+
+
+def test_one_layer_anbn_answers_for_every_prefix():
+    model = build_preset("anbn_one_layer", dtype="float64")
+    logits = np.asarray(jm.apply_logits(model, [0, 0, 1, 1, 1]))[:, 0]
+    assert (logits >= 0.5).tolist() == [False, False, False, True, False]
+
+
+def swap(tokens, i):
+    changed = np.array(tokens)
+    changed[i] = 1 - changed[i]
+    return changed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["ones", "anbn", "anbn_one_layer"])
+def test_hard_constructions_hold_on_long_strings(name, dtype):
+    model = build_preset(name, dtype=dtype)
+    length = 3000
+    member = np.repeat([0, 1], length // 2) if "anbn" in name else np.ones(length, int)
+    assert jm.accepts(model, member)
+    for i in (0, 1, length // 2 - 1, length // 2, length - 1):
+        assert not jm.accepts(model, swap(member, i))
+
+
+def test_presets_are_built_by_name_with_their_own_parameters():
+    assert set(preset_parameters("parity")) == {"c", "dtype"}
+    assert set(preset_parameters("first")) == {"c", "temperature", "dtype"}
+    query = build_preset("parity", c=3.0).layers[1].attention.query
+    assert float(query.max()) == 3.0
+    with pytest.raises(jm.InputError, match="unknown preset 'ons'; known are parity"):
+        build_preset("ons")
+    with pytest.raises(jm.InputError, match="preset 'ones' takes no 'c'; it takes dty"):
+        build_preset("ones", c=1.0)
+    with pytest.raises(jm.InputError, match="finite sharpness c > 0, got 0"):
+        build_preset("parity", c=0)
+    with pytest.raises(jm.InputError, match="finite score c, got inf"):
+        build_preset("first", c=float("inf"))
+
+
+def test_float64_needs_64_bit_floats():
+    with jax.enable_x64(False), pytest.raises(jm.InputError, match="switched off"):
+        build_preset("parity", dtype="float64")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_constructions_of_one_kind_share_a_compiled_trace(name):
+    model, again = build_preset(name), build_preset(name)
+    assert jax.tree.structure(model) == jax.tree.structure(again)
+    assert hash(jax.tree.structure(model)) == hash(jax.tree.structure(again))
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(model))

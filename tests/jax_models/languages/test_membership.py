@@ -1,0 +1,86 @@
+"""Membership against the definitions, on every string of a length."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.languages import (
+    LANGUAGES,
+    DyckPrefixes,
+    DyckWords,
+    Parity,
+    UniformStrings,
+)
+
+
+def unmatched(string):
+    """Open brackets left by a string, or None if it closes one wrongly."""
+    stack = []
+    for token in string:
+        if token % 2 == 0:
+            stack.append(token)
+        elif not stack or stack.pop() != token - 1:
+            return None
+    return stack
+
+
+DEFINITIONS = {
+    "parity": lambda string: string.count(1) % 2 == 0,
+    "dyck1": lambda string: unmatched(string) == [],
+    "dyck2": lambda string: unmatched(string) == [],
+    "dyck1_prefix": lambda string: unmatched(string) is not None,
+    "dyck2_prefix": lambda string: unmatched(string) is not None,
+}
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_membership_equals_the_definition_on_every_string(name):
+    language = LANGUAGES[name]
+    for length in range(8 if len(language.symbols) > 2 else 11):
+        strings = list(itertools.product(range(len(language.symbols)), repeat=length))
+        expected = np.array([DEFINITIONS[name](string) for string in strings])
+        rows = np.array(strings, dtype=np.int32).reshape(len(strings), length)
+        assert (language.contains(rows) == expected).all()
+        ended = np.pad(rows, ((0, 0), (0, 1)), constant_values=language.end)
+        assert (language.contains(ended) == expected).all()
+
+
+@pytest.mark.parametrize("name", ["dyck2", "dyck2_prefix"])
+def test_the_oracle_sees_a_missing_type_check(name):
+    # Planted: DYCK-2 read as DYCK-1. A membership test that forgets the types would
+    # pass every length below 3 of one type only.
+    forgetful = {"dyck2": DyckWords(1), "dyck2_prefix": DyckPrefixes(1)}[name]
+    strings = list(itertools.product(range(4), repeat=4))
+    expected = np.array([DEFINITIONS[name](string) for string in strings])
+    assert (forgetful.contains(np.array(strings) % 2) != expected).any()
+
+
+def test_membership_of_one_string_is_one_boolean():
+    found = Parity().contains([1, 1, 0])
+    assert found.shape == ()
+    assert found
+    assert Parity().contains([])
+    assert UniformStrings(3).contains([2, 2, 0])
+
+
+def test_an_end_token_inside_makes_a_non_member():
+    assert not Parity().contains([1, 2, 1])
+    assert not DyckWords(1).contains([2, 0, 1])
+    assert Parity().contains([[1, 2, 1, 2], [1, 0, 1, 2]]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([0, 3], r"token 3 at \(1,\) is no symbol of parity; its ids are 0 to 2"),
+        ([[0, 1], [-1, 1]], r"token -1 at \(1, 0\) is no symbol"),
+        ([0.0, 1.0], "integer arrays of one or two axes, got float64"),
+        ([[[0]]], r"of shape \(1, 1, 1\)"),
+        ([[0, 1], [0, 2]], "1 of 2 strings end with"),
+    ],
+)
+def test_what_is_no_string_is_refused(tokens, message):
+    with pytest.raises(InputError, match=message):
+        Parity().contains(tokens)

@@ -1,0 +1,177 @@
+"""Samplers against enumeration: every distribution is tested by its own counts."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jax_models.errors import InputError
+from jax_models.languages import (
+    LANGUAGES,
+    DyckPrefixes,
+    DyckWords,
+    Parity,
+    UniformStrings,
+    get_language,
+)
+from jax_models.languages.base import Language
+
+DRAWS = 20_000
+
+
+def paths(length, final=None):
+    """All paths of +1 and -1 that stay >= 0, ending at `final` if given."""
+    for steps in itertools.product((1, -1), repeat=length):
+        heights = list(itertools.accumulate(steps, initial=0))
+        if min(heights) >= 0 and final in (None, heights[-1]):
+            yield steps
+
+
+def typings(steps, num_types):
+    """All bracketings of a path, by the stack that the definition speaks of."""
+    openings = [i for i, step in enumerate(steps) if step > 0]
+    for types in itertools.product(range(num_types), repeat=len(openings)):
+        stack, string, left = [], [], list(types)
+        for step in steps:
+            if step > 0:
+                stack.append(left.pop(0))
+                string.append(2 * stack[-1])
+            else:
+                string.append(2 * stack.pop() + 1)
+        yield tuple(string)
+
+
+def expected_distribution(language, length):
+    """Probability of every string in the support, from the language's own words."""
+    if isinstance(language, DyckWords | DyckPrefixes):
+        final = 0 if isinstance(language, DyckWords) else None
+        supported = list(paths(length, final))
+        return {
+            string: 1 / len(supported) / language.num_types ** steps.count(1)
+            for steps in supported
+            for string in typings(steps, language.num_types)
+        }
+    strings = list(itertools.product(range(len(language.symbols)), repeat=length))
+    return dict.fromkeys(strings, 1 / len(strings))
+
+
+def p_value(tokens, expected):
+    """Chi-square p-value of the draws; 0 if one lies outside the support."""
+    counts = dict.fromkeys(expected, 0)
+    for row in np.asarray(tokens).tolist():
+        if tuple(row) not in counts:
+            return 0.0
+        counts[tuple(row)] += 1
+    probabilities = np.array(list(expected.values()))
+    observed = np.array(list(counts.values()))
+    return scipy.stats.chisquare(observed, observed.sum() * probabilities).pvalue
+
+
+CASES = [
+    (Parity(), 6),
+    (UniformStrings(3), 4),
+    (DyckWords(1), 8),
+    (DyckWords(2), 6),
+    (DyckPrefixes(1), 7),
+    (DyckPrefixes(1), 8),
+    (DyckPrefixes(2), 5),
+]
+IDS = [f"{language.name}-{length}" for language, length in CASES]
+
+
+@pytest.mark.parametrize(("language", "length"), CASES, ids=IDS)
+def test_samples_follow_the_stated_distribution(language, length):
+    tokens = language.sample(jax.random.key(1), length, DRAWS)
+    assert tokens.shape == (DRAWS, length)
+    assert tokens.dtype == jnp.int32
+    assert p_value(tokens, expected_distribution(language, length)) > 1e-3
+
+
+def fair_walk(rng, length, is_word):
+    """The sampler one writes first: fair steps, except where one is forced."""
+    height, steps = 0, []
+    for t in range(length):
+        must_fall = is_word and height == length - t
+        step = 1 if height == 0 else -1 if must_fall else rng.choice((1, -1))
+        height += step
+        steps.append((1 - step) // 2)
+    return steps
+
+
+@pytest.mark.parametrize("language", [DyckWords(1), DyckPrefixes(1)])
+def test_the_test_rejects_a_fair_walk_held_at_zero(language):
+    rng = np.random.default_rng(0)
+    is_word = isinstance(language, DyckWords)
+    draws = np.array([fair_walk(rng, 8, is_word) for _ in range(4000)])
+    assert language.contains(draws).all()
+    assert p_value(draws, expected_distribution(language, 8)) < 1e-6
+
+
+def test_the_test_rejects_a_biased_bit():
+    draws = np.random.default_rng(0).random((DRAWS, 6)) < 0.51
+    assert p_value(draws.astype(int), expected_distribution(Parity(), 6)) < 1e-3
+
+
+def test_types_of_brackets_are_independent_of_the_nesting():
+    tokens = np.asarray(DyckWords(2).sample(jax.random.key(2), 6, DRAWS))
+    expected = expected_distribution(DyckWords(2), 6)
+    assert p_value(tokens, expected) > 1e-3
+    # Planted: every bracket inside another takes the other type.
+    wrong = np.where((tokens[:, :1] < 2) & (np.arange(6) == 1), 2, tokens)
+    assert p_value(wrong, expected) < 1e-6
+
+
+@pytest.mark.parametrize("name", [*LANGUAGES, "random"])
+def test_long_samples_are_members_and_end_on_request(name):
+    language = get_language(name, num_symbols=5)
+    tokens = language.sample(jax.random.key(3), 1001, 4, end=True)
+    assert tokens.shape == (4, 1001)
+    assert (tokens[:, -1] == language.end).all()
+    assert (np.asarray(tokens[:, :-1]) < language.end).all()
+    if name != "parity":
+        assert language.contains(tokens).all()
+
+
+def test_keys_decide_the_sample():
+    language = DyckWords(2)
+    first, again, other = (
+        np.asarray(language.sample(jax.random.key(seed), 6, DRAWS))
+        for seed in (0, 0, 1)
+    )
+    assert (first == again).all()
+    assert (first != other).any()
+    assert len(np.unique(first, axis=0)) > 1
+
+
+@pytest.mark.parametrize("language", [*LANGUAGES.values(), UniformStrings(2)])
+def test_the_end_token_alone_is_the_empty_string(language: Language):
+    tokens = language.sample(jax.random.key(0), 1, 2, end=True)
+    assert np.asarray(tokens).tolist() == [[language.end]] * 2
+
+
+@pytest.mark.parametrize(
+    ("language", "arguments", "message"),
+    [
+        (DyckWords(1), {"length": 7, "count": 1}, "dyck1 has no word of odd length"),
+        (DyckWords(2), {"length": 8, "count": 1, "end": True}, "got 7 symbols"),
+        (Parity(), {"length": 0, "count": 1}, "length must be at least 1"),
+        (Parity(), {"length": 5, "count": 0}, "number of strings must be at least 1"),
+    ],
+)
+def test_impossible_samples_are_refused(language, arguments, message):
+    with pytest.raises(InputError, match=message):
+        language.sample(jax.random.key(0), **arguments)
+
+
+def test_unknown_languages_and_alphabets_are_refused():
+    with pytest.raises(InputError, match="unknown language 'dyck9'; known are parity"):
+        get_language("dyck9")
+    with pytest.raises(InputError, match="need the number of symbols"):
+        get_language("random")
+    with pytest.raises(InputError, match="at least 1 symbol, got 0"):
+        UniformStrings(0)
+    with pytest.raises(InputError, match="1 to 4 bracket types, got 5"):
+        DyckPrefixes(5)

@@ -1,0 +1,54 @@
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.languages import read_text
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content):
+        path = tmp_path / "input.txt"
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n", b"\r\n"])
+def test_bytes_are_ids_and_one_final_newline_is_dropped(write, newline):
+    tokens = read_text(write(b"a\xff\x00\nb" + newline))
+    assert tokens.tolist() == [97, 255, 0, 10, 98]
+    assert tokens.dtype == "int32"
+
+
+def test_only_one_newline_is_dropped(write):
+    assert read_text(write(b"a\n\n")).tolist() == [97, 10]
+
+
+def test_a_vocabulary_gives_its_own_ids(write):
+    path = write("b(é\na\n".encode())
+    assert read_text(path, ["a", "b", "(", "é", "\n"]).tolist() == [1, 2, 3, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "vocabulary", "message"),
+    [
+        (b"ab\nbxa\n", "ab\n", r"'x' at position 4 \(line 2, column 2\) is not in"),
+        (b"x", "ab", r"'x' at position 0 \(line 1, column 1\) .* vocabulary 'a' 'b'"),
+        (b"a\xffb", "ab", "not UTF-8: byte 0xff at offset 1"),
+        (b"\n", "ab", "is empty: n = 0"),
+        (b"", None, "is empty: n = 0"),
+        (b"a", ["a", "END"], "entry 1 is 'END'"),
+        (b"a", ["a", "a"], "2 entries of which 1 differ"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(write, content, vocabulary, message):
+    with pytest.raises(InputError, match=message):
+        read_text(write(content), vocabulary)
+
+
+def test_missing_files_and_directories_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"missing\.txt: No such file"):
+        read_text(tmp_path / "missing.txt")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_text(tmp_path)

@@ -1,0 +1,308 @@
+"""The laws of a weighting, each a function that fails where a weighting breaks it.
+
+They are functions of the weighting alone, so that the same law that passes on the
+weightings of the package can be shown to fail on a broken one.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models.weighting import Column, MovedKeys, contract
+from tests import reference
+from tests.jax_models.weighting.rows import (
+    CASES,
+    GAPS,
+    HEADS,
+    KEYS,
+    ROWS,
+    WIDTH,
+    Replacement,
+    attended,
+    dominated,
+    draw,
+    integer_scores,
+    masked,
+    moved_change,
+    replaced_change,
+    replacements,
+)
+
+INDEX = jnp.arange(KEYS, dtype=jnp.int32)
+TILES = [np.arange(KEYS).reshape(4, 2)[t] for t in range(4)]
+MANY_DIGITS = reference.multiprecision(160)
+
+
+@functools.cache
+def compiled(weighting):
+    """The operations of a weighting, each compiled once for all laws."""
+    methods = ("lift", "merge", "read", "replace", "weights", "merge_change")
+    operations = {name: jax.jit(getattr(weighting, name)) for name in methods}
+
+    def lift_change(summary, index, score, change, visible, values, value_change):
+        moved = MovedKeys(
+            index=index,
+            score=score,
+            score_change=change,
+            visible=visible,
+            spread=lambda w: contract(w, values),
+            carry=lambda w: jnp.einsum("hik,hikv->hiv", w, value_change),
+        )
+        return weighting.lift_change(summary, moved)
+
+    operations["lift_change"] = jax.jit(lift_change)
+    operations["read_change"] = jax.jit(weighting.read_change)
+    return operations
+
+
+def lift(weighting, rows, keys=None):
+    """The summary of all keys, or of some of them."""
+    keys = np.arange(KEYS) if keys is None else keys
+    return compiled(weighting)["lift"](
+        rows.scores[..., keys], rows.values[:, keys], INDEX[keys], rows.visible[:, keys]
+    )
+
+
+def replace(weighting, rows, replacement, summary=None):
+    """The changes [r, h, v, k] of replacing each column alone."""
+    summary = lift(weighting, rows) if summary is None else summary
+    column = Column(
+        index=INDEX,
+        score=jnp.asarray(rows.scores),
+        score_change=jnp.asarray(replacement.score),
+        value=jnp.asarray(rows.values),
+        value_change=jnp.asarray(replacement.value),
+        visible=jnp.asarray(rows.visible),
+    )
+    return np.asarray(compiled(weighting)["replace"](summary, column))
+
+
+def perturb(weighting, rows, moved, tiles=None):
+    """The changes [h, r, v] of moving all columns, tile by tile in the given order."""
+    operations, summary = compiled(weighting), lift(weighting, rows)
+    parts = [
+        operations["lift_change"](
+            summary,
+            INDEX[keys],
+            rows.scores[..., keys],
+            moved.score[..., keys],
+            rows.visible[:, keys],
+            rows.values[:, keys],
+            moved.value[:, :, keys],
+        )
+        for keys in ([np.arange(KEYS)] if tiles is None else tiles)
+    ]
+    whole = functools.reduce(operations["merge_change"], parts)
+    return np.asarray(operations["read_change"](whole))
+
+
+def associations(parts, merge):
+    """Yields the merge of parts in their order under every bracketing."""
+    if len(parts) == 1:
+        yield parts[0]
+    for split in range(1, len(parts)):
+        for left in associations(parts[:split], merge):
+            for right in associations(parts[split:], merge):
+                yield merge(left, right)
+
+
+def assert_close(found, expected, *, relative=0.0, absolute=1e-13, label=""):
+    """Norms over the value axis (2 of [r, h, v, k], else the last) must agree."""
+    found = np.asarray(found)
+    assert np.isfinite(found).all(), label
+    axis = 2 if found.ndim == 4 else -1
+    expected = np.asarray(expected)
+    error = np.asarray(found - expected)
+    error, size = (
+        np.sqrt((x * x).sum(axis=axis).astype(np.float64)) for x in (error, expected)
+    )
+    worst = np.max(error - relative * size)
+    assert worst <= absolute, f"{label}: {worst:.3g} beyond {relative:g} relative"
+
+
+def read_is_the_weighted_mean(weighting):
+    for label, rows in CASES.items():
+        expected = attended(weighting.name, rows)
+        read = compiled(weighting)["read"](lift(weighting, rows))
+        assert_close(read, expected, label=label)
+        weights = np.asarray(compiled(weighting)["weights"](rows.scores, rows.visible))
+        assert_close(weights @ rows.values, expected, label=label)
+        assert (weights[:, ~rows.visible] == 0).all(), label
+        empty = ~rows.visible.any(axis=1)
+        assert (np.asarray(read)[:, empty] == 0).all(), label
+
+
+def merging_is_lifting_the_union(weighting):
+    """In any order and under any bracketing, field by field."""
+    merge = compiled(weighting)["merge"]
+    for label in ("random", "masked", "ties", "masked ties", "equal keys"):
+        rows = CASES[label]
+        whole = jax.tree.leaves(lift(weighting, rows))
+        parts = [lift(weighting, rows, keys) for keys in TILES]
+        for order in itertools.permutations(parts):
+            for merged in associations(order, merge):
+                for found, expected in zip(jax.tree.leaves(merged), whole, strict=True):
+                    np.testing.assert_allclose(
+                        found, expected, rtol=1e-14, atol=1e-14, err_msg=label
+                    )
+
+
+def replacing_is_reading_the_difference(weighting):
+    for case, rows in CASES.items():
+        for kind, replacement in replacements(rows).items():
+            expected = replaced_change(weighting.name, rows, replacement)
+            found = replace(weighting, rows, replacement)
+            assert_close(found, expected, label=f"{case}, {kind}")
+            hidden = np.broadcast_to(~rows.visible[:, None, None], found.shape)
+            assert (found[hidden] == 0).all(), case
+
+
+def replacing_in_a_merged_summary_is_the_same(weighting):
+    merge = compiled(weighting)["merge"]
+    for label in ("masked", "masked ties", "dominant by 36"):
+        rows = CASES[label]
+        parts = [lift(weighting, rows, keys) for keys in reversed(TILES)]
+        merged = functools.reduce(merge, parts)
+        for kind, replacement in replacements(rows).items():
+            assert_close(
+                replace(weighting, rows, replacement, merged),
+                replaced_change(weighting.name, rows, replacement),
+                label=f"{label}, {kind}",
+            )
+
+
+def replacing_back_is_the_identity(weighting):
+    for case in ("random", "masked ties", "dominant by 20"):
+        rows = CASES[case]
+        nothing = Replacement(np.zeros_like(rows.scores), np.zeros_like(rows.values))
+        assert (replace(weighting, rows, nothing) == 0).all(), case
+        for kind, replacement in replacements(rows).items():
+            there = replace(weighting, rows, replacement)
+            back = Replacement(-replacement.score, -replacement.value)
+            for k in range(KEYS):
+                one = np.arange(KEYS) == k
+                moved = type(rows)(
+                    rows.scores + one * replacement.score,
+                    rows.values + one[:, None] * replacement.value,
+                    rows.visible,
+                )
+                found = replace(weighting, moved, back)[..., k]
+                assert_close(found, -there[..., k], label=f"{case}, {kind}")
+
+
+def moves(rows, seed=0):
+    """Moves of all columns: drawn, tied, under a common shift, at a dominant one."""
+    rng = np.random.default_rng(seed)
+    shape = rows.scores.shape
+    value = rng.normal(size=(HEADS, ROWS, KEYS, WIDTH))
+    drawn = rng.normal(size=shape)
+    top = rows.scores == rows.scores.max(axis=-1, keepdims=True)
+    kinds = {
+        "drawn": drawn,
+        "integer": rng.integers(-2, 3, shape).astype(np.float64),
+        "to equal scores": -rows.scores,
+        "scores kept": np.zeros(shape),
+    }
+    for shift in (-300.0, -40.0, 40.0, 300.0):
+        kinds[f"all by {shift:g}"] = drawn + shift
+    for gap in GAPS:
+        kinds[f"top leaves by {gap:g}"] = drawn - 2 * gap * top
+        kinds[f"last arrives by {gap:g}"] = drawn + 2 * gap * (np.arange(KEYS) == 7)
+    return {kind: Replacement(score, value) for kind, score in kinds.items()}
+
+
+def perturbing_is_reading_the_difference(weighting):
+    """In one tile and in several, whatever their order."""
+    for case, rows in CASES.items():
+        for kind, moved in moves(rows).items():
+            expected = moved_change(weighting.name, rows, moved)
+            # A shift of 300 leaves scores with a rounding of 300 eps.
+            for tiles in (None, TILES, TILES[::-1]):
+                found = perturb(weighting, rows, moved, tiles)
+                assert_close(found, expected, absolute=2e-12, label=f"{case}, {kind}")
+            empty = ~rows.visible.any(axis=1)
+            assert (found[:, empty] == 0).all(), case
+
+
+# The rows of the laws against 50 digits: scores with ties for the hard weightings, and
+# dominant columns; all differences of scores are exact in float64.
+PRECISE = {
+    "random": draw(6),
+    "masked ties": draw(7, integer_scores(7), masked()),
+    **{f"dominant by {gap:g}": dominated(gap, 8) for gap in GAPS},
+}
+SMALL = 1e-8
+
+
+def small_replacements_keep_their_digits(weighting):
+    """Where the difference of two attended values has lost half of them."""
+    lost = 0.0
+    for case, rows in PRECISE.items():
+        drawn = replacements(rows, 9)["drawn"]
+        small = Replacement(SMALL * drawn.score, SMALL * drawn.value)
+        expected = replaced_change(weighting.name, rows, small, MANY_DIGITS)
+        found = replace(weighting, rows, small)
+        assert_close(found, expected, relative=1e-12, absolute=1e-300, label=case)
+        subtracted = replaced_change(weighting.name, rows, small)
+        scale = np.abs(expected.astype(float)).max()
+        lost = max(lost, np.abs(subtracted - expected.astype(float)).max() / scale)
+    assert lost > 1e-11, "the cases do not tell a change from a subtraction"
+
+
+def large_replacements_keep_their_digits(weighting):
+    """A dominant column leaves or arrives; the changes of the others are tiny."""
+    for case, rows in PRECISE.items():
+        for kind, replacement in replacements(rows, 10).items():
+            if kind == "integer" or "800" in kind + case:
+                continue
+            expected = replaced_change(weighting.name, rows, replacement, MANY_DIGITS)
+            assert_close(
+                replace(weighting, rows, replacement),
+                expected,
+                relative=1e-12,
+                absolute=1e-300,
+                label=f"{case}, {kind}",
+            )
+
+
+def moves_keep_their_digits(weighting):
+    """All columns by little, or one alone, however small its weight is."""
+    alone = np.arange(KEYS) == 7
+    for case, rows in PRECISE.items():
+        drawn = moves(rows, 11)["drawn"]
+        kinds = {
+            "small": Replacement(SMALL * drawn.score, SMALL * drawn.value),
+            "one": Replacement(alone * drawn.score, alone[:, None] * drawn.value),
+        }
+        if "800" in case:
+            del kinds["one"]  # Its weight is not a normal float.
+        for kind, moved in kinds.items():
+            expected = moved_change(weighting.name, rows, moved, MANY_DIGITS)
+            for tiles in (None, TILES):
+                found = perturb(weighting, rows, moved, tiles)
+                assert_close(
+                    found,
+                    expected,
+                    relative=1e-12,
+                    absolute=1e-300,
+                    label=f"{case}, {kind}",
+                )
+
+
+LAWS = {
+    law.__name__: law
+    for law in (
+        read_is_the_weighted_mean,
+        merging_is_lifting_the_union,
+        replacing_is_reading_the_difference,
+        replacing_in_a_merged_summary_is_the_same,
+        replacing_back_is_the_identity,
+        perturbing_is_reading_the_difference,
+        small_replacements_keep_their_digits,
+        large_replacements_keep_their_digits,
+        moves_keep_their_digits,
+    )
+}

@@ -1,0 +1,155 @@
+"""Ambiguous rows are reported by the base, the replaced and the moved rows.
+
+Cells are 1/4 wide and all scores multiples of 1/8, so that nothing is rounded: a score
+s stands in cell 4 s, half-way ones at the even neighbour.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_models.weighting import WEIGHTINGS, Column, MovedKeys, Softmax
+
+WIDTH = 0.25
+HARD = [name for name, kind in WEIGHTINGS.items() if kind.hard]
+INDEX = jnp.arange(4, dtype=jnp.int32)
+ROWS = jnp.asarray([3, 7], jnp.int32)  # The positions of the two rows.
+SEEN = np.ones((2, 4), bool)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module", params=HARD)
+def reports(request):
+    """The reports of base, replaced and moved rows, each as one compiled function."""
+    weighting = WEIGHTINGS[request.param](WIDTH)  # pyright: ignore[reportCallIssue]
+    values = jnp.ones((1, 4, 1))
+
+    def summarise(scores, seen):
+        return weighting.lift(scores, values, INDEX, seen)
+
+    def base(scores, seen):
+        return weighting.ties(summarise(scores, seen), ROWS)
+
+    def replaced(scores, seen, change):
+        column = Column(INDEX, scores, change, values, values, seen)
+        return weighting.ties_replaced(summarise(scores, seen), column, ROWS)
+
+    def moved(scores, seen, change):
+        def same(w):
+            return w.sum(axis=-1, keepdims=True)
+
+        keys = [
+            MovedKeys(INDEX[k], scores[..., k], change[..., k], seen[:, k], same, same)
+            for k in (slice(0, 2), slice(2, 4))
+        ]
+        summary = summarise(scores, seen)
+        first, second = (weighting.lift_change(summary, key) for key in keys)
+        return weighting.ties_changed(weighting.merge_change(first, second), ROWS)
+
+    return {f.__name__: jax.jit(f) for f in (base, replaced, moved)}
+
+
+def scores(*rows):
+    return jnp.asarray([rows])
+
+
+CLEAR = (0.0, 2.0, 1.0, 0.5)
+BESIDE = (0.0, 1.0, 0.5, 0.75)  # The best stands in cell 4, the next in cell 3.
+NOTHING = np.zeros((1, 2, 4))
+
+
+def test_a_clear_row_is_not_flagged(reports):
+    for kind in ("base", "replaced", "moved"):
+        change = () if kind == "base" else (NOTHING,)
+        report = reports[kind](scores(CLEAR, CLEAR), SEEN, *change)
+        assert not report.ambiguous
+        assert float(report.gap) == 1.0
+        assert float(report.spread) == 0.0
+        np.testing.assert_array_equal(report.scores, [2.0, 1.0])
+
+
+def test_a_base_row_beside_an_occupied_cell_is_flagged(reports):
+    report = reports["base"](scores(CLEAR, BESIDE), SEEN)
+    assert report.ambiguous
+    assert int(report.row) == 7
+    np.testing.assert_array_equal(report.scores, [1.0, 0.75])
+    assert float(report.gap) == 0.25
+
+
+def test_the_first_ambiguous_row_is_named_though_a_later_gap_is_smaller(reports):
+    # Cells 4 and 3 both: 1.125 (to even) and 0.75; then 0.875 (to even) and 0.75.
+    report = reports["base"](scores((0, 1.125, 0.75, 0), (0, 0.875, 0.75, 0)), SEEN)
+    assert int(report.row) == 3
+    assert float(report.gap) == 0.125
+
+
+def test_hidden_keys_and_lower_cells_make_no_ambiguity(reports):
+    hidden = SEEN.copy()
+    hidden[1, 3] = False
+    assert not reports["base"](scores(CLEAR, BESIDE), hidden).ambiguous
+    # Neighbours below the best do not matter.
+    assert not reports["base"](scores(CLEAR, (0.0, 2.0, 1.0, 0.75)), SEEN).ambiguous
+
+
+def test_a_row_that_sees_nothing_compares_nothing(reports):
+    nothing = np.zeros_like(SEEN)
+    for kind in ("base", "replaced", "moved"):
+        change = () if kind == "base" else (NOTHING,)
+        report = reports[kind](scores(BESIDE, BESIDE), nothing, *change)
+        assert not report.ambiguous
+        assert float(report.gap) == np.inf
+        assert float(report.spread) == 0.0
+
+
+def test_the_spread_is_the_width_of_a_tie(reports):
+    tied = (0.0, 1.125, 1.0, 0.875)  # All three in cell 4.
+    report = reports["base"](scores(CLEAR, tied), SEEN)
+    assert float(report.spread) == 0.25
+    assert not report.ambiguous
+    moved = scores(CLEAR, tied) - scores(CLEAR, CLEAR)
+    report = reports["moved"](scores(CLEAR, CLEAR), SEEN, moved)
+    assert float(report.spread) == 0.25
+    assert not report.ambiguous
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "change", "ambiguous", "pair"),
+    [
+        # A new score arrives beside the best.
+        (CLEAR, 0, 1.75, True, (2.0, 1.75)),
+        (CLEAR, 0, 2.25, True, (2.25, 2.0)),
+        (CLEAR, 0, 1.5, False, None),
+        # The lone best leaves, and the next two are neighbours.
+        ((0.0, 2.0, 1.0, 0.75), 1, -2.0, True, (1.0, 0.75)),
+        ((0.0, 2.0, 1.0, 0.5), 1, -2.0, False, None),
+        # It leaves to the neighbourhood of the next.
+        ((0.0, 2.0, 1.0, 0.5), 1, -0.75, True, (1.25, 1.0)),
+        # The neighbour leaves: the ambiguity goes with it.
+        (BESIDE, 3, -0.75, False, None),
+        # One of two best leaves: the other one holds the cell.
+        ((2.0, 2.0, 1.0, 0.5), 0, -2.0, False, None),
+        # All four are needed: best and second leave no trace, the third level counts.
+        ((1.0, 2.0, 0.75, 0.5), 1, -5.0, True, (1.0, 0.75)),
+    ],
+)
+def test_a_replaced_or_moved_row_is_flagged(
+    reports, row, column, change, ambiguous, pair
+):
+    moves = np.zeros((1, 2, 4))
+    moves[0, 1, column] = change
+    for kind in ("replaced", "moved"):
+        if kind == "replaced" and row == BESIDE:
+            continue  # Where another column is the replaced one, the row stays flagged.
+        report = reports[kind](scores(CLEAR, row), SEEN, moves)
+        assert bool(report.ambiguous) == ambiguous, kind
+        if pair is not None:
+            assert int(report.row) == 7
+            np.testing.assert_array_equal(report.scores, pair)
+
+
+def test_a_soft_weighting_reports_nothing():
+    softmax = Softmax()
+    assert softmax.ties(None, ROWS) is None
+    assert softmax.ties_replaced(None, None, ROWS) is None  # pyright: ignore
+    assert softmax.ties_changed(None, ROWS) is None

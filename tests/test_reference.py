@@ -1,0 +1,346 @@
+"""Hand-worked values for the oracle itself, keyword by keyword."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests import reference
+
+LN3 = math.log(3.0)
+
+
+def one_layer(embedding, score=None, **settings):
+    """A one-head layer that adds its attended embedding; the feed-forward adds 0.
+
+    The score of column j is `score[x_j]` at every row: the query is the bias 1 and
+    the key a linear read-out of the embedding, solved for here.
+    """
+    embedding = np.asarray(embedding, dtype=np.float64)
+    d = embedding.shape[1]
+    score = np.zeros(len(embedding)) if score is None else np.asarray(score)
+    key = np.linalg.lstsq(embedding, score, rcond=None)[0]
+    layer = {"weighting": "softmax", "mask": "none", "score": "dot_product"}
+    config = {"format": "attention-bounds/1", "layers": [layer]}
+    for name, value in settings.items():
+        target = layer if name in ("weighting", "mask", "score") else config
+        (layer if name == "temperature" else target)[name] = value
+    tensors = {
+        "embedding": embedding,
+        "layers.0.attention.query": np.zeros((1, 1, d)),
+        "layers.0.attention.query_bias": np.ones((1, 1)),
+        "layers.0.attention.key": key[None, None, :],
+        "layers.0.attention.value": np.eye(d)[None],
+        "layers.0.attention.output": np.eye(d),
+        "layers.0.ffn.w1": np.zeros((1, d)),
+        "layers.0.ffn.b1": np.zeros(1),
+        "layers.0.ffn.w2": np.zeros((d, 1)),
+        "layers.0.ffn.b2": np.zeros(d),
+    }
+    return config, tensors
+
+
+def attended(config, tensors, tokens, **options):
+    """What the only layer adds to the embedding."""
+    y = reference.forward(config, tensors, tokens, **options)
+    return y - tensors["embedding"][np.asarray(tokens)]
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        ("none", [8 / 4, 8 / 4, 8 / 4, 8 / 4]),
+        ("future", [1, 1, 4 / 3, 2]),
+        ("past", [2, 7 / 3, 3, 4]),
+        ("strict_future", [0, 1, 1, 4 / 3]),
+        ("strict_past", [7 / 3, 3, 4, 0]),
+    ],
+)
+def test_zero_scores_average_what_the_mask_shows(mask, expected):
+    # The values are 1, 1, 2, 4; a row that sees nothing attends to zero.
+    config, tensors = one_layer([[1.0], [2.0], [4.0]], mask=mask)
+    np.testing.assert_allclose(
+        attended(config, tensors, [0, 0, 1, 2])[:, 0], expected, rtol=1e-15
+    )
+
+
+def test_softmax_weights_are_exponentials_of_the_scores():
+    # Scores 0 and ln 3 on unit vectors: weights 1/4 and 3/4.
+    config, tensors = one_layer(np.eye(2), score=[0.0, LN3])
+    np.testing.assert_allclose(
+        attended(config, tensors, [0, 1]), [[1 / 4, 3 / 4]] * 2, rtol=1e-15
+    )
+
+
+def test_scaled_scores_are_divided_by_the_root_of_the_key_width():
+    # Key width 4, every key coordinate ln 3 / 2: q·k = 2 ln 3, scaled ln 3.
+    config, tensors = one_layer(np.eye(2), score=[0.0, 0.0])
+    tensors["layers.0.attention.query"] = np.zeros((1, 4, 2))
+    tensors["layers.0.attention.query_bias"] = np.ones((1, 4))
+    tensors["layers.0.attention.key"] = np.array([[[0.0, LN3 / 2]] * 4])
+    config["layers"][0]["score"] = "scaled_dot_product"
+    weights = attended(config, tensors, [0, 1])[0]
+    np.testing.assert_allclose(weights, [1 / 4, 3 / 4], rtol=1e-14)
+    config["layers"][0]["score"] = "dot_product"
+    weights = attended(config, tensors, [0, 1])[0]
+    np.testing.assert_allclose(weights, [1 / 10, 9 / 10], rtol=1e-14)
+
+
+def test_additive_scores_take_the_tanh_of_query_plus_key():
+    # q = artanh 1/2, k = 0 or artanh(4/5) - artanh(1/2): tanh 1/2 and 4/5. With
+    # w = 10 ln 3 / 3 the scores differ by ln 3.
+    config, tensors = one_layer(np.eye(2), score=[0.0, 0.0])
+    shift = math.atanh(4 / 5) - math.atanh(1 / 2)
+    tensors["layers.0.attention.query_bias"] = np.array([[math.atanh(1 / 2)]])
+    tensors["layers.0.attention.key"] = np.array([[[0.0, shift]]])
+    tensors["layers.0.attention.score_vector"] = np.array([[10 * LN3 / 3]])
+    config["layers"][0]["score"] = "additive"
+    weights = attended(config, tensors, [0, 1])[0]
+    np.testing.assert_allclose(weights, [1 / 4, 3 / 4], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "tokens", "row", "expected"),
+    [
+        # Scores 0 and 4 ln 3 divided by tau; three tokens, the last one the odd one.
+        (None, [0, 0, 1], 2, 81 / 83),
+        ({"kind": "constant", "value": 4.0}, [0, 0, 1], 2, 3 / 5),
+        ({"kind": "power", "scale": 36.0, "exponent": -2.0}, [0, 0, 1], 2, 3 / 5),
+        # 1 / ln 3 at n = 3: the odd weight is e^{4 (ln 3)^2}.
+        (
+            {"kind": "inverse_log", "scale": 1.0},
+            [0, 0, 1],
+            2,
+            1 / (1 + 2 * math.exp(-4 * LN3**2)),
+        ),
+        # One token: the temperature is 1 whatever the scale; weight 1.
+        ({"kind": "inverse_log", "scale": 0.1}, [1], 0, 1.0),
+        # The row's own index 2 stands for n: tau = 2 * 2 = 4 in row 1.
+        (
+            {"kind": "power", "scale": 2.0, "exponent": 1.0, "of": "position"},
+            [0, 1, 0],
+            1,
+            3 / 4,
+        ),
+    ],
+)
+def test_scores_are_divided_by_the_temperature(temperature, tokens, row, expected):
+    mask = "future" if temperature and temperature.get("of") else "none"
+    config, tensors = one_layer(
+        np.eye(2), score=[0.0, 4 * LN3], temperature=temperature, mask=mask
+    )
+    weight = attended(config, tensors, tokens)[row, 1]
+    assert weight == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"),
+    [("leftmost_hard", 5.0), ("rightmost_hard", 7.0), ("average_hard", 6.0)],
+)
+def test_hard_weightings_decide_ties_on_cells(weighting, expected):
+    # Values 5, 7, 1 score 2, 2 + 1e-10, 0: one cell of width 1e-9 for the first two.
+    embedding = [[5.0, 2.0], [7.0, 2.0 + 1e-10], [1.0, 0.0]]
+    config, tensors = one_layer(embedding, weighting=weighting)
+    tensors["layers.0.attention.key"] = np.array([[[0.0, 1.0]]])
+    for tokens in ([0, 1, 2], [2, 0, 1]):
+        row = attended(config, tensors, tokens)[0]
+        assert row[0] == expected
+    config["tie_resolution"] = 1e-12
+    assert attended(config, tensors, [0, 1, 2])[0, 0] == 7.0
+    # The layer's own entry wins over the model's.
+    config["layers"][0]["tie_resolution"] = 1e-9
+    assert attended(config, tensors, [0, 1, 2])[0, 0] == expected
+
+
+def test_a_best_cell_beside_an_occupied_one_is_ambiguous():
+    embedding = [[5.0, 2.0], [7.0, 2.0 - 1e-9], [1.0, 0.0]]
+    config, tensors = one_layer(embedding, weighting="leftmost_hard")
+    tensors["layers.0.attention.key"] = np.array([[[0.0, 1.0]]])
+    with pytest.raises(ValueError, match="ambiguous"):
+        reference.forward(config, tensors, [1, 0, 2])
+    assert attended(config, tensors, [1, 0, 2], ties="ignore")[0, 0] == 5.0
+    # A masked neighbour does not make a row ambiguous: row 0 sees itself alone.
+    config["layers"][0]["mask"] = "strict_future"
+    with pytest.raises(ValueError, match="ambiguous"):
+        reference.forward(config, tensors, [1, 0, 2])
+    assert attended(config, tensors, [1, 0])[1, 0] == 7.0
+
+
+def test_float32_tensors_have_wider_cells_and_rounded_positions():
+    embedding = np.array([[5.0, 2.0], [7.0, 2.0 + 1e-5]], dtype=np.float32)
+    config, tensors = one_layer(embedding, weighting="leftmost_hard")
+    tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
+    tensors["layers.0.attention.key"] = np.array([[[0.0, 1.0]]], dtype=np.float32)
+    assert attended(config, tensors, [0, 1])[0, 0] == 5.0
+    config["layers"][0]["weighting"] = "softmax"
+    config["position"] = {
+        "kind": "coordinates",
+        "terms": [{"coordinate": 0, "position_power": -1}],
+    }
+    tensors["layers.0.attention.output"] = np.zeros((2, 2), dtype=np.float32)
+    y = reference.forward(config, tensors, [0, 0, 0])
+    assert y[2, 0] == 5.0 + float(np.float32(1 / 3))
+
+
+# With epsilon 3 the norm of (3, 1) is (1, -1) / sqrt(1 + 3) = (1/2, -1/2); scale 2 and
+# bias (0, 1) make it (1, 0).
+NORM = {"scale": np.array([2.0, 2.0]), "bias": np.array([0.0, 1.0])}
+
+
+def with_norms(config, tensors, kind):
+    config.update(layer_norm=kind, layer_norm_epsilon=3.0)
+    for name in ("norm1", "norm2"):
+        for part, value in NORM.items():
+            tensors[f"layers.0.{name}.{part}"] = value
+    return config, tensors
+
+
+def test_pre_norm_stands_before_attention_and_before_the_feed_forward():
+    config, tensors = with_norms(*one_layer([[3.0, 1.0]]), "pre")
+    # u = (1, 0) is attended: c = (4, 1); z = norm of it: mean 5/2, variance 9/4,
+    # (3/2, -3/2) / sqrt(21/4) * 2 + (0, 1) = (6/sqrt 21, 1 - 6/sqrt 21).
+    np.testing.assert_allclose(reference.forward(config, tensors, [0]), [[4, 1]])
+    tensors["layers.0.ffn.w1"] = np.array([[1.0, 0.0]])
+    tensors["layers.0.ffn.w2"] = np.array([[0.0], [1.0]])
+    np.testing.assert_allclose(
+        reference.forward(config, tensors, [0]), [[4, 1 + 6 / math.sqrt(21)]]
+    )
+
+
+def test_post_norm_stands_after_attention_and_after_the_feed_forward():
+    config, tensors = with_norms(*one_layer([[3 / 2, 1 / 2]]), "post")
+    # c = y + y = (3, 1), normed (1, 0); feed-forward adds (0, 1 * 2): (1, 2), normed:
+    # mean 3/2, variance 1/4, (-1/2, 1/2) / sqrt(13/4) * 2 + (0, 1).
+    tensors["layers.0.ffn.w1"] = np.array([[1.0, 0.0]])
+    tensors["layers.0.ffn.w2"] = np.array([[0.0], [2.0]])
+    root = math.sqrt(13)
+    np.testing.assert_allclose(
+        reference.forward(config, tensors, [0]), [[-2 / root, 1 + 2 / root]]
+    )
+
+
+def test_final_norm_applies_when_its_tensors_are_there():
+    config, tensors = one_layer([[3 / 2, 1 / 2]], layer_norm_epsilon=3.0)
+    tensors |= {f"final_norm.{part}": value for part, value in NORM.items()}
+    np.testing.assert_allclose(reference.forward(config, tensors, [0]), [[1, 0]])
+
+
+def test_feed_forward_is_relu_with_both_biases_and_a_residual():
+    config, tensors = one_layer([[1.0], [-4.0]])
+    tensors["layers.0.attention.output"] = np.zeros((1, 1))
+    tensors["layers.0.attention.output_bias"] = np.array([1.0])
+    tensors |= {
+        "layers.0.ffn.w1": np.array([[1.0], [-1.0]]),
+        "layers.0.ffn.b1": np.array([1.0, 0.0]),
+        "layers.0.ffn.w2": np.array([[10.0, 100.0]]),
+        "layers.0.ffn.b2": np.array([1000.0]),
+    }
+    # c = 2: hidden (3, 0), y = 2 + 30 + 1000.
+    # c = -3: hidden (0, 3), y = -3 + 300 + 1000.
+    np.testing.assert_array_equal(
+        reference.forward(config, tensors, [0, 1]), [[1032.0], [1297.0]]
+    )
+
+
+def test_gelu_is_the_exact_one():
+    config, tensors = one_layer([[1.0]])
+    tensors["layers.0.attention.output"] = np.zeros((1, 1))
+    tensors["layers.0.ffn.w1"] = tensors["layers.0.ffn.w2"] = np.ones((1, 1))
+    config["activation"] = "gelu"
+    # x Φ(x) at 1; the tanh approximation gives 0.8411919906.
+    y = reference.forward(config, tensors, [0])
+    assert y[0, 0] - 1 == pytest.approx(0.8413447460685429, rel=1e-15)
+
+
+def test_concat_feeds_the_activation_and_all_heads_in_order():
+    config, tensors = one_layer([[1.0], [2.0]], combine="concat")
+    del tensors["layers.0.attention.output"]
+    tensors["layers.0.attention.query"] = np.zeros((2, 1, 1))
+    tensors["layers.0.attention.query_bias"] = np.ones((2, 1))
+    tensors["layers.0.attention.key"] = np.zeros((2, 1, 1))
+    tensors["layers.0.attention.value"] = np.array([[[1.0]], [[3.0]]])
+    tensors["layers.0.ffn.w1"] = np.array([[1.0, 10.0, 100.0]])
+    tensors["layers.0.ffn.w2"] = np.ones((1, 1))
+    # Means 3/2 and 9/2; row 0: 1 + (1 + 15 + 450), row 1: 2 + (2 + 15 + 450).
+    np.testing.assert_allclose(
+        reference.forward(config, tensors, [0, 1]), [[467.0], [469.0]]
+    )
+    config["combine"] = "residual"
+    config["layers"][0]["combine"] = "concat"
+    np.testing.assert_allclose(
+        reference.forward(config, tensors, [0, 1]), [[467.0], [469.0]]
+    )
+
+
+def test_heads_are_concatenated_before_the_output_projection():
+    config, tensors = one_layer([[1.0], [2.0]])
+    tensors["layers.0.attention.query"] = np.zeros((2, 1, 1))
+    tensors["layers.0.attention.query_bias"] = np.ones((2, 1))
+    tensors["layers.0.attention.key"] = np.array([[[0.0]], [[LN3]]])
+    tensors["layers.0.attention.value"] = np.ones((2, 1, 1))
+    tensors["layers.0.attention.value_bias"] = np.array([[0.0], [1.0]])
+    tensors["layers.0.attention.key_bias"] = np.array([[5.0], [7.0]])
+    tensors["layers.0.attention.output"] = np.array([[1.0, 100.0]])
+    # Head 0 averages to 3/2; head 1 has weights 1/4, 3/4: 7/4, plus its bias 1.
+    np.testing.assert_allclose(attended(config, tensors, [0, 1]), [[276.5]] * 2)
+
+
+def test_sinusoidal_positions():
+    config, tensors = one_layer(np.zeros((1, 4)))
+    config["position"] = {"kind": "sinusoidal", "base": 100, "scale": 2.0}
+    table = reference.position_table(config, tensors, 3)
+    # Angles j and j / 100^(2/4) = j / 10.
+    expected = [
+        [2 * math.sin(j), 2 * math.sin(j / 10), 2 * math.cos(j), 2 * math.cos(j / 10)]
+        for j in range(3)
+    ]
+    np.testing.assert_allclose(table, expected, rtol=1e-15)
+
+
+def test_coordinate_positions():
+    config, tensors = one_layer(np.zeros((1, 6)))
+    terms = [
+        {"coordinate": 0, "position_power": 1, "length_power": -1, "offset": 0},
+        {"coordinate": 1, "alternating": True},
+        {"coordinate": 2, "length_power": 1},
+        {"coordinate": 2, "position_power": 1, "scale": -0.5},
+        {"coordinate": 3, "position_power": -1},
+        {"coordinate": 4, "modulus": 3, "residues": [0, 2]},
+        {"coordinate": 5, "modulus": 2, "residues": [1], "offset": 0},
+    ]
+    config["position"] = {"kind": "coordinates", "terms": terms}
+    np.testing.assert_allclose(
+        reference.position_table(config, tensors, 4),
+        [
+            [0, -1, 3.5, 1, 0, 0],
+            [1 / 4, 1, 3, 1 / 2, 1, 1],
+            [2 / 4, -1, 2.5, 1 / 3, 1, 0],
+            [3 / 4, 1, 2, 1 / 4, 0, 1],
+        ],
+        rtol=1e-15,
+    )
+
+
+def test_a_table_serves_shorter_lengths():
+    config, tensors = one_layer([[1.0]])
+    tensors["position"] = np.array([[0.0], [10.0], [100.0]])
+    np.testing.assert_allclose(
+        reference.forward(config, tensors, [0, 0]), [[7.0], [17.0]]
+    )
+
+
+def test_influence_of_an_average_is_the_change_over_n():
+    config, tensors = one_layer([[1.0, 0.0], [4.0, 4.0], [0.0, 0.0]])
+    config["substitutable"] = [0, 1]
+    found = reference.influence(config, tensors, [0, 1, 0, 2])
+    expected = np.full((4, 3), np.nan)
+    # The change (3, 4) has norm 5 and weight 1/4; the last token is not listed.
+    expected[[0, 1, 2], [1, 0, 1]] = 5 / 4
+    np.testing.assert_allclose(found, expected)
+    tensors["readout.weight"] = np.array([[2.0, 0.0]])
+    tensors["readout.bias"] = np.array([7.0])
+    found = reference.influence(config, tensors, [0, 1, 0, 2], target="logits")
+    np.testing.assert_allclose(found, expected * 6 / 5)
+    config["accept"] = {"class": 0, "threshold": 7 + 2 * 6 / 4}
+    assert reference.accepts(config, tensors, [0, 1, 0, 2])
+    assert not reference.accepts(config, tensors, [0, 0, 0, 2])
