@@ -1,0 +1,77 @@
+"""The audit as Markdown tables; docs/lemma5-audit.md holds exactly these."""
+
+from collections.abc import Sequence
+
+from bounds.audit import (
+    activation_norm,
+    causal_mask,
+    growth_constant,
+    many_heads,
+    own_position,
+    tight_norm,
+    weight_change,
+)
+from bounds.audit.finding import Finding
+
+_MODULES = (
+    activation_norm,
+    weight_change,
+    own_position,
+    many_heads,
+    tight_norm,
+    growth_constant,
+    causal_mask,
+)
+
+
+def all_findings() -> tuple[Finding, ...]:
+    """Compute every finding.
+
+    Returns:
+        The findings in the order of the printed proof.
+    """
+    return tuple(finding for module in _MODULES for finding in module.findings())
+
+
+def findings_table(findings: Sequence[Finding]) -> str:
+    """Set findings as a table: the inequality, the model, both sides, the verdict.
+
+    Args:
+        findings: The lines, in order.
+
+    Returns:
+        A Markdown table without a final newline.
+    """
+    rows = [
+        (
+            finding.step,
+            finding.printed,
+            finding.model,
+            f"{float(finding.left):.5g}",
+            f"{float(finding.right):.5g}" if finding.right else "→ 0",
+            f"{finding.ratio:.5g}" if finding.right else "",
+            "holds" if finding.holds else "**false**",
+        )
+        for finding in findings
+    ]
+    header = ("step", "printed", "model", "left", "right", "left/right", "verdict")
+    return _markdown(header, rows)
+
+
+def harmonic_table() -> str:
+    """Set n times the influence under uniform causal averaging as a table.
+
+    Returns:
+        A Markdown table without a final newline, one line per length.
+    """
+    header = ("n", *(f"L = {depth}" for depth in causal_mask.DEPTHS))
+    rows = [
+        (str(n), *(f"{value:.5g}" for value in values))
+        for n, values in causal_mask.harmonic_rows()
+    ]
+    return _markdown(header, rows)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

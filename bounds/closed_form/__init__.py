@@ -1,0 +1,76 @@
+"""Closed forms: numbers in, a certified `Bound` (or a printed `Claim`) out.
+
+One module per statement. Everything is computed in interval arithmetic with unbounded
+exponents, so a bound is an upper bound with rounding included and never overflows. No
+module here knows of models or JAX: `LayerConstants` is what a model must be reduced to.
+"""
+
+from bounds.closed_form.activation_norm import (
+    concat_norm,
+    growth_constant,
+    residual_norm,
+)
+from bounds.closed_form.attention_weight import largest_weight
+from bounds.closed_form.causal_average import scaled_causal_average_influence
+from bounds.closed_form.causal_bound import causal_bound
+from bounds.closed_form.feed_forward import (
+    RELU_SLOPE,
+    feed_forward_lipschitz,
+    gelu_slope,
+)
+from bounds.closed_form.head_change import head_change
+from bounds.closed_form.layer_constants import HeadConstants, LayerConstants
+from bounds.closed_form.layer_norm import (
+    layer_norm_change_cap,
+    layer_norm_lipschitz,
+    layer_norm_output_norm,
+)
+from bounds.closed_form.masked_recursion import MaskedInfluence, masked_recursion
+from bounds.closed_form.printed import (
+    PrintedConstants,
+    Reading,
+    printed,
+    printed_tight,
+)
+from bounds.closed_form.printed_shape import printed_shape_bound
+from bounds.closed_form.recursion import LayerInfluence, influence_recursion
+from bounds.closed_form.scores import Additive, DotProduct, Score
+from bounds.closed_form.single_exponential import single_exponential_bound
+from bounds.closed_form.temperature import length_exponent
+from bounds.closed_form.uniform_constants import UniformConstants, uniform_constants
+from bounds.closed_form.visibility import MASKS
+
+__all__ = [
+    "MASKS",
+    "RELU_SLOPE",
+    "Additive",
+    "DotProduct",
+    "HeadConstants",
+    "LayerConstants",
+    "LayerInfluence",
+    "MaskedInfluence",
+    "PrintedConstants",
+    "Reading",
+    "Score",
+    "UniformConstants",
+    "causal_bound",
+    "concat_norm",
+    "feed_forward_lipschitz",
+    "gelu_slope",
+    "growth_constant",
+    "head_change",
+    "influence_recursion",
+    "largest_weight",
+    "layer_norm_change_cap",
+    "layer_norm_lipschitz",
+    "layer_norm_output_norm",
+    "length_exponent",
+    "masked_recursion",
+    "printed",
+    "printed_shape_bound",
+    "printed_tight",
+    "residual_norm",
+    "scaled_causal_average_influence",
+    "single_exponential_bound",
+    "uniform_constants",
+]

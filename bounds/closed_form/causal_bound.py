@@ -1,0 +1,93 @@
+"""Causal attention in closed form: (ln(j/i))^{L-1}/j instead of 1/n.
+
+Count positions from 1. With E = e^{2A}, a = skip + Σ gain F (query slope) and
+b = Σ gain (1 + 2F (key slope)), maxima over the layers, and λ = ln(n/i),
+
+    |dy_n^(L)| <= (D/n) b E Σ_{t=0}^{L-1} (a + b E λ)^{L-1-t} (a + b)^t     (i < n),
+    |dy_i^(L)| <= (a + b)^L D.
+
+Proof, from the linear recursion for masked attention, r' <= a r_j + b W_j(r). Rows
+before i do not change. W is at most the largest visible change, so s_k = (a + b)^k D
+bounds row i. A weight in row j is at most E/(E + j - 1) <= E/j, so W_j <= (E/j)
+Σ_{i<=w<=j} r_w. If r_w <= D Q/w for i < w <= n, then, with Σ_{i<w<=j} 1/w <= ln(j/i) <=
+λ, r'_j <= (D/j) [(a + b E λ) Q + b E (a + b)^k]; unroll from Q = 0. QED
+
+For i = n - 1 there is no logarithm (λ <= 1/(n - 1)); for i = 1 the growth (ln n)^{L-1}
+is real, see `causal_average`. The mirrored statement holds for the mask "past".
+"""
+
+from collections.abc import Sequence
+
+from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.layer_constants import LayerConstants
+from bounds.closed_form.recursion import LayerInfluence
+from bounds.closed_form.statements import CONSTANTS, DIFFER, others, own
+from bounds.interval import Interval, exp, interval, log, log_upper, maximum
+from bounds.result import Bound, Sense
+
+
+def causal_bound(
+    layers: Sequence[LayerConstants], length: int, position: int, distance: float
+) -> LayerInfluence:
+    """Bound the influence of symbol i on the last row under a causal mask.
+
+    (D/n) b E Σ_t (a + b E ln(n/i))^{L-1-t} (a + b)^t, i and n counted from 1.
+
+    Args:
+        layers: Constants of layers 1 … L, all with the mask "future".
+        length: n >= 2.
+        position: i - 1, the changed position counted from 0, below n - 1.
+        distance: D.
+
+    Returns:
+        Upper bounds on the change of the last row and of row i.
+
+    Raises:
+        ValueError: A number is out of its range, or there is no layer.
+
+    Source:
+        Hahn 2020, Lemma 5, corrected for masked attention.
+    """
+    n = whole("length", length, 2)
+    i = whole("position", position, 0) + 1
+    if i >= n:
+        raise ValueError(f"position is {position}, expected it in [0, {n - 1})")
+    d = interval(nonnegative("distance", distance))
+    if not layers:
+        raise ValueError("no layers, expected the constants of at least one")
+    a, b, ratio = _coefficients(layers)
+    growth = a + b * ratio * log(interval(n) / i)
+    depth = len(layers)
+    total = interval(0)
+    for t in range(depth):
+        total += growth ** (depth - 1 - t) * (a + b) ** t
+    return LayerInfluence(
+        _bound(d / n * b * ratio * total, others(depth)),
+        _bound((a + b) ** depth * d, own(depth)),
+    )
+
+
+def _coefficients(
+    layers: Sequence[LayerConstants],
+) -> tuple[Interval, Interval, Interval]:
+    a, b, ratio = interval(0), interval(0), interval(1)
+    for layer in layers:
+        norm, unit = interval(layer.norm), interval(layer.input_gain)
+        of_row, of_mean = interval(layer.skip_gain), interval(0)
+        for head in layer.heads:
+            gain = interval(head.gain) * unit
+            of_row += gain * norm * head.score.query_slope(norm)
+            of_mean += gain * (1 + 2 * norm * head.score.key_slope(norm))
+            ratio = maximum(ratio, exp(2 * head.score.half_oscillation(norm)))
+        a, b = maximum(a, of_row), maximum(b, of_mean)
+    return a, b, ratio
+
+
+def _bound(value: Interval, quantity: str) -> Bound:
+    return Bound(
+        log_value=log_upper(value),
+        sense=Sense.UPPER,
+        quantity=quantity,
+        hypotheses=(DIFFER, CONSTANTS, "causal softmax attention in every layer"),
+        source="Hahn 2020, Lemma 5, corrected: causal closed form",
+    )

@@ -1,0 +1,216 @@
+"""Theorem C for masked attention: a bound for every row.
+
+Under a mask row j averages over its m_j visible positions, not over n, so there is no
+O(1/n) for all rows: under a causal mask the second position gives the first a constant
+weight. With r_w a bound on the change of row w (r_i = D, others 0 at the embeddings)
+and u_w = min(input_gain r_w, 2F), a layer gives
+
+    r'_j = skip r_j + Σ_h gain_h min( W_j + F (query slope) u_j + 2F (key slope) W_j,
+                                      2F ),
+
+where W_j = W(u over the visible rows; m_j) the largest mean with weight ratios at most
+E = e^{2A} (`weighted_mean`), everything capped by `output_cap`; a row that sees nothing
+has no head term. Proof, from Lemma A: on the path the weights have ratios at most
+e^{2A}, so Σ α_w |du_w| <= W_j. Write δ_w = δ'_w + δ''_w, |δ'_w| <= (query slope) u_j
+and |δ''_w| <= (key slope) u_w. Then |Cov(δ', u)| <= (query slope) u_j F by Cauchy and
+Schwarz, and |Cov(δ'', u)| = |Σ α_w δ''_w (u_w - a)| <= 2F (key slope) Σ α_w u_w.
+
+Visible rows enter W sorted, and only through how many of them have changed: the c
+largest of *all* changes stand for the c visible ones. That can only enlarge the bound,
+it is exact for masks "none", "future" and "past" (where changes fall with the distance
+from i), and it makes a layer cost O(n log n).
+
+All positions at once. R_j bounds the change of row j under every i != j, S that of row
+i under every i: the multiset {S} ∪ {R_w} stands for the visible changes, whichever i
+is. So one run covers every position, and under a causal mask it is that of i = 1, the
+worst.
+
+Floats carry r in relative terms (largest about 1), an interval carries the scale, so
+that nothing overflows. A layer with H heads rounds a row's value at most H + 5 times
+outside the means (per head two products, their sum, the gain and the running sum; the
+skip term); the results are raised by twice H + 8 unit roundoffs, and by the smallest
+normal number against underflow.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.layer_constants import LayerConstants
+from bounds.closed_form.statements import CONSTANTS, DIFFER, MASKED, others, own
+from bounds.closed_form.visibility import Visible, visible_changes
+from bounds.closed_form.weighted_mean import UNIT_ROUNDOFF, largest_weighted_mean
+from bounds.interval import Interval, exp, interval, log_upper, lower, maximum, upper
+from bounds.result import Bound, Sense
+
+_SMALLEST_NORMAL = 2.0**-1022
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MaskedInfluence:
+    """Bounds on the change of every row after the last layer.
+
+    Attributes:
+        position: i, counted from 0; None where every i is covered.
+        relative_others: (n,) bound on row j under a change at i != j, over `scale`.
+        relative_own: Bound on row i, over `scale`.
+        scale: The unit of the relative numbers, an interval.
+        num_layers: L.
+    """
+
+    position: int | None
+    relative_others: np.ndarray
+    relative_own: float
+    scale: Interval
+    num_layers: int
+
+    def others(self, query: int) -> Bound:
+        """The bound on one row, as a statement.
+
+        Args:
+            query: j, counted from 0 (from the end where negative), not i.
+
+        Returns:
+            An upper `Bound` on the change of row j; zero where nothing can change.
+
+        Raises:
+            ValueError: j is out of range or is i itself.
+        """
+        n = len(self.relative_others)
+        row = query + n if query < 0 else query
+        if not 0 <= row < n or row == self.position:
+            raise ValueError(
+                f"query is {query}, expected a position in [-{n}, {n}) other than the "
+                f"changed one ({self.position})"
+            )
+        return self._bound(float(self.relative_others[row]), others(self.num_layers))
+
+    def own(self) -> Bound:
+        """The bound on the row whose symbol changes, as an upper `Bound`."""
+        return self._bound(self.relative_own, own(self.num_layers))
+
+    def _bound(self, relative: float, quantity: str) -> Bound:
+        return Bound(
+            log_value=log_upper(interval(relative) * self.scale),
+            sense=Sense.UPPER,
+            quantity=quantity,
+            hypotheses=(DIFFER, CONSTANTS, MASKED),
+            source="Hahn 2020, Lemma 5, corrected: Theorem C for masked attention",
+        )
+
+
+def masked_recursion(
+    layers: Sequence[LayerConstants],
+    masks: Sequence[str],
+    length: int,
+    distance: float,
+    *,
+    position: int | None = None,
+    saturating: bool = True,
+) -> MaskedInfluence:
+    """Bound the influence of one symbol on every row of masked attention.
+
+    Args:
+        layers: Constants of layers 1 … L.
+        masks: One of `MASKS` per layer; "future" lets j see w <= j.
+        length: n >= 1.
+        distance: D.
+        position: i, counted from 0; None for all positions at once.
+        saturating: Whether to use that averages and outputs have a bounded range.
+
+    Returns:
+        Upper bounds for every row after the last layer.
+
+    Raises:
+        ValueError: A mask is unknown, counts differ, or a number is out of its range.
+
+    Source:
+        Hahn 2020, Lemma 5, corrected.
+    """
+    n = whole("length", length, 1)
+    if not layers or len(layers) != len(masks):
+        raise ValueError(
+            f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer "
+            "and at least one layer"
+        )
+    if position is not None and not 0 <= position < n:
+        raise ValueError(f"position is {position}, expected it in [0, {n})")
+    changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
+    if any(_is_unbounded(layer) for layer in layers):
+        return MaskedInfluence(
+            position, np.full(n, np.inf), np.inf, interval(1), len(layers)
+        )
+    # The last entry is the changed row: r_i, or S where every i is covered.
+    changes[n] = 1.0
+    for layer, mask in zip(layers, masks, strict=True):
+        visible = visible_changes(mask, changes[:n] > 0, position)
+        changes, scale = _layer(layer, visible, changes, scale, saturating)
+    return MaskedInfluence(position, changes[:n], float(changes[n]), scale, len(layers))
+
+
+def _is_unbounded(layer: LayerConstants) -> bool:
+    """Whether the layer's constants exceed the floats, so that nothing is known."""
+    norm = interval(layer.norm)
+    numbers = [norm, interval(layer.skip_gain), interval(layer.input_gain)]
+    for head in layer.heads:
+        numbers += [interval(head.gain), head.score.half_oscillation(norm)]
+        numbers += [head.score.query_slope(norm), head.score.key_slope(norm)]
+    return any(x.b == np.inf for x in numbers)
+
+
+def _layer(
+    layer: LayerConstants,
+    visible: Visible,
+    changes: np.ndarray,
+    scale: Interval,
+    saturating: bool,
+) -> tuple[np.ndarray, Interval]:
+    norm = interval(layer.norm)
+    entering, unit = changes, interval(layer.input_gain) * scale
+    if saturating:
+        entering, unit = _rescaled(_capped(entering, 2 * norm, unit), unit)
+    falling = -np.sort(-entering)
+    skip = interval(layer.skip_gain) * scale
+    # Per head: gain, and the two coefficients of the term inside the cap.
+    heads = []
+    for head in layer.heads:
+        of_mean = 1 + 2 * norm * head.score.key_slope(norm)
+        of_query = norm * head.score.query_slope(norm)
+        heads.append((head, interval(head.gain) * unit, of_mean, of_query))
+    largest = maximum(skip, *(g * maximum(m, q) for _, g, m, q in heads))
+    if largest.b == 0:
+        return np.zeros_like(changes), interval(0)
+    out = _ratio(skip, largest) * changes
+    for head, gain, of_mean, of_query in heads:
+        inverse = lower(exp(-2 * head.score.half_oscillation(norm)))
+        mean = visible.per_row(
+            largest_weighted_mean(falling, visible.present, visible.total, inverse)
+        )
+        inner = maximum(of_mean, of_query)
+        term = _ratio(of_mean, inner) * mean
+        term += _ratio(of_query, inner) * entering * visible.sees
+        if saturating:
+            term = _capped(term, 2 * norm, unit * inner)
+        out += _ratio(gain * inner, largest) * term
+    raised = out * (1 + 2 * (len(heads) + 8) * UNIT_ROUNDOFF) + _SMALLEST_NORMAL
+    out = np.where((changes > 0) | visible.reached, raised, 0.0)
+    if saturating:
+        out = _capped(out, interval(layer.output_cap), largest)
+    return _rescaled(out, largest)
+
+
+def _ratio(x: Interval, largest: Interval) -> float:
+    return upper(x / largest)
+
+
+def _capped(values: np.ndarray, cap: Interval, unit: Interval) -> np.ndarray:
+    # A unit of zero makes the quotient, rounded up, infinite: no cap is needed.
+    return np.minimum(values, upper(cap / unit))
+
+
+def _rescaled(values: np.ndarray, unit: Interval) -> tuple[np.ndarray, Interval]:
+    """The same numbers with the largest in [1/2, 1): scaling by a power of two."""
+    exponent = int(np.frexp(np.max(values))[1])
+    return np.ldexp(values, -exponent), unit * interval(2) ** exponent

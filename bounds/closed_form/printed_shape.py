@@ -1,0 +1,63 @@
+"""Closed form C2: the corrected bound in the shape that Hahn 2020 prints.
+
+    |dy_j^(k)| <= (H Γ)^k D / n   (j != i),     |dy_i^(k)| <= (H Γ)^k D,
+    Γ = 3 L_f (1 + A) e^{2A},     n >= 2.
+
+Proof by induction over the linear recursion. Write s = (H Γ)^{k-1} D, so κ <= s/n and
+σ <= s. Other queries: B <= (1 + 2A) κ + ᾱσ + 2ᾱA (κ + σ), and with ᾱ <= e^{2A}/n and
+κ <= s/2, κ' <= (s/n) L_f H [2 + 2A + e^{2A}(1 + 3A)] <= (s/n) 3 L_f H (1 + A) e^{2A},
+because 1 + A <= e^{2A}. The query i: B <= s + 1.5 A s + 4 A s, so
+σ' <= s L_f H (2 + 5.5 A), and 3 (1 + A) e^{2A} >= 3 (1 + A)(1 + 2A) is more.
+
+The bound at i carries H^k; without it, as printed, it is false.
+"""
+
+from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.recursion import LayerInfluence
+from bounds.closed_form.statements import UNMASKED_HYPOTHESES, others, own
+from bounds.closed_form.uniform_constants import UniformConstants
+from bounds.interval import Interval, exp, interval, log_upper
+from bounds.result import Bound, Sense
+
+
+def printed_shape_bound(
+    constants: UniformConstants, length: int, distance: float
+) -> LayerInfluence:
+    """Bound the influence of one symbol on the final activations by C2.
+
+    (H Γ)^L D/n at j != i and (H Γ)^L D at i, Γ = 3 L_f (1 + A) e^{2A}; attention
+    without a mask.
+
+    Args:
+        constants: A, L_f, H, L.
+        length: n >= 2.
+        distance: D.
+
+    Returns:
+        Upper bounds after layer L.
+
+    Raises:
+        ValueError: n is below 2 or D negative.
+
+    Source:
+        Hahn 2020, Lemma 5, corrected.
+    """
+    n = whole("length", length, 2)
+    d = interval(nonnegative("distance", distance))
+    a = interval(constants.half_oscillation)
+    gamma = 3 * interval(constants.output_lipschitz) * (1 + a) * exp(2 * a)
+    sigma = (constants.num_heads * gamma) ** constants.num_layers * d
+    return LayerInfluence(
+        _bound(sigma / n, others(constants.num_layers)),
+        _bound(sigma, own(constants.num_layers)),
+    )
+
+
+def _bound(value: Interval, quantity: str) -> Bound:
+    return Bound(
+        log_value=log_upper(value),
+        sense=Sense.UPPER,
+        quantity=quantity,
+        hypotheses=UNMASKED_HYPOTHESES,
+        source="Hahn 2020, Lemma 5, corrected: closed form C2",
+    )

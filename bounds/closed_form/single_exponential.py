@@ -1,0 +1,63 @@
+"""Closed form C1: one factor e^{2A}, whatever the depth.
+
+    |dy_j^(L)| <= (e^{2A}/n) L L_f H (1 + 4A) G^{L-1} D   (j != i),
+    |dy_i^(L)| <= G^L D,                                  G = L_f (1 + H (1 + 6A)).
+
+Proof, from the linear recursion with κ <= σ and ᾱ <= min(1, e^{2A}/n):
+F d_o <= A (q + κ) and F d_i <= A (q + σ) give, for the query i (q = σ),
+B <= σ + 2Aσ + 4Aσ, hence σ' <= G σ; and for another query (q = κ),
+B <= (1 + 2A) κ + ᾱ (1 + 4A) σ, hence κ' <= g κ + L_f H ᾱ (1 + 4A) σ with g <= G.
+Unrolled, κ_L is a sum of L terms, each at most L_f H ᾱ (1 + 4A) G^{L-1} D.
+"""
+
+from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.recursion import LayerInfluence
+from bounds.closed_form.statements import UNMASKED_HYPOTHESES, others, own
+from bounds.closed_form.uniform_constants import UniformConstants
+from bounds.interval import Interval, exp, interval, log_upper
+from bounds.result import Bound, Sense
+
+
+def single_exponential_bound(
+    constants: UniformConstants, length: int, distance: float
+) -> LayerInfluence:
+    """Bound the influence of one symbol on the final activations by C1.
+
+    (e^{2A}/n) L L_f H (1 + 4A) [L_f (1 + H (1 + 6A))]^{L-1} D at j != i, and
+    [L_f (1 + H (1 + 6A))]^L D at i; attention without a mask.
+
+    Args:
+        constants: A, L_f, H, L.
+        length: n >= 2.
+        distance: D.
+
+    Returns:
+        Upper bounds after layer L.
+
+    Raises:
+        ValueError: n is below 2 or D negative.
+
+    Source:
+        Hahn 2020, Lemma 5, corrected.
+    """
+    n = whole("length", length, 2)
+    d = interval(nonnegative("distance", distance))
+    a = interval(constants.half_oscillation)
+    lipschitz = interval(constants.output_lipschitz)
+    heads, depth = constants.num_heads, constants.num_layers
+    growth = lipschitz * (1 + heads * (1 + 6 * a))
+    source = lipschitz * heads * (1 + 4 * a)
+    kappa = exp(2 * a) / n * depth * source * growth ** (depth - 1) * d
+    return LayerInfluence(
+        _bound(kappa, others(depth)), _bound(growth**depth * d, own(depth))
+    )
+
+
+def _bound(value: Interval, quantity: str) -> Bound:
+    return Bound(
+        log_value=log_upper(value),
+        sense=Sense.UPPER,
+        quantity=quantity,
+        hypotheses=UNMASKED_HYPOTHESES,
+        source="Hahn 2020, Lemma 5, corrected: closed form C1",
+    )

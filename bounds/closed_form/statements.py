@@ -1,0 +1,23 @@
+"""The quantities the influence bounds speak about, and the hypotheses they share.
+
+Two statements about the same thing must say so in the same words, so that a printed
+claim can be held against a proved bound. Positions are j (the one that is read) and i
+(the one whose symbol changes), y^(k) the activations after layer k.
+"""
+
+DIFFER = "the inputs differ at position i only, their embeddings there by at most D"
+CONSTANTS = "the layer constants hold for both inputs: norms at most F_k, gains bounds"
+UNMASKED = "softmax attention over all n positions, no mask"
+MASKED = "softmax attention over the visible positions of each row"
+
+UNMASKED_HYPOTHESES = (DIFFER, CONSTANTS, UNMASKED)
+
+
+def others(layer: int) -> str:
+    """The change at a position j that is not i, after this many layers."""
+    return f"|y_j^({layer}) - y'_j^({layer})|, j != i"
+
+
+def own(layer: int) -> str:
+    """The change at the position i itself, after this many layers."""
+    return f"|y_i^({layer}) - y'_i^({layer})|"

@@ -1,0 +1,91 @@
+"""Interval arithmetic with 200 bits and exponents of any size, for certified numbers.
+
+An `Interval` encloses a real number; sums, products and quotients of intervals (with
+one another and with Python ints and floats, which are exact) enclose the sum, product
+and quotient. So a formula evaluated on intervals is certified by construction: its
+upper end is an upper bound, whatever was rounded on the way. Exponents are unbounded
+integers, so exp(10^6) is a number like any other and nothing overflows; only the last
+step, the logarithm as a float, can be infinite, and an infinite upper bound is true.
+
+The interval context is private: mpmath's global precision is neither read nor changed.
+"""
+
+import math
+from typing import Any, TypeAlias
+
+from mpmath.ctx_iv import MPIntervalContext
+
+# An mpmath interval (ivmpf), whose arithmetic mpmath does not declare to checkers.
+Interval: TypeAlias = Any
+
+_CONTEXT: Any = MPIntervalContext()
+_CONTEXT.prec = 200
+
+# Beyond it exp(x) has a logarithm above every float, so its upper end may as well be
+# infinite; mpmath would spend minutes on the digits of a very large exponent.
+_LARGEST_EXPONENT = _CONTEXT.mpf(2) ** 1100
+
+
+def interval(value: float | int) -> Interval:
+    """The interval that holds exactly this number."""
+    return _CONTEXT.mpf(value)
+
+
+def exp(x: Interval) -> Interval:
+    """An interval around e^x."""
+    low = 0 if x.a < -_LARGEST_EXPONENT else _CONTEXT.exp(_cut(x.a)).a
+    high = math.inf if x.b > _LARGEST_EXPONENT else _CONTEXT.exp(x.b).b
+    return _CONTEXT.mpf([low, high])
+
+
+def log(x: Interval) -> Interval:
+    """An interval around ln x, for x > 0."""
+    return _CONTEXT.log(x)
+
+
+def sqrt(x: Interval) -> Interval:
+    """An interval around √x, for x >= 0."""
+    return _CONTEXT.sqrt(x)
+
+
+def minimum(x: Interval, *others: Interval) -> Interval:
+    """An interval around the least of the numbers."""
+    for y in others:
+        x = _CONTEXT.mpf([x.a if x.a < y.a else y.a, x.b if x.b < y.b else y.b])
+    return x
+
+
+def maximum(x: Interval, *others: Interval) -> Interval:
+    """An interval around the greatest of the numbers."""
+    for y in others:
+        x = _CONTEXT.mpf([x.a if x.a > y.a else y.a, x.b if x.b > y.b else y.b])
+    return x
+
+
+def upper(x: Interval) -> float:
+    """The smallest float that is at least every number of the interval."""
+    end = x.b
+    value = float(end)
+    while _CONTEXT.mpf(value) < end:
+        value = math.nextafter(value, math.inf)
+    while _CONTEXT.mpf(below := math.nextafter(value, -math.inf)) >= end:
+        value = below
+    return value
+
+
+def lower(x: Interval) -> float:
+    """The largest float that is at most every number of the interval."""
+    return -upper(-x)
+
+
+def log_upper(x: Interval) -> float:
+    """A float at least ln of every number of the interval; -inf where that is zero."""
+    if x.b == 0:
+        return -math.inf
+    if x.b == math.inf:
+        return math.inf
+    return upper(_CONTEXT.log(x.b))
+
+
+def _cut(x: Interval) -> Interval:
+    return x if x < _LARGEST_EXPONENT else _LARGEST_EXPONENT
