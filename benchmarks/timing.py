@@ -1,0 +1,51 @@
+"""Warm wall-clock timing: compile time apart, blocked until ready, median and spread."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Seconds of one warm call: median, fastest and slowest of `calls`."""
+
+    median: float
+    fastest: float
+    slowest: float
+    calls: int
+    compile: float  # the first call less the median: tracing and compiling
+
+    def columns(self, name: str) -> dict[str, float]:
+        """Returns the fields as columns of a row, prefixed by what was timed."""
+        return {
+            f"{name}_seconds": self.median,
+            f"{name}_fastest": self.fastest,
+            f"{name}_slowest": self.slowest,
+            f"{name}_compile_seconds": self.compile,
+        }
+
+
+def time_call(call: Callable[[], Any], *, repeats: int, budget: float) -> Timing:
+    """Returns the timing of a call after one warm-up.
+
+    Args:
+        call: what is timed; its result is blocked on.
+        repeats: counted calls at most.
+        budget: seconds after which no further call is started (one always is).
+    """
+
+    def once() -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        return time.perf_counter() - start
+
+    first = once()
+    seconds = [once()]
+    while len(seconds) < repeats and sum(seconds) + seconds[-1] < budget:
+        seconds.append(once())
+    median = statistics.median(seconds)
+    return Timing(median, min(seconds), max(seconds), len(seconds), first - median)

@@ -1,0 +1,17 @@
+"""Exact single-position influence: one entry point over a table of methods.
+
+A new method is one file with a `Method` and one row in `METHODS`.
+"""
+
+from bounds.influence.base import Block, Influence, Method, Problem, Ties
+from bounds.influence.compute import METHODS, compute_influence
+
+__all__ = [
+    "METHODS",
+    "Block",
+    "Influence",
+    "Method",
+    "Problem",
+    "Ties",
+    "compute_influence",
+]

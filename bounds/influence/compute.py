@@ -1,0 +1,223 @@
+"""`compute_influence`: checks the question, chooses a method, gathers its blocks."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.base import Influence, Method, Problem, Target, Ties
+from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.substitution import (
+    Substitutions,
+    check_query,
+    list_substitutions,
+)
+from jax_models import InputError, TieError, Transformer
+from jax_models.evaluate import (
+    AmbiguousTieWarning,
+    TieRule,
+    check_precision,
+    check_tokens,
+    require_readout,
+)
+from jax_models.initialise import choose_name
+
+METHODS: dict[str, Method] = {
+    method.name: method for method in (INCREMENTAL, EXHAUSTIVE)
+}
+Keep = Literal["pairs", "position_max"]
+
+
+def choose_method(name: str, problem: Problem) -> tuple[Method, str]:
+    """Returns the method to use and the reason for it.
+
+    Raises:
+        InputError: for an unknown name, or a method that cannot do this model.
+    """
+    choose_name("method", name, ("auto", *METHODS))
+    refusals = {method: METHODS[method].refuse(problem) for method in METHODS}
+    if name != "auto":
+        if refusals[name] is not None:
+            raise InputError(
+                f"method {name!r} cannot do this model: {refusals[name]}; use "
+                'method="auto"'
+            )
+        return METHODS[name], "asked for"
+    able = [METHODS[method] for method, refusal in refusals.items() if refusal is None]
+    best = min(able, key=lambda method: method.cost(problem))
+    cost = f"about {best.cost(problem):.3g} forward passes"
+    others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]
+    return best, "; ".join([f"the cheapest that can do it, {cost}", *others])
+
+
+def compute_influence(
+    model: Transformer | Callable[[Any], Any],
+    tokens: Any,
+    *,
+    method: str = "auto",
+    query: int = -1,
+    target: Target = "activation",
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    include_query: bool = False,
+    ties: TieRule = "error",
+    keep: Keep = "pairs",
+    vocab_size: int | None = None,
+    dtype: Any = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Influence:
+    """Returns how much each single-symbol substitution changes the query row, exactly.
+
+    influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 over all positions i != q and
+    symbols s != x_i, in the units of the activations (or of the logits).
+
+    Args:
+        model: a transformer, or any function from tokens [n] to a vector (then only
+            `exhaustive` applies and `vocab_size` is needed).
+        tokens: integers in [0, V) [n].
+        method: "auto", "incremental" (one and two layers), or "exhaustive".
+        query: the row that is watched; negative counts from the end.
+        target: "activation" (final activations) or "logits".
+        symbols: substitute symbols; by default all that the model's `substitutable`
+            allows.
+        positions: positions that are changed; all by default.
+        include_query: whether the query's own token is changed too.
+        ties: what to do where rounding decides a hard-attention winner: "error",
+            "warn" or "ignore".
+        keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n].
+        vocab_size: V, for a bare function.
+        dtype: asserts the float type; "float64" without x64 is an error.
+        progress: called with (substitutions done, all) after every block.
+
+    Returns:
+        An `Influence`.
+
+    Raises:
+        InputError: for anything in the question that does not fit the model.
+        TieError: for an ambiguous tie under ties="error".
+    """
+    started = time.perf_counter()
+    choose_name("ties", ties, get_args(TieRule))
+    choose_name("target", target, get_args(Target))
+    choose_name("keep", keep, get_args(Keep))
+    if isinstance(model, Transformer):
+        _check_dtype(model, dtype)
+        check_precision(model)
+        checked = np.asarray(check_tokens(model, tokens))
+        vocab_size, allowed = model.vocab_size, model.substitutable
+        if target == "logits":
+            require_readout(model)
+    else:
+        if vocab_size is None:
+            raise InputError("a bare function needs vocab_size, the number of symbols")
+        checked, allowed = np.asarray(tokens, np.int32), None
+    if checked.ndim != 1 or not checked.size:
+        raise InputError(
+            f"tokens have shape {checked.shape}; expected one sequence [n] with n >= 1"
+        )
+    query = check_query(query, checked.size)
+    pairs = list_substitutions(
+        checked,
+        vocab_size,
+        query=query,
+        symbols=symbols,
+        positions=positions,
+        substitutable=allowed,
+        include_query=include_query,
+    )
+    problem = Problem(model, checked, query, target, pairs.position, pairs.symbol)
+    chosen, reason = choose_method(method, problem)
+    return _gather(problem, pairs, chosen, reason, ties, keep, progress, started)
+
+
+def _check_dtype(model: Transformer, dtype: Any) -> None:
+    if dtype is not None and jnp.dtype(dtype) != jnp.dtype(model.dtype):
+        raise InputError(
+            f"dtype = {jnp.dtype(dtype).name} but the model is "
+            f"{jnp.dtype(model.dtype).name}; convert the model, or leave dtype out"
+        )
+
+
+def _gather(
+    problem: Problem,
+    pairs: Substitutions,
+    method: Method,
+    reason: str,
+    ties: TieRule,
+    keep: Keep,
+    progress: Callable[[int, int], None] | None,
+    started: float,
+) -> Influence:
+    """Collects the blocks of a method into the result."""
+    influences, radii, met = [], [], None
+    done = 0
+    for block in method.blocks(problem) if len(pairs) else ():
+        if not np.isfinite(block.influence).all():
+            at = done + int(np.flatnonzero(~np.isfinite(block.influence))[0])
+            raise InputError(
+                f"the influence of position {pairs.position[at]}, symbol "
+                f"{pairs.symbol[at]} is not a finite number: the model overflows or "
+                "divides by zero (a layer norm with epsilon 0 on a constant row?)"
+            )
+        influences.append(block.influence)
+        radii.append(block.radius)
+        met = block.ties if met is None or block.ties is None else met.merge(block.ties)
+        done += block.influence.size
+        if progress is not None:
+            progress(done, len(pairs))
+    _judge_ties(met, ties)
+    value = np.concatenate(influences) if influences else np.zeros(0)
+    radius = np.concatenate(radii) if radii else np.zeros(0)
+    lower, upper = np.maximum(value - radius, 0), value + radius
+    n = pairs.length
+    best = int(np.argmax(value)) if value.size else None
+    by_position = np.full((3, n), np.nan)
+    symbol_at = np.full(n, -1)
+    if value.size:
+        first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
+        at = pairs.position[first]
+        by_position[0, at] = np.maximum.reduceat(lower, first)
+        by_position[1, at] = np.maximum.reduceat(upper, first)
+        top = np.maximum.reduceat(value, first)
+        is_top = value == np.repeat(top, np.diff(first, append=value.size))
+        where = np.flatnonzero(is_top)[::-1]
+        symbol_at[pairs.position[where]] = pairs.symbol[where]
+    dense = keep == "pairs"
+    return Influence(
+        lower=pairs.scatter(lower) if dense else None,
+        upper=pairs.scatter(upper) if dense else None,
+        position_lower=by_position[0],
+        position_upper=by_position[1],
+        position_symbol=symbol_at,
+        max=float(value[best]) if best is not None else 0.0,
+        max_lower=float(lower.max()) if value.size else 0.0,
+        max_upper=float(upper.max()) if value.size else 0.0,
+        position=None if best is None else int(pairs.position[best]),
+        symbol=None if best is None else int(pairs.symbol[best]),
+        query=problem.query,
+        target=problem.target,
+        method=method.name,
+        exact=method.exact,
+        reason=reason,
+        zeros=int((value == 0).sum()),
+        substitutions=len(pairs),
+        ties=met,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _judge_ties(met: Ties | None, rule: TieRule) -> None:
+    if met is None or not met.ambiguous or rule == "ignore":
+        return
+    message = (
+        f"row {met.row}: the best score {met.scores[0]!r} and the next "
+        f"{met.scores[1]!r} stand in neighbouring score cells, so rounding decides the "
+        "winner; change the model's tie_resolution, or pass ties='warn'"
+    )
+    if rule == "error":
+        raise TieError(message)
+    warnings.warn(message, AmbiguousTieWarning, stacklevel=4)

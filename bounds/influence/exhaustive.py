@@ -1,0 +1,121 @@
+"""The definition: rerun the model for every substitution. The oracle of all methods.
+
+n (V - 1) forward passes, batched; a difference of two outputs, so its radius is a few
+unit roundoffs of the output's size and not of the influence.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.base import Block, Method, Problem, Ties
+from bounds.influence.incremental import merge_reports, scaled_norm
+from bounds.rounding import rounding_steps, subtraction_radius
+from jax_models import Transformer, forward
+from jax_models.blocks import key_tile, tile_elements
+from jax_models.transformer import reduce_reports
+
+# A bare function's depth is unknown; its output is taken as one layer of this many steps.
+UNKNOWN_STEPS = 256
+
+
+def _output(model: Transformer, tokens: Array, query: int, target: str) -> Any:
+    """The target at the query row, and one tie report."""
+    y, reports = forward(model, tokens, jnp.asarray([query], jnp.int32))
+    if target == "logits":
+        assert model.readout is not None
+        y = model.readout(y)
+    return y[0], merge_reports(model, list(reports))
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target"))
+def _base(model: Transformer, tokens: Array, *, query: int, target: str) -> Any:
+    return _output(model, tokens, query, target)
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target"))
+def _rerun(
+    model: Transformer,
+    tokens: Array,
+    base: Array,
+    position: Array,
+    symbol: Array,
+    *,
+    query: int,
+    target: str,
+) -> Any:
+    """Norms [p] of the output's difference for a batch of substitutions, and ties."""
+
+    def one(at: Array, to: Array) -> Any:
+        y, report = _output(model, tokens.at[at].set(to), query, target)
+        return scaled_norm(y - base), report
+
+    norms, reports = jax.vmap(one)(position, symbol)
+    return norms, reduce_reports(reports)
+
+
+def batch_size(model: Transformer, length: int) -> int:
+    """Returns how many forward passes run at once: a tile of scores, at most 32."""
+    heads = max((x.attention.num_heads for x in model.layers), default=1)
+    per_pass = heads * key_tile(length) * min(length, 256)
+    return int(max(1, min(32, 4 * tile_elements() // per_pass)))
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    if not isinstance(problem.model, Transformer):
+        yield from _function_blocks(problem)
+        return
+    model, how = problem.model, {"query": problem.query, "target": problem.target}
+    tokens = jnp.asarray(problem.tokens)
+    base, ties = _base(model, tokens, **how)
+    steps = rounding_steps(model, problem.tokens.size)
+    size = float(scaled_norm(base))
+    seen = Ties.of(ties) if model.is_hard else None
+    batch = batch_size(model, problem.tokens.size)
+    for start in range(0, problem.position.size, batch):
+        part = slice(start, start + batch)
+        position, symbol = problem.position[part], problem.symbol[part]
+        fill = batch - position.size
+        norms, ties = _rerun(
+            model,
+            tokens,
+            base,
+            jnp.asarray(np.pad(position, (0, fill), mode="edge")),
+            jnp.asarray(np.pad(symbol, (0, fill), mode="edge")),
+            **how,
+        )
+        influence = np.asarray(norms, np.float64)[: position.size]
+        # Both outputs are within size + influence.
+        radius = subtraction_radius(model.dtype, steps, size + influence)
+        if seen is not None:
+            seen = seen.merge(Ties.of(ties))
+        yield Block(influence, radius, seen)
+
+
+def _function_blocks(problem: Problem) -> Iterator[Block]:
+    """The same for a bare function of the tokens, one call per substitution."""
+    function: Callable[[Any], Any] = problem.model
+    tokens = problem.tokens
+    base = np.asarray(function(tokens))
+    for at, to in zip(problem.position, problem.symbol, strict=True):
+        changed = tokens.copy()
+        changed[at] = to
+        output = np.asarray(function(changed))
+        influence = np.linalg.norm(output.astype(np.float64) - base)
+        size = max(np.linalg.norm(base), np.linalg.norm(output))
+        radius = subtraction_radius(base.dtype, UNKNOWN_STEPS, size)
+        yield Block(np.asarray([influence]), np.asarray([radius]), None)
+
+
+EXHAUSTIVE = Method(
+    name="exhaustive",
+    exact=True,
+    refuse=lambda problem: None,
+    cost=lambda problem: float(problem.position.size),
+    blocks=_blocks,
+)

@@ -1,0 +1,295 @@
+"""The first layer: exact changes of its rows when one token is replaced.
+
+Only row i itself has a new input, so every other row sees one replaced key/value column
+(`replace`, O(d) per row), and row i sees its query moved against unchanged keys beside
+its own new column (`perturb`, O(n d) per position). Shapes: i substitutions in a block,
+j rows, h heads, e = d_k, v = d_v.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.pointwise import (
+    RowBase,
+    base_rows,
+    change_many_rows,
+    change_rows,
+    order_neurons,
+)
+from jax_models.attention import (
+    KeyStore,
+    compute_scores,
+    project,
+    project_queries,
+    score_scale,
+    store_keys,
+    summarise,
+)
+from jax_models.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
+from jax_models.changes import norm_change, tanh_change
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.transformer import (
+    Layer,
+    Transformer,
+    attention_input,
+    combine_heads,
+    embed,
+    join_heads,
+    reduce_reports,
+)
+from jax_models.weighting import Column, MovedKeys, TieReport, contract
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FirstLayer:
+    """What the base pass fixes: all keys, and the summaries of the r wanted rows."""
+
+    rows: Array  # [n, d] y^(0)
+    store: KeyStore
+    queries: Array  # [h, r, e]
+    summary: Any  # fields [h, r, ...]
+    base: RowBase  # [r, ...]
+    output: Array  # [r, d] y^(1)
+    ties: TieReport | None
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Replaced:
+    """A block of substitutions as seen by the first layer."""
+
+    position: Array  # [i]
+    row_change: Array  # [i, d] of y^(0) at the replaced position
+    query_change: Array  # [h, i, e]
+    key_change: Array  # [h, i, e]
+    value_change: Array  # [h, i, v]
+
+
+def prepare_first_layer(model: Transformer, tokens: Array, wanted: Array) -> FirstLayer:
+    """Returns the base pass of the first layer over the wanted rows [r]."""
+    layer, n = model.layers[0], tokens.shape[0]
+    rows = embed(model, tokens)
+    inputs = attention_input(layer, rows)
+    attention = layer.attention
+    store = store_keys(attention, inputs)
+    queries = project_queries(attention, inputs[wanted], n, wanted)
+
+    def run(block: tuple[Array, Array, Array]) -> Any:
+        at, y, q = block
+        summary = summarise(attention, q.swapaxes(0, 1), at, store)
+        heads = join_heads(attention.weighting.read(summary))
+        by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
+        base = order_neurons(layer, base_rows(layer, y, heads))
+        return by_row, base, combine_heads(layer, y, heads)
+
+    per_row = attention.num_heads * key_tile(n)
+    if attention.score == "additive":
+        per_row *= attention.key_width
+    block = row_block(wanted.shape[0], per_row)
+    rows_in = (wanted, rows[wanted], queries.swapaxes(0, 1))
+    by_row, base, output = map_rows(run, rows_in, block)
+    summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    ties = attention.weighting.ties(summary, wanted)
+    return FirstLayer(rows, store, queries, summary, base, output, ties)
+
+
+def replace_tokens(
+    model: Transformer, tokens: Array, first: FirstLayer, position: Array, symbol: Array
+) -> Replaced:
+    """Returns a block of substitutions, as changes of row, query, key and value."""
+    layer, attention = model.layers[0], model.layers[0].attention
+    change = model.embedding[symbol] - model.embedding[tokens[position]]
+    moved = change
+    if layer.layer_norm == "pre":
+        assert layer.norm1 is not None
+        moved = norm_change(layer.norm1, first.rows[position], change)
+    queries = project(attention.query, None, moved)
+    if attention.score != "additive":
+        scale = score_scale(attention, tokens.shape[0], position)
+        queries = queries / (scale[:, None] if scale.ndim else scale)
+    return Replaced(
+        position,
+        change,
+        queries,
+        project(attention.key, None, moved),
+        project(attention.value, None, moved),
+    )
+
+
+def score_changes(
+    layer: Layer, queries: Array, keys: Array, moved: Array, length: int, rows: Array
+) -> Array:
+    """Returns the changes [h, j, i] of row j's score of column i when the key moves.
+
+    Args:
+        layer: the layer.
+        queries: of the rows [h, j, e].
+        keys: of the columns before [h, i, e].
+        moved: change of those keys [h, i, e].
+        length: n.
+        rows: positions of the rows [j].
+    """
+    attention = layer.attention
+    if attention.score != "additive":
+        return jnp.einsum("hje,hie->hji", queries, moved, precision=HIGHEST)
+    assert attention.score_vector is not None
+    inner = tanh_change(queries[:, :, None] + keys[:, None], moved[:, None])
+    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
+    scale = score_scale(attention, length, rows)
+    return total / (scale[:, None] if scale.ndim else scale)
+
+
+def other_rows(
+    layer: Layer, first: FirstLayer, replaced: Replaced, at: Array, rows: Any
+) -> tuple[Array, TieReport | None]:
+    """Returns the changes of rows j != i under each replacement.
+
+    Args:
+        layer: the first layer.
+        first: its base pass.
+        replaced: the block of substitutions [i].
+        at: positions of the rows [j].
+        rows: (queries [h, j, e], summary [h, j, ...], base [j, ...]) of those rows.
+
+    Returns:
+        Changes [j, d, i], zero where j = i or the mask hides i from j; and the ties.
+    """
+    queries, summary, base = rows
+    attention, n = layer.attention, first.store.length
+    keys = first.store.keys[:, replaced.position]
+    scores = compute_scores(attention, queries, keys, n, at)
+    seen = visible(attention.mask, at, replaced.position)
+    column = Column(
+        index=replaced.position,
+        score=scores,
+        score_change=score_changes(layer, queries, keys, replaced.key_change, n, at),
+        value=first.store.values[:, replaced.position],
+        value_change=replaced.value_change,
+        visible=seen & (at[:, None] != replaced.position),
+    )
+    heads = attention.weighting.replace(summary, column)
+    joined = heads.reshape(heads.shape[0], -1, heads.shape[-1])
+    ties = attention.weighting.ties_replaced(summary, column, at)
+    return change_many_rows(layer, base, joined), ties
+
+
+def take_rows(first: FirstLayer, slots: Array) -> Any:
+    """Returns (queries, summary, base) of some of the prepared rows, by their slots."""
+    return (
+        first.queries[:, slots],
+        jax.tree.map(lambda x: x[:, slots], first.summary),
+        jax.tree.map(lambda x: x[slots], first.base),
+    )
+
+
+def slice_rows(first: FirstLayer, at: Array) -> Any:
+    """Returns (queries, summary, base) of a contiguous tile of rows, all being held."""
+    return (
+        slice_tile(first.queries, at, 1),
+        jax.tree.map(lambda x: slice_tile(x, at, 1), first.summary),
+        jax.tree.map(lambda x: slice_tile(x, at, 0), first.base),
+    )
+
+
+def own_rows(
+    layer: Layer, first: FirstLayer, replaced: Replaced, slots: Array
+) -> tuple[Array, TieReport | None]:
+    """Returns the changes of row i itself, for each replacement i [i, d].
+
+    Args:
+        layer: the first layer.
+        first: its base pass.
+        replaced: the block of substitutions [i].
+        slots: where the base pass holds row i [i].
+    """
+    weighting, heads = layer.attention.weighting, layer.attention.num_heads
+    per_row = 4 * heads * key_tile(first.store.length)
+    block = row_block(slots.shape[0], per_row)
+
+    def run(part: tuple[Replaced, Array]) -> Any:
+        moved, at = part
+        moved = _swap_heads(moved)
+        change = _own_block(layer, first, moved, at)
+        rows = change_rows(
+            layer,
+            jax.tree.map(lambda x: x[at], first.base),
+            moved.row_change,
+            join_heads(weighting.read_change(change)),
+        )
+        ties = weighting.ties_changed(change, moved.position)
+        shape = (at.shape[0],)
+        return rows, jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (*shape, *x.shape)), ties
+        )
+
+    rows, ties = map_rows(run, (_swap_heads(replaced), slots), block)
+    return rows, None if ties is None else reduce_reports(ties)
+
+
+def _swap_heads(replaced: Replaced) -> Replaced:
+    """Exchanges the head and substitution axes of the projections."""
+    fields = ("query_change", "key_change", "value_change")
+    swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in fields}
+    return dataclasses.replace(replaced, **swapped)
+
+
+def _own_block(
+    layer: Layer, first: FirstLayer, replaced: Replaced, slots: Array
+) -> Any:
+    """The change summaries of row i for a block of replacements [h, i]."""
+    attention, n = layer.attention, first.store.length
+    weighting, at = attention.weighting, replaced.position
+    queries, summary, _ = take_rows(first, slots)
+
+    def lift(index: Array, valid: Array) -> Any:
+        keys = slice_tile(first.store.keys, index, 1)
+        values = slice_tile(first.store.values, index, 1)
+        own = index[None, :] == at[:, None]
+        scores = compute_scores(attention, queries, keys, n, at)
+        change = own_score_changes(layer, queries, keys, replaced, own, n)
+        return weighting.lift_change(
+            summary,
+            MovedKeys(
+                index=index,
+                score=scores,
+                score_change=change,
+                visible=visible(attention.mask, at, index) & valid,
+                spread=lambda w: contract(w, values),
+                carry=lambda w: (
+                    jnp.where(own, w, 0.0).sum(axis=-1)[..., None]
+                    * replaced.value_change
+                ),
+            ),
+        )
+
+    return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
+
+
+def own_score_changes(
+    layer: Layer, queries: Array, keys: Array, replaced: Replaced, own: Array, n: int
+) -> Array:
+    """Returns row i's score changes [h, i, k]: its query moved, and its own key too."""
+    attention = layer.attention
+    if attention.score != "additive":
+        change = jnp.einsum(
+            "hie,hke->hik", replaced.query_change, keys, precision=HIGHEST
+        )
+        moved_query = queries + replaced.query_change
+        extra = (moved_query * replaced.key_change).sum(axis=-1)
+        return change + jnp.where(own, extra[..., None], 0.0)
+    assert attention.score_vector is not None
+    moved = replaced.query_change[:, :, None] + jnp.where(
+        own[..., None], replaced.key_change[:, :, None], 0.0
+    )
+    inner = tanh_change(queries[:, :, None] + keys[:, None], moved)
+    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
+    scale = score_scale(attention, n, replaced.position)
+    return total / (scale[:, None] if scale.ndim else scale)

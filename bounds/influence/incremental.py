@@ -1,0 +1,285 @@
+"""Exact influence by change propagation, for one layer in O(n) and two in O(n^2).
+
+One layer: every position is one replaced column of the query row. Two layers: a tile of
+(substitution i, row j) pairs at a time, the first layer's rows change by `replace` (row
+i itself by `perturb`), and the query row of the second layer folds the moved rows into
+a change summary. Nothing of size n x n, let alone n x n x d, is stored, and no two
+outputs are subtracted.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.base import Block, Method, Problem, Ties
+from bounds.influence.first_layer import (
+    FirstLayer,
+    Replaced,
+    other_rows,
+    own_rows,
+    prepare_first_layer,
+    replace_tokens,
+    slice_rows,
+    take_rows,
+)
+from bounds.influence.query_row import (
+    QueryRow,
+    lift_own,
+    lift_rows,
+    move_query,
+    prepare_query_row,
+    read_query_row,
+)
+from bounds.rounding import change_radius
+from jax_models.attention import compute_scores
+from jax_models.blocks import fold_tiles
+from jax_models.changes import norm_change
+from jax_models.layers import linear
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.transformer import Layer, Transformer
+from jax_models.weighting import TieReport
+
+# Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
+ONE_LAYER_BATCH = 8192
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class IncrementalState:
+    """The base pass that all substitutions share."""
+
+    first: FirstLayer
+    last: QueryRow | None  # None for a one-layer model
+    output: Array  # [d] final activation of the query row before the final norm
+    score_range: Array  # [] the largest |score| of the query row
+
+
+@functools.partial(jax.jit, static_argnames="query")
+def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
+    """Returns the base pass for influences on row `query` of a model with L <= 2."""
+    n = tokens.shape[0]
+    at = jnp.asarray([query], jnp.int32)
+    if len(model.layers) == 1:
+        first = prepare_first_layer(model, tokens, at)
+        scores = compute_scores(
+            model.layers[0].attention, first.queries, first.store.keys, n, at
+        )
+        return IncrementalState(first, None, first.output[0], jnp.abs(scores).max())
+    first = prepare_first_layer(model, tokens, jnp.arange(n, dtype=jnp.int32))
+    layer = model.layers[1]
+    last = prepare_query_row(layer, first.output, at[0])
+    return IncrementalState(first, last, last.output, jnp.abs(last.scores).max())
+
+
+def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
+    """Returns (substitutions, rows) of a block of pairs for a two-layer model.
+
+    A block's widest array [rows, width, substitutions] holds about 2^19 numbers on a
+    CPU, so that it stays in the cache between the operations on it, and 2^25 elsewhere.
+    """
+    attention = model.layers[0].attention
+    on_cpu = jax.default_backend() == "cpu"
+    widest = max(model.width, attention.num_heads * attention.value.shape[1])
+    rows = min(length, 128 if on_cpu else 1024)
+    room = 2**19 if on_cpu else 2**25
+    return max(8, min(length, room // (rows * widest))), rows
+
+
+@functools.partial(
+    jax.jit, static_argnames=("query", "target", "row_tile", "own_query")
+)
+def change_block(
+    model: Transformer,
+    tokens: Array,
+    state: IncrementalState,
+    position: Array,
+    symbol: Array,
+    *,
+    query: int,
+    target: str,
+    row_tile: int,
+    own_query: bool = False,
+) -> tuple[Array, TieReport]:
+    """Returns the influences of a block of substitutions and the ties they met.
+
+    Args:
+        model: a transformer with one or two layers.
+        tokens: the input [n].
+        state: its base pass.
+        position: the replaced positions [i].
+        symbol: the substitutes [i].
+        query: the row whose output is watched.
+        target: "activation" or "logits".
+        row_tile: rows per tile of the second layer.
+        own_query: for one layer, whether the block is the query's own token; otherwise
+            it must not hold it.
+
+    Returns:
+        Norms of the change [i], and a tie report over everything that was evaluated.
+    """
+    first, layer = state.first, model.layers[0]
+    replaced = replace_tokens(model, tokens, first, position, symbol)
+    slots = position if state.last is not None else jnp.zeros_like(position)
+    at = jnp.asarray([query], jnp.int32)
+    slot = at if state.last is not None else jnp.zeros_like(at)
+    other, ties = other_rows(layer, first, replaced, at, take_rows(first, slot))
+    reports = [ties]
+    if state.last is None and not own_query:
+        change, ties = other[0].T, None
+    elif state.last is None:
+        change, ties = own_rows(layer, first, replaced, slots)
+    else:
+        own, ties = own_rows(layer, first, replaced, slots)
+        at_query = jnp.where((position == query)[:, None], own, other[0].T)
+        change, more = second_layer(
+            model.layers[1],
+            layer,
+            state.first,
+            state.last,
+            replaced,
+            own,
+            at_query,
+            row_tile,
+        )
+        reports.extend(more)
+    reports.append(ties)
+    return finish(model, state.output, change, target), merge_reports(model, reports)
+
+
+def second_layer(
+    layer: Layer,
+    below: Layer,
+    first: FirstLayer,
+    last: QueryRow,
+    replaced: Replaced,
+    own: Array,
+    at_query: Array,
+    row_tile: int,
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the second layer's query row [i, d], and tie reports."""
+    n, weighting = first.store.length, layer.attention.weighting
+    moved = move_query(layer, last, at_query)
+    own_part = lift_own(layer, last, moved, replaced.position, own)
+
+    def lift(at: Array, valid: Array) -> Any:
+        rows = slice_rows(first, at)
+        shape = (at.shape[0], own.shape[1], replaced.position.shape[0])
+        touched = visible(below.attention.mask, at, replaced.position).any()
+
+        def compute() -> Any:
+            return other_rows(below, first, replaced, at, rows)
+
+        if below.attention.mask == "none":
+            changes, ties = compute()
+        else:
+            untouched = jnp.zeros(shape, own.dtype)
+            none = TieReport.empty(own.dtype)
+            hard = below.attention.weighting.hard
+            changes, ties = jax.lax.cond(
+                touched, compute, lambda: (untouched, none if hard else None)
+            )
+        counted = (at[None, :] != replaced.position[:, None]) & valid
+        return lift_rows(layer, last, moved, at, changes, counted), ties
+
+    def merge(one: Any, two: Any) -> Any:
+        ties = None if one[1] is None else one[1].merge(two[1])
+        return weighting.merge_change(one[0], two[0]), ties
+
+    folded, ties = fold_tiles(lift, merge, n, row_tile)
+    whole = weighting.merge_change(folded, own_part)
+    change, more = read_query_row(layer, last, moved, whole)
+    return change, [ties, more]
+
+
+def finish(model: Transformer, output: Array, change: Array, target: str) -> Array:
+    """Returns the norms [i] of a final-row change [i, d] on the chosen target."""
+    if model.final_norm is not None:
+        change = norm_change(model.final_norm, output, change)
+    if target == "logits":
+        assert model.readout is not None
+        change = linear(change, model.readout.weight)
+    return scaled_norm(change)
+
+
+def scaled_norm(change: Array) -> Array:
+    """Returns Euclidean norms over the last axis without underflow of squares."""
+    largest = jnp.abs(change).max(axis=-1)
+    scale = jnp.where(largest > 0, largest, 1)
+    return largest * jnp.sqrt(((change / scale[..., None]) ** 2).sum(axis=-1))
+
+
+def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
+    """Returns one report of many; an empty one where no layer is hard."""
+    merged = TieReport.empty(model.dtype)
+    for report in reports:
+        merged = merged if report is None else merged.merge(report)
+    return merged
+
+
+def _refuse(problem: Problem) -> str | None:
+    if not isinstance(problem.model, Transformer):
+        return "it needs the model's layers, and a bare function has none to see"
+    depth = len(problem.model.layers)
+    if depth not in (1, 2):
+        return f"it does one and two layers, the model has {depth}"
+    return None
+
+
+def _cost(problem: Problem) -> float:
+    """Forward passes, from the cost of a pair in layer one and of a row otherwise."""
+    one = len(problem.model.layers) == 1
+    per_position = problem.position.size / max(problem.tokens.size, 1)
+    return 1 + (0.01 if one else 12) * per_position
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    model, n = problem.model, problem.tokens.size
+    tokens = jnp.asarray(problem.tokens)
+    state = prepare(model, tokens, problem.query)
+    reports = [state.first.ties, None if state.last is None else state.last.ties]
+    seen = Ties.of(merge_reports(model, reports)) if model.is_hard else None
+    score_range = float(state.score_range)
+    batch, row_tile = block_sizes(model, n)
+    one_layer = len(model.layers) == 1
+    batch = ONE_LAYER_BATCH if one_layer else batch
+    at_query = problem.position == problem.query
+    turns = np.flatnonzero(np.diff(at_query)) + 1 if one_layer else ()
+    starts = [0, *turns, problem.position.size]
+    for first, end in itertools.pairwise(starts):
+        # One layer: the query's own token is a question of its own (a moved query).
+        own_query = one_layer and bool(at_query[first])
+        size = min(batch, end - first) if one_layer else batch
+        size = min(size, problem.position.size)
+        for start in range(first, end, size):
+            part = slice(start, min(start + size, end))
+            position, symbol = problem.position[part], problem.symbol[part]
+            fill = size - position.size
+            norms, ties = change_block(
+                model,
+                tokens,
+                state,
+                jnp.asarray(np.pad(position, (0, fill), mode="edge")),
+                jnp.asarray(np.pad(symbol, (0, fill), mode="edge")),
+                query=problem.query,
+                target=problem.target,
+                row_tile=row_tile,
+                own_query=own_query,
+            )
+            influence = np.asarray(norms, np.float64)[: position.size]
+            radius = change_radius(model, n, influence, score_range)
+            if seen is not None:
+                seen = seen.merge(Ties.of(ties))
+            yield Block(influence, radius, seen)
+
+
+INCREMENTAL = Method(
+    name="incremental", exact=True, refuse=_refuse, cost=_cost, blocks=_blocks
+)

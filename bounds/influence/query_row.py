@@ -1,0 +1,257 @@
+"""The query row of a later layer, when every row below it has moved.
+
+Values are kept in the layer's input space: heads are linear in the rows they attend to,
+so weighted sums of rows are formed first and projected once, not once per pair.
+Shapes: i substitutions, j rows, h heads, e = d_k.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.pointwise import RowBase, base_rows, change_rows
+from jax_models.attention import (
+    KeyStore,
+    compute_scores,
+    project,
+    project_queries,
+    score_scale,
+    store_keys,
+    summarise,
+)
+from jax_models.blocks import slice_tile
+from jax_models.changes import norm_change, tanh_change
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.transformer import (
+    Layer,
+    attention_input,
+    combine_heads,
+    join_heads,
+)
+from jax_models.weighting import MovedKeys, TieReport, contract
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class QueryRow:
+    """The base pass of one row, its summary taken over input rows as values."""
+
+    rows: Array  # [n, d] the layer's input
+    inputs: Array  # [n, d] what attention reads
+    position: Array  # [1] the query
+    query: Array  # [h, 1, e]
+    keys: Array  # [h, n, e]
+    scores: Array  # [h, 1, n]
+    summary: Any  # fields [h, 1, ...], values are input rows [d]
+    base: RowBase  # [1, ...]
+    output: Array  # [d] the layer's output at the query
+    ties: TieReport | None
+
+
+def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
+    """Returns the base pass of the query row over input rows [n, d]."""
+    attention, n = layer.attention, rows.shape[0]
+    inputs = attention_input(layer, rows)
+    at = query[None].astype(jnp.int32)
+    queries = project_queries(attention, inputs[at], n, at)
+    store = store_keys(attention, inputs)
+    shared = jnp.broadcast_to(inputs, (attention.num_heads, *inputs.shape))
+    summary = summarise(attention, queries, at, KeyStore(store.keys, shared))
+    values = attention.weighting.read(summary)
+    heads = jnp.einsum("hvd,hrd->hrv", attention.value, values, precision=HIGHEST)
+    if attention.value_bias is not None:
+        sees = visible(attention.mask, at, jnp.arange(n, dtype=at.dtype)).any(axis=1)
+        heads = heads + jnp.where(sees[:, None], attention.value_bias[:, None], 0.0)
+    return QueryRow(
+        rows=rows,
+        inputs=inputs,
+        position=at,
+        query=queries,
+        keys=store.keys,
+        scores=compute_scores(attention, queries, store.keys, n, at),
+        summary=summary,
+        base=base_rows(layer, rows[at], join_heads(heads)),
+        output=combine_heads(layer, rows[at], join_heads(heads))[0],
+        ties=attention.weighting.ties(summary, at),
+    )
+
+
+def input_changes(layer: Layer, rows: Array, change: Array) -> Array:
+    """Returns the change of what attention reads, from the change of the rows."""
+    if layer.layer_norm != "pre":
+        return change
+    assert layer.norm1 is not None
+    return norm_change(layer.norm1, rows, change)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class MovedQuery:
+    """The query row's own change in each configuration of a block."""
+
+    row_change: Array  # [i, d]
+    query_change: Array  # [h, i, e], already divided by the score scale
+
+
+def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
+    """Returns the moved query of each configuration from its row's change [i, d]."""
+    attention = layer.attention
+    moved = input_changes(layer, last.rows[last.position], row_change)
+    queries = project(attention.query, None, moved)
+    if attention.score != "additive":
+        scale = score_scale(attention, last.rows.shape[0], last.position)
+        queries = queries / (scale[:, None] if scale.ndim else scale)
+    return MovedQuery(row_change, queries)
+
+
+def lift_rows(
+    layer: Layer,
+    last: QueryRow,
+    moved: MovedQuery,
+    at: Array,
+    changes: Array,
+    counted: Array,
+) -> Any:
+    """Returns the change summary of a tile of rows that have all moved.
+
+    Args:
+        layer: the layer of the query row.
+        last: its base pass.
+        moved: its own change per configuration.
+        at: contiguous positions of the rows [j].
+        changes: of those rows, the layer's input [j, d, i].
+        counted: which (configuration, row) pairs belong to this tile [i or 1, j].
+    """
+    attention = layer.attention
+    keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
+    inner, some = changes, counted.any()
+    if layer.layer_norm == "pre":
+        rows = slice_tile(last.rows, at, 0)
+        inner = jax.vmap(
+            lambda one: input_changes(layer, rows, one), in_axes=2, out_axes=2
+        )(changes)
+    return attention.weighting.lift_change(
+        last.summary,
+        MovedKeys(
+            index=at,
+            score=slice_tile(last.scores, at, 2),
+            score_change=_score_changes(layer, last, moved, keys, inner, some),
+            visible=visible(attention.mask, last.position, at) & counted,
+            spread=lambda w: contract(w, inputs),
+            carry=lambda w: formed_once(
+                some, weighted_rows, w.transpose(2, 0, 1), inner
+            ).swapaxes(1, 2),
+        ),
+    )
+
+
+def lift_own(
+    layer: Layer, last: QueryRow, moved: MovedQuery, at: Array, changes: Array
+) -> Any:
+    """Returns the change summary of one row per configuration: row at[i] for i.
+
+    Args:
+        layer: the layer of the query row.
+        last: its base pass.
+        moved: its own change per configuration.
+        at: one position per configuration [i].
+        changes: of those rows [i, d].
+    """
+
+    def one(position: Array, query: MovedQuery, change: Array) -> Any:
+        own = jax.tree.map(lambda x: x[None], (position, change))
+        alone = MovedQuery(query.row_change[None], query.query_change[:, None])
+        lifted = lift_rows(
+            layer, last, alone, own[0], own[1][:, :, None], jnp.ones((1, 1), bool)
+        )
+        return jax.tree.map(lambda x: x[:, 0], lifted)
+
+    over = MovedQuery(0, 1)  # pyright: ignore[reportArgumentType]
+    lifted = jax.vmap(one, in_axes=(0, over, 0), out_axes=1)(at, moved, changes)
+    return lifted
+
+
+def _score_changes(
+    layer: Layer,
+    last: QueryRow,
+    moved: MovedQuery,
+    keys: Array,
+    inner: Array,
+    some: Array,
+) -> Array:
+    """Score changes [h, i, j] from moved keys and a moved query."""
+    attention = layer.attention
+    if attention.score != "additive":
+        query = last.query + moved.query_change
+        back = jnp.einsum("hed,hie->hdi", attention.key, query, precision=HIGHEST)
+        change = formed_once(some, row_products, back, inner).swapaxes(1, 2)
+        return change + jnp.einsum(
+            "hie,hje->hij", moved.query_change, keys, precision=HIGHEST
+        )
+    assert attention.score_vector is not None
+    pushed = jnp.einsum("hed,jdi->hije", attention.key, inner, precision=HIGHEST)
+    pushed = pushed + moved.query_change[:, :, None]
+    start = last.query[:, :, None] + keys[:, None]
+    total = (tanh_change(start, pushed) * attention.score_vector[:, None, None]).sum(-1)
+    scale = score_scale(attention, last.rows.shape[0], last.position)
+    return total / (scale[:, None] if scale.ndim else scale)
+
+
+def row_products(queries: Array, rows: Array) -> Array:
+    """Returns sum_d queries[h, d, i] rows[j, d, i] as [h, j, i].
+
+    A tree of additions over d: with the batch axis last it vectorises over i, where the
+    CPU compiler's own sum over a middle axis does not.
+    """
+    terms = [queries[:, None, k] * rows[:, k] for k in range(rows.shape[1])]
+    while len(terms) > 1:
+        odd = [terms.pop()] if len(terms) % 2 else []
+        terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)] + odd
+    return terms[0]
+
+
+def weighted_rows(weights: Array, rows: Array) -> Array:
+    """Returns sum_j weights[j, h, i] rows[j, d, i] as [h, d, i]."""
+
+    def by_rows(weights: Array, rows: Array) -> Array:
+        # The CPU compiler's sum over the first axis is three times slower in float32.
+        def add(j: Array, total: Array) -> Array:
+            return total + weights[j][:, None] * rows[j]
+
+        zero = jnp.zeros((weights.shape[1], *rows.shape[1:]), rows.dtype)
+        return jax.lax.fori_loop(0, rows.shape[0], add, zero)
+
+    def at_once(weights: Array, rows: Array) -> Array:
+        return (weights[:, :, None] * rows[:, None]).sum(axis=0)
+
+    return jax.lax.platform_dependent(weights, rows, cpu=by_rows, default=at_once)
+
+
+def formed_once(when: Array, function: Callable[..., Array], *arrays: Array) -> Array:
+    """Returns function(*arrays) where `when`, else zeros: a tile that may be empty.
+
+    The branch is also a wall: its arguments and its result are formed once, where the
+    CPU compiler would otherwise recompute them inside each of their uses (exponentials
+    once per coordinate, in this module).
+    """
+    shape = jax.eval_shape(function, *arrays)
+    zero = jnp.zeros(shape.shape, shape.dtype)
+    return jax.lax.cond(when, function, lambda *_: zero, *arrays)
+
+
+def read_query_row(
+    layer: Layer, last: QueryRow, moved: MovedQuery, change: Any
+) -> tuple[Array, TieReport | None]:
+    """Returns the change of the query row's output [i, d] from all rows' summary."""
+    attention = layer.attention
+    values = attention.weighting.read_change(change)
+    heads = jnp.einsum("hvd,hid->hiv", attention.value, values, precision=HIGHEST)
+    output = change_rows(layer, last.base, moved.row_change, join_heads(heads))
+    return output, attention.weighting.ties_changed(change, last.position)

@@ -1,0 +1,101 @@
+"""Single-symbol substitutions: which positions are changed, to which symbols.
+
+A substitution is a pair (position i, symbol s != x_i). The list is ordered by position,
+then symbol, so that the first maximum is the smallest (position, symbol).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jax_models import InputError, Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class Substitutions:
+    """All substitutions of one computation, as parallel arrays of length P."""
+
+    position: np.ndarray  # [P] int32
+    symbol: np.ndarray  # [P] int32
+    length: int
+    vocab_size: int
+
+    def __len__(self) -> int:
+        return int(self.position.size)
+
+    def scatter(self, values: np.ndarray) -> np.ndarray:
+        """Returns values [P] as a table [n, V], NaN where nothing is substituted."""
+        table = np.full((self.length, self.vocab_size), np.nan)
+        table[self.position, self.symbol] = values
+        return table
+
+
+def _checked(what: str, chosen: Sequence[int], size: int) -> np.ndarray:
+    found = np.unique(np.asarray(chosen, np.int64)) if len(chosen) else np.zeros(0, int)
+    if found.size and (found[0] < 0 or found[-1] >= size):
+        bad = int(found[0] if found[0] < 0 else found[-1])
+        raise InputError(f"{what} {bad} is out of range; expected 0 to {size - 1}")
+    return found
+
+
+def check_query(query: int, length: int) -> int:
+    """Returns the query position counted from 0.
+
+    Raises:
+        InputError: if it is outside the sequence.
+    """
+    if not -length <= query < length:
+        raise InputError(
+            f"query = {query} is out of range for n = {length}; expected {-length} to "
+            f"{length - 1}"
+        )
+    return query % length
+
+
+def list_substitutions(
+    tokens: np.ndarray,
+    vocab_size: int,
+    *,
+    query: int,
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    substitutable: Sequence[int] | None = None,
+    include_query: bool = False,
+) -> Substitutions:
+    """Returns every substitution that is asked for.
+
+    Args:
+        tokens: the input [n].
+        vocab_size: V.
+        query: the query position, left out unless `include_query`.
+        symbols: the substitute symbols; `substitutable` (else all) by default.
+        positions: the positions to change; all by default.
+        substitutable: only tokens listed here are changed, and only to these.
+        include_query: whether the query's own token is changed too.
+
+    Raises:
+        InputError: for a position or symbol out of range.
+    """
+    n = tokens.shape[0]
+    listed = np.arange(vocab_size) if substitutable is None else substitutable
+    allowed = np.asarray(sorted(listed), np.int64)
+    at = np.arange(n) if positions is None else _checked("position", positions, n)
+    to = allowed if symbols is None else _checked("symbol", symbols, vocab_size)
+    if symbols is not None and substitutable is not None:
+        to = np.intersect1d(to, allowed)
+    at = at[np.isin(tokens[at], allowed)]
+    if not include_query:
+        at = at[at != query]
+    position = np.repeat(at, to.size)
+    symbol = np.tile(to, at.size)
+    keep = tokens[position] != symbol
+    return Substitutions(
+        position[keep].astype(np.int32), symbol[keep].astype(np.int32), n, vocab_size
+    )
+
+
+def substitutable_of(model: Any) -> Sequence[int] | None:
+    """Returns the symbols that a model allows to be changed; None for all."""
+    return model.substitutable if isinstance(model, Transformer) else None

@@ -1,0 +1,199 @@
+"""Every method gives the influence of the definition, on every architecture.
+
+Three computations of the same thing: the plain transformer of the tests, rerun for
+every substitution; `exhaustive`, which does the same with the package's model; and
+`incremental`, which propagates changes through one and two layers.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from tests import reference
+from tests.bounds.influence.models import (
+    FACTORS,
+    SHAPE,
+    TOKENS,
+    allowed,
+    build,
+    widest_query,
+)
+from tests.covering import cover
+from tests.written import written
+
+# What a change may differ from a subtraction by, beside the radius of the subtraction.
+RELATIVE = 1e-10
+
+
+def expected_influence(model, tokens, **question):
+    config, tensors = written(model)
+    return reference.influence(
+        config, tensors, tokens, include_query=True, ties="error", **question
+    )
+
+
+def assert_encloses(result, expected, relative=0.0):
+    """The result's enclosure holds the expected values, up to their own rounding."""
+    np.testing.assert_array_equal(np.isnan(result.upper), np.isnan(expected))
+    # The expected value is a difference of outputs too, of as many roundings.
+    size = np.nanmax(result.upper - result.lower)
+    allowed = relative * expected + max(size, 1e-14)
+    asked = ~np.isnan(expected)
+    assert (expected >= result.lower - allowed)[asked].all()
+    assert (expected <= result.upper + allowed)[asked].all()
+
+
+def assert_agree(changes, exhaustive, *, hard, repeated=False):
+    """Change propagation and the definition agree on every pair.
+
+    Hard weightings also choose the same winners: another winner moves the output by far
+    more than rounding, so what changes nothing in one changes nothing in the other.
+    Where keys are `repeated`, winners of equal values that were rounded apart may take
+    turns; then nothing means no more than rounding.
+    """
+    width = exhaustive.upper - exhaustive.lower
+    asked = ~np.isnan(width)
+    np.testing.assert_array_equal(np.isnan(changes.upper), ~asked)
+    difference = np.abs(changes.upper - exhaustive.upper)
+    assert (difference <= RELATIVE * exhaustive.upper + width)[asked].all()
+    if hard:
+        nothing = np.nanmax(width) if repeated else 0.0
+        silent = exhaustive.lower == 0
+        assert ((changes.upper <= nothing) == silent)[asked].all()
+        assert not changes.ties.ambiguous
+        assert not exhaustive.ties.ambiguous
+
+
+def check_case(case):
+    model = build(case)
+    question = {"query": widest_query(case["mask"]), "target": case["target"]}
+    expected = expected_influence(model, TOKENS, **question)
+    assert np.nanmax(expected) > 1e-3
+    question["include_query"] = True
+    exhaustive = compute_influence(model, TOKENS, method="exhaustive", **question)
+    assert_encloses(exhaustive, expected)
+    if case["num_layers"] > 2:
+        assert compute_influence(model, TOKENS, **question).method == "exhaustive"
+        return
+    changes = compute_influence(model, TOKENS, method="incremental", **question)
+    assert_agree(
+        changes,
+        exhaustive,
+        hard=case["weighting"] != "softmax",
+        repeated=case["position"] is None,
+    )
+
+
+def name(case):
+    return "-".join(str(case[factor]) for factor in ("weighting", "mask", "num_layers"))
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=name)
+def test_all_methods_agree_where_any_two_features_meet(case):
+    check_case(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", cover(FACTORS, 3, allowed), ids=name)
+def test_all_methods_agree_where_any_three_features_meet(case):
+    check_case(case)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("case", "query"),
+    [
+        ({"weighting": "softmax", "mask": "future", "num_layers": 1}, 5),
+        ({"weighting": "average_hard", "mask": "none", "position": None}, 3),
+        ({"weighting": "leftmost_hard", "mask": "past", "num_layers": 1}, 7),
+    ],
+    ids=str,
+)
+def test_any_row_may_be_the_query(case, query):
+    model = build(case)
+    question = {"query": query, "include_query": True}
+    result = compute_influence(model, TOKENS, method="incremental", **question)
+    expected = expected_influence(model, TOKENS, query=query)
+    assert_encloses(result, expected, RELATIVE)
+    # What the query does not see changes nothing, exactly.
+    hidden = {"future": slice(query + 1, None), "past": slice(0, query)}
+    if case["mask"] in hidden:
+        assert result.upper is not None
+        at = hidden[case["mask"]]
+        assert (result.upper[at][~np.isnan(expected[at])] == 0).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("first", ["average_hard", "softmax"])
+def test_layers_may_differ(first):
+    """In weighting, mask, score, widths, heads, combination and temperature."""
+    below = jm.random_transformer(
+        jax.random.key(1),
+        **{**SHAPE, "num_heads": 4, "d_ff": 40},
+        num_layers=1,
+        weighting=first,
+        combine="concat",
+        mask="past",
+        biases=False,
+    )
+    above = build(
+        {
+            "num_layers": 1,
+            "weighting": "softmax" if first != "softmax" else "rightmost_hard",
+            "score": "additive",
+            "temperature": "inverse_log",
+        },
+        seed=2,
+    )
+    model = type(above)(above.embedding, (*below.layers, *above.layers), above.position)
+    question = {"query": 4, "include_query": True}
+    result = compute_influence(model, TOKENS, method="incremental", **question)
+    expected = expected_influence(model, TOKENS, query=4)
+    assert_encloses(result, expected, RELATIVE)
+
+
+# More rows than a tile of them, and substitutions than a block.
+LONG = np.random.default_rng(1).integers(0, 2, 150)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"weighting": "softmax", "mask": "future"},
+        {"weighting": "average_hard", "mask": "strict_past", "position": None},
+    ],
+    ids=lambda case: case["weighting"],
+)
+def test_tiles_and_blocks_change_nothing(case):
+    model = build({**case, "vocab_size": 2})
+    query = 0 if "past" in case["mask"] else 149
+    question = {"query": query, "include_query": True}
+    exhaustive = compute_influence(model, LONG, method="exhaustive", **question)
+    result = compute_influence(model, LONG, **question)
+    assert result.method == "incremental"
+    assert_agree(
+        result,
+        exhaustive,
+        hard=case["weighting"] != "softmax",
+        repeated="position" in case,
+    )
+
+
+def test_a_bare_function_is_enough_for_the_definition():
+    model = build({"mask": "future", "target": "logits"})
+    config, tensors = written(model)
+
+    def output(tokens):
+        return reference.logits(config, tensors, tokens)[-1]
+
+    result = compute_influence(output, TOKENS, vocab_size=3, include_query=True)
+    assert result.method == "exhaustive"
+    assert "incremental cannot" in result.reason
+    expected = expected_influence(model, TOKENS, target="logits")
+    assert result.upper is not None
+    np.testing.assert_allclose(result.upper, expected, rtol=1e-9, atol=1e-12)
+    assert_encloses(result, expected)

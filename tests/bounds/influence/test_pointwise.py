@@ -1,0 +1,143 @@
+"""The ReLU block made cheap is the ReLU block, however many neurons flip."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.influence.pointwise import (
+    base_rows,
+    change_many_rows,
+    change_rows,
+    order_neurons,
+)
+from tests import reference
+from tests.bounds.influence.models import build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+ROWS, CHANGES, NEURONS = 6, 5, 40
+EXACT = reference.multiprecision(40)
+# How many neurons of a row may flip, and the scale of the change that makes it so.
+FLIPS = {"none": (0, 0), "few": (1, 2), "some": (3, 8), "many": (9, NEURONS)}
+
+
+@pytest.fixture(scope="module", params=["residual", "concat"])
+def tile(request):
+    """A layer, base rows whose neurons stand at known distances, compiled changes."""
+    case = {"combine": request.param, "d_ff": NEURONS, "num_layers": 1}
+    layer = build(case).layers[0]
+    rng = np.random.default_rng(0)
+    rows, heads = (jnp.asarray(rng.normal(size=(ROWS, 8))) for _ in range(2))
+    base = base_rows(layer, rows, heads)
+    w1 = layer.feed_forward.w1
+    reads = w1[:, 8:] if request.param == "concat" else w1 @ layer.attention.output
+    sizes = np.linalg.norm(reads, axis=1)
+    # Distances 1, 10, 100, … in another order in every row, on both sides of the kink.
+    order = np.stack([rng.permutation(NEURONS) for _ in range(ROWS)])
+    distance = 10.0 ** np.minimum(order, 12)
+    sign = rng.choice([-1.0, 1.0], size=order.shape)
+    moved = jnp.asarray(sign * distance * sizes)
+    base = order_neurons(layer, dataclasses.replace(base, preactivation=moved))
+    assert base.nearest is not None
+
+    def many(base, heads):
+        return change_many_rows(layer, base, heads)
+
+    return layer, base, np.asarray(reads), distance, jax.jit(many)
+
+
+def whole_change(layer, base, heads, arithmetic):
+    """The change by definition [j, d, i], in the given arithmetic."""
+    ar = arithmetic
+    block = layer.feed_forward
+    u, heads = ar.numbers(base.preactivation), ar.numbers(heads)
+    w1, w2 = ar.numbers(block.w1), ar.numbers(block.w2)
+    if layer.combine == "concat":
+        moved, beside = np.einsum("fm,jmi->jfi", w1[:, 8:], heads), ar.numbers(0)
+    else:
+        beside = np.einsum("dm,jmi->jdi", ar.numbers(layer.attention.output), heads)
+        moved = np.einsum("fd,jdi->jfi", w1, beside)
+    before = reference.activate("relu", u, ar)[..., None]
+    change = reference.activate("relu", u[..., None] + moved, ar) - before
+    return beside + np.einsum("df,jfi->jdi", w2, change)
+
+
+def changes_that_flip(low, high, distance):
+    """Heads' changes of a size that `low` to `high` neurons of a row are within."""
+    rng = np.random.default_rng(1)
+    heads = rng.normal(size=(ROWS, 8, CHANGES))
+    heads /= np.linalg.norm(heads, axis=1, keepdims=True)
+    # Within: between the distances of neuron `high` and the one after.
+    heads *= 0.5 if high == 0 else 10.0 ** (min(high, 12) - 0.5)
+    reach = np.linalg.norm(heads, axis=1).max(axis=1)
+    within = (distance <= reach[:, None]).sum(axis=1)
+    assert low <= within.max() <= high
+    return heads
+
+
+@pytest.mark.parametrize("flips", FLIPS)
+def test_every_branch_is_the_whole_block(tile, flips):
+    layer, base, reads, distance, many = tile
+    heads = changes_that_flip(*FLIPS[flips], distance)
+    found = np.asarray(many(base, jnp.asarray(heads)))
+    expected = whole_change(layer, base, heads, EXACT)
+    size = np.linalg.norm(expected.astype(float), axis=1)
+    error = np.linalg.norm((found - expected).astype(float), axis=1)
+    assert (error <= 1e-12 * size).all()
+    # And it is what single rows give, whose changes go neuron by neuron.
+    unchanged = jnp.zeros((ROWS, 8))
+    for i in range(CHANGES):
+        one = change_rows(layer, base, unchanged, jnp.asarray(heads[..., i]))
+        np.testing.assert_allclose(found[..., i], one, rtol=1e-9, atol=1e-12)
+    # The neurons that flip matter: the linear map alone is off.
+    moved = np.einsum("fm,jmi->jfi", reads, heads)
+    u = np.asarray(base.preactivation)[..., None]
+    linear = np.where(u > 0, moved, 0)
+    flipped = np.maximum(u + moved, 0) - np.maximum(u, 0) - linear
+    assert (np.abs(flipped).max() > 1e-3) == (flips != "none")
+
+
+@pytest.mark.parametrize("flips", ["few", "some"])
+def test_a_wrong_order_of_the_neurons_is_caught(tile, flips):
+    layer, base, _, distance, many = tile
+    heads = changes_that_flip(*FLIPS[flips], distance)
+    farthest = jnp.asarray(np.argsort(-distance, axis=1)[:, : base.nearest.shape[1]])
+    wrong = dataclasses.replace(base, nearest=farthest.astype(base.nearest.dtype))
+    found = np.asarray(many(wrong, jnp.asarray(heads)))
+    expected = whole_change(layer, base, heads, reference.FLOAT64)
+    assert np.abs(found - expected).max() > 1e-3 * np.abs(expected).max()
+
+
+def test_a_neuron_at_its_kink_flips_under_any_change(tile):
+    layer, base, _, _, many = tile
+    u = base.preactivation.at[:, 3].set(0.0)
+    base = order_neurons(layer, dataclasses.replace(base, preactivation=u))
+    heads = 1e-9 * np.random.default_rng(2).normal(size=(ROWS, 8, CHANGES))
+    found = np.asarray(many(base, jnp.asarray(heads)))
+    expected = whole_change(layer, base, heads, EXACT).astype(float)
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-22)
+
+
+def test_no_change_changes_nothing(tile):
+    _, base, _, _, many = tile
+    assert (np.asarray(many(base, jnp.zeros((ROWS, 8, CHANGES)))) == 0).all()
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize(
+    ("layer_norm", "combine"),
+    [("none", "residual"), ("none", "concat"), ("pre", "residual")],
+)
+def test_other_blocks_go_row_by_row(layer_norm, combine, activation):
+    case = {"layer_norm": layer_norm, "combine": combine, "activation": activation}
+    layer = build({**case, "num_layers": 1}).layers[0]
+    rng = np.random.default_rng(3)
+    rows, heads = (jnp.asarray(rng.normal(size=(ROWS, 8))) for _ in range(2))
+    change = jnp.asarray(1e-3 * rng.normal(size=(ROWS, 8, CHANGES)))
+    base = order_neurons(layer, base_rows(layer, rows, heads))
+    found = change_many_rows(layer, base, change)
+    for i in range(CHANGES):
+        one = change_rows(layer, base, jnp.zeros_like(rows), change[..., i])
+        np.testing.assert_allclose(found[..., i], one, rtol=1e-10, atol=1e-16)

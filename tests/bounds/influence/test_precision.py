@@ -1,0 +1,219 @@
+"""Influences keep their digits: against many-digit arithmetic, long and dominated.
+
+Float64 influences are right to 1e-12 of themselves, each one; float32 ones to 1e-5 of
+the largest.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from tests import reference
+from tests.bounds.influence.exact_rows import ExactRows, digits
+from tests.written import written
+
+SMALL = {"num_heads": 2, "d_model": 4, "d_ff": 8, "vocab_size": 2}
+# A column may be e^200 times as heavy as another: 87 digits, and 50 to spare.
+DIGITS = 140
+
+
+def draw(num_layers, dtype="float64", **options) -> Any:
+    return jm.random_transformer(
+        jax.random.key(7), num_layers=num_layers, **{**SMALL, **options}, dtype=dtype
+    )
+
+
+@pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
+@pytest.mark.parametrize(("num_layers", "mask"), [(1, "none"), (2, "future")])
+def test_the_decimal_oracle_is_the_reference_with_fifty_digits(
+    num_layers, mask, layer_norm
+):
+    model = draw(
+        num_layers,
+        mask=mask,
+        layer_norm=layer_norm,
+        final_norm=True,
+        temperature=jm.InverseLogTemperature(0.5),
+        score="dot_product" if num_layers == 1 else "scaled_dot_product",
+    )
+    config, tensors = written(model)
+    tokens, query = [0, 1, 1, 0, 1], 3
+    expected = reference.influence(
+        config,
+        tensors,
+        tokens,
+        query=query,
+        include_query=True,
+        arithmetic=reference.multiprecision(50),
+    )
+    with digits(60):
+        exact = ExactRows(config, tensors, tokens, query)
+        for at, symbol in np.argwhere(~np.isnan(expected)):
+            # Equal to the last bit of a float, which both are rounded to.
+            found = exact.influence(at, symbol)
+            assert found == pytest.approx(expected[at, symbol], rel=3e-16, abs=0)
+
+
+def exact_influences(model, tokens, pairs, query=-1):
+    config, tensors = written(model)
+    with digits(DIGITS):
+        exact = ExactRows(config, tensors, tokens, query)
+        return np.asarray([exact.influence(*pair) for pair in pairs])
+
+
+def assert_precise(model, tokens, pairs, query=-1):
+    """The influences of these (position, symbol) pairs have their digits."""
+    result = compute_influence(
+        model, tokens, method="incremental", query=query, include_query=True
+    )
+    assert result.lower is not None and result.upper is not None
+    at, to = np.transpose(pairs)
+    lower, upper = result.lower[at, to], result.upper[at, to]
+    expected = exact_influences(model, tokens, pairs, query)
+    error = np.abs((lower + upper) / 2 - expected)
+    if model.dtype == np.float32:
+        # The query's own influence is apart: it is far larger than all others.
+        others = np.delete(result.upper, result.query, axis=0)
+        largest = np.where(at == result.query, expected, np.nanmax(others))
+        assert (error <= 1e-5 * largest).all(), (error / largest).max()
+        return
+    assert (error <= 1e-12 * expected).all(), (error / expected).max()
+    # The stated radius holds too.
+    assert ((lower <= expected) & (expected <= upper)).all()
+
+
+def sampled_pairs(tokens, model, count, seed=0):
+    """Random positions and the ends, each with every other symbol."""
+    rng = np.random.default_rng(seed)
+    n = len(tokens)
+    at = {0, 1, n // 2, n - 2, n - 1, *map(int, rng.integers(0, n, count))}
+    symbols = range(model.vocab_size)
+    return [(i, s) for i in sorted(at) for s in symbols if tokens[i] != s]
+
+
+def random_tokens(n, vocab_size=2):
+    return np.random.default_rng(3).integers(0, vocab_size, n)
+
+
+def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens():
+    model = draw(1, num_heads=1)
+    tokens = random_tokens(100_000)
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 8))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("mask", ["future", "none"])
+def test_two_layers_keep_their_digits(mask, dtype):
+    model = draw(2, dtype, mask=mask)
+    tokens = random_tokens(64)
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("layer_norm", ["none", "pre"])
+def test_two_layers_keep_their_digits_at_512_tokens(layer_norm, dtype):
+    model = draw(2, dtype, mask="future", layer_norm=layer_norm)
+    tokens = random_tokens(512)
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 10))
+
+
+@pytest.mark.slow
+def test_one_layer_in_float32_at_a_hundred_thousand_tokens():
+    model = draw(1, "float32")
+    tokens = random_tokens(100_000)
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 8))
+
+
+# ------------------------------------------------------------- dominant columns
+
+N = 32
+DOMINANT = 2  # The symbol whose key is ahead of all others.
+
+
+def dominated_model(num_layers, where, gap, dtype) -> Any:
+    """In layer `where`, symbol 2 has a score `gap` ahead of all others, in every row.
+
+    Coordinate 0 holds that score: layer `where` reads nothing else but a little of
+    coordinate 1 for its scores, no other weight reads it, and none writes it.
+    """
+    model = draw(
+        num_layers, dtype, num_heads=1, vocab_size=3, score="dot_product", biases=True
+    )
+
+    def protect(number, layer):
+        attention, block = layer.attention, layer.feed_forward
+        query = attention.query.at[:, :, 0].set(0)
+        key = attention.key.at[:, :, 0].set(0)
+        query_bias = attention.query_bias
+        if number == where:
+            query = jnp.zeros_like(query)
+            query_bias = jnp.zeros_like(query_bias).at[:, 0].set(1)
+            key = jnp.zeros_like(key).at[:, 0, 0].set(1).at[:, 0, 1].set(0.25)
+        attention = dataclasses.replace(
+            attention,
+            query=query,
+            query_bias=query_bias,
+            key=key,
+            value=attention.value.at[:, :, 0].set(0),
+            output=attention.output.at[0].set(0),
+            output_bias=attention.output_bias.at[0].set(0),
+        )
+        block = dataclasses.replace(
+            block,
+            w1=block.w1.at[:, 0].set(0),
+            w2=block.w2.at[0].set(0),
+            b2=block.b2.at[0].set(0),
+        )
+        return dataclasses.replace(layer, attention=attention, feed_forward=block)
+
+    layers = tuple(protect(k, layer) for k, layer in enumerate(model.layers))
+    table = np.random.default_rng(5).normal(size=(N, 4)) * [0, 1, 1, 1]
+    scores = jnp.asarray([0, 0.5, gap + 2], dtype)
+    return dataclasses.replace(
+        model,
+        layers=layers,
+        embedding=model.embedding.at[:, 0].set(scores),
+        position=jm.PositionTable(jnp.asarray(table, dtype)),
+    )
+
+
+INPUTS = {"leaves": [11], "arrives": [], "one of two leaves": [4, 20]}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("gap", [5.0, 20.0, 36.0, 100.0])
+@pytest.mark.parametrize(("num_layers", "where"), [(1, 0), (2, 0), (2, 1)])
+def test_a_dominant_column_leaves_or_arrives(num_layers, where, gap, dtype):
+    model = dominated_model(num_layers, where, gap, dtype)
+    for positions in INPUTS.values():
+        tokens = random_tokens(N)
+        tokens[positions] = DOMINANT
+        pairs = [(i, s) for i in (0, 4, 11, 30, 31) for s in range(3) if tokens[i] != s]
+        assert_precise(model, tokens, pairs)
+
+
+def test_the_dominant_column_is_dominant():
+    """What the test above claims of its models, and that it can fail."""
+    model = dominated_model(1, 0, 36.0, "float64")
+    tokens = random_tokens(N)
+    tokens[11] = DOMINANT
+    config, tensors = written(model)
+    rows = {}
+    for position, symbol in ((11, 0), (5, 1 - tokens[5])):
+        with digits(DIGITS):
+            rows[position] = ExactRows(config, tensors, tokens, -1).influence(
+                position, symbol
+            )
+    assert rows[11] > 1e-2
+    assert 0 < rows[5] < 1e-14
+    exhaustive = compute_influence(model, tokens, method="exhaustive")
+    assert exhaustive.upper is not None
+    subtracted = exhaustive.upper[5, 1 - tokens[5]]
+    assert abs(subtracted - rows[5]) > 1e-2 * rows[5]
