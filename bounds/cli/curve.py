@@ -1,0 +1,231 @@
+"""Influence against length, for several weightings of one model.
+
+Without flags: leftmost-hard, average-hard, softmax, and softmax with temperature
+1 / ln n, on one random model (the same weights for all four) and sampled bit strings.
+A file or a construction is measured as it is, unless --weighting or --temperature ask
+for others. Several of both are combined; of several temperatures the hard weightings,
+whose winners no temperature changes, take the first. Results are kept in --out as they
+are found, and the same command continues where it stopped.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.model_source import is_random, load_model, reweighted
+from bounds.cli.progress import Progress
+from bounds.cli.record import open_store, run_record
+from bounds.cli.report import curve_report, describe_decay
+from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.curves import BoundCurve, plot_curves
+from bounds.figures import MAX_SERIES, save_figure
+from bounds.influence.substitution import check_query
+from bounds.inputs import InputSource
+from bounds.measurement import (
+    Question,
+    measure,
+    tokens_sha256,
+    weighting_label,
+)
+from bounds.output import sha256, write_csv, write_json
+from bounds.store import ResultStore
+from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.table import Table
+from bounds.version import __version__
+from jax_models.evaluate import require_readout
+from jax_models.transformer import encode_positions
+from jax_models.weighting import WEIGHTINGS
+
+Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
+
+MAIN_JOB: tuple[Variant, ...] = (
+    ("leftmost_hard", None),
+    ("average_hard", None),
+    ("softmax", None),
+    ("softmax", "inverse_log:1"),
+)
+COLUMNS = (
+    "n",
+    "weighting",
+    "input",
+    "influence_lower",
+    "influence_upper",
+    "position",
+    "symbol",
+    "method",
+    "exact",
+    "ambiguous",
+)
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    shared.define_lengths(values, "16:4096:9")
+    shared.define_model(values)
+    shared.define_weightings(values)
+    shared.define_inputs(values, default_count=8)
+    shared.define_question(values)
+    shared.define_dtype(values)
+    shared.define_output(values, "curve")
+    shared.define_store(values)
+    shared.define_figure(values)
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Measure what the store does not hold yet, then report from the store."""
+    lengths = options.lengths
+    print(
+        f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
+        f"{lengths[-1]}; results go to {options.out}",
+        flush=True,
+    )
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
+    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
+    question = Question(options.query, options.target, options.method, options.ties)
+    check_query(question.query, lengths[0])
+    if question.target == "logits":
+        require_readout(model)
+    models = _variants(options, model)
+    source = load_inputs(options, model, options.num_inputs)
+    cells = _cells(options, models, source, question)
+    with open_store(options) as store:
+        every = [cell for some in cells.values() for cell in some]
+        todo = missing_cells(store, every, fresh=options.fresh)
+        print(f"{len(todo)} of {len(every)} measurements to make", flush=True)
+        with Progress(len(todo), "measurements") as progress, quiet_ties():
+            failures = run_cells(store, _by_length(todo), progress.advance)
+        curves = [
+            _read_curve(store, label, cells[label], options.target) for label in cells
+        ]
+    names = _write(options, models, curves, failures)
+    print(curve_report(curves))
+    print(f"\nWritten to {options.out}: {', '.join(names)}")
+    warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
+    _raise_for(failures, len(every))
+
+
+def _variants(
+    options: flags.FlagValues, model: jm.Transformer
+) -> dict[str, jm.Transformer]:
+    """Return the models to measure, by their labels."""
+    if options.weighting is None and options.temperature is None:
+        variants = MAIN_JOB if is_random(options) else ((None, None),)
+    else:
+        variants = [
+            (weighting, temperature)
+            for weighting in options.weighting or [None]
+            for temperature in _temperatures(options, model, weighting)
+        ]
+    models = [reweighted(model, *variant) for variant in variants]
+    if len(models) > MAX_SERIES:
+        raise jm.InputError(
+            f"{len(models)} combinations of --weighting and --temperature; a figure "
+            f"tells at most {MAX_SERIES} lines apart"
+        )
+    return {weighting_label(variant): variant for variant in models}
+
+
+def _temperatures(
+    options: flags.FlagValues, model: jm.Transformer, weighting: str | None
+) -> list[str | None]:
+    """Return the temperatures that a weighting is combined with."""
+    if options.temperature is None:
+        return [None]
+    is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
+    return options.temperature[:1] if is_hard else options.temperature
+
+
+def _cells(
+    options: flags.FlagValues,
+    models: Mapping[str, jm.Transformer],
+    source: InputSource,
+    question: Question,
+) -> dict[str, list[Cell]]:
+    """Return the measurements to make, by weighting."""
+    inputs = [
+        (n, index, source.draw(n, index))
+        for n in options.lengths
+        for index in range(source.count)
+    ]
+    cells: dict[str, list[Cell]] = {}
+    for label, model in models.items():
+        model_hash = sha256(jm.model_bytes(model))
+        for n, index, tokens in inputs:
+            config = {
+                "command": "curve",
+                "version": __version__,
+                "weighting": label,
+                "n": n,
+                "input": index,
+                "model_sha256": model_hash,
+                "tokens_sha256": tokens_sha256(tokens),
+                "dtype": options.dtype,
+                "seed": options.seed,
+                **dataclasses.asdict(question),
+            }
+            row = {"n": n, "weighting": label, "input": index}
+
+            def compute(model=model, tokens=tokens, row=row):
+                return {**row, **measure(model, tokens, question)}
+
+            name = f"{label}, n = {n}, input {index}"
+            cells.setdefault(label, []).append(Cell(config, name, compute))
+    return cells
+
+
+def _by_length(cells: list[Cell]) -> list[Cell]:
+    """Return cells with short inputs first, so that a curve grows evenly."""
+    return sorted(cells, key=lambda cell: cell.config["n"])
+
+
+def _read_curve(
+    store: ResultStore, label: str, cells: list[Cell], target: str
+) -> BoundCurve:
+    """Return a curve from what the store holds of its cells."""
+    rows = [row for cell in cells if (row := store.find(cell.config)) is not None]
+    return BoundCurve(label, target, Table(tuple(rows)), len(cells) - len(rows))
+
+
+def _write(
+    options: flags.FlagValues,
+    models: Mapping[str, jm.Transformer],
+    curves: list[BoundCurve],
+    failures: list[Failure],
+) -> list[str]:
+    """Write the CSV, JSON and figure files; return their names."""
+    out = Path(options.out)
+    rows = [row for curve in curves for row in curve.measurements]
+    write_csv(out / "curve.csv", COLUMNS, rows)
+    record = run_record("curve", options)
+    record["curves"] = [
+        {
+            "weighting": curve.label,
+            "model_sha256": sha256(jm.model_bytes(models[curve.label])),
+            "fit": dataclasses.asdict(curve.fit),
+            "finding": describe_decay(curve),
+            "largest": list(curve),
+        }
+        for curve in curves
+    ]
+    record["failures"] = [dataclasses.asdict(failure) for failure in failures]
+    write_json(out / "curve.json", record)
+    figures = save_figure(plot_curves(curves), out / "curve", options.figure_format)
+    return ["curve.csv", "curve.json", *(path.name for path in figures)]
+
+
+def _raise_for(failures: list[Failure], total: int) -> None:
+    """Raise `InputError` where measurements failed; the others are written by now."""
+    if failures:
+        raise jm.InputError(
+            f"{len(failures)} of {total} measurements failed and are left out; the "
+            f"first, {failures[0].label}: {failures[0].message}"
+        )

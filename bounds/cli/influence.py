@@ -1,0 +1,168 @@
+"""The influence of every position and symbol of one input on one model.
+
+`influence.csv` lists every substitution with the change of the output it makes;
+`influence.json` the largest; the figure shows the largest at each position. Long inputs
+are done in blocks of positions, kept in --out as they are found: the same command
+continues where it stopped.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.influence_blocks import COLUMNS, SUMMARY, make_blocks, read_rows
+from bounds.cli.input_source import load_inputs, num_symbols, read_given
+from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.progress import Progress
+from bounds.cli.record import open_store, run_record
+from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.curves import UNITS
+from bounds.figures import Series, influence_figure, save_figure
+from bounds.influence.substitution import check_query
+from bounds.measurement import enclosed_value, tokens_sha256
+from bounds.output import sha256, write_csv, write_json
+from bounds.sweep import missing_cells, run_cells
+from jax_models.evaluate import require_readout
+from jax_models.transformer import encode_positions
+
+DEFAULT_LENGTH = 64
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    shared.define_model(values)
+    shared.define_weighting(values)
+    shared.define_inputs(values, default_count=None)
+    flags.DEFINE_integer(
+        "length",
+        None,
+        f"Tokens n: of a sampled input (default: {DEFAULT_LENGTH}), or how many of a "
+        "file's (default: all).",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "input",
+        0,
+        "Which input, from 0: row of a NumPy file, or number of the sample.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    shared.define_question(values)
+    flags.DEFINE_boolean(
+        "include_query",
+        False,
+        "Substitute the query's own token too.",
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "influence")
+    shared.define_store(values)
+    shared.define_figure(values)
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Compute the blocks that the store does not hold, then report from the store."""
+    print(f"influence: results go to {options.out}", flush=True)
+    jax.config.update("jax_enable_x64", True)
+    model, tokens = _load(options)
+    query = check_query(options.query, len(tokens))
+    if options.target == "logits":
+        require_readout(model)
+    hashes = {
+        "model_sha256": sha256(jm.model_bytes(model)),
+        "tokens_sha256": tokens_sha256(tokens),
+    }
+    with (
+        open_store(options) as store,
+        Progress(len(tokens), "positions") as progress,
+        quiet_ties(),
+    ):
+        cells = make_blocks(
+            options, model, tokens, {**hashes, "query": query}, progress
+        )
+        todo = missing_cells(store, cells, fresh=options.fresh)
+        for cell in cells:
+            if cell not in todo:
+                done = cell.config["stop"] - cell.config["start"]
+                progress.advance(f"{cell.label}, from the store", done)
+        for cell in todo:
+            for failure in run_cells(store, [cell]):
+                raise jm.InputError(failure.message)
+        blocks = [block for cell in cells if (block := store.find(cell.config))]
+        seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
+    best = max(blocks, key=lambda block: block["max"])  # the first of equals
+    record = {
+        **run_record("influence", options),
+        "n": len(tokens),
+        "query": query,
+        **{name: best[name] for name in SUMMARY},
+        "exact": all(block["exact"] for block in blocks),
+        "ambiguous": any(block["ambiguous"] for block in blocks),
+        **hashes,
+        "seconds": seconds,
+    }
+    rows = [row for block in blocks for row in read_rows(block)]
+    names = _write(options, record, rows)
+    print(_finding(record))
+    print(f"Written to {options.out}: {', '.join(names)}")
+    warn_of_ties(int(record["ambiguous"]))
+
+
+def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:
+    """Return the model and the one input that the flags name."""
+    given = read_given(options, None)
+    length = options.length or DEFAULT_LENGTH
+    if given is not None and options.length is None:
+        length = max(len(sequence) for sequence in given.sequences)
+    model = load_model(options, vocab_size=num_symbols(options), max_length=length)
+    model = reweighted(model, options.weighting, options.temperature)
+    source = load_inputs(options, model, count=options.input + 1)
+    if options.input >= source.count:
+        raise jm.InputError(
+            f"--input={options.input}, but {source.name} holds {source.count} inputs, "
+            "counted from 0"
+        )
+    tokens = source.draw(length, options.input)
+    encode_positions(model, length)  # refuses a length beyond a position table
+    return model, tokens
+
+
+def _write(
+    options: flags.FlagValues, record: dict[str, Any], rows: list[dict[str, Any]]
+) -> list[str]:
+    """Write the CSV, JSON and figure files; return their names."""
+    out = Path(options.out)
+    write_csv(out / "influence.csv", COLUMNS, rows)
+    write_json(out / "influence.json", record)
+    largest: dict[int, float] = {}
+    for row in rows:
+        value = enclosed_value(row["lower"], row["upper"], record["exact"])
+        position = row["position"]
+        largest[position] = max(largest.get(position, 0.0), value)
+    series = Series(
+        "influence", np.array(list(largest), int), np.array(list(largest.values()))
+    )
+    quantity = f"largest influence ({UNITS[options.target]})"
+    figure = influence_figure(series, quantity, record["query"])
+    paths = save_figure(figure, out / "influence", options.figure_format)
+    return ["influence.csv", "influence.json", *(path.name for path in paths)]
+
+
+def _finding(record: dict[str, Any]) -> str:
+    """Return what was found, in one sentence."""
+    if record["position"] is None:
+        return f"n = {record['n']}: nothing can be substituted."
+    kind = "exact" if record["exact"] else "an upper bound"
+    return (
+        f"n = {record['n']}: the maximum influence is {record['max_upper']:.6g} "
+        f"({kind}, by {record['method']}), at position {record['position']}, symbol "
+        f"{record['symbol']}, on the output at position {record['query']}."
+    )

@@ -1,0 +1,158 @@
+"""One input's influences in blocks of positions, so that long work can be resumed."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.progress import Progress
+from bounds.influence import Influence, compute_influence
+from bounds.sweep import Cell
+from bounds.version import __version__
+
+# Substitutions beyond which only the largest of each position is kept.
+MAX_PAIRS = 2**18
+COLUMNS = ("position", "symbol", "lower", "upper")
+# What is recorded of the largest influence, for each block and for the whole input.
+SUMMARY = (
+    "max",
+    "max_lower",
+    "max_upper",
+    "position",
+    "symbol",
+    "exact",
+    "method",
+    "reason",
+)
+
+
+def make_blocks(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    tokens: np.ndarray,
+    identity: dict[str, Any],
+    progress: Progress,
+) -> list[Cell]:
+    """Return the blocks of positions of one input, as cells of a sweep.
+
+    Args:
+        options: Flags of the `influence` command.
+        model: The model.
+        tokens: The input [n].
+        identity: Hashes of the two, and the query position.
+        progress: Counts positions as they are done.
+
+    Returns:
+        The cells, in order of position.
+    """
+    n = len(tokens)
+    size = block_size(model, n, options.method)
+    keep = "pairs" if n * (model.vocab_size - 1) <= MAX_PAIRS else "position_max"
+    asked = {
+        "target": options.target,
+        "method": options.method,
+        "ties": options.ties,
+        "include_query": options.include_query,
+        "keep": keep,
+        "query": identity["query"],
+    }
+
+    def make(start: int) -> Cell:
+        stop = min(start + size, n)
+        label = f"positions {start} to {stop - 1}"
+
+        def compute() -> dict[str, Any]:
+            reported = 0
+
+            def report(done: int, total: int) -> None:
+                nonlocal reported
+                progress.advance(label, (stop - start) * done // total - reported)
+                reported = (stop - start) * done // total
+
+            positions = range(start, stop)
+            result = compute_influence(
+                model, tokens, positions=positions, progress=report, **asked
+            )
+            progress.advance(label, stop - start - reported)
+            return summarise(result)
+
+        config = {
+            "command": "influence",
+            "version": __version__,
+            "start": start,
+            "stop": stop,
+            "dtype": options.dtype,
+            "seed": options.seed,
+            **asked,
+            **identity,
+        }
+        return Cell(config, label, compute)
+
+    return [make(start) for start in range(0, n, size)]
+
+
+def block_size(model: jm.Transformer, length: int, method: str) -> int:
+    """Return how many positions are done, and recorded, at a time.
+
+    Every block repeats the base pass. Against `exhaustive` that is one pass beside one
+    per position; all of `incremental` is worth only some ten passes.
+
+    Args:
+        model: The model.
+        length: n.
+        method: The influence method asked for.
+
+    Returns:
+        A number of positions.
+    """
+    if method == "exhaustive" or len(model.layers) > 2:
+        return 256
+    return max(8192, -(-length // 4))
+
+
+def summarise(result: Influence) -> dict[str, Any]:
+    """Return what is recorded of one block: the largest influence, and all of them.
+
+    Args:
+        result: The influences of its positions.
+
+    Returns:
+        The fields of `SUMMARY`, `ties`, and `substitutions` by column.
+    """
+    if result.lower is None or result.upper is None:
+        position = np.flatnonzero(result.position_symbol >= 0)
+        symbol = result.position_symbol[position]
+        lower, upper = result.position_lower[position], result.position_upper[position]
+    else:
+        position, symbol = np.nonzero(~np.isnan(result.lower))
+        lower, upper = result.lower[position, symbol], result.upper[position, symbol]
+    return {
+        **{name: getattr(result, name) for name in SUMMARY},
+        "ambiguous": result.ties is not None and result.ties.ambiguous,
+        "ties": None if result.ties is None else dataclasses.asdict(result.ties),
+        "substitutions": {
+            "position": position,
+            "symbol": symbol,
+            "lower": lower,
+            "upper": upper,
+        },
+    }
+
+
+def read_rows(block: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the substitutions of a recorded block, one row each.
+
+    Args:
+        block: What `summarise` returned, read back from a store.
+
+    Returns:
+        Rows with the entries of `COLUMNS`, by position, then symbol.
+    """
+    columns = block["substitutions"]
+    return [
+        dict(zip(COLUMNS, row, strict=True))
+        for row in zip(*(columns[name] for name in COLUMNS), strict=True)
+    ]

@@ -1,0 +1,138 @@
+"""Flags to inputs: sampled strings, a file of tokens, or a text."""
+
+import os
+
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.inputs import GivenInputs, InputSource, sampled_inputs
+from jax_models.evaluate import check_tokens
+from jax_models.languages import LANGUAGES, read_text
+
+# Symbols of a random model for random inputs where nothing says how many.
+BITS = 2
+
+
+def num_symbols(options: flags.FlagValues) -> int:
+    """Return how many symbols a model needs for the inputs that the flags name.
+
+    Args:
+        options: Flags of `define_inputs`.
+
+    Returns:
+        The size of the language's alphabet, or one more than the largest token.
+
+    Raises:
+        InputError: A file holds no tokens.
+        OSError: A file cannot be read.
+    """
+    given = read_given(options, None)
+    if given is not None:
+        return max(1, *(int(sequence.max()) + 1 for sequence in given.sequences))
+    language = LANGUAGES.get(options.inputs)
+    return BITS if language is None else len(language.symbols)
+
+
+def load_inputs(
+    options: flags.FlagValues, model: jm.Transformer, count: int
+) -> InputSource:
+    """Return the inputs that the flags name.
+
+    Args:
+        options: Flags of `define_inputs` and `--seed`.
+        model: The model they are for.
+        count: Number of inputs at each length, where they are sampled.
+
+    Returns:
+        The source.
+
+    Raises:
+        InputError: A file holds no tokens, or the model's vocabulary is too small.
+        OSError: A file cannot be read.
+    """
+    given = read_given(options, model.vocabulary)
+    if given is not None:
+        for sequence in given.sequences:
+            try:
+                check_tokens(model, sequence)
+            except jm.InputError as error:
+                raise jm.InputError(f"{given.name}: {error}") from error
+        return given
+    return sampled_inputs(model, options.inputs, count, options.seed)
+
+
+def read_given(
+    options: flags.FlagValues, vocabulary: tuple[str, ...] | None
+) -> GivenInputs | None:
+    """Return the sequences of the file that the flags name, None where they do not.
+
+    Args:
+        options: Flags of `define_inputs`.
+        vocabulary: The characters of a text; None reads its bytes.
+
+    Returns:
+        The sequences.
+
+    Raises:
+        InputError: Two files are named, or one holds no tokens.
+        OSError: A file cannot be read.
+    """
+    if options.tokens is not None and options.text is not None:
+        raise jm.InputError("give --tokens or --text, not both")
+    file = options.tokens or options.text
+    if file is None:
+        return None
+    for name in ("inputs", "num_inputs"):
+        if name in options and options[name].present:
+            raise jm.InputError(f"--{name} samples inputs, but {file} is given")
+    if options.text is not None:
+        return GivenInputs(file, (read_text(file, vocabulary),))
+    return GivenInputs(file, read_tokens(file))
+
+
+def read_tokens(path: str) -> tuple[np.ndarray, ...]:
+    """Read token sequences from a file.
+
+    Args:
+        path: Integers separated by whitespace, one sequence; or a NumPy file of
+            integers [n] or [K, n].
+
+    Returns:
+        One array [n] per sequence, int64, n >= 1.
+
+    Raises:
+        InputError: The file holds something else, or nothing.
+        OSError: The file cannot be read.
+    """
+    if os.fspath(path).endswith(".npy"):
+        tokens = _load_array(path)
+    else:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            words = file.read().split()
+        tokens = np.empty((1, len(words)), np.int64)
+        for place, word in enumerate(words):
+            try:
+                tokens[0, place] = int(word)
+            except (ValueError, OverflowError):
+                raise jm.InputError(
+                    f"{path}: {word[:40]!r} at position {place} is not a token; "
+                    "expected integers separated by whitespace"
+                ) from None
+    if tokens.size == 0:
+        raise jm.InputError(f"{path}: no tokens (n = 0); an input has at least one")
+    return tuple(tokens)
+
+
+def _load_array(path: str) -> np.ndarray:
+    """Return the array of a NumPy file as sequences [K, n]."""
+    try:
+        tokens = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise jm.InputError(f"{path}: not a NumPy array file ({error})") from error
+    if tokens.dtype.kind not in "iu" or tokens.ndim not in (1, 2):
+        raise jm.InputError(
+            f"{path}: expected integers of shape [n] or [K, n], found {tokens.dtype} "
+            f"of shape {list(tokens.shape)}"
+        )
+    return np.atleast_2d(tokens.astype(np.int64))

@@ -1,0 +1,151 @@
+"""The entry point: finds the command, reads its flags, reports what is wrong with them.
+
+An input error of any kind is one line on standard error and exit code 1. Anything
+else that is raised is a bug and keeps its traceback.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from absl import flags
+
+from bounds.cli.usage import command_usage, overview
+from bounds.version import __version__
+from jax_models.errors import InputError
+
+PROGRAM = "attention-bounds"
+INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+
+
+class CommandModule(Protocol):
+    """What a command's module provides."""
+
+    def define_flags(self) -> flags.FlagValues:
+        """Return the command's flags."""
+        ...
+
+    def run(self, options: flags.FlagValues) -> None:
+        """Do the work; the flags are parsed and validated."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One row of the registry: a command, the module that does it, and what it does."""
+
+    name: str
+    module: str
+    summary: str
+
+    def load(self) -> CommandModule:
+        """Import the command's module."""
+        return cast(CommandModule, importlib.import_module(self.module))
+
+
+COMMANDS = (
+    Command(
+        "curve",
+        "bounds.cli.curve",
+        "The main job: the maximum influence of one symbol against the length n.",
+    ),
+    Command(
+        "influence",
+        "bounds.cli.influence",
+        "The influence of every position and symbol of one input on one model.",
+    ),
+    Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
+    Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
+)
+
+
+def console() -> None:
+    """Run the program on the process's arguments and exit with its code."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command.
+
+    Args:
+        arguments: What follows the program's name on the command line.
+
+    Returns:
+        The exit code: 0, 1 after an input error, 130 after an interrupt.
+    """
+    try:
+        _dispatch(list(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has stopped, as in `| head`; that is not a mistake
+        # to report. The descriptor is replaced so that the exit does not flush to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (InputError, OSError, flags.Error) as error:
+        print(f"{PROGRAM}: {one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            f"{PROGRAM}: interrupted; the same command continues where it stopped",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return 0
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message without line breaks."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {os.fspath(error.filename)}"
+    return " ".join(str(error).split())
+
+
+def _dispatch(arguments: list[str]) -> None:
+    """Run what the arguments ask for."""
+    match arguments:
+        case ["--version" | "-version"]:
+            print(f"{PROGRAM} {__version__}")
+        case ["--help" | "-help" | "-h" | "help"]:
+            print(overview(PROGRAM, COMMANDS))
+        case []:
+            raise InputError(f"no command given; choose one of {_names()}")
+        case [name, *rest]:
+            _run(_find(name), rest)
+
+
+def _run(command: Command, arguments: list[str]) -> None:
+    """Parse a command's flags and run it, or show its help."""
+    module = command.load()
+    options = module.define_flags()
+    if {"--help", "-help", "-h"} & set(arguments):
+        print(command_usage(PROGRAM, command.name, command.summary, module, options))
+        return
+    extra = options([PROGRAM, *arguments])[1:]
+    if extra:
+        raise InputError(
+            f"unexpected argument {extra[0]!r}; every option of {command.name} is a "
+            f"flag, see {PROGRAM} {command.name} --help"
+        )
+    module.run(options)
+
+
+def _find(name: str) -> Command:
+    """Return the command of a name.
+
+    Raises:
+        InputError: There is none; the message names the nearest.
+    """
+    for command in COMMANDS:
+        if command.name == name:
+            return command
+    close = difflib.get_close_matches(name, [command.name for command in COMMANDS], 1)
+    hint = f"did you mean {close[0]}?" if close else f"choose one of {_names()}"
+    raise InputError(f"unknown command {name!r}; {hint}")
+
+
+def _names() -> str:
+    return ", ".join(command.name for command in COMMANDS)

@@ -1,0 +1,56 @@
+"""Write a model file: random weights, a construction, or another file re-weighted.
+
+The file is `model.safetensors` in --out; `model.json` beside it holds its SHA-256 and
+how it was made.
+"""
+
+from pathlib import Path
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.record import run_record
+from bounds.output import sha256, write_bytes, write_json
+from jax_models.transformer import encode_positions
+
+# Symbols of a random model, and rows of its position table, where nothing is said.
+VOCAB_SIZE = 2
+TABLE_LENGTH = 512
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    shared.define_model(values)
+    shared.define_weighting(values)
+    flags.DEFINE_integer(
+        "max_length",
+        TABLE_LENGTH,
+        "Random model with --position=table: number of positions.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "model")
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Build the model and write it."""
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.max_length)
+    model = reweighted(model, options.weighting, options.temperature)
+    encode_positions(model, 1)  # refuses a formula that does not fit the width
+    content = jm.model_bytes(model)
+    path = Path(options.out) / "model.safetensors"
+    write_bytes(path, content)
+    record = run_record("model", options)
+    record["model_sha256"] = sha256(content)
+    write_json(path.with_suffix(".json"), record)
+    print(
+        f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "
+        f"SHA-256 {record['model_sha256']}"
+    )

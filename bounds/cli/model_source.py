@@ -1,0 +1,113 @@
+"""Flags to a model: a file, a construction by name, or random weights."""
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.flags import SHAPE_FLAGS
+from bounds.notation import parse_temperature
+from jax_models.config import decode_temperature
+from jax_models.constructions import build_preset
+from jax_models.reweight import with_dtype, with_temperature, with_weighting
+
+RANDOM = "random"
+
+
+def load_model(
+    options: flags.FlagValues, *, vocab_size: int, max_length: int
+) -> jm.Transformer:
+    """Return the model that the flags name, in the float type they ask for.
+
+    Args:
+        options: Flags of `define_model` and `define_dtype`.
+        vocab_size: Symbols of a random model where `--vocab_size` is not given.
+        max_length: Rows of the position table of a random model that has one.
+
+    Returns:
+        The model, with its own weighting and temperature.
+
+    Raises:
+        InputError: The flags contradict one another or name no preset, or the file is
+            not a model.
+        OSError: The file cannot be read.
+    """
+    preset = options.preset
+    if options.model is not None and preset is not None:
+        raise jm.InputError("give --model or --preset, not both")
+    if options.c is not None and preset in (None, RANDOM):
+        raise jm.InputError("--c is the sharpness of a construction; name its --preset")
+    if is_random(options):
+        model = _random(options, vocab_size, max_length)
+    else:
+        refuse_shape(options)
+        model = jm.load(options.model) if options.model else _construct(options)
+    return with_dtype(model, options.dtype)
+
+
+def is_random(options: flags.FlagValues) -> bool:
+    """Return whether the flags ask for a random model."""
+    return options.model is None and options.preset in (None, RANDOM)
+
+
+def reweighted(
+    model: jm.Transformer, weighting: str | None, temperature: str | None
+) -> jm.Transformer:
+    """Return a model under the weighting and temperature of the flags.
+
+    Args:
+        model: The model.
+        weighting: A name, or None to keep the model's own.
+        temperature: As typed, or None to keep the model's own.
+
+    Returns:
+        The same weights, otherwise weighted.
+
+    Raises:
+        InputError: A name or temperature is not valid.
+    """
+    if weighting is not None:
+        model = with_weighting(model, weighting)
+    if temperature is not None:
+        entry = parse_temperature(temperature)
+        schedule = None
+        for layer in model.layers:
+            # A layer's mask decides whether a temperature by position has a meaning.
+            schedule = decode_temperature("--temperature", entry, layer.attention.mask)
+        model = with_temperature(model, schedule)
+    return model
+
+
+def refuse_shape(options: flags.FlagValues) -> None:
+    """Raise `InputError` for a flag that describes a random model only."""
+    for name in SHAPE_FLAGS:
+        if options[name].present:
+            source = "--model" if options.model is not None else "--preset"
+            raise jm.InputError(
+                f"--{name} describes a random model (--preset=random), which "
+                f"{source} {options.model or options.preset} is not"
+            )
+
+
+def _construct(options: flags.FlagValues) -> jm.Transformer:
+    parameters = {} if options.c is None else {"c": options.c}
+    return build_preset(options.preset, dtype="float64", **parameters)
+
+
+def _random(
+    options: flags.FlagValues, vocab_size: int, max_length: int
+) -> jm.Transformer:
+    # Drawn in float64 whatever --dtype says, so that both types round one model.
+    return jm.random_transformer(
+        jax.random.key(options.seed),
+        num_layers=options.num_layers,
+        num_heads=options.num_heads,
+        d_model=options.d_model,
+        d_ff=options.d_ff,
+        vocab_size=options.vocab_size or vocab_size,
+        mask=options.mask,
+        score=options.score,
+        position=options.position,
+        layer_norm=options.layer_norm,
+        max_length=max_length,
+        dtype="float64",
+    )

@@ -1,0 +1,136 @@
+"""Results as text: the table of a sweep, and what was found in one sentence each."""
+
+import itertools
+from collections.abc import Sequence
+
+from bounds.curves import BoundCurve
+from bounds.measurement import influence_value
+
+# Standard errors within which an exponent is not told apart from a given one.
+SIGNIFICANT = 2.0
+
+
+def curve_report(curves: Sequence[BoundCurve]) -> str:
+    """Return a table of the largest influence per length, and one sentence per curve.
+
+    Args:
+        curves: The curves, side by side.
+
+    Returns:
+        The text.
+    """
+    lengths = sorted({row["n"] for curve in curves for row in curve})
+    cells = {
+        (curve.label, row["n"]): f"{influence_value(row):.4g}"
+        for curve in curves
+        for row in curve
+    }
+    labels = [curve.label for curve in curves]
+    lines = [["n", *labels]]
+    lines += [
+        [str(n), *(cells.get((label, n), "-") for label in labels)] for n in lengths
+    ]
+    lines.append(["exponent", *(_exponent(curve) for curve in curves)])
+    lines.append(["zeros", *(_zeros(curve) for curve in curves)])
+    table = _aligned(lines)
+    rule = "-" * len(table[0])
+    inputs = (
+        max((row["input"] for c in curves for row in c.measurements), default=0) + 1
+    )
+    title = f"Largest influence over {inputs} inputs" if inputs > 1 else "Influence"
+    return "\n".join(
+        [
+            "",
+            f"{title} of one symbol, by length n (tokens) and weighting:",
+            rule,
+            table[0],
+            rule,
+            *table[1:-2],
+            rule,
+            *table[-2:],
+            "",
+            *map(describe_decay, curves),
+            *_coincidences(curves),
+        ]
+    )
+
+
+def describe_decay(curve: BoundCurve) -> str:
+    """Return what was found for one curve, in one sentence.
+
+    Args:
+        curve: The curve.
+
+    Returns:
+        How the influence depends on n, over what it was fitted, and how many of the
+        measurements are zero.
+    """
+    fit = curve.fit
+    total = fit.used + fit.zeros
+    if not total:
+        return f"{curve.label}: nothing could be measured."
+    if not fit.used:
+        return (
+            f"{curve.label}: no symbol changes the output; all {total} influences "
+            "are zero."
+        )
+    zeros = f"; {fit.zeros} of {total} are zero" if fit.zeros else ""
+    if fit.exponent is None:
+        return (
+            f"{curve.label}: {fit.used} of {total} influences are not zero, all at "
+            f"n = {fit.first}: too few for a decay exponent."
+        )
+    error = fit.standard_error
+    about = "" if error is None else f" (standard error {error:.2g})"
+    return (
+        f"{curve.label}: the influence {_trend(fit.exponent, error)}, fitted exponent "
+        f"{fit.exponent:.3f}{about} over {fit.used} values from n = {fit.first} to "
+        f"{fit.last}{zeros}."
+    )
+
+
+def _trend(exponent: float, error: float | None) -> str:
+    """Return what a decay exponent means, in words."""
+    margin = SIGNIFICANT * (error or 0.0)
+    if abs(exponent) <= margin:
+        return "neither falls nor grows with n beyond the error of the fit"
+    if exponent < 0:
+        return f"grows like n^{-exponent:.2f}"
+    if abs(exponent - 1) <= margin:
+        return "falls like 1/n within the error of the fit"
+    return f"falls like n^-{exponent:.2f}"
+
+
+def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
+    """Return a sentence for each pair of curves that are the same everywhere."""
+    values = {
+        curve.label: [influence_value(row) for row in curve.measurements]
+        for curve in curves
+    }
+    return [
+        f"{first} and {second} have the same influence on every input."
+        for first, second in itertools.combinations(values, 2)
+        if values[first] == values[second]
+    ]
+
+
+def _exponent(curve: BoundCurve) -> str:
+    fit = curve.fit
+    if fit.exponent is None:
+        return "-"
+    if fit.standard_error is None:
+        return f"{fit.exponent:.3f}"
+    return f"{fit.exponent:.3f} +- {fit.standard_error:.2g}"
+
+
+def _zeros(curve: BoundCurve) -> str:
+    return f"{curve.fit.zeros} of {curve.fit.used + curve.fit.zeros}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of cells as text, columns aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    ]

@@ -1,0 +1,66 @@
+"""Write sampled inputs: strings of a language, as `tokens.npy` of shape (K, N).
+
+`sample.json` beside it holds how they were made.
+"""
+
+import io
+from pathlib import Path
+
+import jax
+import numpy as np
+from absl import flags
+
+from bounds.cli import flags as shared
+from bounds.cli.input_source import BITS
+from bounds.cli.record import run_record
+from bounds.inputs import RANDOM
+from bounds.measurement import tokens_sha256
+from bounds.output import write_bytes, write_json
+from jax_models.errors import InputError
+from jax_models.languages import LANGUAGES, get_language
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "language",
+        "parity",
+        (*LANGUAGES, RANDOM),
+        "Language to sample from; random is uniform over --vocab_size symbols.",
+        flag_values=values,
+    )
+    for name, default, text in (
+        ("length", 64, "Number of tokens N of each string, an end token included."),
+        ("count", 1, "Number of strings K."),
+        ("vocab_size", None, "Number of symbols of random strings (default: 2)."),
+    ):
+        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+    flags.DEFINE_boolean(
+        "end", False, "Let the end token $ stand last.", flag_values=values
+    )
+    shared.define_output(values, "sample")
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Sample the strings and write them."""
+    if options.vocab_size is not None and options.language != RANDOM:
+        raise InputError(
+            f"--vocab_size is for random strings, not for {options.language}"
+        )
+    language = get_language(options.language, options.vocab_size or BITS)
+    strings = language.sample(
+        jax.random.key(options.seed), options.length, options.count, end=options.end
+    )
+    tokens = np.asarray(strings, "<i4")
+    content = io.BytesIO()
+    np.save(content, tokens)
+    path = Path(options.out) / "tokens.npy"
+    write_bytes(path, content.getvalue())
+    record = run_record("sample", options)
+    record["distribution"] = language.distribution
+    record["vocabulary"] = language.vocabulary
+    record["tokens_sha256"] = [tokens_sha256(row) for row in tokens]
+    write_json(path.with_name("sample.json"), record)
+    print(f"{path}: {options.count} x {options.length} tokens, {language.distribution}")

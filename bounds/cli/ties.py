@@ -1,0 +1,30 @@
+"""Ambiguous ties under `--ties=warn`: one line at the end instead of one per case."""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+
+from jax_models.evaluate import AmbiguousTieWarning
+
+
+@contextlib.contextmanager
+def quiet_ties() -> Iterator[None]:
+    """Hold back Python's own warnings of ambiguous ties; results carry the fact."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AmbiguousTieWarning)
+        yield
+
+
+def warn_of_ties(count: int) -> None:
+    """Say on standard error how many results hang on a tie, if any do.
+
+    Args:
+        count: Results in which rounding may have decided a hard-attention winner.
+    """
+    if count:
+        print(
+            f"warning: in {count} results rounding decided a hard-attention winner; "
+            "they are marked as ambiguous",
+            file=sys.stderr,
+        )

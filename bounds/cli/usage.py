@@ -1,0 +1,81 @@
+"""The help texts, made from the registry, the modules' docstrings and the flags."""
+
+import inspect
+import textwrap
+from collections.abc import Iterable
+from typing import Protocol
+
+from absl import flags
+
+WIDTH = 79
+
+
+class Named(Protocol):
+    """What an overview needs of a command."""
+
+    @property
+    def name(self) -> str:
+        """What is typed."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """What it does, in one line."""
+        ...
+
+
+def overview(program: str, commands: Iterable[Named]) -> str:
+    """Return the help of the program: its commands, one line each.
+
+    Args:
+        program: The program's name.
+        commands: The registry.
+
+    Returns:
+        The text.
+    """
+    lines = [f"Usage: {program} COMMAND [--flag=value ...]", "", "Commands:"]
+    lines += [f"  {command.name:<12}{command.summary}" for command in commands]
+    lines += [
+        "",
+        f"{program} COMMAND --help lists the flags of a command, {program} --version "
+        "the version.",
+    ]
+    return "\n".join(lines)
+
+
+def command_usage(
+    program: str, name: str, summary: str, module: object, options: flags.FlagValues
+) -> str:
+    """Return the help of a command: what it does, and its flags with their defaults.
+
+    Args:
+        program: The program's name.
+        name: The command's name.
+        summary: One line.
+        module: The command's module, whose docstring tells more.
+        options: The command's flags.
+
+    Returns:
+        The text.
+    """
+    _, _, description = (inspect.getdoc(module) or "").partition("\n\n")
+    parts = [f"Usage: {program} {name} [--flag=value ...]", summary]
+    if description:
+        parts.append(description)
+    entries = [_entry(options[flag]) for flag in options]
+    return "\n\n".join([*parts, "Flags:\n" + "\n".join(entries)])
+
+
+def _entry(flag: flags.Flag) -> str:
+    """Return the lines on one flag."""
+    name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
+    default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+    text = textwrap.fill(
+        f"{flag.help}{default}",
+        WIDTH,
+        initial_indent=" " * 6,
+        subsequent_indent=" " * 6,
+        break_on_hyphens=False,
+    )
+    return f"{name}\n{text}"

@@ -1,0 +1,73 @@
+"""Flag values with a grammar of their own: lengths."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags
+
+# The longest sequence the command line takes: positions are 32-bit in the kernels.
+MAX_LENGTH = 2**31 - 1
+
+
+class LengthsParser(flags.ArgumentParser):
+    """Reads `16,32,64` or `start:stop:count` as increasing lengths.
+
+    The second form is log-spaced with both ends in; lengths that round to the same
+    number are taken once.
+    """
+
+    syntactic_help = "a comma-separated list, or start:stop:count (log-spaced)"
+
+    def parse(self, argument: str | Sequence[int]) -> tuple[int, ...]:
+        """Return the lengths.
+
+        Raises:
+            ValueError: They are not whole numbers of at least 1, or do not increase.
+        """
+        if not isinstance(argument, str):
+            return tuple(argument)
+        if ":" in argument:
+            return _log_spaced(argument)
+        lengths = tuple(_whole(part, argument) for part in argument.split(","))
+        for shorter, longer in itertools.pairwise(lengths):
+            if longer <= shorter:
+                raise ValueError(
+                    f"lengths must increase, but {longer} follows {shorter}"
+                )
+        return lengths
+
+    def flag_type(self) -> str:
+        """Return the name of the type."""
+        return "lengths"
+
+
+class LengthsSerializer(flags.ArgumentSerializer):
+    """Writes lengths as a comma-separated list."""
+
+    def serialize(self, value: Sequence[int]) -> str:
+        """Return the text that parses to the lengths."""
+        return ",".join(map(str, value))
+
+
+def _log_spaced(argument: str) -> tuple[int, ...]:
+    parts = argument.split(":")
+    if len(parts) != 3:
+        raise ValueError(f"expected start:stop:count, got {argument!r}")
+    start, stop, count = (_whole(part, argument) for part in parts)
+    if stop < start:
+        raise ValueError(f"the stop {stop} lies before the start {start}")
+    if count == 1 and start != stop:
+        raise ValueError("both ends are included, so a count of 1 needs start = stop")
+    lengths = np.rint(np.geomspace(start, stop, count)).astype(np.int64)
+    return tuple(int(length) for length in np.unique(lengths))
+
+
+def _whole(text: str, argument: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} in {argument!r} is not a whole number") from None
+    if not 1 <= number <= MAX_LENGTH:
+        raise ValueError(f"{number} is outside 1 … {MAX_LENGTH}")
+    return number

@@ -1,0 +1,233 @@
+"""Bound curves: the maximum influence of one symbol against the length n."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.decay import DecayFit, fit_decay
+from bounds.inputs import InputSource, sampled_inputs
+from bounds.measurement import Question, influence_value, measure, weighting_label
+from bounds.notation import legend_label
+from bounds.table import Table
+from jax_models.errors import InputError
+from jax_models.transformer import Transformer
+
+__all__ = ["BoundCurve", "bound_curve", "check_lengths", "plot_curves"]
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundCurve:
+    """Influence against length, for one model: a table with one row per n.
+
+    Row k holds the measurement of largest influence at the k-th length, as `n`,
+    `input` (which of the inputs attained it), the fields of `measure`, and `zeros`, the
+    number of inputs at that length whose influence is zero.
+
+    Attributes:
+        label: The weighting, as `weighting_label` writes it.
+        target: What the influence is measured on: "activation" or "logits".
+        measurements: One row per length and input.
+        failures: Number of inputs that could not be measured and are left out.
+    """
+
+    label: str
+    target: str
+    measurements: Table
+    failures: int = 0
+
+    @property
+    def table(self) -> Table:
+        """The rows, one per n."""
+        by_length: dict[int, list[Mapping[str, Any]]] = {}
+        for row in self.measurements:
+            by_length.setdefault(row["n"], []).append(row)
+        return Table(tuple(_largest(rows) for _, rows in sorted(by_length.items())))
+
+    @property
+    def fit(self) -> DecayFit:
+        """A power law fitted to all measurements that are not zero."""
+        return fit_decay(*_points(self.measurements))
+
+    def __len__(self) -> int:
+        """Return the number of lengths."""
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows, one per n."""
+        return iter(self.table)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one column, an entry per n; see `Table.column`."""
+        return self.table.column(name)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows, one per n, as CSV.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self.table.to_csv(path)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draw all measurements against n on logarithmic axes.
+
+        Args:
+            path: Where to save the figure, as PNG, PDF or SVG by its suffix; None draws
+                without saving.
+
+        Returns:
+            The Matplotlib figure.
+
+        Raises:
+            InputError: The suffix names no such format.
+            OSError: The file cannot be written.
+        """
+        return plot_curves([self], path)
+
+
+def bound_curve(
+    model: Transformer,
+    lengths: Sequence[int],
+    *,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 1,
+    seed: int = 0,
+    query: int = -1,
+    target: str = "activation",
+    method: str = "auto",
+    ties: str = "error",
+) -> BoundCurve:
+    """Measure the maximum influence of one symbol at each of several lengths.
+
+    Args:
+        model: A transformer.
+        lengths: Increasing lengths n >= 1, in tokens.
+        inputs: A language to sample from ("random": uniform strings), or a source such
+            as `bounds.inputs.GivenInputs`.
+        num_inputs: Sampled inputs per length.
+        seed: Seed of the sampled inputs.
+        query: Position whose output is looked at; negative ones count from the end.
+        target: "activation" or "logits".
+        method: Influence method; "auto" picks the cheapest exact one.
+        ties: What an ambiguous tie of hard attention is: "error" or "warn".
+
+    Returns:
+        A table with one row per n: the largest influence over the inputs at that n.
+
+    Raises:
+        InputError: The lengths do not increase from at least 1, or an input does not
+            fit the model.
+
+    Example:
+        >>> import jax, jax_models as jm
+        >>> model = jm.random_transformer(
+        ...     jax.random.key(0), num_layers=1, num_heads=1, d_model=4, d_ff=4,
+        ...     vocab_size=2)
+        >>> curve = bound_curve(model, [4, 8], inputs="parity", num_inputs=2)
+        >>> [row["n"] for row in curve]
+        [4, 8]
+    """
+    check_lengths(lengths)
+    question = Question(query, target, method, ties)
+    source = (
+        sampled_inputs(model, inputs, num_inputs, seed)
+        if isinstance(inputs, str)
+        else inputs
+    )
+    rows = [
+        {"n": n, "input": index, **measure(model, source.draw(n, index), question)}
+        for n in lengths
+        for index in range(source.count)
+    ]
+    return BoundCurve(weighting_label(model), target, Table(tuple(rows)))
+
+
+def plot_curves(
+    curves: Sequence[BoundCurve], path: str | os.PathLike[str] | None = None
+) -> "Figure":
+    """Draw several curves in one figure.
+
+    Args:
+        curves: At most seven, of one target.
+        path: Where to save the figure, as PNG, PDF or SVG by its suffix; None draws
+            without saving.
+
+    Returns:
+        The Matplotlib figure.
+
+    Raises:
+        InputError: The suffix names no such format.
+        OSError: The file cannot be written.
+    """
+    from bounds import figures
+
+    series = [
+        figures.Series(_legend(curve), *_points(curve.measurements)) for curve in curves
+    ]
+    quantity = f"maximum influence ({UNITS[curves[0].target]})"
+    figure = figures.curve_figure(series, quantity)
+    if path is not None:
+        stem, suffix = os.path.splitext(os.fspath(path))
+        if suffix[1:] not in figures.FORMATS:
+            raise InputError(
+                f"{os.fspath(path)}: figures are {', '.join(figures.FORMATS)} files"
+            )
+        figures.save_figure(figure, stem, [suffix[1:]])
+    return figure
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """Raise `InputError` unless lengths increase from at least 1.
+
+    Args:
+        lengths: Lengths n.
+
+    Raises:
+        InputError: There are none, the first is below 1, or one does not exceed the one
+            before it.
+    """
+    if not len(lengths):
+        raise InputError("no lengths given")
+    if lengths[0] < 1:
+        raise InputError(f"length n = {lengths[0]}; an input has at least one token")
+    for shorter, longer in itertools.pairwise(lengths):
+        if longer <= shorter:
+            raise InputError(f"lengths must increase, but {longer} follows {shorter}")
+
+
+def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the row of largest influence, the first of equals."""
+    values = [influence_value(row) for row in rows]
+    best = rows[int(np.argmax(values))]
+    return {**best, "zeros": values.count(0.0)}
+
+
+def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return lengths and values of measurements."""
+    rows = list(rows)
+    return (
+        np.array([row["n"] for row in rows], np.int64),
+        np.array([influence_value(row) for row in rows], np.float64),
+    )
+
+
+def _legend(curve: BoundCurve) -> str:
+    """Return a curve's name with what was fitted."""
+    fit = curve.fit
+    notes = [] if fit.exponent is None else [f"exponent {fit.exponent:.2f}"]
+    if fit.zeros:
+        notes.append(f"{fit.zeros} of {fit.used + fit.zeros} zero")
+    name = legend_label(curve.label)
+    return f"{name} ({', '.join(notes)})" if notes else name

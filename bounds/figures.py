@@ -1,0 +1,266 @@
+"""Figures: influence against length, and along one input.
+
+They take rows as a store holds them, never a model. Logarithmic axes have no zero, so
+values that are exactly zero stand as open marks on a floor line labelled 0. Lines
+differ in marker and dash as well as colour, to be told apart in grey print. Matplotlib
+is imported only here, and without its global state.
+"""
+
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.output import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf", "svg")
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
+# How the lines of one figure look, in order.
+LOOKS = tuple(
+    {"color": colour, "marker": marker, "linestyle": dash}
+    for colour, marker, dash in zip(_COLOURS, _MARKERS, _DASHES, strict=True)
+)
+MAX_SERIES = len(LOOKS)
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Values against positions or lengths, one line of a figure.
+
+    Attributes:
+        label: Its name in the legend.
+        x: Lengths or positions; several values may share one.
+        y: Non-negative values.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+
+
+def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
+    """Draw influence against length on logarithmic axes.
+
+    Each series is a line through the medians of its non-zero values at each length,
+    with every value as a light mark. A thin grey line shows the slope of 1/n.
+
+    Args:
+        series: At most `MAX_SERIES`, so that no two look alike.
+        quantity: What the values are, with their unit: the label of the y axis.
+
+    Returns:
+        The figure, one column of a paper wide.
+    """
+    from matplotlib import rc_context
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    with rc_context(_STYLE):
+        figure, axes = _empty_figure(height=3.6)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        floor = _floor(series)
+        for index, one in enumerate(series):
+            # Zeros of several series at one length are set side by side.
+            shift = 2 ** (0.12 * (index - (len(series) - 1) / 2))
+            _draw_series(axes, one, index, floor, shift)
+        _draw_slope(axes, series)
+        _mark_floor(axes, floor, series)
+        axes.set_xlabel("length n (tokens)")
+        axes.set_ylabel(quantity)
+        axes.xaxis.set_minor_locator(LogLocator(base=2, subs=()))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def influence_figure(series: Series, quantity: str, query: int) -> "Figure":
+    """Draw the influence of every position of one input.
+
+    Args:
+        series: Positions and the largest influence there over the symbols.
+        quantity: The label of the y axis.
+        query: The position that is read, marked by a vertical line.
+
+    Returns:
+        The figure.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(_STYLE):
+        figure, axes = _empty_figure(height=3.0)
+        axes.set_yscale("log")
+        floor = _floor([series])
+        positive = series.y > 0
+        style: dict[str, Any] = {"markersize": 3, "linestyle": "none"}
+        axes.plot(
+            series.x[positive], series.y[positive], "o", color=_COLOURS[0], **style
+        )
+        if not positive.all():
+            axes.plot(
+                series.x[~positive],
+                np.full(int(np.sum(~positive)), floor),
+                "o",
+                color=_COLOURS[0],
+                markerfacecolor="white",
+                **style,
+            )
+        _mark_floor(axes, floor, [series])
+        axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--")
+        axes.annotate(
+            "query",
+            (query, 1.0),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+        )
+        axes.set_xlabel("position (counted from 0)")
+        axes.set_ylabel(quantity)
+    return figure
+
+
+def save_figure(
+    figure: "Figure", stem: str | os.PathLike[str], formats: Sequence[str]
+) -> list[Path]:
+    """Write a figure in each of several formats, atomically.
+
+    Args:
+        figure: The figure.
+        stem: Path of the files, without the suffix.
+        formats: Some of "png", "pdf" and "svg".
+
+    Returns:
+        The files written.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    from matplotlib import rc_context
+
+    paths = []
+    for suffix in formats:
+        image = io.BytesIO()
+        with rc_context(_STYLE):
+            figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
+        paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
+        write_bytes(paths[-1], image.getvalue())
+    return paths
+
+
+def medians(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct entries of x and the median of y at each.
+
+    Args:
+        x: Keys [k].
+        y: Values [k].
+
+    Returns:
+        Increasing keys and their medians.
+    """
+    keys = np.unique(x)
+    return keys, np.array([np.median(y[x == key]) for key in keys])
+
+
+def _empty_figure(height: float) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _draw_series(
+    axes: "Axes", series: Series, index: int, floor: float, shift: float
+) -> None:
+    """Draw one line of a curve, its single values, and its zeros on the floor."""
+    positive = series.y > 0
+    x, y = series.x[positive], series.y[positive]
+    look: dict[str, Any] = LOOKS[index]
+    mark = {**look, "linestyle": "none"}
+    axes.plot(x, y, markersize=3, alpha=0.35, **mark)
+    middle_x, middle_y = medians(x, y)
+    axes.plot(
+        middle_x,
+        middle_y,
+        # Later lines are finer, so that one which coincides with an earlier one shows.
+        linewidth=2.4 - 0.25 * index,
+        markersize=7.5 - 0.75 * index,
+        label=series.label,
+        **look,
+    )
+    zeros = np.unique(series.x[~positive])
+    axes.plot(
+        zeros * shift,
+        np.full(len(zeros), floor),
+        markersize=5,
+        markerfacecolor="white",
+        **mark,
+    )
+
+
+def _draw_slope(axes: "Axes", series: Sequence[Series]) -> None:
+    """Draw a guide of slope -1 below the last series' first values."""
+    x = np.concatenate([one.x for one in series])
+    y = np.concatenate([one.y for one in series])
+    x, y = x[y > 0], y[y > 0]
+    if len(np.unique(x)) < 2:
+        return
+    ends = np.array([x.min(), x.max()], float)
+    guide = y[x == x.min()].max() * 1.6 * ends[0] / ends
+    axes.plot(ends, guide, color="0.6", linewidth=0.8, zorder=0)
+    axes.annotate("1/n", (ends[0], guide[0]), color="0.4", fontsize=8, va="bottom")
+
+
+def _floor(series: Sequence[Series]) -> float:
+    """Return where zeros are drawn: a decade or so under the least other value."""
+    positive = np.concatenate([one.y[one.y > 0] for one in series])
+    return (
+        float(10.0 ** (np.floor(np.log10(positive.min())) - 0.6))
+        if len(positive)
+        else 0.1
+    )
+
+
+def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
+    """Draw the floor line and label it 0, where any value stands on it."""
+    if all(np.all(one.y > 0) for one in series):
+        return
+    axes.axhline(floor, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    axes.annotate(
+        "0",
+        (0.0, floor),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        fontsize=8,
+    )
+    top = axes.get_ylim()[1]
+    # No ticks around the floor, where the axis is no longer logarithmic.
+    low = min(one.y[one.y > 0].min(initial=np.inf) for one in series)
+    for minor in (False, True):
+        ticks = axes.get_yticks(minor=minor)
+        axes.set_yticks(ticks[ticks >= min(low, 10 * floor)], minor=minor)
+    axes.set_ylim(floor / 2, top)

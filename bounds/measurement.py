@@ -1,0 +1,120 @@
+"""One measurement: the maximum influence of one symbol on one input of one model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bounds.influence import compute_influence
+from bounds.notation import temperature_label
+from bounds.output import sha256
+from jax_models.config import encode_temperature
+from jax_models.reweight import at_length
+from jax_models.transformer import Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked about a model and an input.
+
+    Attributes:
+        query: Position whose output is looked at; negative ones count from the end.
+        target: "activation" or "logits".
+        method: Name of an influence method, or "auto".
+        ties: What an ambiguous tie of hard attention is: "error" or "warn".
+    """
+
+    query: int = -1
+    target: str = "activation"
+    method: str = "auto"
+    ties: str = "error"
+
+
+def measure(
+    model: Transformer, tokens: np.ndarray, question: Question
+) -> dict[str, Any]:
+    """Return the maximum influence on one input, as a row of a curve.
+
+    Args:
+        model: The model.
+        tokens: The input [n].
+        question: What is asked.
+
+    Returns:
+        `influence_lower` and `influence_upper`, which enclose the maximum and differ by
+        the rounding radius where `exact`; the `position` and `symbol` that attain it
+        (None where nothing can be substituted); the `method`; and whether a hard winner
+        was `ambiguous`, decided within rounding.
+
+    Raises:
+        InputError: The tokens do not fit the model, or the method refuses it.
+    """
+    result = compute_influence(
+        at_length(model, len(tokens)),
+        tokens,
+        keep="position_max",
+        **dataclasses.asdict(question),
+    )
+    return {
+        "influence_lower": float(result.max_lower),
+        "influence_upper": float(result.max_upper),
+        "position": result.position,
+        "symbol": result.symbol,
+        "method": result.method,
+        "exact": bool(result.exact),
+        "ambiguous": result.ties is not None and result.ties.ambiguous,
+    }
+
+
+def influence_value(row: Mapping[str, Any]) -> float:
+    """Return the one number that stands for a row: the middle, or the upper bound.
+
+    Args:
+        row: Has `influence_lower`, `influence_upper` and `exact`.
+
+    Returns:
+        For an exact row the middle of its enclosure, and 0 where that reaches down to
+        0: a change below its own rounding radius is not told apart from none. For
+        other rows the upper end.
+    """
+    return enclosed_value(row["influence_lower"], row["influence_upper"], row["exact"])
+
+
+def enclosed_value(lower: float, upper: float, exact: bool) -> float:
+    """Return the one number that stands for an enclosure; see `influence_value`."""
+    if not exact:
+        return upper
+    return 0.5 * (lower + upper) if lower > 0 else 0.0
+
+
+def weighting_label(model: Transformer) -> str:
+    """Return a model's weighting in a word, as in `softmax@inverse_log:1`.
+
+    Args:
+        model: A transformer.
+
+    Returns:
+        The name of the weighting, several joined by "+" where layers differ, and after
+        an "@" the temperature, where it is not 1.
+    """
+    attentions = [layer.attention for layer in model.layers]
+    names = dict.fromkeys(attention.weighting.name for attention in attentions)
+    temperatures = dict.fromkeys(
+        temperature_label(encode_temperature(attention.temperature))
+        for attention in attentions
+    )
+    label = "+".join(names) or "none"
+    return label if set(temperatures) <= {"1"} else f"{label}@{'+'.join(temperatures)}"
+
+
+def tokens_sha256(tokens: np.ndarray) -> str:
+    """Return the SHA-256 of tokens as a little-endian int32 array.
+
+    Args:
+        tokens: Integers [n].
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    return sha256(np.asarray(tokens, "<i4").tobytes())

@@ -1,0 +1,100 @@
+"""How temperatures are written in flags, labels and tables."""
+
+import math
+from typing import Any
+
+
+def parse_temperature(text: str) -> dict[str, Any] | None:
+    """Read a temperature: `T`, `inverse_log:A`, or `power:A:P[:position]`.
+
+    Args:
+        text: The flag's value.
+
+    Returns:
+        The temperature as the model format writes it; None for temperature 1.
+
+    Raises:
+        ValueError: The text is none of the three, or a scale is not positive.
+    """
+    match text.strip().split(":"):
+        case ["inverse_log", scale]:
+            return {"kind": "inverse_log", "scale": _positive(scale, text)}
+        case ["power", scale, exponent]:
+            return _power(scale, exponent, "length", text)
+        case ["power", scale, exponent, "length" | "position" as of]:
+            return _power(scale, exponent, of, text)
+        case [value]:
+            number = _positive(value, text)
+            return None if number == 1 else {"kind": "constant", "value": number}
+    raise ValueError(_grammar(text))
+
+
+def temperature_label(temperature: dict[str, Any] | None) -> str:
+    """Return the text that `parse_temperature` reads as this temperature."""
+    match temperature:
+        case None:
+            return "1"
+        case {"kind": "constant", "value": value}:
+            return _short(value)
+        case {"kind": "inverse_log", "scale": scale}:
+            return f"inverse_log:{_short(scale)}"
+        case {"kind": "power", "scale": scale, "exponent": exponent, **rest}:
+            of = ":position" if rest.get("of") == "position" else ""
+            return f"power:{_short(scale)}:{_short(exponent)}{of}"
+    raise ValueError(f"not a temperature: {temperature!r}")
+
+
+def legend_label(label: str) -> str:
+    """Return a curve's label as a figure writes it, as in "softmax, τ = 1 / ln n".
+
+    Args:
+        label: Weighting, and after an "@" its temperature.
+
+    Returns:
+        The name without underscores, and the temperature as a formula.
+    """
+    weighting, _, temperature = label.partition("@")
+    name = weighting.replace("_", " ")
+    match temperature.split(":"):
+        case ["inverse_log", scale]:
+            return f"{name}, τ = {scale} / ln n"
+        case ["power", scale, exponent, *of]:
+            return f"{name}, τ = {scale} {'p' if of else 'n'}^{exponent}"
+        case [""]:
+            return name
+    return f"{name}, τ = {temperature}"
+
+
+def _short(number: float) -> str:
+    """Return all digits of a number, without a trailing `.0`."""
+    return repr(float(number)).removesuffix(".0")
+
+
+def _power(scale: str, exponent: str, of: str, text: str) -> dict[str, Any]:
+    return {
+        "kind": "power",
+        "scale": _positive(scale, text),
+        "exponent": _number(exponent, text),
+        "of": of,
+    }
+
+
+def _positive(value: str, text: str) -> float:
+    number = _number(value, text)
+    if number <= 0:
+        raise ValueError(f"temperatures are positive, got {value!r} in {text!r}")
+    return number
+
+
+def _number(value: str, text: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(_grammar(text)) from None
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} in {text!r} is not finite")
+    return number
+
+
+def _grammar(text: str) -> str:
+    return f"{text!r} is not a temperature: T, inverse_log:A or power:A:P[:position]"

@@ -1,0 +1,165 @@
+"""Writing result files: whole or not at all, and JSON without NaN.
+
+A file is written beside its final place, flushed to the disk and renamed over it,
+so that a reader never sees half of one, whatever kills the writer.
+"""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file atomically, making its folder where there is none.
+
+    Args:
+        path: Where the file is to stand; one that is there is replaced.
+        data: The whole content.
+
+    Raises:
+        OSError: The folder cannot be made or written, or the disk is full. What
+            stood at `path` before is unchanged then.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not mkstemp: its files are readable by their owner only.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(beside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            # A full disk does not say which file it would not take.
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    _sync_folder(path.parent)
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a value as indented JSON, atomically, with null for NaN and infinity.
+
+    Args:
+        path: The file.
+        value: Anything `plain` takes.
+
+    Raises:
+        OSError: The file cannot be written.
+        TypeError: The value holds something JSON has no form for.
+    """
+    text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+    write_bytes(path, (text + "\n").encode())
+
+
+def write_csv(
+    path: str | os.PathLike[str],
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+) -> None:
+    """Write rows as CSV, atomically: true/false for booleans, nothing for missing.
+
+    Args:
+        path: The file.
+        columns: The names of the columns, in order.
+        rows: One mapping per line; a name that a row lacks is left empty. Floats are
+            written with all their digits.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row.get(name)) for name in columns])
+    write_bytes(path, text.getvalue().encode())
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of bytes, as 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, ASCII.
+
+    Args:
+        value: Anything `plain` takes.
+
+    Returns:
+        The same text for equal values, whatever the order of their keys; 1 and 1.0
+        differ. Floats are written with all their digits.
+    """
+    return json.dumps(
+        plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return a value in JSON's own types: NaN and infinity become None.
+
+    Args:
+        value: None, bool, int, float, str, NumPy scalars and arrays, paths, and
+            mappings (with string keys) and sequences of these.
+
+    Returns:
+        The same, in dict, list, str, int, float, bool and None.
+
+    Raises:
+        TypeError: Something else is met.
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case np.ndarray() | np.generic():
+            return plain(value.tolist())
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            if not all(isinstance(key, str) for key in value):
+                raise TypeError(f"JSON keys are strings, not {list(value)!r}")
+            return {key: plain(entry) for key, entry in value.items()}
+        case Sequence():
+            return [plain(entry) for entry in value]
+    raise TypeError(f"JSON has no form for {type(value).__name__} {value!r}")
+
+
+def _cell(value: Any) -> Any:
+    """Return how a value stands in a CSV file."""
+    value = plain(value)
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case list() | dict():
+            return canonical_json(value)
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable, where the system can open folders."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

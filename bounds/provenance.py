@@ -1,0 +1,75 @@
+"""Where a number came from: versions, device and commit."""
+
+import dataclasses
+import functools
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bounds.version import __version__
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What produced a result.
+
+    Attributes:
+        versions: Version of the distribution, of Python and of the numerical packages.
+        device: Platform and kind of the first device, as in "cpu: cpu".
+        git_commit: Commit of the checkout the package runs from, with "-dirty" where
+            files differ from it; None outside a checkout.
+    """
+
+    versions: dict[str, str]
+    device: str
+    git_commit: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as a dictionary, for a JSON record."""
+        return dataclasses.asdict(self)
+
+
+@functools.cache
+def provenance() -> Provenance:
+    """Return the provenance of results computed by this process.
+
+    Returns:
+        Versions, first device and commit. The first call initialises JAX.
+    """
+    versions = {"attention-bounds": __version__, "python": platform.python_version()}
+    for package in ("jax", "jaxlib", "numpy"):
+        versions[package] = metadata.version(package)
+    device = jax.devices()[0]
+    return Provenance(versions, f"{device.platform}: {device.device_kind}", _commit())
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout this file belongs to, if it does."""
+    here = Path(__file__).resolve()
+    # An installed copy may lie inside some other project's checkout; only a file that
+    # git tracks says that the commit is ours. Optional locks are off so that asking
+    # never disturbs a git command that runs at the same time.
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        for arguments in (
+            ["ls-files", "--error-unmatch", here.name],
+            ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        ):
+            answer = subprocess.run(
+                ["git", *arguments],
+                cwd=here.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+            )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

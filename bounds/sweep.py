@@ -1,0 +1,82 @@
+"""Sweeps: cells that are computed once, recorded in a store, and read back from it."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from bounds.store import ResultStore
+from jax_models.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One computation of a sweep.
+
+    Attributes:
+        config: Everything the result depends on; the key of its row in the store.
+        label: The cell in a few words, for progress and messages.
+        compute: Does the work and returns the result to record.
+    """
+
+    config: Mapping[str, Any]
+    label: str
+    compute: Callable[[], Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A cell whose input was refused while it was computed."""
+
+    label: str
+    message: str
+
+
+def missing_cells(
+    store: ResultStore, cells: Iterable[Cell], *, fresh: bool
+) -> list[Cell]:
+    """Return the cells that are still to be computed.
+
+    Args:
+        store: The store.
+        cells: The sweep.
+        fresh: Whether results that the store holds are to be ignored.
+
+    Returns:
+        The cells without a result, in order; all of them if `fresh`.
+    """
+    return [cell for cell in cells if fresh or store.find(cell.config) is None]
+
+
+def run_cells(
+    store: ResultStore,
+    cells: Sequence[Cell],
+    after_each: Callable[[str], None] = lambda label: None,
+) -> list[Failure]:
+    """Compute cells and record each as soon as it is finished.
+
+    Args:
+        store: Where the results go.
+        cells: What to compute, in this order.
+        after_each: Called with the label of every finished cell.
+
+    Returns:
+        The cells whose computation met an input error; these are recorded too, with
+        their message, and do not stop the others.
+
+    Raises:
+        StoreError: A result could not be written. Those before it are kept.
+    """
+    failures = []
+    for cell in cells:
+        start = time.perf_counter()
+        try:
+            payload = cell.compute()
+        except InputError as error:
+            seconds = time.perf_counter() - start
+            store.record_failure(cell.config, str(error), seconds)
+            failures.append(Failure(cell.label, str(error)))
+        else:
+            store.record(cell.config, payload, time.perf_counter() - start)
+        after_each(cell.label)
+    return failures

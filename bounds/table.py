@@ -1,0 +1,82 @@
+"""A table: rows with named columns, read from a store or built by a sweep."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bounds.output import write_csv
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows with named columns, in order; a name that a row lacks is missing there.
+
+    Attributes:
+        rows: One mapping from column name to value per row.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows."""
+        return iter(self.rows)
+
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
+        """Return one row."""
+        return self.rows[index]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in the order they are first met."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one column as an array.
+
+        Args:
+            name: The column's name.
+
+        Returns:
+            One entry per row: integers, floats (NaN where a number is missing),
+            booleans or strings; an object array where kinds are mixed or anything
+            else is missing.
+
+        Raises:
+            KeyError: No row has such a column.
+        """
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
+        values = [row.get(name) for row in self.rows]
+        kinds = {type(value) for value in values}
+        if kinds <= {int, float, type(None)} and kinds & {float, type(None)}:
+            if kinds != {type(None)}:
+                return np.array(
+                    [np.nan if value is None else value for value in values], float
+                )
+        if len(kinds) == 1 and kinds <= {int, bool, str}:
+            return np.array(values)
+        array = np.empty(len(values), object)
+        array[:] = values
+        return array
+
+    def to_numpy(self) -> dict[str, np.ndarray]:
+        """Return all columns as arrays, by name."""
+        return {name: self.column(name) for name in self.columns}
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as CSV, atomically.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        write_csv(path, self.columns, self.rows)

@@ -1,0 +1,62 @@
+"""What the tests of the commands share: a run, and small models as files."""
+
+import dataclasses
+
+import jax
+import pytest
+
+import jax_models as jm
+from bounds.cli.main import main
+from tests.bounds.cli.shape import SHAPE
+
+
+@dataclasses.dataclass
+class Run:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    def assert_refused(self, complaint):
+        """The command ended with exit code 1 and one line that has the complaint."""
+        assert self.code == 1, self.err
+        assert self.err.startswith("attention-bounds: ")
+        assert self.err.count("\n") == 1, self.err
+        assert complaint in self.err
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """Run a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_command(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
+
+    return run_command
+
+
+@pytest.fixture
+def make_model():
+    """Draw a small random model in float64."""
+
+    def make(**options):
+        options = {**SHAPE, "vocab_size": 2, "dtype": "float64", **options}
+        return jm.random_transformer(jax.random.key(options.pop("key", 0)), **options)
+
+    return make
+
+
+@pytest.fixture
+def model_file(tmp_path, make_model):
+    """Write a small random model to a file."""
+
+    def write(name="model.safetensors", **options):
+        path = tmp_path / name
+        jm.save(make_model(**options), path)
+        return path
+
+    return write

@@ -1,0 +1,333 @@
+"""`curve` measures what the definition says, once, and says what it found."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import read_store
+from bounds.inputs import sampled_inputs
+from bounds.store import StoreError
+from jax_models.reweight import with_temperature, with_weighting
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+LENGTHS = [4, 8]
+TINY = [*SHAPE_FLAGS, "--lengths=4,8", "--num_inputs=2"]
+# For what does not depend on the method: one weighting, and what compiles fastest.
+QUICK = [*TINY, "--weighting=softmax", "--method=exhaustive"]
+LABELS = ["leftmost_hard", "average_hard", "softmax", "softmax@inverse_log:1"]
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json(path):
+    # NaN and infinity are no JSON, though Python would read them.
+    return json.loads(Path(path).read_text(), parse_constant=pytest.fail)
+
+
+def influences(model, tokens):
+    """Return the influence of flipping each bit but the last, by the definition."""
+    base = np.asarray(jm.apply(model, tokens))[-1]
+    found = []
+    for position in range(len(tokens) - 1):
+        other = tokens.copy()
+        other[position] = 1 - other[position]
+        found.append(np.linalg.norm(np.asarray(jm.apply(model, other))[-1] - base))
+    return found
+
+
+def reweighted(model, label):
+    weighting, _, temperature = label.partition("@")
+    model = with_weighting(model, weighting)
+    if not temperature:
+        return model
+    return with_temperature(model, jm.InverseLogTemperature(1.0))
+
+
+def test_the_main_job_measures_four_weightings_of_one_model(run, make_model):
+    result = run("curve", *TINY, "--seed=5")
+    assert (result.code, result.err) == (0, "")
+    rows = read_csv("results/curve/curve.csv")
+    assert len(rows) == len(LABELS) * len(LENGTHS) * 2
+    base = make_model(key=5, mask="future", position="sinusoidal")
+    for row in rows:
+        model = reweighted(base, row["weighting"])
+        source = sampled_inputs(model, "parity", 2, seed=5)
+        expected = influences(model, source.draw(int(row["n"]), int(row["input"])))
+        lower, upper = float(row["influence_lower"]), float(row["influence_upper"])
+        largest = max(expected)
+        assert lower <= upper
+        assert lower == pytest.approx(largest, rel=1e-9, abs=1e-12)
+        assert upper == pytest.approx(largest, rel=1e-9, abs=1e-12)
+        assert expected[int(row["position"])] == pytest.approx(largest, abs=1e-12)
+        assert row["exact"] == "true"
+    assert [row["weighting"] for row in rows[::4]] == LABELS
+
+
+def test_the_report_has_a_table_and_a_sentence_per_weighting(run):
+    result = run("curve", *TINY)
+    rows = read_csv("results/curve/curve.csv")
+    record = read_json("results/curve/curve.json")
+    assert [curve["weighting"] for curve in record["curves"]] == LABELS
+    lines = result.out.splitlines()
+    (header,) = [line for line in lines if line.split() == ["n", *LABELS]]
+    for n in LENGTHS:
+        (line,) = [line for line in lines if line.split()[:1] == [str(n)]]
+        for label, cell in zip(LABELS, line.split()[1:], strict=True):
+            largest = max(
+                float(row["influence_upper"])
+                for row in rows
+                if (row["n"], row["weighting"]) == (str(n), label)
+            )
+            assert float(cell) == pytest.approx(largest, rel=1e-3, abs=1e-12)
+    for curve in record["curves"]:
+        assert curve["finding"] in lines
+        assert curve["finding"].startswith(curve["weighting"] + ": ")
+    assert header
+    assert record["flags"]["seed"] == record["seed"] == 0
+    assert record["flags"]["lengths"] == LENGTHS
+    assert {"jax", "attention-bounds"} <= set(record["versions"])
+    assert record["device"].startswith("cpu")
+
+
+def test_what_is_computed_is_not_computed_again(run):
+    run("curve", *QUICK)
+    before = read_store("results/curve/results.sqlite")
+    first = Path("results/curve/curve.csv").read_text()
+    result = run("curve", *QUICK)
+    assert "0 of 4 measurements to make" in result.out
+    assert read_store("results/curve/results.sqlite") == before
+    assert Path("results/curve/curve.csv").read_text() == first
+
+
+def test_more_lengths_and_inputs_keep_the_old_results(run):
+    run("curve", *QUICK)
+    more = [*QUICK, "--lengths=4,8,9", "--num_inputs=3"]
+    assert "5 of 9 measurements to make" in run("curve", *more).out
+
+
+@pytest.mark.parametrize(
+    "flag", ["--seed=1", "--dtype=float32", "--d_ff=5", "--query=0"]
+)
+def test_another_question_is_another_result(run, flag):
+    run("curve", *QUICK)
+    result = run("curve", *QUICK, flag)
+    assert "4 of 4 measurements to make" in result.out
+
+
+def test_fresh_computes_everything_again(run):
+    arguments = ["curve", *QUICK]
+    run(*arguments)
+    before = read_store("results/curve/results.sqlite").column("finished")
+    assert "4 of 4 measurements to make" in run(*arguments, "--fresh").out
+    after = read_store("results/curve/results.sqlite").column("finished")
+    assert len(after) == 4
+    assert not set(before) & set(after)
+
+
+def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
+    options = [*QUICK, "--num_inputs=50"]
+
+    def start(out):
+        return subprocess.Popen(
+            [sys.executable, "-m", "bounds", "curve", f"--out={out}", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finished(out):
+        try:
+            return {row["key"]: row["finished"] for row in read_store(out)}
+        except (FileNotFoundError, StoreError):
+            return {}
+
+    store = tmp_path / "killed" / "results.sqlite"
+    process = start(tmp_path / "killed")
+    deadline = time.monotonic() + 300
+    while len(finished(store)) < 3 and process.poll() is None:
+        assert time.monotonic() < deadline, process.kill()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    said, problems = process.communicate()
+    assert process.returncode == -signal.SIGKILL, problems
+    kept = finished(store)
+    assert 3 <= len(kept) < 100, "killed too late to show anything"
+    assert not (tmp_path / "killed" / "curve.csv").exists()
+
+    again = start(tmp_path / "killed")
+    said, problems = again.communicate(timeout=300)
+    assert again.returncode == 0, problems
+    assert f"{100 - len(kept)} of 100 measurements to make" in said
+    assert kept.items() <= finished(store).items()
+    undisturbed = start(tmp_path / "undisturbed")
+    undisturbed.communicate(timeout=300)
+    one, other = (tmp_path / name / "curve.csv" for name in ("killed", "undisturbed"))
+    assert one.read_text() == other.read_text()
+
+
+def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
+    run, model_file
+):
+    path = model_file(weighting="average_hard", mask="past")
+    run("curve", f"--model={path}", "--lengths=4", "--num_inputs=1")
+    (row,) = read_csv("results/curve/curve.csv")
+    assert row["weighting"] == "average_hard"
+    options = ["--weighting=leftmost_hard,softmax", "--temperature=2,inverse_log:1"]
+    run("curve", f"--model={path}", "--lengths=4", "--num_inputs=1", *options)
+    assert [row["weighting"] for row in read_csv("results/curve/curve.csv")] == [
+        "leftmost_hard@2",
+        "softmax@2",
+        "softmax@inverse_log:1",
+    ]
+
+
+def test_a_construction_is_measured_on_strings_with_its_query_token(run):
+    result = run("curve", "--preset=parity", "--target=logits", "--lengths=4,16")
+    assert (result.code, result.err) == (0, "")
+    # Every bit of every string has the influence 4 tanh(c) / N^2 (Chiang & Cholak).
+    for row in read_csv("results/curve/curve.csv"):
+        expected = 4 * np.tanh(1.0) / int(row["n"]) ** 2
+        assert float(row["influence_upper"]) == pytest.approx(expected, rel=1e-10)
+        assert row["symbol"] in ("0", "1")
+    record = read_json("results/curve/curve.json")
+    assert record["curves"][0]["fit"]["exponent"] == pytest.approx(2.0, abs=1e-9)
+
+
+def test_figures_are_drawn_in_every_format_asked_for(run):
+    arguments = ["curve", *QUICK, "--out=a"]
+    run(*arguments, "--figure_format=svg,pdf,png")
+    for suffix in ("svg", "pdf", "png"):
+        assert Path(f"a/curve.{suffix}").read_bytes()
+
+
+def test_a_model_whose_influence_is_zero_everywhere_is_reported(
+    run, tmp_path, make_model
+):
+    model = make_model()
+    blind = jax.tree.map(np.zeros_like, model)
+    jm.save(blind, tmp_path / "blind.safetensors")
+    result = run("curve", "--model=blind.safetensors", "--lengths=4,8")
+    assert (result.code, result.err) == (0, "")
+    assert "no symbol changes the output; all 16 influences are zero" in result.out
+
+
+def test_one_token_has_no_influence(run):
+    result = run("curve", *SHAPE_FLAGS, "--lengths=1,2", "--weighting=softmax")
+    assert (result.code, result.err) == (0, "")
+    rows = read_csv("results/curve/curve.csv")
+    assert {float(row["influence_upper"]) for row in rows if row["n"] == "1"} == {0.0}
+
+
+def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
+    # Cells as wide as the scores' own spread leave neighbours everywhere.
+    path = model_file(weighting="leftmost_hard", tie_resolution=0.05)
+    arguments = ["curve", f"--model={path}", "--lengths=1,32", "--num_inputs=1"]
+    result = run(*arguments)
+    result.assert_refused("1 of 2 measurements failed and are left out; the first, ")
+    assert "n = 32, input 0" in result.err
+    assert [row["n"] for row in read_csv("results/curve/curve.csv")] == ["1"]
+    (failed,) = [
+        row for row in read_store("results/curve/results.sqlite") if row["message"]
+    ]
+    assert failed["status"] == "failed"
+    result = run(*arguments, "--ties=warn")
+    assert result.code == 0
+    assert result.err.startswith("warning: in 1 results rounding decided")
+    assert [row["ambiguous"] for row in read_csv("results/curve/curve.csv")] == [
+        "false",
+        "true",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--lengths=0,4"], "--lengths=0,4"),
+        (["--lengths=8,4"], "4 follows 8"),
+        (["--query=4"], "query"),
+        (["--query=-5"], "query"),
+        (["--weighting=softmax,hard"], "'hard' is not one of softmax"),
+        (["--temperature=1,warm"], "'warm' is not a temperature"),
+        (["--temperature=1,2,3,4,5,6,7,8"], "at most 7"),
+        (["--figure_format=gif"], "'gif' is not one of png, pdf, svg"),
+        (["--inputs=dyck2", "--vocab_size=2"], "vocab_size >= 4"),
+        (["--inputs=dyck1", "--lengths=5"], "odd"),
+        (["--target=logits"], "read-out"),
+        (["--num_heads=3"], "num_heads = 3 does not divide"),
+        (["--preset=parity"], "--num_layers describes a random model"),
+        (["--c=2"], "--c is the sharpness of a construction"),
+        (["--model=m", "--preset=random"], "not both"),
+        (["--model=missing.safetensors"], "missing.safetensors"),
+        (["--tokens=missing.txt"], "missing.txt"),
+        (["--text=missing.txt"], "missing.txt"),
+        (["--tokens=a", "--text=b"], "not both"),
+    ],
+)
+def test_a_bad_input_is_one_line_and_computes_nothing(run, tmp_path, flags, complaint):
+    run("curve", *SHAPE_FLAGS, "--lengths=4", *flags).assert_refused(complaint)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--preset=nothing"], "unknown preset 'nothing'"),
+        (["--preset=anbn", "--c=2"], "takes no 'c'"),
+        (["--preset=parity", "--c=-1"], "c"),
+        (["--preset=parity", "--inputs=dyck2"], "4 symbols"),
+    ],
+)
+def test_a_bad_construction_is_one_line(run, flags, complaint):
+    run("curve", "--lengths=4", *flags).assert_refused(complaint)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("0 1 2 1", "token 2 at position 2"),
+        ("0 -1 1", "token -1 at position 1"),
+        ("0 1 one", "'one' at position 2 is not a token"),
+        ("", "no tokens"),
+        ("0 1 1", "n = 4 is more than the 3 tokens"),
+        ("0 99999999999999999999", "is not a token"),
+        ("0 4294967296 1 0", "token 4294967296 at position 1"),
+    ],
+)
+def test_bad_tokens_are_one_line_with_their_place(run, tmp_path, content, complaint):
+    (tmp_path / "tokens.txt").write_text(content)
+    flags = ["--lengths=4", "--tokens=tokens.txt", "--vocab_size=2"]
+    run("curve", *SHAPE_FLAGS, *flags).assert_refused(complaint)
+
+
+def test_a_length_beyond_the_position_table_is_one_line(run, model_file):
+    path = model_file(position="table", max_length=6)
+    result = run("curve", f"--model={path}", "--lengths=4,8")
+    result.assert_refused("8")
+    assert "6 rows" in result.err
+
+
+def test_an_unwritable_folder_is_one_line(run, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = run("curve", *TINY, "--out=file/results")
+    result.assert_refused("file")
+
+
+def test_a_store_in_use_is_one_line(run, monkeypatch):
+    from bounds.store import ResultStore
+
+    monkeypatch.setattr(ResultStore.__init__, "__kwdefaults__", {"wait_seconds": 0.1})
+    with ResultStore("results/curve/results.sqlite"):
+        run("curve", *TINY).assert_refused("in use by another run")

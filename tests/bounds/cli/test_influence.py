@@ -1,0 +1,203 @@
+"""`influence` lists what every substitution does, and the largest of them."""
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import read_store
+from bounds.cli import influence_blocks
+from bounds.inputs import sampled_inputs
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/influence")
+TOKENS = [0, 2, 1, 1, 0, 2, 1]
+
+
+def read_csv():
+    with open(OUT / "influence.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json():
+    # NaN and infinity are no JSON, though Python would read them.
+    text = (OUT / "influence.json").read_text()
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def influences(model, tokens, query):
+    """Return the influence of every substitution, by the definition."""
+    base = np.asarray(jm.apply(model, tokens))[query]
+    found = {}
+    for position in range(len(tokens)):
+        for symbol in range(model.vocab_size):
+            other = np.array(tokens)
+            other[position] = symbol
+            if symbol != tokens[position]:
+                change = np.asarray(jm.apply(model, other))[query] - base
+                found[position, symbol] = np.linalg.norm(change)
+    return found
+
+
+@pytest.fixture
+def tokens_file(tmp_path):
+    path = tmp_path / "tokens.txt"
+    path.write_text("\n".join(map(str, TOKENS)))
+    return path
+
+
+@pytest.fixture
+def three_symbols(model_file):
+    """Write a model over three symbols."""
+    return model_file(vocab_size=3, mask="none")
+
+
+def assert_equals_definition(model_path, query, *, include_query=False):
+    model = jm.load(model_path)
+    expected = influences(model, TOKENS, query)
+    if not include_query:
+        expected = {k: v for k, v in expected.items() if k[0] != query}
+    rows = read_csv()
+    pairs = [(int(row["position"]), int(row["symbol"])) for row in rows]
+    assert pairs == sorted(expected)
+    for pair, row in zip(pairs, rows, strict=True):
+        assert float(row["lower"]) <= float(row["upper"])
+        assert float(row["lower"]) == pytest.approx(expected[pair], rel=1e-9, abs=1e-11)
+        assert float(row["upper"]) == pytest.approx(expected[pair], rel=1e-9, abs=1e-11)
+    record = read_json()
+    largest = max(expected, key=lambda pair: expected[pair])
+    assert (record["position"], record["symbol"]) == largest
+    assert record["max_lower"] == pytest.approx(expected[largest], rel=1e-9)
+    assert record["max_upper"] == pytest.approx(expected[largest], rel=1e-9)
+    assert record["query"] == query
+
+
+def test_every_substitution_is_listed_with_its_influence(
+    run, three_symbols, tokens_file
+):
+    result = run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}")
+    assert (result.code, result.err) == (0, "")
+    assert_equals_definition(three_symbols, query=6)
+    record = read_json()
+    assert f"maximum influence is {record['max_upper']:.6g}" in result.out
+    assert (OUT / "influence.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_blocks_of_positions_join_to_the_whole(
+    run, three_symbols, tokens_file, monkeypatch
+):
+    monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 2)
+    arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
+    arguments += ["--query=2", "--include_query", "--method=exhaustive"]
+    run(*arguments)
+    assert_equals_definition(three_symbols, query=2, include_query=True)
+    store = read_store(OUT / "results.sqlite")
+    assert list(store.column("config.start")) == [0, 2, 4, 6]
+    assert "7 of 7 positions" in run(*arguments).out
+    assert read_store(OUT / "results.sqlite") == store
+
+
+def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
+    run, three_symbols, tokens_file, monkeypatch
+):
+    arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
+    run(*arguments)
+    every = read_csv()
+    monkeypatch.setattr(influence_blocks, "MAX_PAIRS", 5)
+    run(*arguments)
+    rows = read_csv()
+    assert [int(row["position"]) for row in rows] == list(range(6))
+    for row in rows:
+        at = [one for one in every if one["position"] == row["position"]]
+        assert row == max(at, key=lambda one: float(one["lower"]))
+
+
+def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
+    run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}")
+    record = read_json()
+    assert (
+        record["model_sha256"] == hashlib.sha256(three_symbols.read_bytes()).hexdigest()
+    )
+    tokens = np.array(TOKENS, "<i4")
+    assert record["tokens_sha256"] == hashlib.sha256(tokens.tobytes()).hexdigest()
+    assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
+    assert record["seconds"] > 0
+    assert record["method"] in ("incremental", "exhaustive")
+
+
+def test_a_sampled_input_is_the_one_of_its_number(run, model_file):
+    path = model_file()
+    flags = [f"--model={path}", "--length=9", "--input=2", "--seed=4"]
+    run("influence", *flags, "--method=exhaustive")
+    tokens = sampled_inputs(jm.load(path), "parity", 3, seed=4).draw(9, 2)
+    expected = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
+    assert read_json()["tokens_sha256"] == expected
+
+
+def test_an_array_file_holds_several_inputs(run, three_symbols, tmp_path):
+    np.save(tmp_path / "tokens.npy", np.array([TOKENS, TOKENS[::-1]]))
+    flags = [f"--model={three_symbols}", "--tokens=tokens.npy", "--method=exhaustive"]
+    run("influence", *flags, "--input=1")
+    tokens = np.array(TOKENS[::-1], "<i4")
+    found = read_json()["tokens_sha256"]
+    assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
+    run("influence", *flags, "--input=2").assert_refused("holds 2 inputs")
+
+
+def test_a_text_is_read_through_the_vocabulary(run, tmp_path):
+    (tmp_path / "text.txt").write_text("aabb\n")
+    result = run("influence", "--preset=anbn_one_layer", "--text=text.txt")
+    assert (result.code, result.err) == (0, "")
+    tokens = np.array([0, 0, 1, 1], "<i4")
+    found = read_json()["tokens_sha256"]
+    assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
+    (tmp_path / "text.txt").write_text("aacb\n")
+    refused = run("influence", "--preset=anbn_one_layer", "--text=text.txt")
+    refused.assert_refused("'c' at position 2")
+
+
+def test_one_token_has_nothing_to_substitute(run, model_file):
+    result = run("influence", f"--model={model_file()}", "--length=1")
+    assert (result.code, result.err) == (0, "")
+    record = read_json()
+    assert (record["max_upper"], record["position"], record["n"]) == (0.0, None, 1)
+    assert read_csv() == []
+    assert "nothing can be substituted" in result.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--query=8"], "query = 8"),
+        (["--length=0"], "--length=0"),
+        (["--input=-1"], "--input=-1"),
+        (["--target=logits"], "read-out"),
+        (["--num_inputs=2"], "num_inputs"),
+        (["--weighting=leftmost_hard,softmax"], "--weighting"),
+        (["--method=guess"], "--method=guess"),
+    ],
+)
+def test_a_bad_flag_is_one_line(run, flags, complaint):
+    result = run("influence", *SHAPE_FLAGS, "--length=8", *flags)
+    result.assert_refused(complaint)
+    assert not OUT.exists()
+
+
+def test_a_refusing_method_is_one_line(run, model_file):
+    path = model_file(num_layers=3)
+    flags = [f"--model={path}", "--length=4", "--method=incremental"]
+    run("influence", *flags).assert_refused("one and two layers")
+
+
+def test_an_ambiguous_tie_is_one_line(run, model_file):
+    path = model_file(weighting="leftmost_hard", tie_resolution=0.05)
+    arguments = ["influence", f"--model={path}", "--length=32"]
+    run(*arguments).assert_refused("neighbouring score cells")
+    result = run(*arguments, "--ties=warn")
+    assert result.code == 0
+    assert result.err.startswith("warning: in 1 results rounding decided")
+    assert read_json()["ambiguous"] is True

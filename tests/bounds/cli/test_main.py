@@ -1,0 +1,122 @@
+"""A mistake on the command line is one clear line and exit code 1."""
+
+import pytest
+
+import jax_models as jm
+from bounds.cli import main as program
+from bounds.cli.main import COMMANDS, main
+from bounds.version import __version__
+
+
+def run(capsys, *arguments):
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def assert_one_line(error):
+    assert error.startswith("attention-bounds: ")
+    assert error.count("\n") == 1
+    assert error.endswith("\n")
+
+
+def test_the_version_is_the_packages(capsys):
+    assert run(capsys, "--version") == (0, f"attention-bounds {__version__}\n", "")
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "help"])
+def test_the_help_names_every_command(capsys, flag):
+    code, out, err = run(capsys, flag)
+    assert (code, err) == (0, "")
+    assert all(f"  {command.name} " in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
+    capsys, command, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, command.name, "--seed=nonsense", "--help")
+    assert (code, err) == (0, "")
+    options = command.load().define_flags()
+    for name in options:
+        assert f"--{name}\n" in out or f"--[no]{name}\n" in out
+        assert options[name].help
+    assert command.summary in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@pytest.mark.parametrize(
+    ("flag", "complaint"),
+    [
+        ("--sed=1", "Unknown command line flag 'sed'. Did you mean: seed"),
+        ("--seed=one", "--seed=one"),
+        ("--seed=-1", "--seed=-1"),
+        ("--seed", "seed"),
+        ("extra", "unexpected argument 'extra'"),
+    ],
+)
+def test_a_bad_flag_is_one_line(capsys, command, flag, complaint):
+    code, out, err = run(capsys, command.name, flag)
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no command given"),
+        (["curv"], "unknown command 'curv'; did you mean curve?"),
+        (["xyz"], "unknown command 'xyz'; choose one of curve, influence"),
+        (["--seed=1", "curve"], "unknown command '--seed=1'"),
+    ],
+)
+def test_a_missing_or_unknown_command_is_one_line(capsys, arguments, complaint):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert complaint in err
+
+
+class Raising:
+    """A command that raises."""
+
+    name, summary = "raise", "Raises."
+
+    def __init__(self, error):
+        self.error = error
+
+    def load(self):
+        return self
+
+    def define_flags(self):
+        return program.flags.FlagValues()
+
+    def run(self, options):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (jm.InputError("a tensor\nis missing"), 1, "a tensor is missing"),
+        (jm.TieError("row 3 is ambiguous"), 1, "row 3 is ambiguous"),
+        (PermissionError(13, "Permission denied", "x/y"), 1, "Permission denied: x/y"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command continues where"),
+    ],
+)
+def test_an_input_error_has_no_traceback(capsys, monkeypatch, error, code, line):
+    monkeypatch.setattr(program, "COMMANDS", (Raising(error),))
+    found, _, err = run(capsys, "raise")
+    assert found == code
+    assert_one_line(err)
+    assert line in err
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), RuntimeError("bug")])
+def test_a_bug_keeps_its_traceback(monkeypatch, error):
+    monkeypatch.setattr(program, "COMMANDS", (Raising(error),))
+    with pytest.raises(type(error), match="bug"):
+        main(["raise"])

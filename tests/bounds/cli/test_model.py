@@ -1,0 +1,112 @@
+"""`model` writes the file that its flags describe."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import jax_models as jm
+from jax_models.constructions import PRESETS, build_preset
+from jax_models.reweight import with_temperature
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/model/model.safetensors")
+
+
+def test_a_random_model_is_the_one_of_the_python_interface(run, make_model):
+    flags = ["--seed=3", "--vocab_size=3", "--mask=past", "--score=additive"]
+    flags += ["--weighting=average_hard", "--temperature=inverse_log:2"]
+    assert run("model", *SHAPE_FLAGS, *flags).code == 0
+    model = make_model(
+        key=3,
+        vocab_size=3,
+        mask="past",
+        score="additive",
+        weighting="average_hard",
+        temperature=jm.InverseLogTemperature(2.0),
+    )
+    assert OUT.read_bytes() == jm.model_bytes(model)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_construction_is_written_as_it_is_built(run, name):
+    assert run("model", f"--preset={name}").code == 0
+    assert OUT.read_bytes() == jm.model_bytes(build_preset(name, dtype="float64"))
+
+
+def test_a_parameter_of_a_construction_is_passed_on(run):
+    run("model", "--preset=parity", "--c=2.5")
+    model = build_preset("parity", c=2.5, dtype="float64")
+    assert OUT.read_bytes() == jm.model_bytes(model)
+
+
+def test_a_file_can_be_given_another_temperature_and_type(run, model_file):
+    path = model_file()
+    flags = ["--temperature=power:1:0.5", "--dtype=float32"]
+    assert run("model", f"--model={path}", *flags).code == 0
+    found, given = load_file(OUT), load_file(path)
+    assert found.keys() == given.keys()
+    for name, tensor in found.items():
+        assert tensor.dtype == np.float32
+        np.testing.assert_array_equal(tensor, given[name].astype(np.float32))
+    expected = with_temperature(jm.load(OUT), jm.PowerTemperature(1.0, 0.5))
+    assert OUT.read_bytes() == jm.model_bytes(expected)
+
+
+def test_the_record_names_the_hash_of_the_file(run):
+    result = run("model", *SHAPE_FLAGS)
+    record = json.loads(OUT.with_suffix(".json").read_text())
+    assert record["model_sha256"] == hashlib.sha256(OUT.read_bytes()).hexdigest()
+    assert record["model_sha256"] in result.out
+    assert record["flags"]["d_ff"] == 4
+
+
+def rewrite(path, change):
+    """Write a model file again after a change of its tensors."""
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda t: t["embedding"].fill(np.nan), "embedding"),
+        (lambda t: t.update(embedding=np.zeros((2, 5))), "shape"),
+        (lambda t: t.pop("layers.0.ffn.w1"), "layers.0.ffn.w1"),
+        (lambda t: t.update(extra=np.zeros(1)), "extra"),
+    ],
+)
+def test_a_wrong_tensor_is_one_line_that_names_it(run, model_file, change, complaint):
+    path = model_file()
+    rewrite(path, change)
+    run("model", f"--model={path}").assert_refused(complaint)
+    assert not OUT.exists()
+
+
+def test_a_truncated_file_is_one_line_that_names_it(run, model_file):
+    path = model_file("short.safetensors")
+    path.write_bytes(path.read_bytes()[:-9])
+    run("model", f"--model={path}").assert_refused("short.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--weighting=hard"], "--weighting=hard"),
+        (["--temperature=-1"], "positive"),
+        (["--temperature=power:1:1:position", "--mask=none"], "future mask"),
+        (["--d_model=0"], "--d_model=0"),
+        (["--d_model=5"], "even width"),
+    ],
+)
+def test_a_bad_flag_is_one_line(run, flags, complaint):
+    run("model", *SHAPE_FLAGS, *flags).assert_refused(complaint)
+    assert not OUT.exists()

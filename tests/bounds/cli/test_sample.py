@@ -1,0 +1,65 @@
+"""`sample` writes strings of its language."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bounds.measurement import tokens_sha256
+from jax_models.languages import get_language
+
+OUT = Path("results/sample/tokens.npy")
+
+
+@pytest.mark.parametrize("language", ["parity", "dyck1", "dyck2", "dyck2_prefix"])
+def test_the_strings_belong_to_the_language(run, language):
+    flags = [f"--language={language}", "--length=12", "--count=5"]
+    assert run("sample", *flags).code == 0
+    tokens = np.load(OUT)
+    assert (tokens.shape, tokens.dtype) == ((5, 12), np.dtype("<i4"))
+    assert len({tuple(row) for row in tokens}) == 5
+    assert language == "parity" or get_language(language).contains(tokens).all()
+
+
+def test_an_end_token_is_one_of_the_tokens(run):
+    run("sample", "--language=dyck1", "--length=9", "--count=3", "--end")
+    tokens = np.load(OUT)
+    assert tokens.shape == (3, 9)
+    assert (tokens[:, -1] == 2).all()
+    assert get_language("dyck1").contains(tokens[:, :-1]).all()
+
+
+def test_random_strings_use_all_symbols(run):
+    run("sample", "--language=random", "--vocab_size=7", "--length=500")
+    assert set(np.load(OUT).ravel()) == set(range(7))
+
+
+def test_the_seed_decides(run):
+    drawn = []
+    for flags in (["--seed=1"], ["--seed=1"], ["--seed=2"]):
+        run("sample", "--length=64", *flags)
+        drawn.append(np.load(OUT).tobytes())
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_the_record_names_the_strings(run):
+    run("sample", "--length=8", "--count=2")
+    record = json.loads(OUT.with_name("sample.json").read_text())
+    assert record["tokens_sha256"] == [tokens_sha256(row) for row in np.load(OUT)]
+    assert record["vocabulary"] == ["0", "1", "$"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--language=dyck1", "--length=7"], "odd"),
+        (["--language=dyck3"], "--language=dyck3"),
+        (["--length=0"], "--length=0"),
+        (["--count=0"], "--count=0"),
+        (["--language=parity", "--vocab_size=3"], "--vocab_size"),
+    ],
+)
+def test_a_bad_flag_is_one_line(run, flags, complaint):
+    run("sample", *flags).assert_refused(complaint)
+    assert not OUT.exists()

@@ -1,0 +1,79 @@
+"""A temperature's text and its entry in a model file say the same."""
+
+import pytest
+
+from bounds.notation import legend_label, parse_temperature, temperature_label
+from jax_models.config import decode_temperature, encode_temperature
+
+CASES = {
+    "1": None,
+    "0.25": {"kind": "constant", "value": 0.25},
+    "inverse_log:1": {"kind": "inverse_log", "scale": 1.0},
+    "power:2:-0.5": {"kind": "power", "scale": 2.0, "exponent": -0.5, "of": "length"},
+    "power:1:1:position": {
+        "kind": "power",
+        "scale": 1.0,
+        "exponent": 1.0,
+        "of": "position",
+    },
+}
+
+
+@pytest.mark.parametrize(("text", "entry"), CASES.items())
+def test_a_temperature_is_read_as_the_model_format_writes_it(text, entry):
+    assert parse_temperature(text) == entry
+    assert encode_temperature(decode_temperature("", entry, "future")) == entry
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_label_reads_back(text):
+    assert temperature_label(parse_temperature(text)) == text
+
+
+def test_a_label_keeps_all_digits():
+    value = 0.1 + 0.2
+    assert parse_temperature(temperature_label(parse_temperature(str(value)))) == {
+        "kind": "constant",
+        "value": value,
+    }
+
+
+def test_one_is_the_default_however_it_is_written():
+    assert parse_temperature("1.0") is None
+    assert parse_temperature(" 1e0 ") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "not a temperature"),
+        ("warm", "not a temperature"),
+        ("inverse_log", "not a temperature"),
+        ("power:1", "not a temperature"),
+        ("power:1:2:time", "not a temperature"),
+        ("inverse_log:x", "not a temperature"),
+        ("0", "positive"),
+        ("-1", "positive"),
+        ("inverse_log:0", "positive"),
+        ("nan", "not finite"),
+        ("power:1:inf", "not finite"),
+    ],
+)
+def test_anything_else_is_refused_with_a_reason(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        parse_temperature(text)
+
+
+@pytest.mark.parametrize(
+    ("label", "written"),
+    [
+        ("softmax", "softmax"),
+        ("leftmost_hard", "leftmost hard"),
+        ("softmax@0.5", "softmax, τ = 0.5"),
+        ("softmax@inverse_log:2", "softmax, τ = 2 / ln n"),
+        ("softmax@power:2:-0.5", "softmax, τ = 2 n^-0.5"),
+        ("softmax@power:1:1:position", "softmax, τ = 1 p^1"),
+    ],
+)
+def test_a_figure_writes_a_temperature_as_a_formula(label, written):
+    assert legend_label(label) == written

@@ -1,0 +1,160 @@
+"""The shape of the code: who may import whom, how long a module is, its name."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("jax_models", "bounds")
+# Top-level packages that a module must not import, by the beginning of its name.
+FORBIDDEN = {
+    "jax_models": {"bounds", "benchmarks", "tests"},
+    "bounds": {"benchmarks", "tests"},
+    "benchmarks": {"tests"},
+}
+# The closed forms take numbers: neither they nor what they import may reach these.
+NUMBERS_ONLY = "bounds.closed_form"
+BEYOND_NUMBERS = {"jax", "jax_models"}
+NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
+MAX_LINES = 400
+
+
+def modules(*packages):
+    """Return the dotted names of all modules of packages, with their files."""
+    found = {}
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(p for p in parts if p != "__init__")] = path
+    return found
+
+
+def imports(name, source, is_package=False):
+    """Return the dotted names that a module's source imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = name.split(".")
+            if node.level:
+                base = base[: len(base) - node.level + is_package]
+                prefix = ".".join([*base, *([node.module] if node.module else [])])
+            else:
+                prefix = node.module or ""
+            found.add(prefix)
+            found.update(f"{prefix}.{alias.name}" for alias in node.names)
+    return found
+
+
+def is_within(name, package):
+    return name == package or name.startswith(package + ".")
+
+
+def violations(name, source, is_package=False):
+    """Return the imports of a module that the rule forbids."""
+    imported = imports(name, source, is_package)
+    wrong = {
+        one
+        for owner, forbidden in FORBIDDEN.items()
+        if is_within(name, owner)
+        for one in imported
+        if one.split(".")[0] in forbidden
+    }
+    if is_within(name, NUMBERS_ONLY):
+        wrong |= {
+            one for one in reached(imported) if one.split(".")[0] in BEYOND_NUMBERS
+        }
+    return wrong
+
+
+def reached(imported):
+    """Return imports together with what the modules of `bounds` among them import."""
+    found, waiting = set(), set(imported)
+    while waiting:
+        one = waiting.pop()
+        found.add(one)
+        # The package itself is passed by: whoever imports a part of it loads it, and
+        # it gathers everything.
+        if one in ALL and is_within(one, "bounds") and one != "bounds":
+            path = ALL[one]
+            waiting |= imports(one, path.read_text(), path.name == "__init__.py")
+            waiting -= found
+    return found
+
+
+ALL = modules(*PACKAGES, "benchmarks", "tests")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_imports_point_downwards(name):
+    path = ALL[name]
+    assert not violations(name, path.read_text(), path.name == "__init__.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("jax_models.mask", "import bounds"),
+        ("jax_models.mask", "def f():\n    from bounds.store import read_store"),
+        ("bounds.curves", "from benchmarks import flags"),
+        ("bounds.closed_form.stack", "import jax.numpy as jnp"),
+        ("bounds.closed_form.stack", "from jax_models import Transformer"),
+        ("bounds.closed_form.stack", "from bounds.inputs import GivenInputs"),
+        ("bounds.closed_form.stack", "from bounds import inputs"),
+        ("bounds.closed_form.stack", "from .. import inputs"),
+    ],
+)
+def test_the_rule_catches_a_planted_import(name, source):
+    assert violations(name, source)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("bounds.closed_form.stack", "import mpmath\nfrom bounds.result import Bound"),
+        ("bounds.closed_form.stack", "from bounds import result"),
+        ("bounds.closed_form.stack", "from . import dispatch"),
+        ("bounds.curves", "import jax\nimport jax_models as jm"),
+        ("jax_models.mask", "from . import position\nimport numpy"),
+    ],
+)
+def test_the_rule_lets_allowed_imports_pass(name, source):
+    assert not violations(name, source)
+
+
+def test_the_two_packages_have_modules():
+    assert len(modules("bounds")) > 10
+    assert len(modules("jax_models")) > 10
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_module_is_long(name):
+    assert len(ALL[name].read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_module_has_a_name_of_its_own(name):
+    assert not NAMELESS & set(name.split("."))
+
+
+def test_importing_changes_no_global_state_and_loads_no_figures():
+    """Neither flags, nor precision, nor a device, nor Matplotlib."""
+    code = """
+import sys
+import jax
+from absl import flags
+before = set(flags.FLAGS)
+import optax, chex, safetensors
+libraries = set(flags.FLAGS)
+import bounds, jax_models
+assert set(flags.FLAGS) == libraries, set(flags.FLAGS) - libraries
+assert not jax.config.jax_enable_x64
+assert "matplotlib" not in sys.modules
+from jax._src import xla_bridge
+assert not xla_bridge._backends, "a device was asked for"
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
