@@ -72,7 +72,8 @@ def assert_precise(model, tokens, pairs, query=-1):
     result = compute_influence(
         model, tokens, method="incremental", query=query, include_query=True
     )
-    assert result.lower is not None and result.upper is not None
+    assert result.lower is not None
+    assert result.upper is not None
     at, to = np.transpose(pairs)
     lower, upper = result.lower[at, to], result.upper[at, to]
     expected = exact_influences(model, tokens, pairs, query)

@@ -1,0 +1,96 @@
+"""PARITY's influence, 4 tanh(c) / N^2, beside activations of order 1."""
+
+import jax
+import mpmath
+import numpy as np
+import pytest
+
+from bounds.influence import compute_influence
+from jax_models.constructions import parity_transformer
+
+SHARPNESS = 1.5
+
+
+def parity_influence(num_tokens, c=SHARPNESS):
+    """The distance of the logits of an even and an odd number of ones.
+
+    Chiang & Cholak 2022: with E even and O odd places among N tokens,
+    (1/N) [1/(O + E e^-2c) - 1/(O + E e^2c) + 1/(E + O e^-2c) - 1/(E + O e^2c)].
+    """
+    with mpmath.workdps(40):
+        even, odd = (mpmath.mpf((num_tokens + k) // 2) for k in (1, 0))
+        low, high = mpmath.exp(-2 * mpmath.mpf(c)), mpmath.exp(2 * mpmath.mpf(c))
+        sums = [
+            1 / (a + b * low) - 1 / (a + b * high)
+            for a, b in ((odd, even), (even, odd))
+        ]
+        return float(sum(sums) / num_tokens)
+
+
+@pytest.mark.parametrize("num_tokens", [2, 64, 1000])
+def test_an_even_length_has_the_short_form(num_tokens):
+    short = 4 * np.tanh(SHARPNESS) / num_tokens**2
+    assert parity_influence(num_tokens) == pytest.approx(short, rel=1e-14)
+
+
+def bits_and_query(num_tokens, bias=0.5):
+    bits = np.random.default_rng(num_tokens).random(num_tokens - 1) < bias
+    return np.append(bits.astype(int), 2)
+
+
+def assert_every_bit_counts_alike(tokens, relative, positions=None):
+    model = parity_transformer(c=SHARPNESS, dtype="float64")
+    result = compute_influence(
+        model, tokens, method="incremental", target="logits", positions=positions
+    )
+    n = len(tokens)
+    at = np.arange(n - 1) if positions is None else np.asarray(positions)
+    found = (result.lower + result.upper)[at, 1 - tokens[at]] / 2
+    np.testing.assert_allclose(found, parity_influence(n), rtol=relative, atol=0)
+    assert result.substitutions == len(at)
+    assert result.zeros == 0
+    # The query token is neither changed nor put in another's place.
+    assert np.isnan(result.upper[-1]).all()
+    assert np.isnan(result.upper[:, 2]).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("num_tokens", [64, 65])
+def test_every_bit_of_a_short_string_counts_alike(num_tokens):
+    for bias in (0.5, 0.0, 1.0, 0.05):
+        tokens = bits_and_query(num_tokens, bias)
+        assert_every_bit_counts_alike(tokens, 1e-12)
+
+
+def test_every_bit_of_a_thousand_counts_alike():
+    assert_every_bit_counts_alike(bits_and_query(1000), 1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_tokens", "relative"), [(10_000, 1e-10), (100_000, 1e-9)])
+def test_bits_of_a_long_string_count_alike(num_tokens, relative):
+    rng = np.random.default_rng(0)
+    inner = rng.choice(np.arange(1, num_tokens - 2), 30, replace=False)
+    positions = [0, *sorted(map(int, inner)), num_tokens - 2]
+    assert_every_bit_counts_alike(bits_and_query(num_tokens), relative, positions)
+
+
+def test_a_subtraction_would_not_do():
+    """At a thousand tokens it has lost ten digits of sixteen, and is said to."""
+    model = parity_transformer(c=SHARPNESS, dtype="float64")
+    tokens = bits_and_query(1000)
+    result = compute_influence(
+        model, tokens, method="exhaustive", target="logits", positions=[0, 500, 998]
+    )
+    expected = parity_influence(1000)
+    assert result.max_lower <= expected <= result.max_upper
+    assert result.max_upper - result.max_lower > 1e-10 * expected
+
+
+def test_the_formula_is_not_the_answer_to_every_model():
+    """Another sharpness in the model than in the formula is caught."""
+    tokens = bits_and_query(64)
+    model = parity_transformer(c=SHARPNESS + 1e-8, dtype="float64")
+    with jax.disable_jit(False):
+        result = compute_influence(model, tokens, method="incremental", target="logits")
+    assert abs(result.max / parity_influence(64) - 1) > 1e-10

@@ -1,0 +1,87 @@
+"""The rounding radii hold what rounding does, and are no wider than they say."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from bounds.rounding import (
+    change_radius,
+    rounding_steps,
+    subtraction_radius,
+    unit_roundoff,
+)
+from tests import reference
+from tests.written import written
+
+SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
+
+
+def draw(**options):
+    options = {**SIZES, "dtype": "float64", **options}
+    return jm.random_transformer(jax.random.key(0), **options)
+
+
+def test_the_unit_roundoff_is_half_the_distance_of_neighbours():
+    assert unit_roundoff(np.float64) == 2.0**-53
+    assert unit_roundoff(np.float32) == 2.0**-24
+    for dtype in (np.float32, np.float64):
+        u = dtype(unit_roundoff(dtype))
+        assert dtype(1) + u == dtype(1)
+        assert dtype(1) + 2 * u > dtype(1)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"num_layers": 3}, {"d_model": 8}, {"d_ff": 7}],
+    ids=str,
+)
+def test_a_larger_model_rounds_more_often(more):
+    assert rounding_steps(draw(**more), 16) > rounding_steps(draw(), 16)
+
+
+def test_longer_inputs_and_larger_scores_round_more():
+    model = draw()
+    assert rounding_steps(model, 10**5) > rounding_steps(model, 16)
+    assert rounding_steps(model, 16, 50.0) >= rounding_steps(model, 16) + 50
+
+
+def test_radii_are_proportional_to_what_they_are_relative_to():
+    model = draw()
+    steps = rounding_steps(model, 16, 3.0)
+    influence = np.asarray([0.0, 1e-9, 2.0])
+    radius = change_radius(model, 16, influence, 3.0)
+    assert radius[0] == 0
+    np.testing.assert_allclose(radius[1:], radius[2] / 2 * influence[1:], rtol=1e-14)
+    assert radius[2] == subtraction_radius(np.float64, steps, 2.0)
+    single = dataclasses.replace(model, embedding=model.embedding.astype(np.float32))
+    assert change_radius(single, 16, 1.0) == change_radius(model, 16, 1.0) * 2.0**29
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "exhaustive"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_radius_holds_the_exact_influence(method, dtype):
+    worst = 0.0
+    for layer_norm in ("none", "pre", "post"):
+        model = draw(dtype=dtype, layer_norm=layer_norm, mask="future")
+        tokens = [0, 1, 1, 0, 1, 0]
+        config, tensors = written(model)
+        exact = reference.influence(
+            config,
+            tensors,
+            tokens,
+            include_query=True,
+            arithmetic=reference.multiprecision(40),
+        )
+        result = compute_influence(model, tokens, method=method, include_query=True)
+        asked = ~np.isnan(exact)
+        assert (result.lower <= exact)[asked].all()
+        assert (exact <= result.upper)[asked].all()
+        error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
+        worst = max(worst, (error / (result.upper - result.lower)[asked]).max())
+    # Not so wide as to hold anything.
+    assert worst > 1e-3
