@@ -1,13 +1,15 @@
 """Rounding radii: how far a computed influence may be from the real-number one.
 
-Standard first-order forward-error model with unit roundoff u: a sum of m terms, taken
-pairwise or in blocks, errs by at most (log2 m + c) u times the sum of magnitudes; a
-product chain of k factors by k u; exp(s) by (|s| + 1) u relative, because its argument
-carries |s| u. One layer chains: two projections (depth d), a score (d_k), a softmax over
+Standard first-order forward-error model with unit roundoff u: a sum of m terms in
+any order errs by at most m u times the sum of magnitudes (the compiler's order is not
+ours to know, so no pairwise logarithm is claimed); tiles of at most 8192 keys are
+summed apart and then merged. A product chain of k factors errs by k u; exp(s) by
+(|s| + 1) u relative, because its argument carries |s| u. One layer chains: two
+projections (depth d), a score (d_k), a softmax over
 n keys, the output projection (H d_v) and the feed-forward block (d, d_ff). Counting each
 once with its depth gives
 
-    steps(layer) = log2 n + s_max + 2 d + d_k + H d_v + d_ff + 16,
+    steps(layer) = depth(n) + s_max + 2 d + d_k + H d_v + d_ff + 16,
 
 16 for the constant number of scalar operations (norms, divisions, activations) between.
 
@@ -27,6 +29,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models import Transformer
+from jax_models.blocks import MAX_KEY_TILE
 
 SCALAR_STEPS = 16
 
@@ -43,10 +46,19 @@ def rounding_steps(model: Transformer, length: int, score_range: float = 0.0) ->
     for layer in model.layers:
         attention = layer.attention
         heads, width = attention.value.shape[:2]
-        steps += math.log2(max(length, 2)) + score_range + SCALAR_STEPS
+        steps += summation_depth(length) + score_range + SCALAR_STEPS
         steps += 2 * model.width + attention.key_width + heads * width
         steps += layer.feed_forward.w1.shape[0]
     return steps + SCALAR_STEPS
+
+
+def summation_depth(length: int) -> int:
+    """Returns the most additions that one term of a sum over n keys goes through.
+
+    Args:
+        length: n.
+    """
+    return min(length, MAX_KEY_TILE) + math.ceil(length / MAX_KEY_TILE)
 
 
 def unit_roundoff(dtype: Any) -> float:

@@ -33,7 +33,7 @@ def check_precision(model: Transformer) -> None:
         )
 
 
-def check_tokens(model: Transformer, tokens: Any) -> Array:
+def check_tokens(vocab_size: int, tokens: Any) -> Array:
     """Returns tokens as an int32 array [n] once they are known to fit the model.
 
     Raises:
@@ -52,12 +52,12 @@ def check_tokens(model: Transformer, tokens: Any) -> Array:
     if isinstance(tokens, Tracer):
         return tokens.astype(jnp.int32)
     concrete = np.asarray(tokens)
-    bad = np.flatnonzero((concrete < 0) | (concrete >= model.vocab_size))
+    bad = np.flatnonzero((concrete < 0) | (concrete >= vocab_size))
     if bad.size:
         raise InputError(
             f"token {concrete[bad[0]]} at position {bad[0]} is outside the model's "
-            f"vocabulary of {model.vocab_size} symbols; tokens are integers from 0 to "
-            f"{model.vocab_size - 1}"
+            f"vocabulary of {vocab_size} symbols; tokens are integers from 0 to "
+            f"{vocab_size - 1}"
         )
     return jnp.asarray(concrete, jnp.int32)
 
@@ -110,7 +110,7 @@ def apply(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
         TieError: for an ambiguous tie under ties="error".
     """
     check_precision(model)
-    tokens = check_tokens(model, tokens)
+    tokens = check_tokens(model.vocab_size, tokens)
     y, reports = _forward(model, tokens)
     if not isinstance(y, Tracer):
         check_ties(reports, ties)

@@ -55,7 +55,7 @@ def load_inputs(
     if given is not None:
         for sequence in given.sequences:
             try:
-                check_tokens(model, sequence)
+                check_tokens(model.vocab_size, sequence)
             except jm.InputError as error:
                 raise jm.InputError(f"{given.name}: {error}") from error
         return given

@@ -107,14 +107,14 @@ def compute_influence(
     if isinstance(model, Transformer):
         _check_dtype(model, dtype)
         check_precision(model)
-        checked = np.asarray(check_tokens(model, tokens))
+        checked = np.asarray(check_tokens(model.vocab_size, tokens))
         vocab_size, allowed = model.vocab_size, model.substitutable
         if target == "logits":
             require_readout(model)
     else:
         if vocab_size is None:
             raise InputError("a bare function needs vocab_size, the number of symbols")
-        checked, allowed = np.asarray(tokens, np.int32), None
+        checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
     if checked.ndim != 1 or not checked.size:
         raise InputError(
             f"tokens have shape {checked.shape}; expected one sequence [n] with n >= 1"

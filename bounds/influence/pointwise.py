@@ -138,7 +138,8 @@ def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:
     """
     reads = _reads_heads(layer)
     if reads is None:
-        unchanged = jnp.zeros((1, layer.attention.query.shape[2]), heads.dtype)
+        width = layer.attention.query.shape[2]
+        unchanged = jnp.zeros((heads.shape[0], width), heads.dtype)
         return jax.vmap(
             lambda one: change_rows(layer, base, unchanged, one), in_axes=2, out_axes=2
         )(heads)

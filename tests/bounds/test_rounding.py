@@ -35,9 +35,7 @@ def test_the_unit_roundoff_is_half_the_distance_of_neighbours():
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"num_layers": 3}, {"d_model": 8}, {"d_ff": 7}],
-    ids=str,
+    "more", [{"num_layers": 3}, {"d_model": 8}, {"d_ff": 7}], ids=str
 )
 def test_a_larger_model_rounds_more_often(more):
     assert rounding_steps(draw(**more), 16) > rounding_steps(draw(), 16)
@@ -63,25 +61,24 @@ def test_radii_are_proportional_to_what_they_are_relative_to():
 
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("method", ["incremental", "exhaustive"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_radius_holds_the_exact_influence(method, dtype):
-    worst = 0.0
-    for layer_norm in ("none", "pre", "post"):
-        model = draw(dtype=dtype, layer_norm=layer_norm, mask="future")
-        tokens = [0, 1, 1, 0, 1, 0]
-        config, tensors = written(model)
-        exact = reference.influence(
-            config,
-            tensors,
-            tokens,
-            include_query=True,
-            arithmetic=reference.multiprecision(40),
-        )
-        result = compute_influence(model, tokens, method=method, include_query=True)
-        asked = ~np.isnan(exact)
-        assert (result.lower <= exact)[asked].all()
-        assert (exact <= result.upper)[asked].all()
-        error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
-        worst = max(worst, (error / (result.upper - result.lower)[asked]).max())
+@pytest.mark.parametrize(
+    ("dtype", "layer_norm"), [("float32", "post"), ("float64", "none")]
+)
+def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
+    model = draw(dtype=dtype, layer_norm=layer_norm, mask="future")
+    tokens = [0, 1, 1, 0, 1, 0]
+    config, tensors = written(model)
+    exact = reference.influence(
+        config,
+        tensors,
+        tokens,
+        include_query=True,
+        arithmetic=reference.multiprecision(40),
+    )
+    result = compute_influence(model, tokens, method=method, include_query=True)
+    asked = ~np.isnan(exact)
+    assert (result.lower <= exact)[asked].all()
+    assert (exact <= result.upper)[asked].all()
     # Not so wide as to hold anything.
-    assert worst > 1e-3
+    error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
+    assert (error / (result.upper - result.lower)[asked]).max() > 1e-3

@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -153,14 +152,16 @@ def silent_model(weighting="softmax"):
 
 
 @pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_model_that_sees_nothing_has_influence_zero_everywhere(method, weighting):
-    result = compute_influence(silent_model(weighting), TOKENS, method=method)
-    assert result.max == result.max_lower == 0.0
+def test_a_model_that_sees_nothing_has_influence_zero_everywhere(weighting):
+    result = compute_influence(silent_model(weighting), TOKENS, method="incremental")
+    assert result.max == result.max_lower == result.max_upper == 0.0
     assert result.zeros == result.substitutions == 2 * (N - 1)
     # Zero is attained by every substitution: the smallest is named.
     assert (result.position, result.symbol) == (0, min({0, 1, 2} - {TOKENS[0]}))
-    assert (result.lower[:-1][~np.isnan(result.lower[:-1])] == 0).all()
+    # A subtraction of two passes finds no more than their rounding, and says so.
+    passes = compute_influence(silent_model(weighting), TOKENS, method="exhaustive")
+    assert passes.max_lower == 0.0
+    assert passes.max_upper < 1e-12
 
 
 def constant_change(tokens):
@@ -201,20 +202,19 @@ def test_progress_is_told_after_every_block():
 
 
 def test_the_cheapest_able_method_is_chosen_and_the_reason_given():
-    chosen: dict[Any, Any] = {}
-    for depth in (0, 1, 2, 3):
-        model = build({"num_layers": depth, "vocab_size": 2})
-        tokens = np.arange(40) % 2
-        chosen[depth] = compute_influence(model, tokens, positions=[3])
-    assert [chosen[k].method for k in (0, 1, 3)] == [
-        "exhaustive",
-        "incremental",
-        "exhaustive",
-    ]
-    assert "forward passes" in chosen[1].reason
+    one, some = (compute_influence(MODEL, TOKENS, positions=p) for p in ([3], None))
+    assert some.method == "incremental"
+    for result in (one, some):
+        assert "cheapest" in result.reason
+        assert "forward passes" in result.reason
     for depth in (0, 3):
-        assert f"incremental cannot: .*has {depth}".replace(".*", "") or True
-        assert f"the model has {depth}" in chosen[depth].reason
+        model = build({"num_layers": depth})
+        result = compute_influence(model, TOKENS)
+        assert result.method == "exhaustive"
+        assert (
+            f"incremental cannot: it does one and two layers, the model has {depth}"
+            in (result.reason)
+        )
     asked = compute_influence(MODEL, TOKENS, method="exhaustive", positions=[0])
     assert asked.reason == "asked for"
 

@@ -86,7 +86,8 @@ def assert_precise(model, tokens, pairs, query=-1):
         return
     assert (error <= 1e-12 * expected).all(), (error / expected).max()
     # The stated radius holds too.
-    assert ((lower <= expected) & (expected <= upper)).all()
+    assert (lower <= expected).all()
+    assert (expected <= upper).all()
 
 
 def sampled_pairs(tokens, model, count, seed=0):
