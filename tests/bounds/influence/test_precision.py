@@ -60,14 +60,14 @@ def test_the_decimal_oracle_is_the_reference_with_fifty_digits(
             assert found == pytest.approx(expected[at, symbol], rel=3e-16, abs=0)
 
 
-def exact_influences(model, tokens, pairs, query=-1):
+def exact_influences(model, tokens, pairs, query=-1, count=DIGITS):
     config, tensors = written(model)
-    with digits(DIGITS):
+    with digits(count):
         exact = ExactRows(config, tensors, tokens, query)
         return np.asarray([exact.influence(*pair) for pair in pairs])
 
 
-def assert_precise(model, tokens, pairs, query=-1):
+def assert_precise(model, tokens, pairs, query=-1, count=DIGITS):
     """The influences of these (position, symbol) pairs have their digits."""
     result = compute_influence(
         model, tokens, method="incremental", query=query, include_query=True
@@ -76,7 +76,7 @@ def assert_precise(model, tokens, pairs, query=-1):
     assert result.upper is not None
     at, to = np.transpose(pairs)
     lower, upper = result.lower[at, to], result.upper[at, to]
-    expected = exact_influences(model, tokens, pairs, query)
+    expected = exact_influences(model, tokens, pairs, query, count)
     error = np.abs((lower + upper) / 2 - expected)
     if model.dtype == np.float32:
         # The query's own influence is apart: it is far larger than all others.
@@ -106,15 +106,13 @@ def random_tokens(n, vocab_size=2):
 def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens():
     model = draw(1, num_heads=1)
     tokens = random_tokens(100_000)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 8))
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("mask", ["future", "none"])
-def test_two_layers_keep_their_digits(mask, dtype):
-    model = draw(2, dtype, mask=mask)
+def test_two_layers_keep_their_digits():
+    model = draw(2, mask="future")
     tokens = random_tokens(64)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 8))
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
 
 
 @pytest.mark.slow
@@ -123,14 +121,14 @@ def test_two_layers_keep_their_digits(mask, dtype):
 def test_two_layers_keep_their_digits_at_512_tokens(layer_norm, dtype):
     model = draw(2, dtype, mask="future", layer_norm=layer_norm)
     tokens = random_tokens(512)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 10))
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 10), count=50)
 
 
 @pytest.mark.slow
 def test_one_layer_in_float32_at_a_hundred_thousand_tokens():
     model = draw(1, "float32")
     tokens = random_tokens(100_000)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 8))
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
 
 
 # ------------------------------------------------------------- dominant columns

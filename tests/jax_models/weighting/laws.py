@@ -206,9 +206,9 @@ def moves(rows, seed=0):
         "to equal scores": -rows.scores,
         "scores kept": np.zeros(shape),
     }
-    for shift in (-300.0, -40.0, 40.0, 300.0):
+    for shift in (-300.0, 40.0, 300.0):
         kinds[f"all by {shift:g}"] = drawn + shift
-    for gap in GAPS:
+    for gap in GAPS[::2]:
         kinds[f"top leaves by {gap:g}"] = drawn - 2 * gap * top
         kinds[f"last arrives by {gap:g}"] = drawn + 2 * gap * (np.arange(KEYS) == 7)
     return {kind: Replacement(score, value) for kind, score in kinds.items()}
@@ -232,7 +232,7 @@ def perturbing_is_reading_the_difference(weighting):
 PRECISE = {
     "random": draw(6),
     "masked ties": draw(7, integer_scores(7), masked()),
-    **{f"dominant by {gap:g}": dominated(gap, 8) for gap in GAPS},
+    **{f"dominant by {gap:g}": dominated(gap, 8) for gap in GAPS[1:]},
 }
 SMALL = 1e-8
 
