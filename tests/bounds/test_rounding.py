@@ -1,6 +1,7 @@
 """The rounding radii hold what rounding does, and are no wider than they say."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -80,7 +81,7 @@ def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
         include_query=True,
         arithmetic=reference.multiprecision(40),
     )
-    result = compute_influence(model, tokens, method=method, include_query=True)
+    result: Any = compute_influence(model, tokens, method=method, include_query=True)
     asked = ~np.isnan(exact)
     assert (result.lower <= exact)[asked].all()
     assert (exact <= result.upper)[asked].all()

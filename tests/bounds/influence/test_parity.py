@@ -1,5 +1,7 @@
 """PARITY's influence, 4 tanh(c) / N^2, beside activations of order 1."""
 
+from typing import Any
+
 import mpmath
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ def bits_and_query(num_tokens, bias=0.5):
 
 def assert_every_bit_counts_alike(tokens, relative, positions=None):
     model = parity_transformer(c=SHARPNESS, dtype="float64")
-    result = compute_influence(
+    result: Any = compute_influence(
         model, tokens, method="incremental", target="logits", positions=positions
     )
     n = len(tokens)
