@@ -6,9 +6,11 @@ safetensors file, `random_transformer` draws one.
 
 from jax_models.attention import Attention
 from jax_models.checkpoint import load, model_bytes, save
+from jax_models.constructions import PRESETS, build_preset
 from jax_models.errors import InputError, TieError
 from jax_models.evaluate import accepts, apply, apply_logits
 from jax_models.initialise import init_transformer, make_weighting, random_transformer
+from jax_models.languages import LANGUAGES, get_language, read_text
 from jax_models.layers import Accept, FeedForward, LayerNorm, Readout
 from jax_models.position import (
     Coordinates,
@@ -17,6 +19,7 @@ from jax_models.position import (
     ResidueTerm,
     Sinusoidal,
 )
+from jax_models.reweight import with_dtype, with_temperature, with_weighting
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -34,6 +37,8 @@ from jax_models.weighting import (
 )
 
 __all__ = [
+    "LANGUAGES",
+    "PRESETS",
     "WEIGHTINGS",
     "Accept",
     "Attention",
@@ -61,11 +66,17 @@ __all__ = [
     "accepts",
     "apply",
     "apply_logits",
+    "build_preset",
     "forward",
+    "get_language",
     "init_transformer",
     "load",
     "make_weighting",
     "model_bytes",
     "random_transformer",
+    "read_text",
     "save",
+    "with_dtype",
+    "with_temperature",
+    "with_weighting",
 ]

@@ -19,7 +19,7 @@ from jax import Array
 from jax_models.attention import Attention
 from jax_models.config import decode_config, encode_config
 from jax_models.errors import InputError
-from jax_models.evaluate import check_precision
+from jax_models.float_type import check_float_type
 from jax_models.initialise import make_weighting
 from jax_models.layers import FeedForward, LayerNorm, Readout
 from jax_models.position import PositionTable
@@ -156,7 +156,7 @@ def build_model(config: Any, tensors: Tensors) -> Transformer:
     reader = _Reader(tensors)
     if "embedding" not in tensors:
         raise InputError("tensor 'embedding' is missing; expected shape (V, d)")
-    check_precision(_Typed(tensors["embedding"].dtype))  # pyright: ignore
+    check_float_type(tensors["embedding"].dtype, "the model")
     embedding = reader.take("embedding", "V", "d")
     vocab_size, d = embedding.shape
     position = config["position"]
@@ -209,13 +209,6 @@ def build_model(config: Any, tensors: Tensors) -> Transformer:
         None if vocabulary is None else tuple(vocabulary),
         None if substitutable is None else tuple(substitutable),
     )
-
-
-class _Typed:
-    """Just a float type, for the check that x64 is on before arrays are made."""
-
-    def __init__(self, dtype: np.dtype) -> None:
-        self.dtype = dtype
 
 
 def name_tensors(model: Transformer) -> Tensors:

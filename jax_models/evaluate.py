@@ -10,6 +10,7 @@ from jax import Array
 from jax.core import Tracer
 
 from jax_models.errors import InputError, TieError
+from jax_models.float_type import check_float_type
 from jax_models.transformer import Transformer, forward
 from jax_models.weighting import TieReport
 
@@ -18,19 +19,6 @@ TieRule = Literal["error", "warn", "ignore"]
 
 class AmbiguousTieWarning(UserWarning):
     """A hard-attention winner was decided within rounding of another."""
-
-
-def check_precision(model: Transformer) -> None:
-    """Refuses a float64 model where JAX would silently compute in float32.
-
-    Raises:
-        InputError: if the model is float64 and x64 is not enabled.
-    """
-    if np.dtype(model.dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
-        raise InputError(
-            "the model is float64 but JAX has 64-bit floats switched off; enable them "
-            'first with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
-        )
 
 
 def check_tokens(vocab_size: int, tokens: Any) -> Array:
@@ -109,7 +97,7 @@ def apply(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
             table, a float64 model without x64.
         TieError: for an ambiguous tie under ties="error".
     """
-    check_precision(model)
+    check_float_type(model.dtype, "the model")
     tokens = check_tokens(model.vocab_size, tokens)
     y, reports = _forward(model, tokens)
     if not isinstance(y, Tracer):

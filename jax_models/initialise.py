@@ -5,12 +5,11 @@ from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from jax_models.attention import SCORES, Attention, Schedule
 from jax_models.errors import InputError
-from jax_models.evaluate import check_precision
+from jax_models.float_type import check_float_type
 from jax_models.layers import ACTIVATIONS, FeedForward, LayerNorm, Readout
 from jax_models.mask import MASKS
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
@@ -44,13 +43,15 @@ def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
 
 
 def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) -> Any:
-    if isinstance(kind, get_args(Position)) or kind is None:
-        return kind
     names = ("none", "sinusoidal", "table")
-    choose_name("position", kind, names)
+    if kind is not None and not isinstance(kind, get_args(Position)):
+        choose_name("position", kind, names)
     if kind == "table":
         return PositionTable(jax.random.normal(key, (max_length, d_model), dtype))
-    return Sinusoidal() if kind == "sinusoidal" else None
+    encoding = Sinusoidal() if kind == "sinusoidal" else kind
+    if isinstance(encoding, Sinusoidal):
+        encoding.encode(1, d_model)  # refuses an odd width
+    return None if encoding == "none" else encoding
 
 
 def random_transformer(
@@ -115,11 +116,7 @@ def random_transformer(
     Raises:
         InputError: for an unknown name or sizes that do not fit.
     """
-    if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
-        raise InputError(
-            'dtype="float64" but JAX has 64-bit floats switched off; enable them first '
-            'with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
-        )
+    check_float_type(dtype, "the model asked for")
     for name, size in (("d_model", d_model), ("d_ff", d_ff), ("num_heads", num_heads)):
         if size < 1:
             raise InputError(f"{name} = {size}; expected at least 1")
@@ -201,7 +198,7 @@ def random_transformer(
 
     ends, *layer_keys = jax.random.split(key, num_layers + 1)
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
-    model = Transformer(
+    return Transformer(
         embedding=jax.random.normal(embedding, (vocab_size, d_model), dtype) * scale,
         layers=tuple(map(layer, layer_keys, names)),
         position=_position(table, position, d_model, max_length, dtype),
@@ -213,8 +210,6 @@ def random_transformer(
             bias(out_bias, num_classes),
         ),
     )
-    check_precision(model)
-    return model
 
 
 def init_transformer(key: Array, **architecture: Any) -> Transformer:

@@ -6,10 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_models.attention import Attention, Schedule
-from jax_models.errors import InputError
+from jax_models.float_type import check_float_type
 from jax_models.initialise import make_weighting
 from jax_models.temperature import ConstantTemperature, PowerTemperature
 from jax_models.transformer import Transformer
@@ -95,11 +94,7 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
     Raises:
         InputError: for float64 where JAX has 64-bit floats switched off.
     """
-    if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
-        raise InputError(
-            'dtype="float64" but JAX has 64-bit floats switched off; enable them first '
-            'with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
-        )
+    check_float_type(dtype, "the model asked for")
 
     def cast(leaf: Any) -> Any:
         # A temperature may be a Python number, which takes the type it meets.

@@ -20,10 +20,10 @@ from jax_models import InputError, TieError, Transformer
 from jax_models.evaluate import (
     AmbiguousTieWarning,
     TieRule,
-    check_precision,
     check_tokens,
     require_readout,
 )
+from jax_models.float_type import check_float_type
 from jax_models.initialise import choose_name
 
 METHODS: dict[str, Method] = {
@@ -106,7 +106,7 @@ def compute_influence(
     choose_name("keep", keep, get_args(Keep))
     if isinstance(model, Transformer):
         _check_dtype(model, dtype)
-        check_precision(model)
+        check_float_type(model.dtype, "the model")
         checked = np.asarray(check_tokens(model.vocab_size, tokens))
         vocab_size, allowed = model.vocab_size, model.substitutable
         if target == "logits":

@@ -25,12 +25,21 @@ UNKNOWN_STEPS = 256
 
 
 def _output(model: Transformer, tokens: Array, query: int, target: str) -> Any:
-    """The target at the query row, and one tie report."""
+    """The target at the query row, the size its rounding is relative to, and ties.
+
+    Logits are sums of weights times activations, so theirs is |W|_F |y| + |b|, which
+    the logits themselves may be far below.
+    """
     y, reports = forward(model, tokens, jnp.asarray([query], jnp.int32))
+    output, ties = y[0], merge_reports(model, list(reports))
+    size = scaled_norm(output)
     if target == "logits":
         assert model.readout is not None
-        y = model.readout(y)
-    return y[0], merge_reports(model, list(reports))
+        weight, bias = model.readout.weight, model.readout.bias
+        size = scaled_norm(weight.ravel()) * size
+        size = size if bias is None else size + scaled_norm(bias)
+        output = model.readout(output)
+    return output, size, ties
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
@@ -49,14 +58,14 @@ def _rerun(
     query: int,
     target: str,
 ) -> Any:
-    """Norms [p] of the output's difference for a batch of substitutions, and ties."""
+    """Norms [p] of the output's difference for a batch, sizes [p], and ties."""
 
     def one(at: Array, to: Array) -> Any:
-        y, report = _output(model, tokens.at[at].set(to), query, target)
-        return scaled_norm(y - base), report
+        y, size, report = _output(model, tokens.at[at].set(to), query, target)
+        return scaled_norm(y - base), size, report
 
-    norms, reports = jax.vmap(one)(position, symbol)
-    return norms, reduce_reports(reports)
+    norms, sizes, reports = jax.vmap(one)(position, symbol)
+    return norms, sizes, reduce_reports(reports)
 
 
 def batch_size(model: Transformer, length: int) -> int:
@@ -72,16 +81,16 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         return
     model, how = problem.model, {"query": problem.query, "target": problem.target}
     tokens = jnp.asarray(problem.tokens)
-    base, ties = _base(model, tokens, **how)
+    base, base_size, ties = _base(model, tokens, **how)
     steps = rounding_steps(model, problem.tokens.size)
-    size = float(scaled_norm(base))
+    base_size = float(base_size)
     seen = Ties.of(ties) if model.is_hard else None
     batch = batch_size(model, problem.tokens.size)
     for start in range(0, problem.position.size, batch):
         part = slice(start, start + batch)
         position, symbol = problem.position[part], problem.symbol[part]
         fill = batch - position.size
-        norms, ties = _rerun(
+        norms, sizes, ties = _rerun(
             model,
             tokens,
             base,
@@ -90,8 +99,8 @@ def _blocks(problem: Problem) -> Iterator[Block]:
             **how,
         )
         influence = np.asarray(norms, np.float64)[: position.size]
-        # Both outputs are within size + influence.
-        radius = subtraction_radius(model.dtype, steps, size + influence)
+        size = np.maximum(np.asarray(sizes, np.float64)[: position.size], base_size)
+        radius = subtraction_radius(model.dtype, steps, size)
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
         yield Block(influence, radius, seen)

@@ -82,14 +82,14 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
 def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
     """Returns (substitutions, rows) of a block of pairs for a two-layer model.
 
-    A block's widest array [rows, width, substitutions] holds about 2^19 numbers on a
-    CPU, so that it stays in the cache between the operations on it, and 2^25 elsewhere.
+    A block's widest array [rows, width, substitutions] takes about a mebibyte on a CPU,
+    so that it stays in the cache between the operations on it, and 256 elsewhere.
     """
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value.shape[1])
-    rows = min(length, 128 if on_cpu else 1024)
-    room = 2**19 if on_cpu else 2**25
+    rows = min(length, 64 if on_cpu else 1024)
+    room = (2**20 if on_cpu else 2**28) // model.dtype.itemsize
     return max(8, min(length, room // (rows * widest))), rows
 
 

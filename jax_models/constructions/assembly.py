@@ -11,13 +11,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jax_models.attention import Attention, Schedule
-from jax_models.errors import InputError
+from jax_models.float_type import check_float_type
 from jax_models.layers import FeedForward, Readout
 from jax_models.mask import Mask
 from jax_models.transformer import Layer
@@ -44,19 +43,6 @@ class Neuron:
 
     read: Form
     write: Form
-
-
-def check_dtype(dtype: Any) -> None:
-    """Refuses float64 where JAX would silently build float32 arrays.
-
-    Raises:
-        InputError: if the type is float64 and x64 is not enabled.
-    """
-    if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
-        raise InputError(
-            'dtype="float64" but JAX has 64-bit floats switched off; enable them first '
-            'with jax.config.update("jax_enable_x64", True) or JAX_ENABLE_X64=1'
-        )
 
 
 def _stack(forms: Sequence[Form], width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +75,7 @@ def embed_symbols(symbols: Sequence[Form], width: int, dtype: Any) -> Array:
     Raises:
         InputError: for float64 without x64.
     """
-    check_dtype(dtype)
+    check_float_type(dtype, "the model asked for")
     return jnp.asarray(_stack(symbols, width)[0], dtype)
 
 
@@ -124,7 +110,7 @@ def build_layer(
     Raises:
         InputError: for float64 without x64.
     """
-    check_dtype(dtype)
+    check_float_type(dtype, "the model asked for")
     heads = heads or [Head([{}], [{}], [{}], [{}])]
     neurons = neurons or [Neuron({}, {})]
     key_width = max(len(head.key) for head in heads)

@@ -1,0 +1,120 @@
+"""What `compute_influence` refuses, and the one clear error that it gives."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import METHODS, compute_influence
+from tests.bounds.influence.models import TOKENS, build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+MODEL = build({"num_layers": 1, "mask": "future"})
+N = len(TOKENS)
+
+
+def ask(model, tokens, **question):
+    return compute_influence(model, tokens, **question)
+
+
+def row_sum(tokens):
+    return np.asarray([float(tokens.sum())])
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"query": N}, r"query = 12 .* n = 12; expected -12 to 11"),
+        ({"query": -N - 1}, r"query = -13"),
+        ({"symbols": [0, 3]}, "symbol 3 .* 0 to 2"),
+        ({"symbols": [-1]}, "symbol -1"),
+        ({"positions": [N]}, "position 12 .* 0 to 11"),
+        ({"positions": [-1]}, "position -1"),
+        ({"method": "lumpedd"}, "method = 'lumpedd'; .*auto.*incremental.*exhaustive"),
+        ({"target": "row"}, "target = 'row'.*activation.*logits"),
+        ({"keep": "all"}, "keep = 'all'.*pairs.*position_max"),
+        ({"ties": "maybe"}, "ties = 'maybe'.*error.*warn.*ignore"),
+        ({"dtype": "float32"}, "dtype = float32 .* float64"),
+    ],
+    ids=str,
+)
+def test_a_question_that_does_not_fit_is_refused(question, message):
+    with pytest.raises(jm.InputError, match=message) as caught:
+        ask(MODEL, TOKENS, **question)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([], r"shape \(0,\)"),
+        ([[0]], r"shape \(1, 1\)"),
+        ([0, 7], "token 7 at position 1"),
+        ([0.5, 1.0], "integers"),
+    ],
+    ids=str,
+)
+def test_tokens_that_do_not_fit_are_refused(tokens, message):
+    with pytest.raises(jm.InputError, match=message):
+        ask(MODEL, tokens)
+
+
+def test_a_bare_function_needs_a_vocabulary_and_sensible_tokens():
+    with pytest.raises(jm.InputError, match="vocab_size"):
+        ask(row_sum, TOKENS)
+    for tokens, message in (
+        ([], r"shape \(0,\)"),
+        ([0, 3], "token 3 at position 1"),
+        ([0.5, 1.0], "integers"),
+    ):
+        with pytest.raises(jm.InputError, match=message):
+            ask(row_sum, tokens, vocab_size=3)
+
+
+def test_a_method_that_cannot_do_the_model_says_why():
+    deep = build({"num_layers": 3})
+    with pytest.raises(jm.InputError, match=r"incremental.*the model has 3.*auto"):
+        ask(deep, TOKENS, method="incremental")
+    with pytest.raises(jm.InputError, match=r"incremental.*bare function"):
+        ask(row_sum, TOKENS, vocab_size=3, method="incremental")
+
+
+def test_logits_need_a_readout():
+    mute = dataclasses.replace(MODEL, readout=None)
+    with pytest.raises(jm.InputError, match="no read-out"):
+        ask(mute, TOKENS, target="logits")
+
+
+def test_float64_needs_x64():
+    with jax.enable_x64(False), pytest.raises(jm.InputError, match="enable"):
+        ask(MODEL, TOKENS)
+
+
+def test_a_dtype_that_is_the_models_own_is_an_assertion_that_holds():
+    asked, plain = (ask(MODEL, TOKENS, dtype=x) for x in ("float64", None))
+    assert asked.max == plain.max
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_influence_that_is_not_finite_is_refused(method):
+    # A final norm with epsilon 0 divides a constant row by its deviation, 0.
+    constant = jax.tree.map(jnp.zeros_like, MODEL)
+    norm = jm.LayerNorm(jnp.ones(8), jnp.zeros(8), 0)
+    model = dataclasses.replace(constant, position=None, final_norm=norm)
+    with pytest.raises(
+        jm.InputError, match=r"position 0, symbol \d .*not a finite"
+    ) as caught:
+        ask(model, TOKENS, method=method)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_whose_value_is_not_finite_is_refused():
+    def broken(tokens):
+        return np.asarray([0.0, np.inf if tokens[3] == 0 else 1.0])
+
+    tokens = np.ones(5, int)
+    with pytest.raises(jm.InputError, match="position 3, symbol 0"):
+        ask(broken, tokens, vocab_size=2)

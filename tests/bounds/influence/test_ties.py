@@ -1,0 +1,87 @@
+"""Ambiguous ties: an error, a warning, or ignored, wherever they are met."""
+
+import dataclasses
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import METHODS, compute_influence
+from jax_models.evaluate import AmbiguousTieWarning
+from tests.bounds.influence.models import build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def tied_model(*scores, num_layers=1):
+    """Leftmost-hard on cells 1/4 wide; a key of symbol s has score scores[s]."""
+    model = build(
+        {
+            "num_layers": num_layers,
+            "weighting": "leftmost_hard",
+            "score": "dot_product",
+            "position": None,
+            "tie_resolution": 0.25,
+        }
+    )
+
+    def fixed(layer):
+        attention = layer.attention
+        attention = dataclasses.replace(
+            attention,
+            query=jnp.zeros_like(attention.query),
+            query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
+            key=jnp.zeros_like(attention.key).at[:, 0, 0].set(1),
+            key_bias=jnp.zeros_like(attention.key_bias),
+            output=attention.output.at[0].set(0),
+            output_bias=attention.output_bias.at[0].set(0),
+        )
+        block = layer.feed_forward
+        block = dataclasses.replace(
+            block, w2=block.w2.at[0].set(0), b2=block.b2.at[0].set(0)
+        )
+        return dataclasses.replace(layer, attention=attention, feed_forward=block)
+
+    embedding = model.embedding.at[:, 0].set(jnp.asarray(scores))
+    layers = tuple(map(fixed, model.layers))
+    return dataclasses.replace(model, embedding=embedding, layers=layers)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_an_ambiguous_tie_is_an_error_a_warning_or_ignored(num_layers, method):
+    # Symbols 0 and 1 stand in neighbouring cells; 2 is far below.
+    model = tied_model(1.0, 0.75, -3.0, num_layers=num_layers)
+    tokens = np.asarray([2, 1, 0] * 4)
+    positions = [0, 2, 3, 5, 6, 8, 9]
+    question = {"method": method, "positions": positions, "symbols": [1]}
+    with pytest.raises(
+        jm.TieError, match=r"row \d+: .* 1\.0 .* 0\.75 .*cells"
+    ) as caught:
+        compute_influence(model, tokens, **question)
+    assert "\n" not in str(caught.value)
+    with pytest.warns(AmbiguousTieWarning, match=r"1\.0 .* 0\.75") as warned:
+        told = compute_influence(model, tokens, ties="warn", **question)
+    assert len(warned) == 1
+    quiet = compute_influence(model, tokens, ties="ignore", **question)
+    np.testing.assert_array_equal(told.upper, quiet.upper)
+    assert quiet.ties.ambiguous
+    assert quiet.ties.scores == (1.0, 0.75)
+    assert quiet.ties.gap == 0.25
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_tie_that_only_a_substitution_makes_ambiguous_is_seen(num_layers, method):
+    model = tied_model(1.0, 0.75, -3.0, num_layers=num_layers)
+    tokens = np.asarray([2, 2, 0, 2] * 3)
+    question = {"method": method, "positions": [0, 1, 3, 4, 5, 7, 8]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clear = compute_influence(model, tokens, symbols=[0], **question)
+    assert not clear.ties.ambiguous
+    assert clear.ties.gap == 4.0
+    with pytest.raises(jm.TieError):
+        compute_influence(model, tokens, symbols=[1], **question)
