@@ -8,6 +8,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt
 
+# Test files are shared out among this many processes; JOBS=0 is one, for a debugger.
+JOBS ?= auto
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+
 # A stamp is older than the files it depends on when set-up must be done again.
 RUNTIME := $(VENV)/runtime.stamp
 TOOLS := $(VENV)/tools.stamp
@@ -18,10 +22,10 @@ run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
 
 test: $(TOOLS)
-	$(BIN)/python -m pytest $(FLAGS)
+	$(PYTEST) $(FLAGS)
 
 test-all: $(TOOLS)
-	$(BIN)/python -m pytest -m "not gpu" $(FLAGS)
+	$(PYTEST) -m "not gpu" $(FLAGS)
 
 lint: $(TOOLS)
 	$(BIN)/ruff check .
