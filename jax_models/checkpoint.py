@@ -293,6 +293,8 @@ def load(path: str | os.PathLike[str]) -> Transformer:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"model file {str(path)!r} does not exist; check --model")
+    with open(path, "rb"):
+        pass  # safetensors would call a file without permission a missing one
     try:
         with safetensors.safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}

@@ -4,6 +4,7 @@ n (V - 1) forward passes, batched; a difference of two outputs, so its radius is
 unit roundoffs of the output's size and not of the influence.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.base import Block, Method, Problem, Ties
-from bounds.influence.incremental import merge_reports, scaled_norm
+from bounds.influence.incremental import merge_reports, output_size, scaled_norm
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import Transformer, forward
 from jax_models.blocks import key_tile, tile_elements
@@ -25,19 +26,15 @@ UNKNOWN_STEPS = 256
 
 
 def _output(model: Transformer, tokens: Array, query: int, target: str) -> Any:
-    """The target at the query row, the size its rounding is relative to, and ties.
-
-    Logits are sums of weights times activations, so theirs is |W|_F |y| + |b|, which
-    the logits themselves may be far below.
-    """
-    y, reports = forward(model, tokens, jnp.asarray([query], jnp.int32))
-    output, ties = y[0], merge_reports(model, list(reports))
-    size = scaled_norm(output)
+    """The target at the query row, the size its rounding is relative to, and ties."""
+    bare = dataclasses.replace(model, final_norm=None)
+    rows, reports = forward(bare, tokens, jnp.asarray([query], jnp.int32))
+    output, ties = rows[0], merge_reports(model, list(reports))
+    size = output_size(model, output, target)
+    if model.final_norm is not None:
+        output = model.final_norm(output)
     if target == "logits":
         assert model.readout is not None
-        weight, bias = model.readout.weight, model.readout.bias
-        size = scaled_norm(weight.ravel()) * size
-        size = size if bias is None else size + scaled_norm(bias)
         output = model.readout(output)
     return output, size, ties
 

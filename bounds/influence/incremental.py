@@ -209,6 +209,28 @@ def finish(model: Transformer, output: Array, change: Array, target: str) -> Arr
     return scaled_norm(change)
 
 
+def output_size(model: Transformer, output: Array, target: str) -> Array:
+    """Returns the size that the rounding of one evaluation of the target is relative to.
+
+    Logits are sums of weights times activations, so theirs is |W|_F |y| + |b|, which
+    the logits themselves may be far below.
+
+    Args:
+        model: a transformer.
+        output: the query row after the last layer, before the final norm [d].
+        target: "activation" or "logits".
+    """
+    if model.final_norm is not None:
+        output = model.final_norm(output)
+    size = scaled_norm(output)
+    if target == "logits":
+        assert model.readout is not None
+        weight, bias = model.readout.weight, model.readout.bias
+        size = scaled_norm(weight.ravel()) * size
+        size = size if bias is None else size + scaled_norm(bias)
+    return size
+
+
 def scaled_norm(change: Array) -> Array:
     """Returns Euclidean norms over the last axis without underflow of squares."""
     largest = jnp.abs(change).max(axis=-1)
@@ -247,6 +269,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     reports = [state.first.ties, None if state.last is None else state.last.ties]
     seen = Ties.of(merge_reports(model, reports)) if model.is_hard else None
     score_range = float(state.score_range)
+    size = float(output_size(model, state.output, problem.target)) if seen else 0.0
     batch, row_tile = block_sizes(model, n)
     one_layer = len(model.layers) == 1
     batch = ONE_LAYER_BATCH if one_layer else batch
@@ -274,7 +297,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
                 own_query=own_query,
             )
             influence = np.asarray(norms, np.float64)[: position.size]
-            radius = change_radius(model, n, influence, score_range)
+            radius = change_radius(model, n, influence, score_range, size)
             if seen is not None:
                 seen = seen.merge(Ties.of(ties))
             yield Block(influence, radius, seen)

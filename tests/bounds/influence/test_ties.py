@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import jax_models as jm
 from bounds.influence import METHODS, compute_influence
 from jax_models.evaluate import AmbiguousTieWarning
-from tests.bounds.influence.models import build
+from tests import reference
+from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -85,3 +88,29 @@ def test_a_tie_that_only_a_substitution_makes_ambiguous_is_seen(num_layers, meth
     assert clear.ties.gap == 4.0
     with pytest.raises(jm.TieError):
         compute_influence(model, tokens, symbols=[1], **question)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("weighting", ["average_hard", "leftmost_hard"])
+def test_an_exact_zero_of_hard_attention_is_enclosed(weighting, method):
+    """Without positions every column of a symbol is the same: all changes are zero."""
+    model = jm.random_transformer(
+        jax.random.key(1),
+        num_layers=2,
+        num_heads=2,
+        d_model=8,
+        d_ff=16,
+        vocab_size=3,
+        weighting=weighting,
+        position=None,
+        dtype="float64",
+    )
+    exact = reference.influence(
+        *written(model), TOKENS, arithmetic=reference.multiprecision(40), ties="ignore"
+    )
+    result = compute_influence(model, TOKENS, method=method, ties="ignore")
+    assert result.lower is not None
+    asked = ~np.isnan(exact)
+    assert (exact[asked] < 1e-30).all()
+    assert (result.lower[asked] == 0).all()
+    assert (result.upper[asked] < 1e-11).all()
