@@ -1,8 +1,10 @@
 """Bounds on what attention can and cannot compute: exact, certified, estimated.
 
-`compute_influence` gives the exact influence of every single-symbol substitution.
+`compute_influence` gives the exact influence of every single-symbol substitution,
+`closed_form_bounds` what is certain of it for all inputs of a length.
 """
 
+from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
 from bounds.influence import Influence, compute_influence
 from bounds.store import read_store
@@ -11,6 +13,8 @@ __all__ = [
     "BoundCurve",
     "Influence",
     "bound_curve",
+    "closed_form_bounds",
     "compute_influence",
+    "read_constants",
     "read_store",
 ]

@@ -58,6 +58,11 @@ COMMANDS = (
         "bounds.cli.influence",
         "The influence of every position and symbol of one input on one model.",
     ),
+    Command(
+        "constants",
+        "bounds.cli.constants",
+        "Every closed-form constant of a model, printed and corrected.",
+    ),
     Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
     Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
 )

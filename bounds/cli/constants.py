@@ -1,0 +1,187 @@
+"""Every closed-form constant of a model: as Hahn 2020 prints them, and corrected.
+
+One row per length and layer in `constants.json`; the last layer's speaks of the output.
+All bounds hold for every input of the length and every substitution, at a position that
+is not the one exchanged. They are decimal logarithms, because the constants leave the
+range of floats: null stands for a bound of zero, for one beyond any float, and for a
+form that does not apply (the hypotheses of the row tell which).
+"""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.progress import Progress
+from bounds.cli.record import run_record
+from bounds.closed_form import LayerInfluence
+from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
+from bounds.constants.closed_forms import PrintedInfluence
+from bounds.output import sha256, write_json
+from jax_models.evaluate import require_readout
+
+WIDTH = 88
+VOCAB_SIZE = 2  # symbols of a random model where nothing is said
+# Header and key of each column of the report.
+TABLE = (
+    ("n", "n"),
+    ("layer", "layer"),
+    ("F", "F"),
+    ("A", "A"),
+    ("D", "D"),
+    ("abar", "abar"),
+    ("corrected", "log10_corrected"),
+    ("linear", "log10_corrected_linear"),
+    ("C1", "log10_c1"),
+    ("C2", "log10_c2"),
+    ("causal", "log10_causal"),
+    ("tight", "log10_printed_tight"),
+    ("printed", "log10_printed"),
+)
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    shared.define_lengths(values, "16:4096:9")
+    shared.define_model(values)
+    shared.define_weighting(values)
+    flags.DEFINE_integer(
+        "query",
+        -1,
+        "Position whose output is bounded, from 0; negative ones count from the end. "
+        "Only masks tell positions apart.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "target",
+        "activation",
+        ("activation", "logits"),
+        "The output: final activations, or the logits of the read-out.",
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "constants")
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Read the constants at every length, and write and show the closed forms."""
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.lengths[-1])
+    model = reweighted(model, options.weighting, options.temperature)
+    if options.target == "logits":
+        require_readout(model)
+    rows = []
+    with Progress(len(options.lengths), "lengths") as progress:
+        for n in options.lengths:
+            rows += map(_row, _layers(model, n, options))
+            progress.advance(f"n = {n}")
+    path = Path(options.out) / "constants.json"
+    record = run_record("constants", options)
+    record["model_sha256"] = sha256(jm.model_bytes(model))
+    record["rows"] = rows
+    write_json(path, record)
+    print(_report(rows, len(model.layers)))
+    print(f"\nWritten to {path}")
+
+
+def _layers(
+    model: jm.Transformer, length: int, options: flags.FlagValues
+) -> list[ClosedForms]:
+    constants = read_constants(model, length)
+    return [
+        evaluate_closed_forms(
+            constants, query=options.query, target=options.target, layer=layer
+        )
+        for layer in range(1, len(constants.layers) + 1)
+    ]
+
+
+def _row(forms: ClosedForms) -> dict[str, Any]:
+    """Return what is written about one length and layer."""
+    constants, layer = forms.constants, forms.layer
+    return {
+        "n": constants.length,
+        "layer": layer,
+        "query": forms.query,
+        "F": constants.attended_norm(layer),
+        "F_output": constants.norms[layer - 1],
+        "A": constants.half_oscillation(layer),
+        "D": constants.embedding.distance,
+        "abar": constants.attention_weight(layer, forms.query),
+        "log10_printed": _log10(forms.printed),
+        "log10_printed_tight": _log10(forms.printed_tight),
+        "printed_proved": forms.printed is not None and forms.printed.proved,
+        "printed_tight_proved": forms.printed_tight.proved,
+        "log10_corrected": _log10(forms.corrected),
+        "log10_corrected_linear": _log10(forms.linear),
+        "log10_corrected_own": forms.corrected.own.log10_value,
+        "log10_c1": _log10(forms.c1),
+        "log10_c2": _log10(forms.c2),
+        "log10_causal": _log10(forms.causal),
+        "hypotheses": list(forms.hypotheses),
+    }
+
+
+def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
+    return None if form is None else form.others.log10_value
+
+
+def _report(rows: list[dict[str, Any]], depth: int) -> str:
+    """Return the rows as a table, without columns that are empty, and what they say."""
+    lines = [[header for header, _ in TABLE]]
+    lines += [[_cell(row[key]) for _, key in TABLE] for row in rows]
+    empty = {
+        column
+        for column in range(len(TABLE))
+        if all(line[column] == "-" for line in lines[1:])
+    }
+    kept = [
+        [cell for column, cell in enumerate(line) if column not in empty]
+        for line in lines
+    ]
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+    table = [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in kept
+    ]
+    rule = "-" * len(table[0])
+    intro = (
+        "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "
+        f"logarithms; the last of {depth} layers is the output. F bounds what the "
+        "attention reads, A (nats) half the range of a row of its logits, D the "
+        "distance of two embeddings, abar a weight."
+    )
+    notes = (textwrap.fill(note, WIDTH) for note in _notes(rows))
+    lines = ["", textwrap.fill(intro, WIDTH), rule, table[0], rule, *table[1:], rule]
+    return "\n".join([*lines, *notes])
+
+
+def _notes(rows: list[dict[str, Any]]) -> list[str]:
+    """Return what holds of the columns, in a line each."""
+    notes = []
+    if any(row["log10_c1"] is None for row in rows):
+        notes.append(
+            "C1 and C2 need attention without a mask; corrected is the masked "
+            f"recursion at the query, position {rows[-1]['query']} in the last row."
+        )
+    for key, name in (("printed_proved", "printed"), ("printed_tight_proved", "tight")):
+        unproved = sum(not row[key] for row in rows)
+        if unproved:
+            notes.append(
+                f"{name}: what Hahn 2020 prints; in {unproved} of {len(rows)} rows no "
+                "bound here proves it."
+            )
+    return notes or ["printed, tight: what Hahn 2020 prints; corrected implies both."]
+
+
+def _cell(value: float | int | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.5g}"

@@ -1,0 +1,140 @@
+"""Constants of one attention sublayer: its scores, its heads' matrices, its biases."""
+
+import numpy as np
+from jax import Array
+
+from bounds.closed_form import Additive, DotProduct, Score
+from bounds.interval import Interval, exp, interval, log, lower, minimum, sqrt, upper
+from bounds.rounding import gamma
+from bounds.spectral import Enclosure, frobenius_upper, norm_upper
+from jax_models import InputError
+from jax_models.attention import Attention, Schedule
+from jax_models.temperature import ConstantTemperature, InverseLogTemperature
+
+
+def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ...]:
+    """Read the norms of every head's logits, temperature and 1/√d_k included.
+
+    Args:
+        attention: The sublayer.
+        name: What the model format calls its layer, "layers.0".
+        length: n, which the temperature may depend on.
+
+    Returns:
+        One score per head.
+
+    Raises:
+        InputError: The temperature is zero as a float.
+    """
+    divisor = lowest_temperature(attention.temperature, length)
+    if lower(divisor) == 0:
+        raise InputError(
+            f"{name}: the temperature {attention.temperature} is below every float at "
+            f"n = {length}, expected a positive number; use a larger one"
+        )
+    if attention.score == "scaled_dot_product":
+        divisor *= sqrt(interval(attention.key_width))
+    read = _additive if attention.score == "additive" else _dot_product
+    return tuple(
+        read(attention, head).at_temperature(lower(divisor))
+        for head in range(attention.num_heads)
+    )
+
+
+def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
+    """Enclose the smallest temperature of the rows 1 … n of a sequence.
+
+    Every bound grows with 1/τ, so that of the row with the smallest τ holds for all.
+    A power of the position is monotone: its smallest value is at an end.
+
+    Args:
+        schedule: The temperature; None means 1.
+        length: n >= 2.
+
+    Returns:
+        An interval around min_p τ(n, p).
+    """
+    match schedule:
+        case None:
+            return interval(1)
+        case ConstantTemperature():
+            return interval(float(schedule.value))
+        case InverseLogTemperature():
+            return interval(float(schedule.scale)) / log(interval(length))
+    ends = [length] if schedule.of == "length" else [1, length]
+    powers = [exp(interval(schedule.exponent) * log(interval(m))) for m in ends]
+    return interval(float(schedule.scale)) * minimum(*powers)
+
+
+def read_head_maps(attention: Attention) -> tuple[Enclosure, ...]:
+    """Read the matrix from each head's average to what is added to the activations.
+
+    Args:
+        attention: A sublayer with an output projection.
+
+    Returns:
+        O_h V_h (d, d), one per head.
+    """
+    assert attention.output is not None
+    width = attention.value.shape[1]
+    output = as_float64(attention.output)
+    return tuple(
+        Enclosure(output[:, h * width : (h + 1) * width])
+        @ Enclosure(as_float64(attention.value)[h])
+        for h in range(attention.num_heads)
+    )
+
+
+def read_offset(attention: Attention) -> float:
+    """Bound what the sublayer adds to every row whatever the activations are.
+
+    Args:
+        attention: A sublayer with an output projection.
+
+    Returns:
+        |O b_V + b_O|; where rows that see nothing exist, whose heads are zero, the
+        larger of this and |b_O|.
+    """
+    assert attention.output is not None
+    own = _vector(attention.output_bias, attention.output.shape[0])
+    values = _vector(attention.value_bias, attention.output.shape[1])
+    seeing = (Enclosure(as_float64(attention.output)) @ values + own).norm_upper()
+    return max(seeing, own.norm_upper()) if has_blind_rows(attention) else seeing
+
+
+def has_blind_rows(attention: Attention) -> bool:
+    """Whether some row sees no position."""
+    return attention.mask.startswith("strict")
+
+
+def as_float64(array: Array) -> np.ndarray:
+    """The parameter in float64, exactly."""
+    return np.asarray(array, np.float64)
+
+
+def _vector(bias: Array | None, size: int) -> Enclosure:
+    """A bias, heads side by side, as one column."""
+    values = np.zeros(size) if bias is None else as_float64(bias).reshape(-1)
+    return Enclosure(values[:, None])
+
+
+def _dot_product(attention: Attention, head: int) -> DotProduct:
+    query = Enclosure(as_float64(attention.query)[head])
+    key = Enclosure(as_float64(attention.key)[head]).transposed
+    c = 0.0
+    if attention.query_bias is not None:
+        bias = as_float64(attention.query_bias)[head]
+        c = (key @ Enclosure(bias[:, None])).norm_upper()
+    return DotProduct((key @ query).norm_upper(), c)
+
+
+def _additive(attention: Attention, head: int) -> Additive:
+    assert attention.score_vector is not None
+    vector = as_float64(attention.score_vector)[head]
+    size = interval(frobenius_upper(vector))
+    total = interval(float(np.sum(np.abs(vector)))) / (1 - gamma(len(vector)))
+    m1, m2 = (
+        upper(size * interval(norm_upper(as_float64(weight)[head])))
+        for weight in (attention.query, attention.key)
+    )
+    return Additive(m1, m2, upper(total))

@@ -1,0 +1,102 @@
+"""Constants of one feed-forward block: Lipschitz constants, and its value at zero."""
+
+from typing import Any
+
+import numpy as np
+from mpmath import MPContext
+
+from bounds.closed_form import RELU_SLOPE, feed_forward_lipschitz, gelu_slope
+from bounds.interval import interval, upper
+from bounds.rounding import gamma
+from bounds.spectral import Enclosure, frobenius_upper
+from jax_models.layers import FeedForward
+
+
+def activation_slope(block: FeedForward) -> float:
+    """The Lipschitz constant of the block's activation function."""
+    return RELU_SLOPE if block.activation == "relu" else gelu_slope()
+
+
+def path_gain(block: FeedForward, into: Enclosure) -> float:
+    """Bound the Lipschitz constant of z -> W2 act(M z + b).
+
+    λ π with π = min_T |W2 T^{-1}| |T M| over T = I and the T that balances the columns
+    of W2 with the rows of M, T_u = √(|W2[:,u]|/|M[u,:]|).
+
+    Args:
+        block: W2 and the activation, of slope λ.
+        into: M (f, m): W1, some columns of it, or these times another matrix.
+
+    Returns:
+        λ π, rounded up.
+    """
+    return upper(interval(activation_slope(block)) * interval(_product(block, into)))
+
+
+def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
+    """Bound the Lipschitz constant of z -> z + W2 act(M z + b).
+
+    Args:
+        block: As in `path_gain`.
+        into: M (f, d).
+
+    Returns:
+        min(1 + λ π, |I + W2 M/2| + (λ - 1/2) π), rounded up.
+    """
+    product = Enclosure(np.asarray(block.w2, np.float64)) @ into
+    width = len(product.middle)
+    half = product.scaled(np.full(width, 0.5)) + Enclosure(np.eye(width))
+    bound = feed_forward_lipschitz(
+        _product(block, into), half.norm_upper(), slope=activation_slope(block)
+    )
+    return bound.value
+
+
+def value_norm(block: FeedForward, hidden: Enclosure) -> float:
+    """Bound |W2 act(z) + b2|.
+
+    Args:
+        block: The block.
+        hidden: z (f, 1), b1 for the value of the block at zero.
+
+    Returns:
+        The norm, rounded up.
+    """
+    b2 = Enclosure(np.asarray(block.b2, np.float64)[:, None])
+    w2 = Enclosure(np.asarray(block.w2, np.float64))
+    return (w2 @ _activated(block, hidden) + b2).norm_upper()
+
+
+def _product(block: FeedForward, into: Enclosure) -> float:
+    w2 = Enclosure(np.asarray(block.w2, np.float64)).transposed
+    columns = np.linalg.norm(w2.middle, axis=1)
+    used = columns > 0  # a neuron that nothing leaves does nothing
+    if not np.any(used):
+        return 0.0
+    w2, into = Enclosure(w2.middle[used]), Enclosure(into.middle[used], into.radius)
+    plain = upper(interval(w2.norm_upper()) * interval(into.norm_upper()))
+    # T need not be the best one exactly: every positive T gives a bound.
+    rows = np.linalg.norm(into.middle, axis=1)
+    rows = np.maximum(rows, np.min(rows[rows > 0], initial=1.0))
+    with np.errstate(over="ignore", divide="ignore"):
+        balance = np.sqrt(columns[used] / rows)
+        inverse = 1 / balance
+    if not np.all(np.isfinite(balance) & np.isfinite(inverse)):
+        return plain
+    scaled = interval(w2.scaled(inverse).norm_upper())
+    scaled *= interval(into.scaled(balance).norm_upper())
+    # T^{-1} is the computed inverse exactly; then T is the balance but for a rounding.
+    return min(plain, upper(scaled * (1 + gamma(1))))
+
+
+def _activated(block: FeedForward, z: Enclosure) -> Enclosure:
+    if block.activation == "relu":
+        return Enclosure(np.maximum(z.middle, 0.0), z.radius)
+    context: Any = MPContext()
+    context.dps = 30
+    flat = [context.mpf(float(x)) for x in z.middle.reshape(-1)]
+    middle = np.reshape([float(x * context.ncdf(x)) for x in flat], z.middle.shape)
+    # 30 digits are far finer than the float they are rounded to.
+    rounded = gamma(2) * interval(frobenius_upper(middle))
+    moved = interval(gelu_slope()) * interval(z.radius)
+    return Enclosure(middle, upper(rounded + moved))

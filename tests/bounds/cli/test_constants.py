@@ -1,0 +1,127 @@
+"""`constants` writes every closed-form constant, and says what is a claim."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import closed_form_bounds, compute_influence
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/constants/constants.json")
+PROMISED = (
+    "n layer F A D abar log10_printed log10_printed_tight log10_corrected log10_c1 "
+    "log10_c2 hypotheses"
+).split()
+
+
+def rows_of(path=OUT):
+    def refuse(constant):
+        raise AssertionError(f"JSON holds {constant}")
+
+    return json.loads(path.read_text(), parse_constant=refuse)["rows"]
+
+
+def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
+    path = model_file(num_layers=2, mask="none", scale=0.3)
+    result = run("constants", f"--model={path}", "--lengths=2,50")
+    assert result.code == 0, result.err
+    rows = rows_of()
+    assert [(row["n"], row["layer"]) for row in rows] == [
+        (2, 1),
+        (2, 2),
+        (50, 1),
+        (50, 2),
+    ]
+    for row in rows:
+        assert set(PROMISED) <= set(row)
+    for row in rows[1::2]:
+        forms = closed_form_bounds(jm.load(path), row["n"])
+        for name in ("corrected", "c1", "c2", "printed", "printed_tight"):
+            expected = getattr(forms, name).others.log10_value
+            assert row[f"log10_{name}"] == expected
+        assert row["log10_corrected_linear"] == forms.linear.others.log10_value
+        assert row["hypotheses"] == list(forms.hypotheses)
+        weight = 1 / (1 + (row["n"] - 1) * math.exp(-2 * row["A"]))
+        assert row["abar"] == pytest.approx(weight, rel=1e-12)
+
+
+def test_the_exact_influence_is_below_every_row(run, model_file):
+    path = model_file(num_layers=1, mask="none", scale=0.3)
+    run("constants", f"--model={path}", "--lengths=12")
+    (row,) = rows_of()
+    tokens = np.random.default_rng(0).integers(0, 2, 12)
+    exact = compute_influence(jm.load(path), tokens, method="exhaustive").max_lower
+    assert 0 < exact <= 10 ** row["log10_corrected"]
+    chain = ("corrected", "corrected_linear", "c1", "c2", "printed_tight", "printed")
+    decades = [row[f"log10_{name}"] for name in chain]
+    assert decades[0] <= decades[1] <= min(decades[2:])
+    assert decades[4] < decades[5]
+
+
+def test_under_a_mask_the_unmasked_forms_are_null_and_said_to_be(run):
+    result = run("constants", *SHAPE_FLAGS, "--mask=future", "--lengths=16")
+    (row,) = rows_of()
+    assert row["log10_c1"] is None
+    assert row["log10_c2"] is None
+    assert row["log10_causal"] >= row["log10_corrected_linear"]
+    assert any("without a mask" in text for text in row["hypotheses"])
+    assert "C1 and C2 need attention without a mask" in result.out
+    # An empty column is left out of the table, not the note about it.
+    assert "causal" in result.out
+
+
+def test_the_table_holds_what_the_file_holds(run):
+    result = run("constants", *SHAPE_FLAGS, "--mask=none", "--lengths=4,8")
+    for row in rows_of():
+        assert f"{row['log10_corrected']:.5g}" in result.out
+        assert f"{row['log10_printed']:.5g}" in result.out
+
+
+def test_a_bound_of_zero_and_one_beyond_floats_are_null(run):
+    flags = [*SHAPE_FLAGS, "--mask=strict_future", "--query=0", "--lengths=4"]
+    assert run("constants", *flags).code == 0
+    (row,) = rows_of()
+    assert row["log10_corrected"] is None
+    assert row["log10_corrected_own"] > -math.inf
+
+
+def test_temperature_and_target_are_taken_from_the_flags(run, model_file):
+    path = model_file(mask="none", num_classes=3, scale=0.3)
+    run("constants", f"--model={path}", "--lengths=8")
+    (plain,) = rows_of()
+    run("constants", f"--model={path}", "--lengths=8", "--temperature=2")
+    (warm,) = rows_of()
+    assert warm["A"] == pytest.approx(plain["A"] / 2, rel=1e-12)
+    run("constants", f"--model={path}", "--lengths=8", "--target=logits")
+    (logits,) = rows_of()
+    norm = np.linalg.norm(np.asarray(jm.load(path).readout.weight), 2)
+    grown = plain["log10_c1"] + math.log10(norm)
+    assert logits["log10_c1"] == pytest.approx(grown, rel=1e-12)
+
+
+def test_the_record_says_how_it_was_made(run):
+    run("constants", *SHAPE_FLAGS, "--lengths=4", "--seed=5")
+    record = json.loads(OUT.read_text())
+    assert record["command"] == "constants"
+    assert record["seed"] == 5
+    assert len(record["model_sha256"]) == 64
+    assert record["versions"]["jax"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--lengths=1,4"], "n >= 2"),
+        (["--weighting=average_hard"], "average_hard is hard"),
+        (["--target=logits"], "read-out"),
+        (["--lengths=4", "--query=4"], "query = 4 is out of range"),
+        (["--target=loss"], "--target=loss"),
+    ],
+)
+def test_a_wrong_question_is_one_line(run, flags, complaint):
+    run("constants", *SHAPE_FLAGS, *flags).assert_refused(complaint)
+    assert not OUT.exists()
