@@ -22,6 +22,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.substitution import list_substitutions
 from bounds.store import ResultStore
+from bounds.version import __version__
 from jax_models import Transformer, forward, random_transformer
 
 LENGTHS = flags.DEFINE_list("lengths", ["256", "1024", "4096", "16384"], "lengths n")
@@ -123,6 +124,7 @@ def main(arguments: list[str]) -> None:
                     for n in map(int, LENGTHS.value):
                         config = {
                             "command": "influence_speed",
+                            "version": __version__,
                             "device": str(jax.devices()[0].device_kind),
                             "dtype": dtype,
                             "layers": layers,

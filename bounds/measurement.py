@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bounds.influence import compute_influence
+from bounds.influence.base import Target
 from bounds.notation import temperature_label
 from bounds.output import sha256
 from jax_models.config import encode_temperature
@@ -26,7 +27,7 @@ class Question:
     """
 
     query: int = -1
-    target: str = "activation"
+    target: Target = "activation"
     method: str = "auto"
     ties: str = "error"
 

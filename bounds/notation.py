@@ -1,7 +1,10 @@
-"""How temperatures are written in flags, labels and tables."""
+"""How temperatures and enclosures are written in flags, labels and tables."""
 
 import math
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
+
+MOST_DIGITS = 17  # enough for any float
 
 
 def parse_temperature(text: str) -> dict[str, Any] | None:
@@ -42,6 +45,35 @@ def temperature_label(temperature: dict[str, Any] | None) -> str:
             of = ":position" if rest.get("of") == "position" else ""
             return f"power:{_short(scale)}:{_short(exponent)}{of}"
     raise ValueError(f"not a temperature: {temperature!r}")
+
+
+def enclosure_label(value: float, lower: float, upper: float) -> str:
+    """Return a non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
+
+    Args:
+        value: The computed number.
+        lower: The least that the true one can be.
+        upper: The most that it can be.
+
+    Returns:
+        The value, to the digits that are known, and a radius that reaches both ends
+        from there; `0 (below 1.6e-14)` where the true number may be 0, `0` where it is.
+    """
+    if lower == 0:
+        return "0" if upper == 0 else f"0 (below {_rounded_up(Decimal(upper))})"
+    radius = Decimal(max(value - lower, upper - value))
+    digits = MOST_DIGITS
+    if radius:
+        digits = Decimal(value).adjusted() - radius.adjusted() + 2
+    shown = f"{value:.{min(max(digits, 2), MOST_DIGITS)}g}"
+    ends = (abs(Decimal(end) - Decimal(shown)) for end in (lower, upper))
+    return f"{shown} +- {_rounded_up(max(ends))}"
+
+
+def _rounded_up(number: Decimal) -> str:
+    """Return the least number of two digits that is not below a given one."""
+    context = Context(prec=2, rounding=ROUND_CEILING)
+    return f"{float(context.plus(number)):.2g}"
 
 
 def legend_label(label: str) -> str:

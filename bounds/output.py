@@ -1,22 +1,18 @@
-"""Writing result files: whole or not at all, and JSON without NaN.
+"""Writing result files: whole or not at all, and JSON without NaN."""
 
-A file is written beside its final place, flushed to the disk and renamed over it,
-so that a reader never sees half of one, whatever kills the writer.
-"""
-
-import contextlib
 import csv
 import hashlib
 import io
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from jax_models.atomic import write_atomically
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -32,22 +28,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not mkstemp: its files are readable by their owner only.
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(beside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        if isinstance(error, OSError) and error.filename is None:
-            # A full disk does not say which file it would not take.
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-    _sync_folder(path.parent)
+    write_atomically(path, data)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
@@ -153,13 +134,3 @@ def _cell(value: Any) -> Any:
         case list() | dict():
             return canonical_json(value)
     return value
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where the system can open folders."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

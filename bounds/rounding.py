@@ -15,11 +15,15 @@ once with its depth gives
 
 * *Change form*: every stored quantity is a change, so the error is relative to the
   influence: radius = 2 u sum_layers steps * influence (2: base quantities enter too).
+  Where the first layer's heads write much that cancels in its rows, what the second
+  reads is rounded relative to that: the influence counts (written / row) times.
   A hard weighting's change is a difference of stored means of values, whose rounding is
   relative to the values: with one hard layer the output's size |y| is added to the
-  influence, so that an exact zero is enclosed and not missed by a last bit.
+  influence, so that an exact zero is enclosed and not missed by a last bit. Only a
+  change computed as exactly zero has radius zero: nothing that is read has moved.
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
-  output's size: radius = 2 u sum_layers steps * |y|.
+  largest size |y| met in the pass (rows, and what the heads can write to one):
+  radius = 2 u sum_layers steps * |y|.
 
 This is a rounding *model*, first order in u. It leaves out the growth that an
 ill-conditioned layer adds: terms that cancel one another within the model (two heads
@@ -40,6 +44,7 @@ import jax.numpy as jnp
 from bounds.interval import Interval, interval
 from jax_models import Transformer
 from jax_models.blocks import MAX_KEY_TILE
+from jax_models.transformer import Layer
 
 SCALAR_STEPS = 16
 
@@ -102,19 +107,18 @@ def change_radius(
     length: int,
     influence: Any,
     score_range: float = 0.0,
-    size: float = 0.0,
 ) -> Any:
     """Returns the radius of influences computed in change form.
 
     Args:
         model: the transformer.
         length: n.
-        influence: the computed influences, an array or a number.
+        influence: what the error is relative to, an array or a number: the computed
+            influences, times a condition, and a size besides, as the module says.
         score_range: the largest |score| met.
-        size: of the output, where a hard weighting makes the error relative to it.
     """
     steps = rounding_steps(model, length, score_range)
-    return 2 * unit_roundoff(model.dtype) * steps * (influence + size)
+    return 2 * unit_roundoff(model.dtype) * steps * influence
 
 
 def subtraction_radius(dtype: Any, steps: float, size: Any) -> Any:
@@ -128,18 +132,46 @@ def subtraction_radius(dtype: Any, steps: float, size: Any) -> Any:
     return 2 * unit_roundoff(dtype) * steps * size
 
 
-def change_roundoff(model: Transformer, length: int, score_range: float = 0.0) -> float:
-    """Returns the rounding of a computed change over the change itself.
+def term_roundoff(count: int) -> float:
+    """Returns the float64 rounding, per its terms, of a change by `count` operations.
 
-    What `change_radius` multiplies an influence with.
+    2 u (count + 8), first order in u: inner products with `count` terms in all and a
+    few scalar operations, on operands that round as much themselves.
 
     Args:
-        model: the transformer.
-        length: n.
+        count: the terms.
+    """
+    return 2 * unit_roundoff(jnp.float64) * (count + SCALAR_STEPS // 2)
+
+
+def layer_roundoff(layer: Layer, depth: float, score_range: float) -> float:
+    """Returns the float64 rounding of what a layer adds to a change, per its terms.
+
+    2 u steps(layer), as in `change_radius`, but over the magnitudes of the terms of a sum
+    and not over the sum: what a certificate adds to its radii, layer by layer.
+
+    Args:
+        layer: the layer.
+        depth: additions that one term of a sum over keys goes through.
         score_range: the largest |score| met.
     """
-    steps = rounding_steps(model, length, score_range)
-    return 2 * unit_roundoff(model.dtype) * steps
+    heads, width = layer.attention.value.shape[:2]
+    d, key_width = layer.attention.query.shape[2], layer.attention.key_width
+    steps = depth + score_range + SCALAR_STEPS + 2 * d + key_width + heads * width
+    return 2 * unit_roundoff(jnp.float64) * (steps + layer.feed_forward.w1.shape[0])
+
+
+def tiled_summation(length: int) -> tuple[int, int]:
+    """Returns a tile size and the additions per term of a sum over n keys by tiles.
+
+    A tile of t keys is t additions deep; joining n / t tile sums, one after another,
+    adds about 6 operations each, so t = sqrt(6 n) is best.
+
+    Args:
+        length: n.
+    """
+    tile = min(length, math.ceil(math.sqrt(6 * length)))
+    return tile, tile + 6 * math.ceil(length / tile)
 
 
 def certificate_roundoff(
@@ -164,4 +196,4 @@ def certificate_roundoff(
     each = score_range + largest_exponent + 3 * summation_depth(length)
     each += (8 + 2 * d) * d + 4 * SCALAR_STEPS
     steps = each * (len(model.layers) + 1) + rounding_steps(model, length)
-    return 2 * unit_roundoff(model.dtype) * steps
+    return 2 * unit_roundoff(jnp.float64) * steps

@@ -48,6 +48,16 @@ class Attention:
         default="scaled_dot_product", metadata={"static": True}
     )
 
+    def __post_init__(self) -> None:
+        """Tells the weighting how many roundings go into a score.
+
+        To first order, over the magnitude of the score: d products and a bias in the
+        query and in the key, d_k products, and the division by the score scale.
+        """
+        _, key_width, width = self.query.shape
+        steps = 2 * (width + 1) + key_width + 2
+        object.__setattr__(self, "weighting", self.weighting.for_scores(steps))
+
     @property
     def num_heads(self) -> int:
         """H."""
@@ -93,10 +103,11 @@ def project_queries(
     queries = project(attention.query, attention.query_bias, rows)
     if attention.score == "additive":
         return queries
-    return queries / _per_row(score_scale(attention, length, positions))
+    return queries / per_row(score_scale(attention, length, positions))
 
 
-def _per_row(scale: Array) -> Array:
+def per_row(scale: Array) -> Array:
+    """Returns a score scale in the shape that divides rows [r, ...], or a scalar."""
     return scale[:, None] if scale.ndim else scale
 
 
@@ -111,7 +122,7 @@ def compute_scores(
     assert attention.score_vector is not None
     hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
     scores = (hidden * attention.score_vector[:, None, None]).sum(axis=-1)
-    return scores / _per_row(score_scale(attention, length, positions))
+    return scores / per_row(score_scale(attention, length, positions))
 
 
 @register

@@ -6,7 +6,6 @@ finiteness before a model is built.
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import safetensors
 import safetensors.numpy
 from jax import Array
 
+from jax_models.atomic import write_atomically
 from jax_models.attention import Attention
 from jax_models.config import decode_config, encode_config
 from jax_models.errors import InputError
@@ -264,19 +264,7 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
         InputError: if the layers differ in what the format holds once for all layers.
         OSError: if the file cannot be written.
     """
-    target = Path(path)
-    data = model_bytes(model)
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(partial, 0o644)
-        os.replace(partial, target)
-    except BaseException:
-        os.unlink(partial)
-        raise
+    write_atomically(path, model_bytes(model))
 
 
 def load(path: str | os.PathLike[str]) -> Transformer:

@@ -1,6 +1,7 @@
 """Checked evaluation: what a caller uses, with one clear error for each bad input."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -12,7 +13,7 @@ from jax.core import Tracer
 from jax_models.errors import InputError, TieError
 from jax_models.float_type import check_float_type
 from jax_models.transformer import Transformer, forward
-from jax_models.weighting import TieReport
+from jax_models.weighting import HardWeighting, TieReport
 
 TieRule = Literal["error", "warn", "ignore"]
 
@@ -50,8 +51,48 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
     return jnp.asarray(concrete, jnp.int32)
 
 
-def check_ties(reports: tuple[TieReport | None, ...], ties: TieRule) -> None:
+def describe_tie(
+    weightings: Sequence[HardWeighting], best: float, next_: float, dtype: Any
+) -> str:
+    """Returns why rounding decides the winner of an ambiguous row, and what to do.
+
+    Args:
+        weightings: those that the row may be of.
+        best: the row's best score.
+        next_: the best score below its cell.
+        dtype: the float type of the scores.
+    """
+
+    def cells_per_rounding(weighting: HardWeighting) -> float:
+        return weighting.score_roundoff(dtype) / weighting.resolution(dtype)
+
+    finest = max(weightings, key=cells_per_rounding)
+    rounding = finest.score_roundoff(dtype) * abs(best)
+    width = finest.resolution(dtype)
+    if rounding < width:
+        return (
+            f"the best score {best!r} and the next {next_!r} stand in neighbouring "
+            "score cells, so rounding decides the winner; widen or shrink "
+            "tie_resolution, or pass ties='warn'"
+        )
+    wider = "" if jnp.finfo(dtype).bits == 64 else "use float64, or "
+    return (
+        f"the best score {best!r} may be rounded by {rounding:.2g}, and a score cell "
+        f"is no wider than that (tie_resolution = {width:g}), so rounding decides which "
+        f"scores are tied; {wider}set the model's tie_resolution above {rounding:.2g}, "
+        "or pass ties='warn'"
+    )
+
+
+def check_ties(
+    model: Transformer, reports: tuple[TieReport | None, ...], ties: TieRule
+) -> None:
     """Raises or warns if a hard layer met an ambiguous row.
+
+    Args:
+        model: the transformer.
+        reports: of its layers.
+        ties: what to do about it.
 
     Raises:
         TieError: if `ties` is "error" and a row is ambiguous.
@@ -65,11 +106,10 @@ def check_ties(reports: tuple[TieReport | None, ...], ties: TieRule) -> None:
         if report is None or not bool(report.ambiguous):
             continue
         high, low = (float(score) for score in report.scores)
-        message = (
-            f"layer {depth}, row {int(report.row)}: the best score {high!r} and the "
-            f"next {low!r} stand in neighbouring score cells, so rounding decides the "
-            "winner; widen or shrink tie_resolution, or pass ties='warn'"
-        )
+        weighting = model.layers[depth].attention.weighting
+        assert isinstance(weighting, HardWeighting)
+        why = describe_tie([weighting], high, low, model.dtype)
+        message = f"layer {depth}, row {int(report.row)}: {why}"
         if ties == "error":
             raise TieError(message)
         warnings.warn(message, AmbiguousTieWarning, stacklevel=3)
@@ -101,7 +141,7 @@ def apply(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
     tokens = check_tokens(model.vocab_size, tokens)
     y, reports = _forward(model, tokens)
     if not isinstance(y, Tracer):
-        check_ties(reports, ties)
+        check_ties(model, reports, ties)
     return y
 
 

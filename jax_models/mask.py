@@ -39,3 +39,18 @@ def visible(mask: Mask, rows: Array, keys: Array) -> Array:
             return j < i
         case "strict_past":
             return j > i
+
+
+def sees_any(mask: Mask, rows: Array, length: int) -> Array:
+    """Returns whether each row sees any position at all [r].
+
+    Args:
+        mask: the mask.
+        rows: 0-based positions of the rows [r].
+        length: n.
+    """
+    if mask == "strict_future":
+        return rows > 0
+    if mask == "strict_past":
+        return rows < length - 1
+    return jnp.ones(rows.shape, bool)

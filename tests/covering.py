@@ -43,7 +43,8 @@ def cover(
     while left:
         # Sorted, so that the cases are the same in every run.
         case: Case = dict(sorted(left, key=lambda p: sorted(map(repr, p)))[0])
-        for name in sorted(set(factors) - set(case), key=lambda n: -len(factors[n])):
+        rest = [name for name in factors if name not in case]
+        for name in sorted(rest, key=lambda name: -len(factors[name])):
             choices = [{**case, name: value} for value in factors[name]]
             unused = [-sum(c[name] == x for c in cases) for x in factors[name]]
             ranked = zip(choices, unused, strict=True)

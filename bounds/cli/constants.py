@@ -16,13 +16,14 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.progress import Progress
 from bounds.cli.record import run_record
 from bounds.closed_form import LayerInfluence
 from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.constants.closed_forms import PrintedInfluence
-from bounds.output import sha256, write_json
+from bounds.measurement import weighting_label
+from bounds.output import write_json
 from jax_models.evaluate import require_readout
 
 WIDTH = 88
@@ -84,7 +85,8 @@ def run(options: flags.FlagValues) -> None:
             progress.advance(f"n = {n}")
     path = Path(options.out) / "constants.json"
     record = run_record("constants", options)
-    record["model_sha256"] = sha256(jm.model_bytes(model))
+    record["model_sha256"] = model_sha256(options, model)
+    record["weighting"] = weighting_label(model)
     record["rows"] = rows
     write_json(path, record)
     print(_report(rows, len(model.layers)))

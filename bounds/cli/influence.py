@@ -17,20 +17,22 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.influence_blocks import COLUMNS, SUMMARY, make_blocks, read_rows
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
-from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.cli.ties import quiet_ties, warn_of_ties
 from bounds.curves import UNITS
 from bounds.figures import Series, influence_figure, save_figure
 from bounds.influence.substitution import check_query
-from bounds.measurement import enclosed_value, tokens_sha256
-from bounds.output import sha256, write_csv, write_json
+from bounds.measurement import enclosed_value, tokens_sha256, weighting_label
+from bounds.notation import enclosure_label
+from bounds.output import write_csv, write_json
 from bounds.sweep import missing_cells, run_cells
 from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 
 DEFAULT_LENGTH = 64
+ENDS = ("max_lower", "max_upper")
 
 
 def define_flags() -> flags.FlagValues:
@@ -77,7 +79,8 @@ def run(options: flags.FlagValues) -> None:
     if options.target == "logits":
         require_readout(model)
     hashes = {
-        "model_sha256": sha256(jm.model_bytes(model)),
+        "model_sha256": model_sha256(options, model),
+        "weighting": weighting_label(model),
         "tokens_sha256": tokens_sha256(tokens),
     }
     with (
@@ -104,6 +107,8 @@ def run(options: flags.FlagValues) -> None:
         "n": len(tokens),
         "query": query,
         **{name: best[name] for name in SUMMARY},
+        # The ends of the maximum are the maxima of the ends, of whichever block.
+        **{end: max(block[end] for block in blocks) for end in ENDS},
         "exact": all(block["exact"] for block in blocks),
         "ambiguous": any(block["ambiguous"] for block in blocks),
         **hashes,
@@ -160,9 +165,12 @@ def _finding(record: dict[str, Any]) -> str:
     """Return what was found, in one sentence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
-    kind = "exact" if record["exact"] else "an upper bound"
+    maximum = f"{record['max_upper']:.6g} (an upper bound, by {record['method']})"
+    if record["exact"]:
+        ends = (record[name] for name in ("max", "max_lower", "max_upper"))
+        maximum = f"{enclosure_label(*ends)}, exact by {record['method']}"
     return (
-        f"n = {record['n']}: the maximum influence is {record['max_upper']:.6g} "
-        f"({kind}, by {record['method']}), at position {record['position']}, symbol "
-        f"{record['symbol']}, on the output at position {record['query']}."
+        f"n = {record['n']}: the maximum influence is {maximum}, at position "
+        f"{record['position']}, symbol {record['symbol']}, on the output at position "
+        f"{record['query']}."
     )

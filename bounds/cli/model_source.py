@@ -1,11 +1,14 @@
 """Flags to a model: a file, a construction by name, or random weights."""
 
+from pathlib import Path
+
 import jax
 from absl import flags
 
 import jax_models as jm
 from bounds.cli.flags import SHAPE_FLAGS
 from bounds.notation import parse_temperature
+from bounds.output import sha256
 from jax_models.config import decode_temperature
 from jax_models.constructions import build_preset
 from jax_models.reweight import with_dtype, with_temperature, with_weighting
@@ -75,6 +78,28 @@ def reweighted(
             schedule = decode_temperature("--temperature", entry, layer.attention.mask)
         model = with_temperature(model, schedule)
     return model
+
+
+def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
+    """Return the SHA-256 that names a model: of its file, byte by byte.
+
+    A file's hash is that of the file, under whatever --dtype, --weighting and
+    --temperature it is used; whoever records it records those beside it.
+
+    Args:
+        options: Flags of `define_model`.
+        model: The model as it is used, for one that no file holds: then the hash is of
+            the bytes that `jax_models.save` writes of it.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if options.model is not None:
+        return sha256(Path(options.model).read_bytes())
+    return sha256(jm.model_bytes(model))
 
 
 def refuse_shape(options: flags.FlagValues) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bounds.notation import enclosure_label
 from jax_models import TieReport
 
 Target = Literal["activation", "logits"]
@@ -23,18 +24,18 @@ class Ties:
     spread: float  # widest distance between scores that count as tied
     ambiguous: bool  # whether some winner was decided within rounding
     row: int  # the row of the smallest gap (or an ambiguous one)
-    scores: tuple[float, float]  # the two scores at that row
+    scores: tuple[float, float]  # the best score and the next at that row
 
     @staticmethod
     def of(report: TieReport) -> "Ties":
         """Returns the host copy of a traced report."""
-        low, high = (float(x) for x in report.scores)
+        high, low = (float(x) for x in report.scores)
         return Ties(
             float(report.gap),
             float(report.spread),
             bool(report.ambiguous),
             int(report.row),
-            (low, high),
+            (high, low),
         )
 
     def merge(self, other: "Ties") -> "Ties":
@@ -110,7 +111,7 @@ class Influence:
     method: str
     exact: bool
     reason: str  # why this method
-    zeros: int  # how many substitutions have influence exactly 0
+    zeros: int  # how many influences are not told apart from 0: lower is 0
     substitutions: int
     ties: Ties | None
     seconds: float
@@ -118,8 +119,9 @@ class Influence:
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was found."""
         kind = "exact" if self.exact else "enclosure"
+        maximum = enclosure_label(self.max, self.max_lower, self.max_upper)
         return (
-            f"Influence(max={self.max:.6g} [{kind}], position={self.position}, "
+            f"Influence(max={maximum} [{kind}], position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
             f"substitutions={self.substitutions})"
         )

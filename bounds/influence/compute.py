@@ -11,6 +11,7 @@ import numpy as np
 from bounds.influence.base import Influence, Method, Problem, Target, Ties
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.maxima import Maxima
 from bounds.influence.substitution import (
     Substitutions,
     check_query,
@@ -21,10 +22,12 @@ from jax_models.evaluate import (
     AmbiguousTieWarning,
     TieRule,
     check_tokens,
+    describe_tie,
     require_readout,
 )
 from jax_models.float_type import check_float_type
 from jax_models.initialise import choose_name
+from jax_models.weighting import HardWeighting
 
 METHODS: dict[str, Method] = {
     method.name: method for method in (INCREMENTAL, EXHAUSTIVE)
@@ -153,71 +156,51 @@ def _gather(
     started: float,
 ) -> Influence:
     """Collects the blocks of a method into the result."""
-    influences, radii, met = [], [], None
-    done = 0
+    found, met = Maxima(pairs, dense=keep == "pairs"), None
     for block in method.blocks(problem) if len(pairs) else ():
         if not np.isfinite(block.influence).all():
-            at = done + int(np.flatnonzero(~np.isfinite(block.influence))[0])
+            bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
+            position, symbol = pairs[found.done + bad]
             raise InputError(
-                f"the influence of position {pairs.position[at]}, symbol "
-                f"{pairs.symbol[at]} is not a finite number: the model overflows or "
-                "divides by zero (a layer norm with epsilon 0 on a constant row?)"
+                f"the influence of position {position}, symbol {symbol} is not a finite "
+                "number: the model overflows or divides by zero (a layer norm with "
+                "epsilon 0 on a constant row?)"
             )
-        influences.append(block.influence)
-        radii.append(block.radius)
+        found.add(block)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
-        done += block.influence.size
         if progress is not None:
-            progress(done, len(pairs))
-    _judge_ties(met, ties)
-    value = np.concatenate(influences) if influences else np.zeros(0)
-    radius = np.concatenate(radii) if radii else np.zeros(0)
-    lower, upper = np.maximum(value - radius, 0), value + radius
-    n = pairs.length
-    best = int(np.argmax(value)) if value.size else None
-    by_position = np.full((3, n), np.nan)
-    symbol_at = np.full(n, -1)
-    if value.size:
-        first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
-        at = pairs.position[first]
-        by_position[0, at] = np.maximum.reduceat(lower, first)
-        by_position[1, at] = np.maximum.reduceat(upper, first)
-        top = np.maximum.reduceat(value, first)
-        is_top = value == np.repeat(top, np.diff(first, append=value.size))
-        where = np.flatnonzero(is_top)[::-1]
-        symbol_at[pairs.position[where]] = pairs.symbol[where]
-    dense = keep == "pairs"
+            progress(found.done, len(pairs))
+    _judge_ties(problem.model, met, ties)
+    position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
-        lower=pairs.scatter(lower) if dense else None,
-        upper=pairs.scatter(upper) if dense else None,
-        position_lower=by_position[0],
-        position_upper=by_position[1],
-        position_symbol=symbol_at,
-        max=float(value[best]) if best is not None else 0.0,
-        max_lower=float(lower.max()) if value.size else 0.0,
-        max_upper=float(upper.max()) if value.size else 0.0,
-        position=None if best is None else int(pairs.position[best]),
-        symbol=None if best is None else int(pairs.symbol[best]),
+        lower=found.lower,
+        upper=found.upper,
+        position_lower=found.position_lower,
+        position_upper=found.position_upper,
+        position_symbol=found.position_symbol,
+        max=found.max,
+        max_lower=found.max_lower,
+        max_upper=found.max_upper,
+        position=position,
+        symbol=symbol,
         query=problem.query,
         target=problem.target,
         method=method.name,
         exact=method.exact,
         reason=reason,
-        zeros=int((value == 0).sum()),
+        zeros=found.zeros,
         substitutions=len(pairs),
         ties=met,
         seconds=time.perf_counter() - started,
     )
 
 
-def _judge_ties(met: Ties | None, rule: TieRule) -> None:
+def _judge_ties(model: Any, met: Ties | None, rule: TieRule) -> None:
     if met is None or not met.ambiguous or rule == "ignore":
         return
-    message = (
-        f"row {met.row}: the best score {met.scores[0]!r} and the next "
-        f"{met.scores[1]!r} stand in neighbouring score cells, so rounding decides the "
-        "winner; change the model's tie_resolution, or pass ties='warn'"
-    )
+    layers = (layer.attention.weighting for layer in model.layers)
+    hard = [weighting for weighting in layers if isinstance(weighting, HardWeighting)]
+    message = f"row {met.row}: {describe_tie(hard, *met.scores, model.dtype)}"
     if rule == "error":
         raise TieError(message)
     warnings.warn(message, AmbiguousTieWarning, stacklevel=4)

@@ -4,7 +4,6 @@ n (V - 1) forward passes, batched; a difference of two outputs, so its radius is
 unit roundoffs of the output's size and not of the influence.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,33 +14,52 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.base import Block, Method, Problem, Ties
-from bounds.influence.incremental import merge_reports, output_size, scaled_norm
+from bounds.influence.incremental import merge_reports
+from bounds.influence.sizes import output_size, scaled_norm, written_size
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import Transformer, forward
+from jax_models.attention import store_keys
 from jax_models.blocks import key_tile, tile_elements
-from jax_models.transformer import reduce_reports
+from jax_models.transformer import (
+    apply_layer,
+    attention_input,
+    embed,
+    reduce_reports,
+)
 
 # A bare function's depth is unknown; its output is taken as one layer of this many steps.
 UNKNOWN_STEPS = 256
 
 
-def _output(model: Transformer, tokens: Array, query: int, target: str) -> Any:
-    """The target at the query row, the size its rounding is relative to, and ties."""
-    bare = dataclasses.replace(model, final_norm=None)
-    rows, reports = forward(bare, tokens, jnp.asarray([query], jnp.int32))
-    output, ties = rows[0], merge_reports(model, list(reports))
-    size = output_size(model, output, target)
-    if model.final_norm is not None:
-        output = model.final_norm(output)
-    if target == "logits":
-        assert model.readout is not None
-        output = model.readout(output)
-    return output, size, ties
+def _read(model: Transformer, output: Array, target: str) -> Array:
+    """The target from the final activation of the query row."""
+    if target == "activation":
+        return output
+    assert model.readout is not None
+    return model.readout(output)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def _base(model: Transformer, tokens: Array, *, query: int, target: str) -> Any:
-    return _output(model, tokens, query, target)
+    """The target at the query row, the size its rounding is relative to, and ties.
+
+    That size is the largest anywhere in the pass: of a row between two layers, or of
+    what the heads' values can add to one, which the row itself may be far below.
+    """
+    rows, reports, largest = embed(model, tokens), [], jnp.zeros((), model.dtype)
+    for depth, layer in enumerate(model.layers):
+        values = store_keys(layer.attention, attention_input(layer, rows)).values
+        largest = jnp.maximum(largest, scaled_norm(rows).max())
+        largest = jnp.maximum(largest, written_size(layer, values))
+        last = depth == len(model.layers) - 1
+        at = jnp.asarray([query], jnp.int32) if last else None
+        rows, report = apply_layer(layer, rows, at)
+        reports.append(report)
+    output = rows[0] if model.layers else rows[query]
+    size = output_size(model, output, largest, target)
+    if model.final_norm is not None:
+        output = model.final_norm(output)
+    return _read(model, output, target), size, merge_reports(model, reports)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
@@ -55,14 +73,16 @@ def _rerun(
     query: int,
     target: str,
 ) -> Any:
-    """Norms [p] of the output's difference for a batch, sizes [p], and ties."""
+    """Norms [p] of the output's difference for a batch of substitutions, and ties."""
 
     def one(at: Array, to: Array) -> Any:
-        y, size, report = _output(model, tokens.at[at].set(to), query, target)
-        return scaled_norm(y - base), size, report
+        rows = jnp.asarray([query], jnp.int32)
+        y, reports = forward(model, tokens.at[at].set(to), rows)
+        change = _read(model, y[0], target) - base
+        return scaled_norm(change), merge_reports(model, list(reports))
 
-    norms, sizes, reports = jax.vmap(one)(position, symbol)
-    return norms, sizes, reduce_reports(reports)
+    norms, reports = jax.vmap(one)(position, symbol)
+    return norms, reduce_reports(reports)
 
 
 def batch_size(model: Transformer, length: int) -> int:
@@ -87,7 +107,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         part = slice(start, start + batch)
         position, symbol = problem.position[part], problem.symbol[part]
         fill = batch - position.size
-        norms, sizes, ties = _rerun(
+        norms, ties = _rerun(
             model,
             tokens,
             base,
@@ -96,8 +116,8 @@ def _blocks(problem: Problem) -> Iterator[Block]:
             **how,
         )
         influence = np.asarray(norms, np.float64)[: position.size]
-        size = np.maximum(np.asarray(sizes, np.float64)[: position.size], base_size)
-        radius = subtraction_radius(model.dtype, steps, size)
+        # Both passes are within this size.
+        radius = subtraction_radius(model.dtype, steps, base_size + influence)
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
         yield Block(influence, radius, seen)

@@ -21,17 +21,17 @@ from bounds.influence.pointwise import (
     order_neurons,
 )
 from jax_models.attention import (
+    Attention,
     KeyStore,
     compute_scores,
     project,
     project_queries,
     score_scale,
-    store_keys,
     summarise,
 )
 from jax_models.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
 from jax_models.changes import norm_change, tanh_change
-from jax_models.mask import visible
+from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
     Layer,
@@ -53,7 +53,7 @@ class FirstLayer:
     """What the base pass fixes: all keys, and the summaries of the r wanted rows."""
 
     rows: Array  # [n, d] y^(0)
-    store: KeyStore
+    store: KeyStore  # values of centred rows: see `centred_store`
     queries: Array  # [h, r, e]
     summary: Any  # fields [h, r, ...]
     base: RowBase  # [r, ...]
@@ -79,13 +79,15 @@ def prepare_first_layer(model: Transformer, tokens: Array, wanted: Array) -> Fir
     rows = embed(model, tokens)
     inputs = attention_input(layer, rows)
     attention = layer.attention
-    store = store_keys(attention, inputs)
+    store, offset = centred_store(attention, inputs)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
     def run(block: tuple[Array, Array, Array]) -> Any:
         at, y, q = block
         summary = summarise(attention, q.swapaxes(0, 1), at, store)
-        heads = join_heads(attention.weighting.read(summary))
+        seen = sees_any(attention.mask, at, n)[:, None]
+        values = attention.weighting.read(summary)
+        heads = join_heads(values + jnp.where(seen, offset[:, None], 0))
         by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
         base = order_neurons(layer, base_rows(layer, y, heads))
         return by_row, base, combine_heads(layer, y, heads)
@@ -99,6 +101,20 @@ def prepare_first_layer(model: Transformer, tokens: Array, wanted: Array) -> Fir
     summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
     ties = attention.weighting.ties(summary, wanted)
     return FirstLayer(rows, store, queries, summary, base, output, ties)
+
+
+def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array]:
+    """Returns keys, values of the centred rows u_w - mean u, and the offset [h, v].
+
+    A weighted mean of values is one of centred values plus the same offset, at every
+    row that sees anything, so the offset drops out of all changes. Left in, its
+    rounding would not: a large common part of the values would swamp them.
+    """
+    centre = inputs.mean(axis=0)
+    keys = project(attention.key, attention.key_bias, inputs)
+    values = project(attention.value, None, inputs - centre)
+    offset = project(attention.value, attention.value_bias, centre[None])[:, 0]
+    return KeyStore(keys, values), offset
 
 
 def replace_tokens(

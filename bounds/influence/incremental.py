@@ -37,14 +37,15 @@ from bounds.influence.query_row import (
     prepare_query_row,
     read_query_row,
 )
+from bounds.influence.sizes import output_size, scaled_norm, written_size
 from bounds.rounding import change_radius
-from jax_models.attention import compute_scores
+from jax_models.attention import compute_scores, store_keys
 from jax_models.blocks import fold_tiles
 from jax_models.changes import norm_change
 from jax_models.layers import linear
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Layer, Transformer, attention_input
 from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
@@ -60,6 +61,7 @@ class IncrementalState:
     last: QueryRow | None  # None for a one-layer model
     output: Array  # [d] final activation of the query row before the final norm
     score_range: Array  # [] the largest |score| of the query row
+    condition: Array  # [] what the heads write over what becomes of it, at least 1
 
 
 @functools.partial(jax.jit, static_argnames="query")
@@ -72,11 +74,22 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
         scores = compute_scores(
             model.layers[0].attention, first.queries, first.store.keys, n, at
         )
-        return IncrementalState(first, None, first.output[0], jnp.abs(scores).max())
+        one = jnp.ones((), model.dtype)
+        return IncrementalState(
+            first, None, first.output[0], jnp.abs(scores).max(), one
+        )
     first = prepare_first_layer(model, tokens, jnp.arange(n, dtype=jnp.int32))
     layer = model.layers[1]
     last = prepare_query_row(layer, first.output, at[0])
-    return IncrementalState(first, last, last.output, jnp.abs(last.scores).max())
+    values = store_keys(
+        model.layers[0].attention, attention_input(model.layers[0], first.rows)
+    ).values
+    size = jnp.sqrt((first.output**2).sum(axis=1).mean())
+    written = written_size(model.layers[0], values)
+    condition = jnp.where(size > 0, jnp.maximum(1, written / size), 1)
+    return IncrementalState(
+        first, last, last.output, jnp.abs(last.scores).max(), condition
+    )
 
 
 def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
@@ -209,35 +222,6 @@ def finish(model: Transformer, output: Array, change: Array, target: str) -> Arr
     return scaled_norm(change)
 
 
-def output_size(model: Transformer, output: Array, target: str) -> Array:
-    """Returns the size that the rounding of one evaluation of the target is relative to.
-
-    Logits are sums of weights times activations, so theirs is |W|_F |y| + |b|, which
-    the logits themselves may be far below.
-
-    Args:
-        model: a transformer.
-        output: the query row after the last layer, before the final norm [d].
-        target: "activation" or "logits".
-    """
-    if model.final_norm is not None:
-        output = model.final_norm(output)
-    size = scaled_norm(output)
-    if target == "logits":
-        assert model.readout is not None
-        weight, bias = model.readout.weight, model.readout.bias
-        size = scaled_norm(weight.ravel()) * size
-        size = size if bias is None else size + scaled_norm(bias)
-    return size
-
-
-def scaled_norm(change: Array) -> Array:
-    """Returns Euclidean norms over the last axis without underflow of squares."""
-    largest = jnp.abs(change).max(axis=-1)
-    scale = jnp.where(largest > 0, largest, 1)
-    return largest * jnp.sqrt(((change / scale[..., None]) ** 2).sum(axis=-1))
-
-
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
     """Returns one report of many; an empty one where no layer is hard."""
     merged = TieReport.empty(model.dtype)
@@ -268,8 +252,9 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     state = prepare(model, tokens, problem.query)
     reports = [state.first.ties, None if state.last is None else state.last.ties]
     seen = Ties.of(merge_reports(model, reports)) if model.is_hard else None
-    score_range = float(state.score_range)
-    size = float(output_size(model, state.output, problem.target)) if seen else 0.0
+    score_range, condition = float(state.score_range), float(state.condition)
+    hard = model.is_hard
+    base = float(output_size(model, state.output, 0, problem.target)) if hard else 0.0
     batch, row_tile = block_sizes(model, n)
     one_layer = len(model.layers) == 1
     batch = ONE_LAYER_BATCH if one_layer else batch
@@ -279,12 +264,12 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     for first, end in itertools.pairwise(starts):
         # One layer: the query's own token is a question of its own (a moved query).
         own_query = one_layer and bool(at_query[first])
-        size = min(batch, end - first) if one_layer else batch
-        size = min(size, problem.position.size)
-        for start in range(first, end, size):
-            part = slice(start, min(start + size, end))
+        count = min(batch, end - first) if one_layer else batch
+        count = min(count, problem.position.size)
+        for start in range(first, end, count):
+            part = slice(start, min(start + count, end))
             position, symbol = problem.position[part], problem.symbol[part]
-            fill = size - position.size
+            fill = count - position.size
             norms, ties = change_block(
                 model,
                 tokens,
@@ -297,7 +282,9 @@ def _blocks(problem: Problem) -> Iterator[Block]:
                 own_query=own_query,
             )
             influence = np.asarray(norms, np.float64)[: position.size]
-            radius = change_radius(model, n, influence, score_range, size)
+            # A change of exactly zero is one: nothing that is read has moved.
+            size = np.where(influence > 0, condition * influence + base, 0.0)
+            radius = change_radius(model, n, size, score_range)
             if seen is not None:
                 seen = seen.merge(Ties.of(ties))
             yield Block(influence, radius, seen)

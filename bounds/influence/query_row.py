@@ -20,12 +20,11 @@ from jax_models.attention import (
     project,
     project_queries,
     score_scale,
-    store_keys,
     summarise,
 )
 from jax_models.blocks import slice_tile
 from jax_models.changes import norm_change, tanh_change
-from jax_models.mask import visible
+from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
     Layer,
@@ -44,7 +43,7 @@ class QueryRow:
     """The base pass of one row, its summary taken over input rows as values."""
 
     rows: Array  # [n, d] the layer's input
-    inputs: Array  # [n, d] what attention reads
+    inputs: Array  # [n, d] what attention reads, centred: see `centred_store`
     position: Array  # [1] the query
     query: Array  # [h, 1, e]
     keys: Array  # [h, n, e]
@@ -61,21 +60,22 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     inputs = attention_input(layer, rows)
     at = query[None].astype(jnp.int32)
     queries = project_queries(attention, inputs[at], n, at)
-    store = store_keys(attention, inputs)
-    shared = jnp.broadcast_to(inputs, (attention.num_heads, *inputs.shape))
-    summary = summarise(attention, queries, at, KeyStore(store.keys, shared))
+    keys = project(attention.key, attention.key_bias, inputs)
+    centre = inputs.mean(axis=0)
+    centred = inputs - centre
+    shared = jnp.broadcast_to(centred, (attention.num_heads, *centred.shape))
+    summary = summarise(attention, queries, at, KeyStore(keys, shared))
     values = attention.weighting.read(summary)
     heads = jnp.einsum("hvd,hrd->hrv", attention.value, values, precision=HIGHEST)
-    if attention.value_bias is not None:
-        sees = visible(attention.mask, at, jnp.arange(n, dtype=at.dtype)).any(axis=1)
-        heads = heads + jnp.where(sees[:, None], attention.value_bias[:, None], 0.0)
+    offset = project(attention.value, attention.value_bias, centre[None])
+    heads = heads + jnp.where(sees_any(attention.mask, at, n)[:, None], offset, 0)
     return QueryRow(
         rows=rows,
-        inputs=inputs,
+        inputs=centred,
         position=at,
         query=queries,
-        keys=store.keys,
-        scores=compute_scores(attention, queries, store.keys, n, at),
+        keys=keys,
+        scores=compute_scores(attention, queries, keys, n, at),
         summary=summary,
         base=base_rows(layer, rows[at], join_heads(heads)),
         output=combine_heads(layer, rows[at], join_heads(heads))[0],

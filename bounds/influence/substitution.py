@@ -6,11 +6,10 @@ then symbol, so that the first maximum is the smallest (position, symbol).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from jax_models import InputError, Transformer
+from jax_models import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +22,12 @@ class Substitutions:
     vocab_size: int
 
     def __len__(self) -> int:
+        """P."""
         return int(self.position.size)
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        """Returns the position and the symbol of one substitution."""
+        return int(self.position[index]), int(self.symbol[index])
 
     def scatter(self, values: np.ndarray) -> np.ndarray:
         """Returns values [P] as a table [n, V], NaN where nothing is substituted."""
@@ -88,14 +92,8 @@ def list_substitutions(
     at = at[np.isin(tokens[at], allowed)]
     if not include_query:
         at = at[at != query]
-    position = np.repeat(at, to.size)
-    symbol = np.tile(to, at.size)
-    keep = tokens[position] != symbol
-    return Substitutions(
-        position[keep].astype(np.int32), symbol[keep].astype(np.int32), n, vocab_size
-    )
-
-
-def substitutable_of(model: Any) -> Sequence[int] | None:
-    """Returns the symbols that a model allows to be changed; None for all."""
-    return model.substitutable if isinstance(model, Transformer) else None
+    # By rows of the table [positions, symbols], of which only the kept entries are made.
+    keep = tokens[at][:, None] != to
+    position = np.repeat(at.astype(np.int32), keep.sum(axis=1))
+    symbol = np.broadcast_to(to.astype(np.int32), keep.shape)[keep]
+    return Substitutions(position, symbol, n, vocab_size)

@@ -5,6 +5,7 @@ A new weighting is one file with a `Weighting` and one row in `WEIGHTINGS`.
 
 from jax_models.weighting.average_hardmax import AverageHardmax
 from jax_models.weighting.base import Column, MovedKeys, TieReport, Weighting, contract
+from jax_models.weighting.cells import HardWeighting
 from jax_models.weighting.softmax import Softmax
 from jax_models.weighting.unique_hardmax import LeftmostHardmax, RightmostHardmax
 
@@ -17,6 +18,7 @@ __all__ = [
     "WEIGHTINGS",
     "AverageHardmax",
     "Column",
+    "HardWeighting",
     "LeftmostHardmax",
     "MovedKeys",
     "RightmostHardmax",

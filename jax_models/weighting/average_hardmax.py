@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.pytree import register
-from jax_models.weighting.base import Column, MovedKeys, TieReport, Weighting, contract
+from jax_models.weighting.base import Column, MovedKeys, TieReport, contract
 from jax_models.weighting.cells import (
+    HardWeighting,
     Levels,
     is_member,
     leave,
@@ -64,19 +65,10 @@ class AverageChange:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class AverageHardmax(Weighting):
+class AverageHardmax(HardWeighting):
     """weights = 1/count on the keys whose score cell is the row's best."""
 
-    tie_resolution: float | None = dataclasses.field(
-        default=None, metadata={"static": True}
-    )
     name: ClassVar[str] = "average_hard"
-    hard: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Normalises the resolution, so that 1 and 1.0 are one structure."""
-        if self.tie_resolution is not None:
-            object.__setattr__(self, "tie_resolution", float(self.tie_resolution))
 
     def weights(self, scores: Array, visible: Array) -> Array:
         """Returns equal weights on the best cell."""
@@ -228,14 +220,14 @@ class AverageHardmax(Weighting):
 
     def ties(self, summary: AverageSummary, rows: Array) -> TieReport:
         """Returns the tie report of base summaries."""
-        return report_ties(summary.levels, rows)
+        return report_ties(self, summary.levels, rows)
 
     def ties_replaced(
         self, summary: AverageSummary, column: Column, rows: Array
     ) -> TieReport:
         """Returns the tie report of the rows after each replacement."""
-        return report_replaced(summary.levels, column, self.tie_resolution, rows)
+        return report_replaced(self, summary.levels, column, rows)
 
     def ties_changed(self, change: AverageChange, rows: Array) -> TieReport:
         """Returns the tie report of moved rows."""
-        return report_ties(change.levels, rows)
+        return report_ties(self, change.levels, rows)

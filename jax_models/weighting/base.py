@@ -67,14 +67,15 @@ class TieReport:
 
     gap is the smallest distance met between the worst score of a row's best cell and
     the best score below it, spread the widest distance inside a best cell. A row is
-    ambiguous when the score below stands in the neighbouring cell.
+    ambiguous when the score below stands in the neighbouring cell, or when the cells
+    are narrower than the scores are rounded and more than one score is near the best.
     """
 
     gap: Array  # [] +inf where nothing was compared
     spread: Array  # [] 0 where no ties were met
     ambiguous: Array  # [] bool
     row: Array  # [] int32, the first ambiguous row (or the row of the smallest gap)
-    scores: Array  # [2] the two scores at that row
+    scores: Array  # [2] the best score and the next at that row
 
     @staticmethod
     def empty(dtype: Any) -> "TieReport":
@@ -106,6 +107,10 @@ class Weighting(abc.ABC):
 
     name: ClassVar[str]
     hard: ClassVar[bool]
+
+    def for_scores(self, steps: int) -> "Weighting":
+        """Returns the weighting for scores that `steps` roundings went into."""
+        return self
 
     @abc.abstractmethod
     def weights(self, scores: Array, visible: Array) -> Array:

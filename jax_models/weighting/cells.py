@@ -7,19 +7,56 @@ cells of a row: enough to know the best two after any one column has left.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from jax_models.pytree import register
-from jax_models.weighting.base import Column, TieReport
+from jax_models.weighting.base import Column, TieReport, Weighting
 
 
 def default_resolution(dtype: Any) -> float:
     """Returns the width of a cell in score units: 1e-9 in float64, 1e-4 in float32."""
     return 1e-9 if jnp.finfo(dtype).bits == 64 else 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class HardWeighting(Weighting):
+    """A weighting that decides on cells; finals add no fields.
+
+    A cell means something only while it is wider than the rounding of the scores in it:
+    with k roundings in a score, to first order, while k u |s| < resolution.
+    """
+
+    tie_resolution: float | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+    # Set by the attention that the weighting belongs to; 0 takes scores as exact.
+    score_steps: int = dataclasses.field(
+        default=0, kw_only=True, compare=False, metadata={"static": True}
+    )
+    hard: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Normalises the resolution, so that 1 and 1.0 are one structure."""
+        if self.tie_resolution is not None:
+            object.__setattr__(self, "tie_resolution", float(self.tie_resolution))
+
+    def for_scores(self, steps: int) -> Self:
+        """Returns the weighting for scores that `steps` roundings went into."""
+        return dataclasses.replace(self, score_steps=steps)
+
+    def resolution(self, dtype: Any) -> float:
+        """Returns the width of a cell in score units."""
+        if self.tie_resolution is None:
+            return default_resolution(dtype)
+        return self.tie_resolution
+
+    def score_roundoff(self, dtype: Any) -> float:
+        """Returns k u: how far a score may be rounded, over its magnitude."""
+        return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
 
 def to_cells(scores: Array, resolution: float | None) -> Array:
@@ -158,11 +195,16 @@ def replace_levels(levels: Levels, leaving: Array, score: Array, cell: Array) ->
 
 
 def report_ties(
-    levels: Levels, rows: Array, relevant: Array | None = None
+    weighting: HardWeighting, levels: Levels, rows: Array, relevant: Array | None = None
 ) -> TieReport:
     """Returns the tie report over all rows of `levels`.
 
+    A row is ambiguous when the score below its best cell stands in the neighbouring
+    one; and, where a cell is no wider than the rounding of the best score, when the best
+    cell holds several keys or the score below may be rounded onto it.
+
     Args:
+        weighting: whose cells they are.
         levels: [..., 3].
         rows: the position of each row, broadcastable to [...].
         relevant: which entries count, broadcastable to [...]; all by default.
@@ -175,6 +217,12 @@ def report_ties(
     gap = jnp.where(compared, levels.low[..., 0] - levels.high[..., 1], jnp.inf)
     spread = jnp.where(best, levels.high[..., 0] - levels.low[..., 0], 0.0)
     ambiguous = compared & levels.ambiguous
+    if weighting.score_steps:
+        size = jnp.where(best, jnp.abs(levels.high[..., 0]), 0.0)
+        rounding = weighting.score_roundoff(dtype) * size
+        narrow = rounding >= weighting.resolution(dtype)
+        undecided = (levels.count[..., 0] > 1) | (gap <= 2 * rounding)
+        ambiguous |= best & narrow & undecided
     # The first ambiguous row if there is one, else the row of the smallest gap.
     order = jnp.where(ambiguous, -jnp.inf, gap).ravel()
     at = jnp.argmin(order)
@@ -190,18 +238,20 @@ def report_ties(
 
 
 def report_replaced(
-    levels: Levels, column: Column, resolution: float | None, rows: Array
+    weighting: HardWeighting, levels: Levels, column: Column, rows: Array
 ) -> TieReport:
     """Returns the tie report of the rows after each replacement.
 
     Args:
+        weighting: whose cells they are.
         levels: [h, r, 3] of the rows before.
         column: the replaced columns [i].
-        resolution: the width of a cell.
         rows: positions of the rows [r].
     """
     levels = jax.tree.map(lambda x: x[:, :, None], levels)
-    leaving, cell = leave(levels, column.score, column.score_change, resolution)
+    leaving, cell = leave(
+        levels, column.score, column.score_change, weighting.tie_resolution
+    )
     score = column.score + column.score_change
     after = replace_levels(levels, leaving, score, cell)
-    return report_ties(after, rows[:, None], column.visible)
+    return report_ties(weighting, after, rows[:, None], column.visible)

@@ -80,11 +80,6 @@ class SoftmaxSummary:
             + self.rest_weight[..., None] * self.rest_mean
         )
 
-    @property
-    def top_deviation(self) -> Array:
-        """top value - mean, from the complement so that dominance loses nothing."""
-        return self.rest_weight[..., None] * (self.top_value - self.rest_mean)
-
 
 def _difference(a: Array, b: Array) -> Array:
     """a - b where both may be -inf (then 0): the log-odds of two empty sides."""
@@ -141,7 +136,9 @@ class Softmax(Weighting):
         empty = top[..., 0] == -jnp.inf
         top_value = jnp.take_along_axis(values, first[..., None], axis=1)
         return SoftmaxSummary(
-            top_score=top[..., 0],
+            # The first column's own score, not the maximum: where scores are equal, the
+            # derivative of a maximum is shared out, that of softmax is not.
+            top_score=jnp.take_along_axis(scores, first[..., None], axis=-1)[..., 0],
             top_index=jnp.where(empty, -1, index[first]),
             top_value=jnp.where(empty[..., None], 0.0, top_value),
             rest_max=rest_max[..., 0],
@@ -167,7 +164,7 @@ class Softmax(Weighting):
         sums = (first.rest_sum, second.rest_sum, jnp.ones_like(rest_max))
         values = (first.rest_values, second.rest_values, lesser_value)
         return SoftmaxSummary(
-            top_score=jnp.maximum(first.top_score, second.top_score),
+            top_score=jnp.where(keep, first.top_score, second.top_score),
             top_index=jnp.where(keep, first.top_index, second.top_index),
             top_value=jnp.where(keep[..., None], first.top_value, second.top_value),
             rest_max=rest_max,

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.pytree import register
-from jax_models.weighting.base import MovedKeys, same_position
+from jax_models.weighting.base import MovedKeys
 
 if TYPE_CHECKING:
     from jax_models.weighting.softmax import SoftmaxSummary
@@ -68,18 +68,10 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
     rescaled = old * jnp.exp(finite_peak - largest)
     difference = jnp.where(relative > 0, new, rescaled) * step
 
-    at_top = same_position(moved.index, summary.top_index[..., None], old.dtype)
-    top = at_top & moved.visible
-    mean, top_deviation = summary.mean, summary.top_deviation
-
     def deviation(weights: Array) -> Array:
-        # sum_k w_k (v_k - mean), the top column through its accurate deviation.
-        others = jnp.where(top, 0.0, weights)
-        return (
-            moved.spread(others)
-            - others.sum(axis=-1)[..., None] * mean
-            + jnp.where(top, weights, 0.0).sum(axis=-1)[..., None] * top_deviation
-        )
+        # sum_k w_k (v_k - mean). A dominant column, v near the mean, loses nothing here:
+        # c is near its own d, so its w is as small as the weight of all others.
+        return moved.spread(weights) - weights.sum(axis=-1)[..., None] * summary.mean
 
     return SoftmaxChange(
         peak=jnp.broadcast_to(peak, centre.shape),

@@ -17,10 +17,10 @@ from jax_models.weighting.base import (
     Column,
     MovedKeys,
     TieReport,
-    Weighting,
     same_position,
 )
 from jax_models.weighting.cells import (
+    HardWeighting,
     Levels,
     leave,
     lift_levels,
@@ -72,19 +72,10 @@ def _choose(condition: Array, first: Candidate, second: Candidate) -> Candidate:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class _UniqueHardmax(Weighting):
+class _UniqueHardmax(HardWeighting):
     """The shared rule; `side` is the only difference between the two finals."""
 
-    tie_resolution: float | None = dataclasses.field(
-        default=None, metadata={"static": True}
-    )
-    hard: ClassVar[bool] = True
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
-
-    def __post_init__(self) -> None:
-        """Normalises the resolution, so that 1 and 1.0 are one structure."""
-        if self.tie_resolution is not None:
-            object.__setattr__(self, "tie_resolution", float(self.tie_resolution))
 
     def _beats(
         self, cell: Array, index: Array, other: Array, other_index: Array
@@ -205,17 +196,17 @@ class _UniqueHardmax(Weighting):
 
     def ties(self, summary: UniqueSummary, rows: Array) -> TieReport:
         """Returns the tie report of base summaries."""
-        return report_ties(summary.levels, rows)
+        return report_ties(self, summary.levels, rows)
 
     def ties_replaced(
         self, summary: UniqueSummary, column: Column, rows: Array
     ) -> TieReport:
         """Returns the tie report of the rows after each replacement."""
-        return report_replaced(summary.levels, column, self.tie_resolution, rows)
+        return report_replaced(self, summary.levels, column, rows)
 
     def ties_changed(self, change: UniqueChange, rows: Array) -> TieReport:
         """Returns the tie report of moved rows."""
-        return report_ties(change.levels, rows)
+        return report_ties(self, change.levels, rows)
 
 
 @register

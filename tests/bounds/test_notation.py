@@ -1,8 +1,16 @@
-"""A temperature's text and its entry in a model file say the same."""
+"""What is written of temperatures and enclosures says what they are."""
 
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from bounds.notation import legend_label, parse_temperature, temperature_label
+from bounds.notation import (
+    enclosure_label,
+    legend_label,
+    parse_temperature,
+    temperature_label,
+)
 from jax_models.config import decode_temperature, encode_temperature
 
 CASES = {
@@ -77,3 +85,33 @@ def test_anything_else_is_refused_with_a_reason(text, complaint):
 )
 def test_a_figure_writes_a_temperature_as_a_formula(label, written):
     assert legend_label(label) == written
+
+
+@pytest.mark.parametrize(
+    ("enclosure", "written"),
+    [
+        ((0.0, 0.0, 0.0), "0"),
+        ((0.0, 0.0, 1.2e-14), "0 (below 1.2e-14)"),
+        ((1.0e-15, 0.0, 1.5601e-14), "0 (below 1.6e-14)"),
+        ((0.5, 0.25, 0.75), "0.5 +- 0.25"),
+        ((12.0, 11.9, 12.1), "12 +- 0.1"),
+        ((2.0, 2.0, 2.0), "2 +- 0"),
+    ],
+)
+def test_an_enclosure_is_its_value_and_radius_or_zero(enclosure, written):
+    assert enclosure_label(*enclosure) == written
+
+
+def test_a_written_enclosure_holds_the_computed_one():
+    rng = np.random.default_rng(0)
+    for size in 10.0 ** rng.integers(-30, 30, 300):
+        value = float(size * rng.random())
+        below, above = value * 10.0 ** rng.integers(-17, 0, 2) * rng.random(2)
+        lower, upper = float(value - below), float(value + above)
+        text = enclosure_label(value, lower, upper)
+        shown, radius = map(Fraction, text.split(" +- "))
+        assert shown - radius <= Fraction(lower)
+        assert shown + radius >= Fraction(upper)
+        widest = max(value - lower, upper - value)
+        # To two digits each, so that the text is hardly wider than the enclosure.
+        assert radius <= Fraction(widest) * Fraction(6, 5) + Fraction(np.spacing(value))

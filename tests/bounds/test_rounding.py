@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -112,3 +113,34 @@ def test_gamma_bounds_the_inner_products_of_the_machine(seed):
     size = sum(abs(Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True))
     bound = Fraction(interval.upper(gamma(257))) * size
     assert 0 < abs(Fraction(float(a @ b)) - exact) <= bound
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("method", ["incremental", "exhaustive"])
+def test_an_offset_of_all_values_that_drops_out_costs_no_digits(method, num_layers):
+    """A thousand is added to every value, and the output matrix takes it away again."""
+    model = draw(mask="future", num_layers=num_layers)
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            attention=dataclasses.replace(
+                layer.attention,
+                value_bias=jnp.full(layer.attention.value.shape[:2], 1000.0),
+                output=layer.attention.output
+                - layer.attention.output.mean(axis=1, keepdims=True),
+            ),
+        )
+        for layer in model.layers
+    )
+    model = dataclasses.replace(model, layers=layers)
+    tokens = [0, 1, 1, 0, 1, 0]
+    exact = reference.influence(
+        *written(model), tokens, arithmetic=reference.multiprecision(40)
+    )
+    result: Any = compute_influence(model, tokens, method=method)
+    asked = ~np.isnan(exact)
+    assert (result.lower <= exact)[asked].all()
+    assert (exact <= result.upper)[asked].all()
+    if method == "incremental" and num_layers == 1:
+        assert np.abs(result.upper / exact - 1)[asked].max() < 1e-12

@@ -1,6 +1,7 @@
 """`apply` refuses what does not fit the model, and decides no tie in silence."""
 
 import dataclasses
+import re
 import warnings
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 import jax_models as jm
 from jax_models.evaluate import AmbiguousTieWarning
+from jax_models.reweight import with_dtype
 
 MODEL = jm.random_transformer(
     jax.random.key(0),
@@ -131,3 +133,34 @@ def test_logits_need_a_readout_and_acceptance_a_rule():
         jm.apply_logits(mute, [0])
     with pytest.raises(jm.InputError, match="no accept rule"):
         jm.accepts(MODEL, [0])
+
+
+@pytest.mark.parametrize("score", [1.0, -1.0])
+def test_a_tie_of_scores_that_are_rounded_by_a_cell_is_ambiguous(score):
+    # 9 roundings: 2 products and a bias for query and key, 1 product, 2 divisions.
+    size = 0.25 / (9 * 2.0**-53)
+    tokens = [2, 1, 0]
+    model = with_scores(*(score * size * factor for factor in (1.001, 1.001, 1.5)))
+    if score > 0:  # Symbol 2 is alone at the top, and far from the others.
+        jm.apply(model, tokens)
+        tokens = [1, 0]
+    with pytest.raises(
+        jm.TieError, match=r"row 0: .* rounded by 0\.25.*= 0\.25"
+    ) as told:
+        jm.apply(model, tokens)
+    assert repr(float(score * size * 1.001)) in str(told.value)
+    assert "\n" not in str(told.value)
+    # A little smaller, and a cell is wider than that.
+    jm.apply(with_scores(*[score * size * 0.99] * 3), tokens)
+    # A score that may be rounded onto the best is no clear loser either.
+    near = with_scores(1.01 * size, 1.01 * size - 0.5, 0.0)
+    with pytest.raises(jm.TieError, match="rounded by"):
+        jm.apply(near, tokens)
+
+
+def test_the_remedy_for_coarse_scores_is_float64_where_it_is_not_taken():
+    model = with_dtype(with_scores(3e6, 3e6, 0.0), "float32")
+    with pytest.raises(jm.TieError, match="use float64, or set") as told:
+        jm.apply(model, [2, 1, 0])
+    above = float(re.findall(r"tie_resolution above (\S+),", str(told.value))[0])
+    assert above == pytest.approx(9 * 2.0**-24 * 3e6, rel=0.1)

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,11 @@ def test_every_substitution_is_listed_with_its_influence(
     assert (result.code, result.err) == (0, "")
     assert_equals_definition(three_symbols, query=6)
     record = read_json()
-    assert f"maximum influence is {record['max_upper']:.6g}" in result.out
+    (shown, radius) = re.findall(r"maximum influence is (\S+) \+- (\S+),", result.out)[
+        0
+    ]
+    assert float(shown) == pytest.approx(record["max"], abs=float(radius))
+    assert 0 < float(radius) < 1e-9
     assert (OUT / "influence.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -99,6 +104,35 @@ def test_blocks_of_positions_join_to_the_whole(
     assert list(store.column("config.start")) == [0, 2, 4, 6]
     assert "7 of 7 positions" in run(*arguments).out
     assert read_store(OUT / "results.sqlite") == store
+
+
+def test_the_upper_end_of_the_maximum_is_that_of_any_block(
+    run, three_symbols, tokens_file, monkeypatch
+):
+    summarise = influence_blocks.summarise
+
+    def widened(result):
+        # The first block's radius is larger than all else.
+        wide = {"max_upper": 90.0} if result.position in (0, 1) else {}
+        return {**summarise(result), **wide}
+
+    monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 2)
+    monkeypatch.setattr(influence_blocks, "summarise", widened)
+    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
+    run("influence", *flags, "--method=exhaustive")
+    record = read_json()
+    assert record["position"] > 1
+    assert record["max_upper"] == 90.0
+
+
+def test_a_maximum_that_may_be_zero_is_called_zero(run, model_file):
+    """The first of causal rows sees no other position; two passes round apart."""
+    flags = [f"--model={model_file(mask='future')}", "--length=4", "--query=0"]
+    result = run("influence", *flags, "--method=exhaustive")
+    record = read_json()
+    assert record["max_lower"] == 0 < record["max_upper"] < 1e-9
+    (bound,) = re.findall(r"maximum influence is 0 \(below (\S+)\), exact", result.out)
+    assert record["max_upper"] <= float(bound) <= 1.1 * record["max_upper"]
 
 
 def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
@@ -127,6 +161,17 @@ def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
     assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
     assert record["seconds"] > 0
     assert record["method"] in ("incremental", "exhaustive")
+
+
+def test_another_input_of_the_same_length_is_another_result(run, model_file, tmp_path):
+    path, maxima = model_file(), []
+    for tokens in ("0 1 0 1", "1 1 0 1"):
+        (tmp_path / "tokens.txt").write_text(tokens)
+        flags = [f"--model={path}", "--tokens=tokens.txt", "--method=exhaustive"]
+        run("influence", *flags)
+        maxima.append(read_json()["max"])
+    assert len(read_store(OUT / "results.sqlite")) == 2
+    assert maxima[0] != maxima[1]
 
 
 def test_a_sampled_input_is_the_one_of_its_number(run, model_file):

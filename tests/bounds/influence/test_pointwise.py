@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bounds.influence.pointwise import (
+    MOST_FLIPS,
     base_rows,
     change_many_rows,
     change_rows,
@@ -118,6 +119,28 @@ def test_a_neuron_at_its_kink_flips_under_any_change(tile):
     found = np.asarray(many(base, jnp.asarray(heads)))
     expected = whole_change(layer, base, heads, EXACT).astype(float)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-22)
+
+
+@pytest.mark.parametrize("nearest", [2, MOST_FLIPS])
+def test_a_neuron_whose_kink_lies_just_within_reach_flips(tile, nearest):
+    """It is one more than a branch corrects, and the change goes straight to it."""
+    layer, base, reads, distance, many = tile
+    row, rank = np.arange(ROWS), np.argsort(distance, axis=1)[:, nearest]
+    sign = np.sign(np.asarray(base.preactivation))[row, rank]
+    along = -sign[:, None] * reads[rank]
+    along /= np.linalg.norm(along, axis=1, keepdims=True)
+    reach = 1.001 * distance[row, rank]
+    assert ((distance <= reach[:, None]).sum(axis=1) == nearest + 1).all()
+    heads = np.zeros((ROWS, 8, CHANGES))
+    heads[:, :, 1] = reach[:, None] * along
+    found = np.asarray(many(base, jnp.asarray(heads)))
+    expected = whole_change(layer, base, heads, EXACT).astype(float)
+    error = np.linalg.norm(found - expected, axis=1)
+    assert (error <= 1e-12 * np.linalg.norm(expected, axis=1)).all()
+    # Without its kink the neuron would be off by what lies beyond it.
+    beyond = 1e-3 * distance[row, rank] * np.linalg.norm(reads[rank], axis=1)
+    beyond *= np.linalg.norm(np.asarray(layer.feed_forward.w2), axis=0)[rank]
+    assert (beyond > 1e-6 * np.linalg.norm(expected[..., 1], axis=1)).all()
 
 
 def test_no_change_changes_nothing(tile):

@@ -12,7 +12,7 @@ import jax_models as jm
 from bounds.influence import METHODS, compute_influence
 from jax_models.evaluate import AmbiguousTieWarning
 from tests import reference
-from tests.bounds.influence.models import TOKENS, build
+from tests.bounds.influence.models import TOKENS, build, scaled_weights
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -114,3 +114,24 @@ def test_an_exact_zero_of_hard_attention_is_enclosed(weighting, method):
     assert (exact[asked] < 1e-30).all()
     assert (result.lower[asked] == 0).all()
     assert (result.upper[asked] < 1e-11).all()
+
+
+def test_the_methods_agree_that_cells_are_too_narrow_for_large_scores():
+    """Equal columns and scores of some hundreds, in cells of 1e-4 in float32."""
+    model = build(
+        {
+            "num_layers": 2,
+            "weighting": "average_hard",
+            "score": "dot_product",
+            "position": None,
+            "dtype": "float32",
+        }
+    )
+    for scale, ambiguous in ((1.0, False), (200.0, True)):
+        scaled = scaled_weights(model, query=scale, query_bias=scale)
+        for method in METHODS:
+            result = compute_influence(scaled, TOKENS, method=method, ties="ignore")
+            assert result.ties.ambiguous == ambiguous, (method, scale)
+            if ambiguous:
+                with pytest.raises(jm.TieError, match=r"row \d+: .* may be rounded by"):
+                    compute_influence(scaled, TOKENS, method=method)

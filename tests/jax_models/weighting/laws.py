@@ -269,16 +269,20 @@ def large_replacements_keep_their_digits(weighting):
 
 
 def moves_keep_their_digits(weighting):
-    """All columns by little, or one alone, however small its weight is."""
+    """All columns by little, or one alone, however small or large its weight is."""
     alone = np.arange(KEYS) == 7
     for case, rows in PRECISE.items():
         drawn = moves(rows, 11)["drawn"]
+        top = rows.scores == rows.scores.max(axis=-1, keepdims=True)
         kinds = {
             "small": Replacement(SMALL * drawn.score, SMALL * drawn.value),
             "one": Replacement(alone * drawn.score, alone[:, None] * drawn.value),
+            "top": Replacement(top * drawn.score, 0 * drawn.value),
+            "all but the top": Replacement(~top * drawn.score, 0 * drawn.value),
         }
         if "800" in case:
-            del kinds["one"]  # Its weight is not a normal float.
+            # Weights that are not normal floats are all that changes.
+            kinds = {"small": kinds["small"]}
         for kind, moved in kinds.items():
             expected = moved_change(weighting.name, rows, moved, MANY_DIGITS)
             for tiles in (None, TILES):

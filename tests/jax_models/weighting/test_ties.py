@@ -19,10 +19,8 @@ SEEN = np.ones((2, 4), bool)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.fixture(scope="module", params=HARD)
-def reports(request):
+def reports_of(weighting):
     """The reports of base, replaced and moved rows, each as one compiled function."""
-    weighting = WEIGHTINGS[request.param](WIDTH)  # pyright: ignore[reportCallIssue]
     values = jnp.ones((1, 4, 1))
 
     def summarise(scores, seen):
@@ -48,6 +46,22 @@ def reports(request):
         return weighting.ties_changed(weighting.merge_change(first, second), ROWS)
 
     return {f.__name__: jax.jit(f) for f in (base, replaced, moved)}
+
+
+@pytest.fixture(scope="module", params=HARD)
+def hard(request):
+    return WEIGHTINGS[request.param](WIDTH)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.fixture(scope="module")
+def reports(hard):
+    return reports_of(hard)
+
+
+@pytest.fixture(scope="module")
+def rounded(hard):
+    """The reports where a score may be rounded by 1/8 of its size."""
+    return reports_of(hard.for_scores(2**50))
 
 
 def scores(*rows):
@@ -146,6 +160,41 @@ def test_a_replaced_or_moved_row_is_flagged(
         if pair is not None:
             assert int(report.row) == 7
             np.testing.assert_array_equal(report.scores, pair)
+
+
+@pytest.mark.parametrize("kind", ["base", "replaced", "moved"])
+@pytest.mark.parametrize(
+    ("row", "ambiguous"),
+    [
+        ((2.0, 2.0, 0.5, 0.5), True),  # A tie, and a rounding of a cell's width.
+        ((1.5, 1.5, 0.5, 0.5), False),  # The same, with a rounding of less than that.
+        ((-2.0, -2.0, -9.0, -9.0), True),
+        ((2.0, 1.5, 0.5, 0.5), True),  # The next may be rounded onto the best.
+        ((2.0, 1.25, 0.5, 0.5), False),  # It may not: the best is clear.
+        ((8.0, 4.0, 4.0, 4.0), False),
+        ((-8.0, -16.0, -16.0, -16.0), False),
+    ],
+)
+def test_scores_rounded_by_a_cell_are_ambiguous_where_they_meet(
+    rounded, reports, kind, row, ambiguous
+):
+    change = () if kind == "base" else (NOTHING,)
+    report = rounded[kind](scores((8.0, 4.0, 4.0, 4.0), row), SEEN, *change)
+    assert bool(report.ambiguous) == ambiguous
+    if ambiguous:
+        assert int(report.row) == 7
+        assert float(report.scores[0]) == row[0]
+    # It is the rounding that makes it so.
+    assert not reports[kind](scores(CLEAR, row), SEEN, *change).ambiguous
+
+
+def test_what_makes_scores_meet_may_be_the_replacement(rounded):
+    moves = np.zeros((1, 2, 4))
+    moves[0, 1, 3] = 6.0
+    for kind in ("replaced", "moved"):
+        report = rounded[kind](scores(CLEAR, (8.0, 4.0, 4.0, 2.0)), SEEN, moves)
+        assert report.ambiguous
+        assert float(report.scores[0]) == 8.0
 
 
 def test_a_soft_weighting_reports_nothing():

@@ -1,0 +1,56 @@
+"""Norms, and the sizes that rounding is relative to."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.transformer import Layer, Transformer
+
+
+def scaled_norm(change: Array) -> Array:
+    """Returns Euclidean norms over the last axis without underflow of squares."""
+    largest = jnp.abs(change).max(axis=-1)
+    scale = jnp.where(largest > 0, largest, 1)
+    return largest * jnp.sqrt(((change / scale[..., None]) ** 2).sum(axis=-1))
+
+
+def output_size(
+    model: Transformer, output: Array, within: Array | float, target: str
+) -> Array:
+    """Returns the size that the rounding of one evaluation of the target is relative to.
+
+    A final norm divides errors by the row's deviation; logits are sums of weights times
+    activations, so theirs is |W|_F |y| + |b|, which the logits may be far below.
+
+    Args:
+        model: a transformer.
+        output: the query row after the last layer, before the final norm [d].
+        within: the largest size met before, 0 where it is not known.
+        target: "activation" or "logits".
+    """
+    size = jnp.maximum(scaled_norm(output), within)
+    if model.final_norm is not None:
+        deviation = output - output.mean()
+        spread = jnp.sqrt((deviation**2).mean() + model.final_norm.epsilon)
+        scale = jnp.abs(model.final_norm.scale).max()
+        size = jnp.maximum(scaled_norm(model.final_norm(output)), scale * size / spread)
+    if target == "logits":
+        assert model.readout is not None
+        weight, bias = model.readout.weight, model.readout.bias
+        size = scaled_norm(weight.ravel()) * size
+        size = size if bias is None else size + scaled_norm(bias)
+    return size
+
+
+def written_size(layer: Layer, values: Array) -> Array:
+    """Returns what the heads can add to a row at most: sum_h |O_h|_F max_w |v_w|.
+
+    Args:
+        layer: a layer.
+        values: with their bias [h, n, v].
+    """
+    largest = scaled_norm(values).max(axis=1)
+    if layer.attention.output is None:
+        return largest.max()
+    heads, _, width = values.shape
+    blocks = layer.attention.output.reshape(-1, heads, width).swapaxes(0, 1)
+    return (scaled_norm(blocks.reshape(heads, -1)) * largest).sum()

@@ -1,0 +1,50 @@
+"""Files that are whole or not there, whatever kills the writer.
+
+A file is written beside its final place, flushed to the disk and renamed over it, so
+that a reader never sees half of one.
+"""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file in a folder that exists, whole or not at all.
+
+    Args:
+        path: where the file is to stand; one that is there is replaced.
+        data: the whole content.
+
+    Raises:
+        OSError: if the folder cannot be written or the disk is full. What stood at
+            `path` before is unchanged then.
+    """
+    path = Path(path)
+    # Not mkstemp: its files are readable by their owner only.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(beside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            # A full disk does not say which file it would not take.
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable, where the system can open folders."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,51 @@
+"""A model is saved whole or not at all, like every file that is written."""
+
+import os
+
+import jax
+import pytest
+
+import jax_models as jm
+
+MODEL = jm.random_transformer(
+    jax.random.key(0),
+    num_layers=0,
+    num_heads=1,
+    d_model=2,
+    d_ff=2,
+    vocab_size=2,
+    dtype="float64",
+)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_save_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path, monkeypatch, step
+):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="No space") as refused:
+        jm.save(MODEL, path)
+    assert refused.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_saved_model_is_as_readable_as_any_other_file(tmp_path):
+    before = os.umask(0o027)
+    try:
+        jm.save(MODEL, tmp_path / "ours")
+        (tmp_path / "other").write_bytes(b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"):
+        jm.save(MODEL, tmp_path / "none" / "model.safetensors")
