@@ -1,9 +1,11 @@
 """Bounds on what attention can and cannot compute: exact, certified, estimated.
 
 `compute_influence` gives the exact influence of every single-symbol substitution,
+`certify_influence` what is certain of it for the same input, in less time,
 `closed_form_bounds` what is certain of it for all inputs of a length.
 """
 
+from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
 from bounds.influence import Influence, compute_influence
@@ -11,8 +13,10 @@ from bounds.store import read_store
 
 __all__ = [
     "BoundCurve",
+    "Certificate",
     "Influence",
     "bound_curve",
+    "certify_influence",
     "closed_form_bounds",
     "compute_influence",
     "read_constants",

@@ -1,0 +1,172 @@
+"""`certify_influence`: checks the question, chooses the method, gathers its blocks."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.certificate.dd_base import DD_BASE
+from bounds.certificate.dd_centred import DD_CENTRED
+from bounds.certificate.layer_constants import needs_positive_epsilon
+from bounds.certificate.result import Certificate, CertificateMethod, Certifier
+from bounds.influence.base import Problem, Target
+from bounds.influence.substitution import check_query, list_substitutions
+from jax_models import InputError, Transformer
+from jax_models.evaluate import check_tokens, require_readout
+from jax_models.initialise import choose_name
+
+CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
+_ROUNDING = (
+    "float64 arithmetic with correctly rounded operations, rounding counted to first "
+    "order in the unit roundoff, relative to the terms of every sum (bounds.rounding)"
+)
+_KINKS = (
+    "ReLU neurons are on the side of zero, and as far from it, as they were computed"
+)
+
+
+def certify_influence(
+    model: Transformer,
+    tokens: Any,
+    *,
+    method: CertificateMethod = "centred",
+    query: int = -1,
+    target: Target = "activation",
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    include_query: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Certificate:
+    """Returns certified upper bounds on the influence of single-symbol substitutions.
+
+    influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 for this input x, in the units of
+    the activations (or of the logits). "centred" follows every row's change through the
+    first layer exactly, is exact for one and two layers, and bounds what deeper layers
+    add; one substitution costs O(n) for one layer, O(n d) for two, and two products of
+    an n x n matrix with a vector per head and layer beyond that. "base" knows only how
+    far the embedding moves: one certificate per position, far looser.
+
+    Args:
+        model: a transformer whose layers all have softmax weighting. A float32 model is
+            taken as the same real numbers; everything is computed in float64.
+        tokens: integers in [0, V) [n].
+        method: "centred" or "base".
+        query: the row that is watched; negative counts from the end.
+        target: "activation" (final activations) or "logits".
+        symbols: substitute symbols; by default all that the model's `substitutable`
+            allows.
+        positions: positions that are changed; all by default.
+        include_query: whether the query's own token is changed too.
+        progress: called with (substitutions done, all) after every block.
+
+    Returns:
+        A `Certificate`.
+
+    Raises:
+        InputError: for hard weightings, a layer norm with epsilon = 0 where a Lipschitz
+            constant is needed, x64 not enabled, a model that overflows, and anything in
+            the question that does not fit the model.
+
+    Source:
+        Hahn 2020, Lemma 5, made explicit for one input; docs/certificates.md.
+    """
+    started = time.perf_counter()
+    choose_name("method", method, tuple(CERTIFIERS))
+    choose_name("target", target, get_args(Target))
+    model = _in_float64(model)
+    _refuse(model, method)
+    if target == "logits":
+        require_readout(model)
+    checked = np.asarray(check_tokens(model.vocab_size, tokens))
+    query = check_query(query, checked.size)
+    pairs = list_substitutions(
+        checked,
+        model.vocab_size,
+        query=query,
+        symbols=symbols,
+        positions=positions,
+        substitutable=model.substitutable,
+        include_query=include_query,
+    )
+    problem = Problem(model, checked, query, target, pairs.position, pairs.symbol)
+    certifier, found, done = CERTIFIERS[method], [], 0
+    for block in certifier.blocks(problem) if len(pairs) else ():
+        found.append(block)
+        done += block.size
+        if progress is not None:
+            progress(done, len(pairs))
+    upper = np.concatenate(found) if found else np.zeros(0)
+    if np.isnan(upper).any():
+        at = int(np.flatnonzero(np.isnan(upper))[0])
+        raise InputError(
+            f"the bound for position {pairs.position[at]}, symbol {pairs.symbol[at]} is "
+            "not a number: the model overflows; rescale its weights"
+        )
+    table = pairs.scatter(upper)
+    by_position = np.full(checked.size, np.nan)
+    np.fmax.at(by_position, pairs.position, upper)
+    best = int(np.argmax(upper)) if upper.size else None
+    return Certificate(
+        upper=table,
+        position_upper=by_position,
+        max_upper=0.0 if best is None else float(upper[best]),
+        position=None if best is None else int(pairs.position[best]),
+        symbol=None if best is None else int(pairs.symbol[best]),
+        query=query,
+        target=target,
+        method=method,
+        hypotheses=_hypotheses(model),
+        source=certifier.source,
+        substitutions=len(pairs),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _in_float64(model: Transformer) -> Transformer:
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"model is a {type(model).__name__}; a certificate needs the layers of a "
+            "Transformer"
+        )
+    if not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            "certificates are computed in float64, which JAX has switched off; enable "
+            'it first with jax.config.update("jax_enable_x64", True) or '
+            "JAX_ENABLE_X64=1"
+        )
+
+    def widen(leaf: Any) -> Any:
+        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        return jnp.asarray(leaf, jnp.float64) if floating else leaf
+
+    return jax.tree.map(widen, model)
+
+
+def _refuse(model: Transformer, method: str) -> None:
+    for depth, layer in enumerate(model.layers):
+        if layer.attention.weighting.hard:
+            raise InputError(
+                f"layer {depth} has the weighting {layer.attention.weighting.name}; a "
+                "certificate needs softmax, since a hard weighting jumps; use "
+                "compute_influence, which is exact"
+            )
+    exact = method == "centred" and len(model.layers) == 1
+    norm = None if exact else needs_positive_epsilon(model)
+    if norm is not None:
+        raise InputError(
+            f"{norm} has epsilon = 0 and so no Lipschitz constant; give it a positive "
+            "epsilon, or use compute_influence"
+        )
+
+
+def _hypotheses(model: Transformer) -> tuple[str, ...]:
+    """What the numbers rest on."""
+    stated = ["all layers have softmax weighting", _ROUNDING]
+    if any(layer.layer_norm != "none" for layer in model.layers):
+        stated.append("every layer norm has epsilon > 0")
+    if any(layer.feed_forward.activation == "relu" for layer in model.layers):
+        stated.append(_KINKS)
+    return tuple(stated)

@@ -1,0 +1,42 @@
+"""DD-centred: every row's change after the first layer is known exactly.
+
+One layer is exact, and so are two: the last layer's query row is followed with all rows
+at their centres. From the third layer on the middle layers leave radii.
+"""
+
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.certificate.base_pass import padded, prepare_pass, runs
+from bounds.certificate.moved_rows import OwnMove
+from bounds.certificate.output import exact_without_layers
+from bounds.certificate.result import Certifier
+from bounds.influence.base import Problem
+
+
+def _blocks(problem: Problem) -> Iterator[np.ndarray]:
+    model = problem.model
+    if not model.layers:
+        yield exact_without_layers(problem)
+        return
+    held = prepare_pass(problem)
+    table = np.asarray(model.embedding)
+    for part, size, at_query in runs(problem, problem.position, held.batch):
+        at, symbol = problem.position[part], problem.symbol[part]
+        change = table[symbol] - table[problem.tokens[at]]
+        fill = ((0, size - at.size), (0, 0))
+        centre = jnp.asarray(np.pad(change, fill, mode="edge"))
+        # The embedding's change is one subtraction; its rounding is in the layer's.
+        own = OwnMove(padded(at, size), centre, jnp.zeros(size))
+        upper = held.certify(problem.target, own, at_query)
+        yield np.asarray(upper)[: at.size]
+
+
+DD_CENTRED = Certifier(
+    name="centred",
+    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
+    "section 6, the certificate around exact changes",
+    blocks=_blocks,
+)

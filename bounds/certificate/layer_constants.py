@@ -1,0 +1,134 @@
+"""Numbers of a layer's weights that the certificates use, each rounded up.
+
+Value space: where head outputs are compared. It is the layer's own space (after the
+output projection) for residual sums, and the head's space where heads are concatenated.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.constants.feed_forward import (
+    activation_slope,
+    path_gain,
+    residual_lipschitz,
+)
+from bounds.spectral import Enclosure, frobenius_upper, norm_upper
+from jax_models.attention import Attention
+from jax_models.pytree import register
+from jax_models.transformer import Layer, Transformer
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LayerConstants:
+    """Lipschitz constants of the parts of a layer; h heads."""
+
+    query: Array  # [h] |W_Q|, before the score scale
+    key: Array  # [h] |W_K|
+    value: Array  # [h] of the map from the attention's input to value space
+    score: Array  # [h] |w| of additive scores; 0 for dot products
+    score_range: Array  # [h] 2 |w|_1, no additive score row varies more; inf otherwise
+    curvature: Array  # [h] of additive scores in the argument of tanh; 0 otherwise
+    spread: Array  # [] width of the interval of the activation's slopes
+    block: Array  # [] of the block alone (with its residual where there is no norm)
+    heads: Array  # [h] of the block in each concatenated head; zeros otherwise
+    norm1: Array  # [] max |scale|; 0 where there is no norm
+    norm2: Array
+    # For rounding, which sees the entries of a matrix and not what they cancel to.
+    query_entries: Array  # [h] Frobenius norms
+    key_entries: Array
+    value_entries: Array
+    output_entries: Array  # of the output projection; 1 where there is none
+    flow: Array  # [] of the block, sum over neurons of |W2[:, u]| |W1[u, :]|
+
+
+def layer_constants(layer: Layer) -> LayerConstants:
+    """Returns the constants of a float64 layer as arrays."""
+    attention, block = layer.attention, layer.feed_forward
+    width, concat = attention.query.shape[2], layer.combine == "concat"
+    h, v = attention.value.shape[:2]
+    w1 = Enclosure(np.asarray(block.w1, np.float64))
+    parts = [Enclosure(w1.middle[:, :width])]
+    heads = np.zeros(h)
+    if concat:
+        blocks = w1.middle[:, width:].reshape(-1, h, v)
+        heads = np.asarray(
+            [path_gain(block, Enclosure(blocks[:, k])) for k in range(h)]
+        )
+    whole = residual_lipschitz if layer.layer_norm != "pre" else path_gain
+    scores = np.zeros((h, 1))
+    if attention.score_vector is not None:
+        scores = np.asarray(attention.score_vector, np.float64)
+    additive = attention.score == "additive"
+    sizes = np.asarray([np.abs(row).sum() for row in scores])
+    norms = [
+        0.0 if norm is None else float(np.abs(np.asarray(norm.scale)).max())
+        for norm in (layer.norm1, layer.norm2)
+    ]
+    numbers = {
+        "query": _norms(attention.query),
+        "key": _norms(attention.key),
+        "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
+        "score": np.asarray([frobenius_upper(row) for row in scores]),
+        "score_range": 2 * sizes if additive else np.full(h, np.inf),
+        "curvature": np.abs(scores).max(axis=1) * _TANH_CURVATURE,
+        "spread": 2 * activation_slope(block) - 1,
+        "block": whole(block, parts[0]),
+        "heads": heads,
+        "norm1": norms[0],
+        "norm2": norms[1],
+        "query_entries": _entries(attention.query),
+        "key_entries": _entries(attention.key),
+        "value_entries": _entries(attention.value),
+        "output_entries": np.ones(h) if concat else _entries(_outputs(attention)),
+        "flow": float(
+            np.linalg.norm(block.w2, axis=0) @ np.linalg.norm(block.w1, axis=1)
+        ),
+    }
+    return LayerConstants(
+        **{k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
+    )
+
+
+# max |tanh''| = 4 / (3 sqrt 3) = 0.7698003...
+_TANH_CURVATURE = 0.76980036
+
+
+def value_maps(attention: Attention) -> list[Enclosure]:
+    """Returns O_h V_h of each head, V_h alone where heads are concatenated."""
+    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value]
+    if attention.output is None:
+        return values
+    outputs = _outputs(attention)
+    return [Enclosure(o) @ v for o, v in zip(outputs, values, strict=True)]
+
+
+def _outputs(attention: Attention) -> np.ndarray:
+    """O_h of every head [h, d, v]."""
+    h, v = attention.value.shape[:2]
+    output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
+    return output.swapaxes(0, 1)
+
+
+def _entries(matrices: Any) -> np.ndarray:
+    return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def _norms(matrices: Array) -> np.ndarray:
+    return np.asarray([norm_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def needs_positive_epsilon(model: Transformer) -> str | None:
+    """Returns the name of a layer norm with epsilon = 0, None where there is none."""
+    named = [("the final norm", model.final_norm)]
+    for depth, layer in enumerate(model.layers):
+        named.append((f"norm1 of layer {depth}", layer.norm1))
+        named.append((f"norm2 of layer {depth}", layer.norm2))
+    for name, norm in named:
+        if norm is not None and norm.epsilon == 0:
+            return name
+    return None

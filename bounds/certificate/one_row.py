@@ -1,0 +1,178 @@
+"""One output row per substitution, its reference the centres of *all* input rows.
+
+The centre is the exact change of the row when every column moves to its centre, O(n d);
+only the radii around the centres are left to the perturbation lemma. With radii zero the
+result is the exact change. Shapes: p substitutions with one row each, n keys, h heads.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.certificate.moved_rows import MovedRows, read_inputs, sizes
+from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.pointwise import (
+    carry,
+    carry_rounding,
+    move_base,
+    row_norms,
+)
+from bounds.certificate.pointwise_radius import carry_radius
+from bounds.certificate.roundoff import Roundoff
+from bounds.certificate.row_base import (
+    LayerBase,
+    row_scale,
+)
+from bounds.certificate.row_deviation import RowReference, row_deviation
+from bounds.influence.query_row import row_products, weighted_rows
+from jax_models.attention import (
+    KeyStore,
+    compute_scores,
+    project,
+    summarise,
+)
+from jax_models.changes import tanh_change
+from jax_models.mask import visible
+from jax_models.transformer import Layer, join_heads
+from jax_models.weighting import MovedKeys, contract
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@jax.jit
+def move_one_row(
+    layer: Layer,
+    held: LayerBase,
+    moved: MovedRows,
+    roundoff: Roundoff,
+) -> tuple[Array, Array]:
+    """Returns centre [p, d] and radius [p] of one output row per substitution.
+
+    Args:
+        layer: a layer with softmax weighting.
+        held: its base pass of one row for each substitution (`take_rows`).
+        moved: what is known of its input rows.
+        roundoff: of the layer.
+    """
+    inner = read_inputs(layer, held.constants, held.rows, moved)
+    heads, deviation = _heads(layer, held, inner, roundoff.sums)
+    change, radius = moved.take(held.position)
+    joined = join_heads(heads)
+    carried = carry(layer, held.base, change, joined)
+    rounding = carry_rounding(layer, held.constants, held.base, carried, change, joined)
+    base, still = move_base(held.base, carried)
+    radius = radius + roundoff.local * vector_norms(change)
+    radius = carry_radius(
+        layer,
+        held.constants,
+        base,
+        row_norms(layer, base),
+        still,
+        radius,
+        deviation,
+        rounding,
+    )
+    return carried.output, radius
+
+
+def _heads(
+    layer: Layer,
+    held: LayerBase,
+    inner: MovedRows,
+    roundoff: Array,
+) -> tuple[Array, Array]:
+    """Exact changes of the heads [h, p, v], and radii in value space [h, p]."""
+    attention, n, at = layer.attention, held.rows.shape[0], held.position
+    scale = row_scale(attention, n, at)
+    key = jnp.arange(n, dtype=at.dtype)
+    queries = held.queries
+    change, radius = inner.take(at)
+    query_change = project(attention.query, None, change)
+    if attention.score != "additive":
+        query_change = query_change / scale[:, None]
+    score = compute_scores(attention, queries, held.store.keys, n, at)
+    score_change = _score_changes(layer, held, inner, queries, query_change, scale)
+    seen = visible(attention.mask, at, key)
+
+    # Values are kept as inputs: weighted sums of rows are projected once.
+    shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))
+    summary = summarise(attention, queries, at, KeyStore(held.store.keys, shared))
+
+    def carried(weights: Array) -> Array:
+        weights = weights.transpose(2, 0, 1)
+        return weighted_rows(weights, inner.centre).swapaxes(1, 2)
+
+    moved = MovedKeys(
+        index=key,
+        score=score,
+        score_change=score_change,
+        visible=seen,
+        spread=lambda weights: contract(weights, held.inputs),
+        carry=carried,
+    )
+    heads = attention.weighting.perturb(summary, moved)
+    heads = jnp.einsum("hvd,hpd->hpv", attention.value, heads, precision=HIGHEST)
+    row = RowReference(
+        seen=seen,
+        score=score + score_change,
+        queries=queries + query_change,
+        query_change=query_change,
+        row_size=vector_norms(change),
+        query_radius=radius,
+        scale=scale,
+        weighted=carried,
+    )
+    deviation = row_deviation(layer, held, inner, row, roundoff)
+    rounding = _rounding(layer, held, inner, seen, score, score_change, heads)
+    return heads, deviation + roundoff * rounding
+
+
+def _rounding(
+    layer: Layer,
+    held: LayerBase,
+    inner: MovedRows,
+    seen: Array,
+    score: Array,
+    score_change: Array,
+    heads: Array,
+) -> Array:
+    """Rounding of the heads' changes in value space [h, p], over the relative roundoff.
+
+    The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
+    in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) |d_w - c|.
+    """
+    constants, weighting = held.constants, layer.attention.weighting
+    old, new = (weighting.weights(x, seen) for x in (score, score + score_change))
+    moved = jnp.where(seen, score_change, 0.0)
+    centre = (old * moved).sum(axis=-1, keepdims=True)
+    shifted = (jnp.maximum(old, new) * jnp.abs(moved - centre)).sum(axis=-1)
+    terms = (new * sizes(inner.centre).T).sum(axis=-1)
+    terms += 2 * vector_norms(held.inputs).max() * shifted
+    terms = constants.value_entries[:, None] * terms + vector_norms(heads)
+    return constants.output_entries[:, None] * terms
+
+
+def _score_changes(
+    layer: Layer,
+    held: LayerBase,
+    inner: MovedRows,
+    queries: Array,
+    query_change: Array,
+    scale: Array,
+) -> Array:
+    """Changes [h, p, n] of the scores when every input row moves to its centre."""
+    attention, keys = layer.attention, held.store.keys
+    if attention.score != "additive":
+        back = jnp.einsum(
+            "hed,hpe->hdp", attention.key, queries + query_change, precision=HIGHEST
+        )
+        change = row_products(back, inner.centre).swapaxes(1, 2)
+        return change + jnp.einsum(
+            "hpe,hke->hpk", query_change, keys, precision=HIGHEST
+        )
+    assert attention.score_vector is not None
+    pushed = jnp.einsum("hed,kdp->hpke", attention.key, inner.centre, precision=HIGHEST)
+    start = queries[:, :, None] + keys[:, None]
+    hidden = tanh_change(start, pushed + query_change[:, :, None])
+    total = (hidden * attention.score_vector[:, None, None]).sum(axis=-1)
+    return total / scale[:, None]

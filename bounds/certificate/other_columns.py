@@ -1,0 +1,135 @@
+"""All columns but the substituted one, by the sizes of their changes.
+
+They enter a row's bound through three sums over the columns, two products of an n x n
+matrix of the base pass, formed tile by tile, with sizes [n, p], and one with value sizes.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.certificate.moved_rows import MovedRows, sizes
+from bounds.certificate.own_column import OwnColumn
+from bounds.certificate.own_query import OwnQuery
+from bounds.certificate.roundoff import Roundoff
+from bounds.certificate.row_base import (
+    LayerBase,
+    RowSpread,
+    distances,
+    key_slopes,
+    project_values,
+    query_slopes,
+    row_scale,
+    row_weights,
+)
+from jax_models.pytree import register
+from jax_models.transformer import Layer
+from jax_models.weighting.base import same_position
+
+HIGHEST = jax.lax.Precision.HIGHEST
+# Beyond it sums of exponentials may overflow, and convexity bounds a row.
+LARGEST_EXPONENT = 300.0
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class OtherColumns:
+    """Sizes of the changes of the columns w != i; zero at i."""
+
+    growth: Array  # [p] theta: a score's slope in the size of a column's change
+    keys: Array  # [n, p] R_w e^{theta R_w}
+    values: Array  # [h, n, p] of the value change, times e^{theta R_w}
+    largest: Array  # [p] the largest R_w
+    largest_value: Array  # [h, p]
+
+
+def other_columns(
+    layer: Layer,
+    held: LayerBase,
+    spread: RowSpread,
+    inner: MovedRows,
+    roundoff: Roundoff,
+) -> OtherColumns:
+    """Returns the sizes of the other columns' changes."""
+    constants, n = held.constants, held.rows.shape[0]
+    own = same_position(
+        jnp.arange(n, dtype=jnp.int32)[:, None], inner.position, held.rows.dtype
+    )
+    scale = row_scale(layer.attention, n, held.position).min()
+    centres = sizes(inner.centre)
+    moved = jnp.where(own, 0.0, centres + inner.radius)
+    largest = moved.max(axis=0)
+    if layer.attention.score == "additive":
+        bend = (constants.curvature * constants.key**2).max() / scale
+    else:
+        bend = (constants.query * constants.key).max() / scale
+    growth = spread.key_slope.max() + bend * largest
+    exponent = growth * moved
+    # Too large for sums of exponentials: no number, and convexity bounds the change.
+    factor = jnp.exp(
+        jnp.where((exponent > LARGEST_EXPONENT).any(axis=0), jnp.nan, exponent)
+    )
+    changes = jnp.einsum(
+        "hvd,ndp->hvnp", layer.attention.value, inner.centre, precision=HIGHEST
+    )
+    shown = project_values(layer.attention, jnp.moveaxis(changes, 1, -1))
+    values = jnp.sqrt((shown * shown).sum(axis=-1))
+    values += constants.value[:, None, None] * inner.radius
+    entries = constants.output_entries * constants.value_entries
+    values += roundoff.local * entries[:, None, None] * centres
+    values = jnp.where(own, 0.0, values)
+    return OtherColumns(
+        growth, moved * factor, values * factor, largest, values.max(axis=1)
+    )
+
+
+def other_sums(
+    layer: Layer,
+    held: LayerBase,
+    spread: RowSpread,
+    others: OtherColumns,
+    column: OwnColumn,
+    query: OwnQuery,
+    seen: tuple[Array, Array, Any],
+    roundoff: Roundoff,
+) -> tuple[Array, Array, Array, Array]:
+    """Slack, remainder, carried values and their maximum in the lemma, [h, j, p]."""
+    attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
+    at, queries, summary = seen
+    keys, scale = held.store.keys, row_scale(attention, n, at)
+    weights = row_weights(layer, n, at, queries, summary, keys)
+    mean = project_values(attention, summary.mean)
+    apart = distances(held.projected[:, None], mean[:, :, None])
+    apart += roundoff.sums * (constants.output_entries * held.value_size)[:, None, None]
+    slopes = query_slopes(attention, queries, keys, scale)
+    steered = weights * apart * key_slopes(attention, queries, slopes)
+    by_keys, by_slopes = (
+        jnp.einsum("hjk,kp->hjp", x, others.keys, precision=HIGHEST) * column.rest
+        for x in (weights, steered)
+    )
+    values = jnp.einsum("hjk,hkp->hjp", weights, others.values, precision=HIGHEST)
+    key_slope = spread.key_slope.T[..., None]
+    if attention.score == "additive":
+        curvature = constants.curvature[:, None, None] / scale[:, None]
+        second = curvature * constants.key[:, None, None] ** 2 * others.largest
+        constant = curvature * query.size**2
+    else:
+        second = constants.key[:, None, None] * query.size
+        constant = jnp.zeros_like(query.size)
+    exponent = query.size * column.steepest
+    common = jnp.exp(exponent + constant)
+    slack = jnp.expm1(exponent + constant)
+    slack += common * (key_slope + second) * by_keys
+    remainder = 0.5 * exponent**2 * jnp.exp(exponent)
+    remainder += jnp.exp(exponent) * jnp.expm1(constant)
+    remainder *= column.farthest
+    steering = (
+        by_slopes + (second * column.farthest + key_slope * column.shift) * by_keys
+    )
+    remainder += common * steering
+    slack = jnp.where(column.lost, jnp.inf, slack)
+    largest = jnp.broadcast_to(others.largest_value[:, None], slack.shape)
+    return slack, remainder, common * values * column.rest, largest

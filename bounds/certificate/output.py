@@ -1,0 +1,75 @@
+"""From the query row's centre and radius to the certified norm of the output's change."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.certificate.matrix_norm import spectral_norms
+from bounds.certificate.norm_gain import (
+    norm_gains,
+    norm_jacobian,
+    norm_rounding,
+    vector_norms,
+)
+from bounds.influence.base import Problem
+from bounds.rounding import term_roundoff
+from jax_models.changes import norm_change
+from jax_models.layers import linear
+from jax_models.transformer import Transformer, embed
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def certified_norms(
+    model: Transformer,
+    target: str,
+    output: Array,
+    centre: Array,
+    radius: Array,
+) -> Array:
+    """Returns upper bounds [p] on the norms of the changes of the target.
+
+    Args:
+        model: for its final norm and read-out.
+        target: "activation" or "logits".
+        output: the base row that enters the final norm [d].
+        centre: of its change [p, d].
+        radius: around it [p].
+    """
+    norm, readout = model.final_norm, None
+    roundoff = term_roundoff(output.shape[0])
+    if target == "logits":
+        readout = model.readout
+        assert readout is not None
+    if norm is None and readout is None:
+        return vector_norms(centre) * (1 + roundoff) + radius
+    weight = jnp.eye(output.shape[0], dtype=output.dtype)
+    if readout is not None:
+        weight = readout.weight
+    gain, entries = spectral_norms(weight), jnp.sqrt((weight * weight).sum())
+    if norm is None:
+        rounding = 2 * roundoff * entries * vector_norms(centre)
+        return vector_norms(linear(centre, weight)) + gain * radius + rounding
+    largest = jnp.abs(norm.scale).max()
+    local, bend = norm_gains(norm, largest, output, centre, radius)
+    jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
+    carried = jnp.minimum(local * gain, spectral_norms(jacobian) + gain * bend)
+    carried = jnp.where(radius > 0, carried * radius, 0.0)
+    change = norm_change(norm, output, centre)
+    carried += gain * norm_rounding(norm, largest, output, centre)
+    carried += 2 * roundoff * entries * vector_norms(change)
+    # Two outputs of the norm are no further apart, whatever enters it.
+    apart = 2 * largest * output.shape[0] ** 0.5 * gain
+    return jnp.minimum(vector_norms(linear(change, weight)) + carried, apart)
+
+
+def exact_without_layers(problem: Problem) -> np.ndarray:
+    """Returns the influences [P] in a model without layers: only row q has any."""
+    model, tokens = problem.model, problem.tokens
+    embedding, at = model.embedding, problem.position
+    change = embedding[problem.symbol] - embedding[tokens[at]]
+    change = jnp.where((at == problem.query)[:, None], change, 0.0)
+    output = embed(model, jnp.asarray(tokens))[problem.query]
+    still = jnp.zeros(at.size, change.dtype)
+    return np.asarray(certified_norms(model, problem.target, output, change, still))

@@ -1,0 +1,146 @@
+"""Pointwise parts of a layer: how far an error of the residual sum is carried.
+
+The radius around a centre is multiplied by a local Lipschitz constant. Locally the map is
+linear up to the neurons that may change side and the curvature of layer norms, so the
+constant is the norm of the Jacobian at a base row plus what the Jacobian can vary on the
+way: a neuron u of slope s_u at the base has a slope within `slope_strays` of s_u wherever
+its input is within its spread of the centre, and a ReLU that cannot change side strays by
+0. docs/certificates.md has the proofs. Arrays broadcast over leading axes [...].
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.certificate.layer_constants import LayerConstants
+from bounds.certificate.norm_gain import norm_gains
+from bounds.certificate.pointwise import Carried, Rounding, RowNorms
+from bounds.influence.pointwise import RowBase
+from jax_models.transformer import Layer
+
+
+def slope_strays(
+    activation: str, z: Array, moved: Array, spread: Array, most: Array
+) -> Array:
+    """Returns how far the slope may be from its value at z within z + moved ± spread.
+
+    Args:
+        activation: relu or gelu.
+        z: preactivations at the base [..., f].
+        moved: the centre's change of them.
+        spread: radius around the centre.
+        most: width of the interval of all slopes.
+    """
+    if activation == "relu":
+        side = jnp.where(z > 0, 1.0, -1.0)
+        return (side * (z + moved) <= spread).astype(z.dtype)
+    # |gelu''| = |2 - z^2| phi(z) <= 2 phi(0).
+    return jnp.minimum(math.sqrt(2 / math.pi) * (jnp.abs(moved) + spread), most)
+
+
+def carry_radius(
+    layer: Layer,
+    constants: LayerConstants,
+    base: RowBase,
+    norms: RowNorms,
+    carried: Carried,
+    radius: Array,
+    heads: Array,
+    rounding: Rounding,
+) -> Array:
+    """Returns the radius [...] of the output rows around their centre.
+
+    Args:
+        layer: the layer.
+        constants: its constants.
+        base: base rows, broadcastable against [...].
+        norms: their Jacobians' norms.
+        carried: the centre's change.
+        radius: of the residual stream y [...].
+        heads: of each head in value space [h, ...].
+        rounding: of the centre.
+    """
+    block, width = layer.feed_forward, layer.feed_forward.w2.shape[0]
+    columns = jnp.sqrt((block.w2 * block.w2).sum(axis=0))
+    sizes = jnp.sqrt((block.w1[:, :width] ** 2).sum(axis=-1))
+
+    def flips(spread: Array) -> Array:
+        strays = slope_strays(
+            block.activation,
+            base.preactivation,
+            carried.preactivation,
+            spread,
+            constants.spread,
+        )
+        return (strays * spread * columns).sum(axis=-1)
+
+    if layer.combine == "concat":
+        assert norms.heads is not None
+        h = heads.shape[0]
+        parts = block.w1[:, width:].reshape(-1, h, heads_width(layer))
+        by_head = jnp.sqrt((parts * parts).sum(axis=-1))
+        spread = sizes * radius[..., None] + jnp.einsum("fh,h...->...f", by_head, heads)
+        local = norms.block * radius + flips(spread)
+        local += (jnp.moveaxis(norms.heads, -1, 0) * heads).sum(axis=0)
+        anywhere = constants.block * radius
+        anywhere += jnp.einsum("h,h...->...", constants.heads, heads)
+        return jnp.minimum(local, anywhere) + rounding.output
+
+    radius = radius + heads.sum(axis=0)
+    if layer.layer_norm == "none":
+        local = norms.block * radius + flips(sizes * radius[..., None])
+        return jnp.minimum(local, constants.block * radius) + rounding.output
+    return _carry_through_norms(
+        layer, constants, base, norms, carried, radius, rounding, flips, sizes
+    )
+
+
+def _carry_through_norms(
+    layer: Layer,
+    constants: LayerConstants,
+    base: RowBase,
+    norms: RowNorms,
+    carried: Carried,
+    radius: Array,
+    rounding: Rounding,
+    flips: Any,
+    sizes: Array,
+) -> Array:
+    """The same for residual sums with layer norms, radius that of the sum."""
+    assert layer.norm1 is not None and layer.norm2 is not None
+    assert base.summed is not None and carried.summed is not None
+    assert norms.whole is not None and norms.norm2 is not None
+    pre = layer.layer_norm == "pre"
+    inner, largest = (
+        (layer.norm2, constants.norm2) if pre else (layer.norm1, constants.norm1)
+    )
+    gain, bend = norm_gains(inner, largest, base.summed, carried.summed, radius)
+    root = math.sqrt(base.summed.shape[-1])
+    assert rounding.entered is not None
+    entered = jnp.minimum(gain * radius, 2 * largest * root) + rounding.entered
+    stray = flips(sizes * entered[..., None])
+    through = jnp.minimum(norms.block * entered + stray, constants.block * entered)
+    if pre:
+        # I + J' N' = (I + J N) + J (N' - N) + (J' - J) N'.
+        composed = (norms.whole + norms.block * bend) * radius + stray
+        composed += norms.block * rounding.entered
+        return jnp.minimum(radius + through, composed) + rounding.output
+    assert norms.norm1 is not None and rounding.last is not None
+    through = through + rounding.output
+    assert base.left is not None and carried.left is not None
+    gain, last_bend = norm_gains(
+        layer.norm2, constants.norm2, base.left, carried.left, through
+    )
+    # N2' B' N1' = N2 B N1 + N2 (B (N1' - N1) + (B' - B) N1') + (N2' - N2) B' N1'.
+    composed = norms.block * (bend * radius + rounding.entered) + stray
+    composed = norms.norm2 * (composed + rounding.output)
+    composed += norms.whole * radius + last_bend * through
+    bounded = jnp.minimum(gain * through, composed)
+    return jnp.minimum(bounded, 2 * constants.norm2 * root) + rounding.last
+
+
+def heads_width(layer: Layer) -> int:
+    """Returns d_v."""
+    return layer.attention.value.shape[1]

@@ -1,0 +1,48 @@
+"""How far the score of the substituted column may be from its reference."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.certificate.layer_constants import LayerConstants
+from jax_models.attention import Attention
+
+
+def own_score_error(
+    attention: Attention,
+    constants: LayerConstants,
+    scale: Array,
+    query_size: Array,
+    steepness: Array,
+    key_slope: Array,
+    radius: Array,
+) -> Array:
+    """Returns a bound on column i's score error against the mean of the others.
+
+    The query is off by dq, column i's key by dk. Against the others' common part dq.g,
+    g their mean slope, the error is at most |dq| |slope - g| + (slope in the key) |dk|
+    and a term of second order: |dq| |dk| for dot products, half the curvature times
+    (|dq| + |dk|)^2 for additive scores, whose error is also at most |w| (|dq| + |dk|)
+    and at most 2 |w|_1, each beside the common part |dq| |w|.
+
+    Args:
+        attention: the sublayer.
+        constants: of its layer.
+        scale: score scales [j].
+        query_size: |dq|, of dot products over the scale [h, j, p].
+        steepness: |slope in the query - g| at the reference [h, j, p].
+        key_slope: slope in the key's input at the reference, over the scale [h, j, p].
+        radius: of the attention's input at column i, broadcastable to [h, j, p].
+    """
+    keys = constants.key[:, None, None] * radius
+    error = query_size * steepness + key_slope * radius
+    if attention.score != "additive":
+        return error + query_size * keys
+    by_row = scale[:, None]
+    error += (
+        0.5 * constants.curvature[:, None, None] / by_row * (query_size + keys) ** 2
+    )
+    slope = constants.score[:, None, None] / by_row
+    steps = jnp.minimum(
+        slope * (query_size + keys), constants.score_range[:, None, None] / by_row
+    )
+    return jnp.minimum(error, steps + slope * query_size)

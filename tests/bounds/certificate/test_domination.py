@@ -1,0 +1,80 @@
+"""A certificate is never below the exact influence, whatever the architecture."""
+
+import numpy as np
+import pytest
+
+from bounds.certificate import certify_influence
+from bounds.influence import compute_influence
+from tests.bounds.certificate.models import (
+    FACTORS,
+    allowed,
+    build,
+    draw_tokens,
+    widest_query,
+)
+from tests.covering import cover
+
+FEW = cover(FACTORS, 1, allowed)
+MANY = cover(FACTORS, 2, allowed)
+
+
+def name(case):
+    return " ".join(str(value) for value in case.values())
+
+
+def assert_dominates(model, tokens, query, target="activation"):
+    """Both certificates hold every influence; the centred one of L <= 2 is exact."""
+    question = {"query": query, "target": target, "include_query": True}
+    exact = compute_influence(model, tokens, method="exhaustive", **question)
+    centred = certify_influence(model, tokens, method="centred", **question)
+    base = certify_influence(model, tokens, method="base", **question)
+    substituted = ~np.isnan(exact.lower)
+    for certificate in (centred, base):
+        assert (np.isnan(certificate.upper) == ~substituted).all()
+        assert (certificate.upper >= exact.lower)[substituted].all(), (
+            certificate.method,
+            np.nanmin(certificate.upper / exact.lower),
+        )
+        np.testing.assert_array_equal(
+            certificate.position_upper[substituted.any(axis=1)],
+            np.nanmax(certificate.upper[substituted.any(axis=1)], axis=1),
+        )
+    if len(model.layers) <= 2:
+        # Two exact numbers: their distance is the rounding of both.
+        slack = (centred.upper - exact.upper)[substituted]
+        assert (slack <= 1e-8 * exact.upper[substituted]).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", FEW, ids=name)
+def test_certificates_dominate(case):
+    n = 8
+    query = widest_query(case["mask"], n)
+    assert_dominates(build(case), draw_tokens(n), query, case["target"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", MANY, ids=name)
+def test_certificates_dominate_in_every_pair_of_features(case):
+    n = 8
+    for seed in range(3):
+        tokens = draw_tokens(n, seed=seed)
+        for query in (widest_query(case["mask"], n), n // 2):
+            assert_dominates(build(case, seed), tokens, query, case["target"])
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("n", "mask"), [(1, "strict_future"), (2, "none"), (3, "strict_future")]
+)
+def test_certificates_dominate_on_short_inputs(mask, n):
+    model = build({"num_layers": 3, "mask": mask})
+    assert_dominates(model, draw_tokens(n), n - 1)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+def test_certificates_dominate_on_longer_inputs(scale):
+    model = build({"num_layers": 3, "scale": scale, "mask": "future"})
+    assert_dominates(model, draw_tokens(33), 32)

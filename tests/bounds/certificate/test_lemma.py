@@ -1,0 +1,261 @@
+"""One layer: the kernels against the lemma written plainly, and against what can happen.
+
+A layer's input rows are changed by known centres and by unknown errors within radii. The
+radii of the output rows hold every such change, are those of the plain lemma, and each
+term in them is needed.
+"""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.certificate import (
+    all_rows,
+    mean_deviation,
+    one_row,
+    pointwise_radius,
+    row_deviation,
+)
+from bounds.certificate.layer_constants import layer_constants
+from bounds.certificate.moved_rows import MovedRows
+from bounds.certificate.roundoff import Roundoff
+from bounds.certificate.row_base import prepare_rows, prepare_spread, take_rows
+from jax_models.transformer import apply_layer
+from tests.bounds.certificate.models import build
+from tests.bounds.certificate.plain_lemma import PlainLayer, row_radius
+
+N, D, POSITIONS = 7, 4, (0, 2, 5, 6)
+CASES: list[dict[str, Any]] = [
+    {"mask": "none", "score": "scaled_dot_product"},
+    {"mask": "strict_future", "score": "additive"},
+    {"mask": "past", "score": "dot_product", "combine": "concat"},
+    {"mask": "future", "score": "scaled_dot_product", "layer_norm": "pre"},
+    {"mask": "none", "score": "additive", "layer_norm": "post", "activation": "gelu"},
+]
+NO_ROUNDING = Roundoff(jnp.asarray(0.0), jnp.asarray(0.0))
+
+
+def name(case):
+    return " ".join(map(str, case.values()))
+
+
+def draw_layer(case, **options) -> Any:
+    model = build({"num_layers": 1, "layer_norm_epsilon": 0.1, **case, **options})
+    return model.layers[0]
+
+
+def draw_moves(size, seed=0):
+    """Rows, and for each substitution centres and radii; row i moves by far the most."""
+    rng = np.random.default_rng(seed)
+    p = len(POSITIONS)
+    rows = rng.normal(size=(N, D))
+    centre = size * rng.normal(size=(N, D, p))
+    radius = size * rng.uniform(size=(N, p))
+    for slot, i in enumerate(POSITIONS):
+        centre[i, :, slot] = rng.normal(size=D)
+        radius[i, slot] *= 3
+    return rows, centre, radius
+
+
+def retraced(compiled) -> Any:
+    """The same function without its compiled programs."""
+    function = inspect.unwrap(compiled)
+    return jax.jit(lambda *given: function(*given))
+
+
+class Bounded:
+    """Centres and radii of the output rows of a layer, from both kernels."""
+
+    def __init__(self, layer, rows, centre, radius, fresh=False):
+        position = jnp.asarray(POSITIONS, jnp.int32)
+        moved = MovedRows(position, jnp.asarray(centre), jnp.asarray(radius))
+        every = jnp.arange(N, dtype=jnp.int32)
+        held = prepare_rows(layer, layer_constants(layer), jnp.asarray(rows), every)
+        many, single = all_rows.move_all_rows, one_row.move_one_row
+        if fresh:  # traced anew, so that what a test has replaced is used
+            many, single = (retraced(f) for f in (many, single))
+        found = many(layer, held, prepare_spread(layer, held), moved, NO_ROUNDING)
+        self.many = np.asarray(found.centre), np.asarray(found.radius)
+        one = [
+            single(
+                layer,
+                take_rows(held, jnp.full(len(POSITIONS), j, jnp.int32)),
+                moved,
+                NO_ROUNDING,
+            )
+            for j in range(N)
+        ]
+        self.one = np.stack([c.T for c, _ in one]), np.stack([r for _, r in one])
+        # The kernel of all rows leaves out the substituted row itself.
+        self.counted = np.arange(N)[:, None] != np.asarray(POSITIONS)
+
+    def holds(self, change, slot, which):
+        """Whether a change [n, d] of the output is within the radii."""
+        centre, radius = self.many if which == "many" else self.one
+        distance = np.linalg.norm(change - centre[:, :, slot], axis=1)
+        within = distance <= radius[:, slot] * (1 + 1e-9) + 1e-13
+        return (within | ~self.counted[:, slot]) if which == "many" else within
+
+
+def output_change(layer, rows, change):
+    before, after = (
+        np.asarray(apply_layer(layer, jnp.asarray(x))[0]) for x in (rows, rows + change)
+    )
+    return after - before
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_the_radii_hold_every_change_within_them(case):
+    layer = draw_layer(case)
+    run = jax.jit(lambda rows: apply_layer(layer, rows)[0])
+    rng = np.random.default_rng(1)
+    for size in (0.01, 0.3):
+        rows, centre, radius = draw_moves(size)
+        bounded = Bounded(layer, rows, centre, radius)
+        before = np.asarray(run(jnp.asarray(rows)))
+        for slot in range(len(POSITIONS)):
+            for _ in range(100):
+                error = rng.normal(size=(N, D))
+                error *= (radius[:, slot] / np.linalg.norm(error, axis=1))[:, None]
+                moved = rows + centre[:, :, slot] + error * rng.integers(0, 2, (N, 1))
+                change = np.asarray(run(jnp.asarray(moved))) - before
+                assert bounded.holds(change, slot, "one").all()
+                assert bounded.holds(change, slot, "many").all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_without_radii_one_row_is_the_exact_change(case):
+    layer = draw_layer(case)
+    rows, centre, _ = draw_moves(0.3)
+    bounded = Bounded(layer, rows, centre, np.zeros((N, len(POSITIONS))))
+    for slot in range(len(POSITIONS)):
+        change = output_change(layer, rows, centre[:, :, slot])
+        np.testing.assert_allclose(bounded.one[0][:, :, slot], change, atol=1e-13)
+    # What is left is the rounding of the block itself.
+    assert (bounded.one[1] <= 1e-12).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", CASES[:3], ids=name)
+def test_the_radii_are_those_of_the_plain_lemma(case):
+    layer = draw_layer(case)
+    constants = layer_constants(layer)
+    anywhere = [float(constants.block)]
+    if layer.combine == "concat":
+        anywhere += [float(x) for x in constants.heads]
+    plain = PlainLayer(layer, N)
+    # One row's terms are those of the lemma; of many, sums stand for maxima.
+    for size, most, most_of_many in ((0.001, 1.02, 2), (0.1, 4, 20)):
+        rows, centre, radius = draw_moves(size)
+        bounded = Bounded(layer, rows, centre, radius)
+        for slot, i in enumerate(POSITIONS):
+            for j in range(N):
+                moves = plain, rows, centre[:, :, slot], radius[:, slot], j, i
+                least = row_radius(*moves, True, anywhere)
+                found = bounded.one[1][j, slot]
+                assert least * (1 - 1e-9) <= found <= least * most
+                if j != i:
+                    least = row_radius(*moves, False, anywhere)
+                    found = bounded.many[1][j, slot]
+                    assert least * (1 - 1e-9) <= found <= least * most_of_many
+
+
+def hand_made(query=0.0, key=0.0, block=0.0) -> Any:
+    """A layer whose parts read apart: queries x_0, keys x_1, values x_2, ReLU x_3."""
+    layer = draw_layer({"score": "dot_product"})
+    zero = jax.tree.map(jnp.zeros_like, (layer.attention, layer.feed_forward))
+    attention = dataclasses.replace(
+        zero[0],
+        query=zero[0].query.at[0, 0, 0].set(query),
+        key=zero[0].key.at[0, 0, 1].set(key),
+        value=zero[0].value.at[0, 0, 2].set(1.0),
+        output=zero[0].output.at[2, 0].set(1.0),
+    )
+    feed_forward = dataclasses.replace(
+        zero[1],
+        w1=zero[1].w1.at[0, 3].set(1.0),
+        # Just inactive at x_3 = 0.
+        b1=zero[1].b1.at[0].set(-1e-6),
+        w2=zero[1].w2.at[3, 0].set(block),
+    )
+    return dataclasses.replace(layer, attention=attention, feed_forward=feed_forward)
+
+
+def without_weight_change(monkeypatch):
+    """Planted: only the values move, as in the printed proof of Lemma 5."""
+
+    def planted(**given):
+        nothing = {"exponent": 0.0, "slack": 0.0, "remainder": 0.0}
+        return mean_deviation.mean_deviation(
+            **{k: jnp.zeros_like(x) if k in nothing else x for k, x in given.items()}
+        )
+
+    for module in (all_rows, row_deviation):
+        monkeypatch.setattr(module, "mean_deviation", planted)
+
+
+def without_own_query(monkeypatch):
+    """Planted: a row's own query is taken not to move."""
+    true_error, true_query = row_deviation.own_score_error, all_rows.move_own_query
+
+    def no_query(attention, constants, scale, query_size, *rest):
+        return true_error(attention, constants, scale, 0 * query_size, *rest)
+
+    def no_size(*given):
+        found = true_query(*given)
+        return dataclasses.replace(
+            found, size=0 * found.size, linear_radius=0 * found.linear_radius
+        )
+
+    monkeypatch.setattr(row_deviation, "own_score_error", no_query)
+    monkeypatch.setattr(all_rows, "move_own_query", no_size)
+
+
+def without_flips(monkeypatch):
+    """Planted: every neuron is taken to keep its side."""
+    planted = lambda activation, z, moved, spread, most: jnp.zeros_like(z)
+    monkeypatch.setattr(pointwise_radius, "slope_strays", planted)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("weights", "row", "coordinate", "plant"),
+    [
+        # Key 3 rises against a large query at row 6.
+        ({"query": 1.0, "key": 20.0}, 3, 1, without_weight_change),
+        # Row 6's own query rises against large keys.
+        ({"query": 20.0, "key": 1.0}, 6, 0, without_own_query),
+        # Row 6 crosses its own ReLU's kink.
+        ({"block": 5.0}, 6, 3, without_flips),
+    ],
+    ids=["weight change", "own query", "neuron stability"],
+)
+def test_every_term_is_needed(weights, row, coordinate, plant, monkeypatch):
+    layer, slot = hand_made(**weights), 0
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(N, D))
+    # All keys alike to row 6, or row 6's query zero: equal weights at the base.
+    rows[:, 3] = 0.0
+    rows[:, 1] *= weights.get("query", 0.0) > 1
+    rows[6, 0] = float(weights.get("key", 0.0) > 1)
+    rows[:, 2] += 2 * rows[:, 1]
+    still = np.zeros((N, D, len(POSITIONS)))
+    radius = np.zeros((N, len(POSITIONS)))
+    radius[row] = 0.02
+    change = np.zeros((N, D))
+    change[row, coordinate] = 0.02
+    moved = output_change(layer, rows, change)
+    bounded = Bounded(layer, rows, still, radius)
+    for which in ("one", "many"):
+        assert bounded.holds(moved, slot, which)[6]
+    plant(monkeypatch)
+    broken = Bounded(layer, rows, still, radius, fresh=True)
+    for which in ("one", "many"):
+        assert not broken.holds(moved, slot, which)[6]
