@@ -9,16 +9,20 @@ from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
 from bounds.influence import Influence, compute_influence
+from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
 from bounds.store import read_store
 
 __all__ = [
     "BoundCurve",
     "Certificate",
     "Influence",
+    "LipschitzEstimate",
     "bound_curve",
     "certify_influence",
     "closed_form_bounds",
     "compute_influence",
+    "estimate_lipschitz",
+    "lipschitz_curve",
     "read_constants",
     "read_store",
 ]

@@ -11,6 +11,7 @@ from jax_models.errors import InputError, TieError
 from jax_models.evaluate import accepts, apply, apply_logits
 from jax_models.initialise import init_transformer, make_weighting, random_transformer
 from jax_models.languages import LANGUAGES, get_language, read_text
+from jax_models.languages.parity_source import ParitySource
 from jax_models.layers import Accept, FeedForward, LayerNorm, Readout
 from jax_models.position import (
     Coordinates,
@@ -25,6 +26,7 @@ from jax_models.temperature import (
     InverseLogTemperature,
     PowerTemperature,
 )
+from jax_models.training import Training, train
 from jax_models.transformer import Layer, Transformer, forward
 from jax_models.weighting import (
     WEIGHTINGS,
@@ -51,6 +53,7 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "LeftmostHardmax",
+    "ParitySource",
     "PositionTable",
     "PowerTemperature",
     "PowerTerm",
@@ -61,6 +64,7 @@ __all__ = [
     "Softmax",
     "TieError",
     "TieReport",
+    "Training",
     "Transformer",
     "Weighting",
     "accepts",
@@ -76,6 +80,7 @@ __all__ = [
     "random_transformer",
     "read_text",
     "save",
+    "train",
     "with_dtype",
     "with_temperature",
     "with_weighting",

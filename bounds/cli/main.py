@@ -63,6 +63,11 @@ COMMANDS = (
         "bounds.cli.constants",
         "Every closed-form constant of a model, printed and corrected.",
     ),
+    Command(
+        "lipschitz",
+        "bounds.cli.lipschitz",
+        "The empirical Lipschitz constant against n, beside the closed forms.",
+    ),
     Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
     Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
 )

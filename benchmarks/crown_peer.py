@@ -1,0 +1,166 @@
+"""How tight is a general verifier, CROWN, on the substitution of one symbol?
+
+For the same model and substitution: the exact influence, the certificate of this
+project, and the bound that auto_LiRPA's CROWN gives. CROWN bounds the output on the whole
+segment between the two embeddings and knows no more than intervals of each intermediate
+value; the certificate compares the two ends. auto_LiRPA and PyTorch are optional: where
+--peer_python, an interpreter that has them (this one by default), does not, the script
+says so and ends. Rows go to results.sqlite in --out.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import app, flags
+
+import benchmarks
+import jax_models as jm
+from bounds import certify_influence, compute_influence
+from bounds.store import ResultStore
+from jax_models.transformer import embed
+
+LENGTHS = flags.DEFINE_list("lengths", ["16", "32", "64"], "lengths n")
+LAYERS = flags.DEFINE_list("layers", ["1", "2"], "numbers of layers L")
+SCALE = flags.DEFINE_float("scale", 0.5, "scale of the weights")
+PEER = flags.DEFINE_string("peer_python", sys.executable, "interpreter with auto_LiRPA")
+LIMIT = flags.DEFINE_float("limit", 300.0, "seconds for each bound of the peer")
+OUT = flags.DEFINE_string("out", "results/crown_peer", "folder of the store")
+FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
+
+SEED = 0
+SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 2}
+TORCH_PART = Path(benchmarks.__path__[0]) / "crown_torch.py"
+
+
+def missing_peer() -> str | None:
+    """Returns why the peer cannot be asked, or None."""
+    probe = "import torch, auto_LiRPA"
+    try:
+        found = subprocess.run(
+            [PEER.value, "-c", probe], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        return f"{PEER.value}: {error.strerror}"
+    return None if found.returncode == 0 else found.stderr.strip().splitlines()[-1]
+
+
+def question(model: jm.Transformer, tokens: np.ndarray, at: int, to: int) -> dict:
+    """Returns rows, direction and weights by name, as `crown_torch` reads them."""
+    embedding = np.asarray(model.embedding)
+    rows = np.asarray(embed(model, jax.numpy.asarray(tokens)))
+    direction = np.zeros_like(rows)
+    direction[at] = embedding[to] - embedding[tokens[at]]
+    arrays: dict[str, Any] = {"rows": rows, "direction": direction}
+    for number, layer in enumerate(model.layers):
+        for part in (layer.attention, layer.feed_forward):
+            for name, value in vars(part).items():
+                if isinstance(value, jax.Array):
+                    arrays[f"{number}.{name}"] = np.asarray(value)
+    return {**arrays, "num_layers": len(model.layers)}
+
+
+def ask_peer(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the peer says; a failure as its last line of error."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "question.npz"
+        np.savez(path, **arrays)
+        try:
+            found = subprocess.run(
+                [PEER.value, str(TORCH_PART), str(path)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LIMIT.value,
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": f"more than {LIMIT.value:.0f} seconds"}
+    if found.returncode:
+        return {"error": found.stderr.strip().splitlines()[-1]}
+    return json.loads(found.stdout.strip().splitlines()[-1])
+
+
+def measure(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns one row: exact, certified and CROWN's bound of one substitution."""
+    model = jm.random_transformer(
+        jax.random.key(SEED),
+        num_layers=config["layers"],
+        scale=config["scale"],
+        dtype="float64",
+        **SIZES,
+    )
+    n = config["n"]
+    tokens = np.asarray(jax.random.randint(jax.random.key(1), (n,), 0, 2), np.int32)
+    exact = compute_influence(model, tokens)
+    assert exact.position is not None and exact.symbol is not None
+    where: dict[str, Any] = {"positions": [exact.position], "symbols": [exact.symbol]}
+    row: dict[str, Any] = {"exact": exact.max, "position": exact.position}
+    for method in ("centred", "base"):
+        found = certify_influence(model, tokens, method=method, **where)
+        row[method] = found.max_upper
+    answer = ask_peer(question(model, tokens, exact.position, exact.symbol))
+    if "error" in answer:
+        return {**row, "crown": None, "crown_error": answer["error"]}
+    # The two implementations must be of one model.
+    if not math.isclose(answer["ends"], exact.max, rel_tol=1e-8):
+        raise RuntimeError(f"the peer's model differs: {answer['ends']} != {exact.max}")
+    return {
+        **row,
+        "crown": answer["bound"] if math.isfinite(answer["bound"]) else None,
+        "crown_seconds": answer["seconds"],
+        "torch": answer["torch"],
+    }
+
+
+def show(config: dict[str, Any], row: dict[str, Any]) -> None:
+    """Prints one row as a line of a Markdown table."""
+    ratios = [
+        "-" if row[name] is None else f"{row[name] / row['exact']:.3g}"
+        for name in ("centred", "base", "crown")
+    ]
+    seconds = row.get("crown_seconds")
+    note = row.get("crown_error", "" if seconds is None else f"{seconds:.1f}")
+    cells = [str(config["layers"]), str(config["n"]), f"{row['exact']:.3e}", *ratios]
+    print(f"| {' | '.join([*cells, note])} |", flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Measures every cell that the store does not hold, and prints all of them."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
+    if (reason := missing_peer()) is not None:
+        print(
+            f"skipped: {PEER.value} has no auto_LiRPA ({reason}); install torch and "
+            "auto_LiRPA there, or name another interpreter with --peer_python"
+        )
+        return
+    jax.config.update("jax_enable_x64", True)
+    print("| L | n | exact | centred / | base / | CROWN / | CROWN seconds |")
+    print("|---|---|---|---|---|---|---|")
+    with ResultStore(f"{OUT.value}/results.sqlite") as store:
+        for layers in map(int, LAYERS.value):
+            for n in map(int, LENGTHS.value):
+                config = {
+                    "command": "crown_peer",
+                    "dtype": "float64",
+                    "layers": layers,
+                    "n": n,
+                    "scale": SCALE.value,
+                    "seed": SEED,
+                    **SIZES,
+                }
+                row = None if FRESH.value else store.find(config)
+                if row is None:
+                    row = measure(config)
+                    store.record(config, row, row.get("crown_seconds", 0.0))
+                show(config, row)
+
+
+if __name__ == "__main__":
+    app.run(main)

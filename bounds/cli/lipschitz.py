@@ -1,0 +1,205 @@
+"""The empirical Lipschitz constant against length, beside the closed forms.
+
+Every number found by search is an estimate from below, marked with its seed and its
+iterations; the closed forms and certificates beside it are bounds from above. Results
+are kept in --out as they are found, and the same command continues where it stopped.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.lipschitz_report import finding, lipschitz_report
+from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.progress import Progress
+from bounds.cli.record import open_store, run_record
+from bounds.figures import save_figure
+from bounds.influence.substitution import check_query
+from bounds.inputs import InputSource
+from bounds.lipschitz.curve import LipschitzCurve, measure_lipschitz
+from bounds.lipschitz.looseness import NAMES
+from bounds.lipschitz.searches import Effort
+from bounds.measurement import tokens_sha256, weighting_label
+from bounds.output import write_csv, write_json
+from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.table import Table
+from bounds.version import __version__
+from jax_models.evaluate import require_readout
+from jax_models.transformer import encode_positions
+
+# What every row has, and then the bounds that apply to the model.
+COLUMNS = (
+    "n",
+    "estimate",
+    "scaled",
+    "method",
+    "position",
+    "seed",
+    "iterations",
+    "influence",
+    "radius",
+    "substitution",
+    "local",
+    "ball",
+    "simplex",
+    "tokens",
+)
+CONFIDENCE = 0.95
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    shared.define_lengths(values, "16:1024:4")
+    shared.define_model(values)
+    shared.define_weighting(values)
+    shared.define_inputs(values, default_count=4)
+    _define_question(values)
+    _define_effort(values)
+    shared.define_dtype(values)
+    shared.define_output(values, "lipschitz")
+    shared.define_store(values)
+    shared.define_figure(values)
+    return values
+
+
+def _define_question(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer(
+        "query",
+        -1,
+        "Position whose output is looked at, from 0; negative ones count from the end.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "target",
+        "activation",
+        ("activation", "logits"),
+        "The output: final activations, or the logits of the read-out.",
+        flag_values=values,
+    )
+
+
+def _define_effort(values: flags.FlagValues) -> None:
+    effort = Effort()
+    for name, least, text in (
+        ("restarts", 0, "Starting points of each ascent; 0 leaves the ascents out."),
+        ("steps", 1, "Steps of a gradient ascent."),
+        ("rounds", 1, "Rounds of the ascent over tokens, at most."),
+    ):
+        flags.DEFINE_integer(
+            name, getattr(effort, name), text, lower_bound=least, flag_values=values
+        )
+
+
+def run(options: flags.FlagValues) -> None:
+    """Estimate what the store does not hold yet, then report from the store."""
+    lengths = options.lengths
+    print(
+        f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
+        f"{lengths[-1]}; results go to {options.out}",
+        flush=True,
+    )
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
+    model = reweighted(model, options.weighting, options.temperature)
+    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
+    check_query(options.query, lengths[0])
+    if options.target == "logits":
+        require_readout(model)
+    source = load_inputs(options, model, options.num_inputs)
+    cells = _cells(options, model, source)
+    with open_store(options) as store:
+        todo = missing_cells(store, cells, fresh=options.fresh)
+        print(f"{len(todo)} of {len(cells)} lengths to estimate", flush=True)
+        with Progress(len(todo), "lengths") as progress:
+            failures = run_cells(store, todo, progress.advance)
+        rows = [row for cell in cells if (row := store.find(cell.config)) is not None]
+    curve = LipschitzCurve(weighting_label(model), options.target, Table(tuple(rows)))
+    if rows:
+        names = _write(options, model, curve, failures)
+        print(lipschitz_report(curve, CONFIDENCE))
+        print(f"\nWritten to {options.out}: {', '.join(names)}")
+    if failures:
+        raise jm.InputError(
+            f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
+            f"first, {failures[0].label}: {failures[0].message}"
+        )
+
+
+def _cells(
+    options: flags.FlagValues, model: jm.Transformer, source: InputSource
+) -> list[Cell]:
+    """Return the lengths to estimate."""
+    effort = Effort(options.restarts, options.steps, options.rounds)
+    question = {"query": options.query, "target": options.target}
+    model_hash = model_sha256(options, model)
+    cells = []
+    for n in options.lengths:
+        inputs = [source.draw(n, index) for index in range(source.count)]
+        config = {
+            "command": "lipschitz",
+            "version": __version__,
+            "weighting": weighting_label(model),
+            "n": n,
+            "model_sha256": model_hash,
+            "tokens_sha256": [tokens_sha256(tokens) for tokens in inputs],
+            "dtype": options.dtype,
+            "seed": options.seed,
+            **question,
+            **dataclasses.asdict(effort),
+        }
+
+        def compute(n=n) -> dict[str, Any]:
+            row = measure_lipschitz(
+                model, n, source, effort=effort, seed=options.seed, **question
+            )
+            # The store has a column of its own for the seed.
+            return {name: value for name, value in row.items() if name != "seed"}
+
+        cells.append(Cell(config, f"n = {n}", compute))
+    return cells
+
+
+def _write(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    curve: LipschitzCurve,
+    failures: list[Failure],
+) -> list[str]:
+    """Write the CSV, JSON and figure files; return their names."""
+    out = Path(options.out)
+    rows = [{**row, "seed": options.seed} for row in curve]
+    bounds = [
+        f"{kind}_{name}"
+        for kind in ("log10", "looseness")
+        for name in NAMES
+        if f"{kind}_{name}" in curve.table.columns
+    ]
+    write_csv(out / "lipschitz.csv", (*COLUMNS, *bounds), rows)
+    fits = {
+        name: {
+            **dataclasses.asdict(curve.fit(name)),
+            "interval": curve.interval(name, CONFIDENCE),
+        }
+        for name in ("estimate", "substitution")
+    }
+    record = run_record("lipschitz", options)
+    record |= {
+        "kind": "estimated: lower estimates, not bounds",
+        "weighting": curve.label,
+        "model_sha256": model_sha256(options, model),
+        "fits": fits,
+        "confidence": CONFIDENCE,
+        "finding": finding(curve, CONFIDENCE),
+        "rows": rows,
+        "failures": [dataclasses.asdict(failure) for failure in failures],
+    }
+    write_json(out / "lipschitz.json", record)
+    figures = save_figure(curve.plot(), out / "lipschitz", options.figure_format)
+    return ["lipschitz.csv", "lipschitz.json", *(path.name for path in figures)]

@@ -1,0 +1,258 @@
+"""Estimates against length, beside what the closed forms and certificates say."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from bounds.certificate import certify_influence
+from bounds.constants import closed_form_bounds
+from bounds.decay import DecayFit, fit_decay
+from bounds.inputs import InputSource, sampled_inputs
+from bounds.lipschitz.confidence import exponent_interval
+from bounds.lipschitz.estimate import estimate_lipschitz
+from bounds.lipschitz.looseness import (
+    CERTIFICATES,
+    log10_influence,
+    log10_lipschitz,
+    looseness,
+)
+from bounds.lipschitz.result import LipschitzEstimate
+from bounds.lipschitz.searches import Effort
+from bounds.lipschitz.substitution import embedding_distances
+from bounds.measurement import weighting_label
+from bounds.table import Table
+from jax_models import InputError, Transformer
+from jax_models.reweight import at_length
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class LipschitzCurve:
+    """Estimates of K_n against n, for one model: a table with one row per n.
+
+    A row holds what `LipschitzEstimate.row` gives; `log10_NAME`, the closed forms: of
+    K_n (bound / D) where the form is proportional to D, of the influence for the
+    saturating `corrected`; `log10_centred` and `log10_base`, the certificates of the
+    substitution of largest exact ratio, over its distance; and for each of these
+    `looseness_NAME`, the decades between it and what it bounds as observed: the
+    estimate, the largest influence, and that exact ratio.
+
+    Attributes:
+        label: The weighting, as `weighting_label` writes it.
+        target: "activation" or "logits".
+        table: The rows.
+    """
+
+    label: str
+    target: str
+    table: Table
+
+    def fit(self, column: str = "estimate") -> DecayFit:
+        """Fit a power law to a column, the estimates of K_n unless another is named.
+
+        Args:
+            column: "estimate", or the name of a search.
+        """
+        n = np.array([row["n"] for row in self.table], np.int64)
+        return fit_decay(n, np.array([row[column] for row in self.table], float))
+
+    def interval(
+        self, column: str = "estimate", level: float = 0.95
+    ) -> tuple[float, float] | None:
+        """Return the confidence interval of a decay exponent, where there is one.
+
+        Args:
+            column: "estimate", or the name of a search.
+            level: Confidence, between 0 and 1.
+        """
+        return exponent_interval(self.fit(column), level)
+
+    def __len__(self) -> int:
+        """Return the number of lengths."""
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows, one per n."""
+        return iter(self.table)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one column, an entry per n; see `Table.column`."""
+        return self.table.column(name)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows, one per n, as CSV.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self.table.to_csv(path)
+
+    def plot(self) -> "Figure":
+        """Draw the estimates and what lies near them against n; a Matplotlib figure."""
+        from bounds.lipschitz.figure import lipschitz_figure
+
+        return lipschitz_figure(self.table, self.target)
+
+
+def lipschitz_curve(
+    model: Transformer,
+    lengths: Sequence[int],
+    *,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 4,
+    effort: Effort | None = None,
+    seed: int = 0,
+    query: int = -1,
+    target: str = "activation",
+) -> LipschitzCurve:
+    """Estimate the Lipschitz constant at each of several lengths.
+
+    Args:
+        model: A transformer with softmax attention in every layer.
+        lengths: Increasing lengths n >= 2.
+        inputs: A language to sample from, or a source of inputs.
+        num_inputs: Number of inputs at each length, where they are sampled.
+        effort: How much is searched; the defaults of `estimate_lipschitz` if None.
+        seed: Seed of the inputs and the searches.
+        query: Position whose output is looked at; negative ones count from the end.
+        target: "activation" or "logits".
+
+    Returns:
+        A table with one row per n, and the fitted decay exponent.
+
+    Raises:
+        InputError: The lengths do not increase, or as in `estimate_lipschitz`.
+    """
+    # Not at the top: bound curves hold estimates, so `curves` imports this package.
+    from bounds.curves import check_lengths
+
+    check_lengths(lengths)
+    source = (
+        sampled_inputs(model, inputs, num_inputs, seed)
+        if isinstance(inputs, str)
+        else inputs
+    )
+    rows = [
+        measure_lipschitz(
+            model,
+            n,
+            source,
+            effort=effort or Effort(),
+            seed=seed,
+            query=query,
+            target=target,
+        )
+        for n in lengths
+    ]
+    return LipschitzCurve(weighting_label(model), target, Table(tuple(rows)))
+
+
+def measure_lipschitz(
+    model: Transformer,
+    length: int,
+    source: InputSource,
+    *,
+    effort: Effort,
+    seed: int,
+    query: int,
+    target: str,
+) -> dict[str, Any]:
+    """Return the row of one length; see `LipschitzCurve`.
+
+    Args:
+        model: The model.
+        length: n.
+        source: The inputs.
+        effort: How much is searched.
+        seed: Seed of the searches.
+        query: Position of the output; negative ones count from the end.
+        target: "activation" or "logits".
+
+    Returns:
+        The row, and under `notes` why a bound is missing, one sentence each.
+
+    Raises:
+        InputError: As in `estimate_lipschitz`.
+    """
+    found = estimate_lipschitz(
+        model,
+        length,
+        inputs=source,
+        **dataclasses.asdict(effort),
+        seed=seed,
+        query=query,
+        target=target,
+    )
+    notes = []
+    logs: dict[str, float] = {}
+    loose: dict[str, float] = {}
+    try:
+        forms = closed_form_bounds(
+            model,
+            length,
+            query=query,
+            target=target,  # pyright: ignore[reportArgumentType]
+        )
+    except InputError as error:
+        notes.append(f"no closed form: {error}")
+    else:
+        for bounds, observed in (
+            (log10_lipschitz(forms), found.value),
+            (log10_influence(forms), found.influence),
+        ):
+            logs |= bounds
+            loose |= looseness(bounds, observed)
+    try:
+        certified = _certificates(model, source, found)
+    except InputError as error:
+        notes.append(f"no certificate: {error}")
+    else:
+        exact = found.find("substitution")
+        assert exact is not None
+        logs |= certified
+        loose |= looseness(certified, exact.value)
+    return {
+        **found.row(),
+        **{f"log10_{name}": value for name, value in logs.items()},
+        **{f"looseness_{name}": value for name, value in loose.items()},
+        "notes": notes,
+    }
+
+
+def _certificates(
+    model: Transformer, source: InputSource, found: LipschitzEstimate
+) -> dict[str, float]:
+    """Return log10 of certificate / distance at the substitution of largest ratio."""
+    exact = found.find("substitution")
+    if exact is None or exact.position is None or exact.symbol is None:
+        return {}
+    if not jax.config.read("jax_enable_x64"):
+        return {}
+    assert exact.input is not None
+    tokens = source.draw(found.length, exact.input)
+    at = exact.position, exact.symbol
+    distance = embedding_distances(model, tokens)[at]
+    logs = {}
+    for method in CERTIFICATES:
+        certificate = certify_influence(
+            at_length(model, found.length),
+            tokens,
+            method=method,
+            query=found.query,
+            target=found.target,  # pyright: ignore[reportArgumentType]
+            positions=[exact.position],
+            symbols=[exact.symbol],
+        )
+        upper = float(certificate.upper[at] / distance)
+        logs[method] = math.log10(upper) if upper > 0 else -math.inf
+    return logs

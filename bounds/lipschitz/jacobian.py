@@ -1,0 +1,174 @@
+"""The Jacobian of the query's output in the embeddings: norms of all its blocks.
+
+One reverse pass per output coordinate gives that row of the block d y_q / d y_i^(0) of
+every position i at once, so that the blocks of all positions cost d passes, not n. The
+norm of each block is then a power iteration, of all blocks together. An output wider
+than `MAX_ROWS` is seen through as many random orthonormal directions Q, |Q J_i| <= |J_i|,
+and the largest blocks are iterated anew with jvp and vjp of the model itself.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.lipschitz.power_iteration import power_iteration
+from jax_models import Transformer
+from jax_models.differentiable import forward_embeddings
+
+ITERATIONS = 200
+MAX_ROWS = 64
+MAX_ELEMENTS = 2**26  # of all blocks together, half a gigabyte in float64
+CANDIDATES = 8
+PASSES_AT_ONCE = 16
+
+
+def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array:
+    """Return the target at the query from the rows y^(0) [n, d]; differentiable.
+
+    Args:
+        model: A softmax transformer.
+        rows: y^(0) [n, d].
+        query: Position of the output.
+        target: "activation" or "logits".
+
+    Returns:
+        A vector, of d activations or of the logits.
+    """
+    (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
+    if target == "logits":
+        assert model.readout is not None
+        return model.readout(y)
+    return y
+
+
+def output_width(model: Transformer, target: str) -> int:
+    """Return the number of coordinates of the target."""
+    if target == "logits":
+        assert model.readout is not None
+        return model.readout.weight.shape[0]
+    return model.width
+
+
+def output_directions(
+    model: Transformer, length: int, target: str, seed: int
+) -> np.ndarray:
+    """Return the output directions that are pulled back, orthonormal rows [k, m].
+
+    All of them where the blocks then stay small; else a random subspace.
+
+    Args:
+        model: The model.
+        length: n.
+        target: "activation" or "logits".
+        seed: Seed of the subspace.
+    """
+    width = output_width(model, target)
+    affordable = max(CANDIDATES, MAX_ELEMENTS // (length * model.width))
+    count = min(width, MAX_ROWS, affordable)
+    if count == width:
+        return np.eye(width)
+    gaussian = np.random.default_rng(seed).standard_normal((width, count))
+    return np.linalg.qr(gaussian)[0].T
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target"))
+def _sketched_norms(
+    model: Transformer,
+    rows: Array,
+    directions: Array,
+    start: Array,
+    *,
+    query: int,
+    target: str,
+) -> tuple[Array, Array, Array]:
+    """Norms [n] of the blocks seen through the directions, vectors [n, d], count."""
+    _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
+    blocks = jax.lax.map(
+        lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
+    )  # [k, n, d]
+    highest = jax.lax.Precision.HIGHEST
+    return power_iteration(
+        lambda v: jnp.einsum("knd,nd->nk", blocks, v, precision=highest),
+        lambda u: jnp.einsum("knd,nk->nd", blocks, u, precision=highest),
+        start,
+        ITERATIONS,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target", "iterations"))
+def norms_at(
+    model: Transformer,
+    rows: Array,
+    positions: Array,
+    start: Array,
+    *,
+    query: int,
+    target: str,
+    iterations: int = ITERATIONS,
+) -> tuple[Array, Array, Array]:
+    """Return the norms of the blocks of some positions, by jvp and vjp of the model.
+
+    Args:
+        model: A softmax transformer.
+        rows: y^(0) [n, d].
+        positions: Positions i [b].
+        start: First vectors [b, d].
+        query: Position of the output.
+        target: "activation" or "logits".
+        iterations: Power iterations at most.
+
+    Returns:
+        Lower estimates of |d y_q / d y_i^(0)| [b], the unit vectors that attain them
+        [b, d], and the number of iterations made.
+    """
+    function = lambda z: output_at(model, z, query, target)
+    _, pull = jax.vjp(function, rows)
+
+    def product(vectors: Array) -> Array:
+        def one(at: Array, vector: Array) -> Array:
+            tangent = jnp.zeros_like(rows).at[at].set(vector)
+            return jax.jvp(function, (rows,), (tangent,))[1]
+
+        return jax.vmap(one)(positions, vectors)
+
+    def transpose(images: Array) -> Array:
+        return jax.vmap(lambda at, image: pull(image)[0][at])(positions, images)
+
+    return power_iteration(product, transpose, start, iterations)
+
+
+def block_norms(
+    model: Transformer, rows: Array, *, query: int, target: str, seed: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the local operator norm of every position: |d y_q / d y_i^(0)|_2.
+
+    Args:
+        model: A softmax transformer.
+        rows: y^(0), where the derivative is taken [n, d].
+        query: Position of the output.
+        target: "activation" or "logits".
+        seed: Seed of the first vectors, and of the subspace of a wide output.
+
+    Returns:
+        Lower estimates of the norms [n], the unit directions that attain them [n, d],
+        and the number of power iterations made.
+    """
+    length = rows.shape[0]
+    how: Any = {"query": query, "target": target}
+    directions = output_directions(model, length, target, seed)
+    start = np.random.default_rng(seed).standard_normal(rows.shape)
+    found = _sketched_norms(
+        model, rows, *(jnp.asarray(x, rows.dtype) for x in (directions, start)), **how
+    )
+    norms, vectors, count = (np.array(x) for x in found)
+    if len(directions) == output_width(model, target):
+        return norms, vectors, int(count)
+    at = np.argsort(-norms, kind="stable")[: min(CANDIDATES, length)]
+    again = norms_at(model, rows, jnp.asarray(at), jnp.asarray(vectors[at]), **how)
+    # From a vector that a part of the output gave, the whole output gives no less.
+    norms[at], vectors[at] = np.asarray(again[0]), np.asarray(again[1])
+    return norms, vectors, int(count) + int(again[2])

@@ -1,0 +1,108 @@
+"""What the searches return: estimates, which no bound can be compared with.
+
+An estimate is a ratio that was observed, hence a *lower* estimate of the Lipschitz
+constant: the constant is at least as large, up to rounding, and may be larger. It is
+neither a `Bound` nor a `Claim` and never enters a certificate.
+"""
+
+import dataclasses
+from typing import Any, NoReturn
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The largest ratio of output change to embedding change that one search met.
+
+    Estimates have no order; compare `value` where that is meant.
+
+    Attributes:
+        value: The ratio, in units of the output per unit of the embedding.
+        method: The search: "substitution", "local", "ball", "simplex" or "tokens".
+        seed: Seed of the inputs and of everything random in the search.
+        iterations: Substitutions, power iterations, ascent steps or rounds that were
+            made, over all inputs and restarts.
+        position: Position whose embedding changes, from 0; None where none may.
+        symbol: The substitute, where the change is a substitution.
+        input: Which of the inputs it was met on, or the ascent began at, from 0.
+    """
+
+    value: float
+    method: str
+    seed: int
+    iterations: int
+    position: int | None = None
+    symbol: int | None = None
+    input: int | None = None
+
+    def _refuse_order(self, other: Any) -> NoReturn:
+        raise TypeError(
+            f"an Estimate has no order, not even with a {type(other).__name__}: an "
+            "estimated and a certified number are different things; compare value or "
+            "log_value where that is meant"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
+
+    def __repr__(self) -> str:
+        """One line that says it is an estimate."""
+        return (
+            f"{type(self).__name__}({self.value:.6g} [estimated, a lower estimate], "
+            f"method={self.method!r}, position={self.position}, seed={self.seed}, "
+            f"iterations={self.iterations})"
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LipschitzEstimate(Estimate):
+    """The largest ratio over all searches at one length: an estimate of K_n from below.
+
+    K_n is the Lipschitz constant of the output at the query in the embedding of one
+    other position, with every row y^(0) in the ball of the largest embedding.
+
+    Attributes:
+        length: n.
+        query: Position of the output, from 0.
+        target: "activation" or "logits".
+        radius: Radius of the embedding ball, max |embedding + position encoding|.
+        influence: The largest influence of a substitution that was met, rounding off.
+        searches: The best of each search that could be made.
+        position_norms: Largest local operator norm at each position over the inputs
+            [n], NaN where the position may not change or none was computed.
+    """
+
+    length: int = dataclasses.field(kw_only=True)
+    query: int = dataclasses.field(kw_only=True)
+    target: str = dataclasses.field(kw_only=True)
+    radius: float = dataclasses.field(kw_only=True)
+    influence: float = dataclasses.field(kw_only=True)
+    searches: tuple[Estimate, ...] = dataclasses.field(kw_only=True)
+    position_norms: np.ndarray = dataclasses.field(kw_only=True, compare=False)
+
+    @property
+    def scaled(self) -> float:
+        """n K_n: constant in n where the influence falls like 1/n."""
+        return self.length * self.value
+
+    def find(self, method: str) -> Estimate | None:
+        """Return what one search met; None where it was not made."""
+        for search in self.searches:
+            if search.method == method:
+                return search
+        return None
+
+    def row(self) -> dict[str, Any]:
+        """Return the numbers as a row of a table, one column per search."""
+        return {
+            "n": self.length,
+            "estimate": self.value,
+            "scaled": self.scaled,
+            "method": self.method,
+            "position": self.position,
+            "seed": self.seed,
+            "iterations": self.iterations,
+            "radius": self.radius,
+            "influence": self.influence,
+            **{search.method: search.value for search in self.searches},
+        }

@@ -1,0 +1,109 @@
+"""Exact influences of substitutions, over the distance of the two embeddings."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bounds.influence import compute_influence
+from jax_models import Transformer
+
+# Lengths up to which all positions are exhausted where no incremental method applies.
+EXHAUST_TO = 256
+# How many positions, those of largest local norm, are substituted beyond.
+POSITIONS = 32
+INCREMENTAL_LAYERS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Substitution:
+    """The substitution of largest ratio on one input, with rounding taken off.
+
+    Attributes:
+        ratio: |y_q(x with x_i := s) - y_q(x)| / |embedding of s - embedding of x_i|.
+        position: i.
+        symbol: s.
+        influence: The largest influence met on the input, of any substitution.
+        count: How many substitutions were made.
+    """
+
+    ratio: float
+    position: int | None
+    symbol: int | None
+    influence: float
+    count: int
+
+
+def all_positions(model: Transformer, length: int) -> bool:
+    """Return whether every position of an input is substituted; see `largest_ratio`."""
+    return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
+
+
+def embedding_distances(model: Transformer, tokens: np.ndarray) -> np.ndarray:
+    """Return |embedding[s] - embedding[x_i]| of every substitution [n, V]."""
+    embedding = np.asarray(model.embedding, np.float64)
+    between = np.array([np.linalg.norm(embedding - e, axis=1) for e in embedding])
+    return between[tokens]
+
+
+def largest_ratio(
+    model: Transformer,
+    tokens: np.ndarray,
+    norms: np.ndarray,
+    *,
+    query: int,
+    target: str,
+    include_query: bool = False,
+) -> Substitution:
+    """Return the substitution that changes the output most per change of embedding.
+
+    All positions where the model has at most two layers or n is at most 256; beyond,
+    where each position costs a forward pass, the 32 of largest local norm.
+
+    Args:
+        model: A transformer.
+        tokens: The input [n].
+        norms: Local norms by position, NaN where none may change [n].
+        query: Position of the output.
+        target: "activation" or "logits".
+        include_query: Whether the query's own token is substituted too.
+
+    Returns:
+        The substitution; ratio 0 and no position where nothing can be substituted.
+    """
+    positions: Sequence[int] | None = None
+    if not all_positions(model, len(tokens)):
+        order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
+        positions = [int(i) for i in np.sort(order[:POSITIONS])]
+    found = compute_influence(
+        model,
+        tokens,
+        query=query,
+        target=target,  # pyright: ignore[reportArgumentType]
+        positions=positions,
+        include_query=include_query,
+    )
+    assert found.lower is not None
+    distances = embedding_distances(model, tokens)
+    # Equal embeddings have no influence on anything, and no ratio.
+    possible = ~np.isnan(found.lower) & (distances > 0)
+    if not possible.any():
+        return Substitution(0.0, None, None, found.max_lower, found.substitutions)
+    ratio = np.where(possible, found.lower, 0) / np.where(possible, distances, 1)
+    position, symbol = np.unravel_index(
+        np.argmax(np.where(possible, ratio, -1)), ratio.shape
+    )
+    return Substitution(
+        float(ratio[position, symbol]),
+        int(position),
+        int(symbol),
+        found.max_lower,
+        found.substitutions,
+    )
+
+
+def free_rows(model: Transformer, tokens: np.ndarray) -> np.ndarray:
+    """Return which positions hold a token that may be substituted [n]."""
+    if model.substitutable is None:
+        return np.ones(len(tokens), bool)
+    return np.isin(tokens, np.array(model.substitutable))

@@ -1,0 +1,111 @@
+"""`lipschitz` writes what the estimator finds, once, and says what it is."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bounds
+from bounds import read_store
+from bounds.inputs import sampled_inputs
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+EFFORT = ["--restarts=1", "--steps=2", "--rounds=1", "--num_inputs=1"]
+TINY = [*SHAPE_FLAGS, *EFFORT, "--lengths=4", "--mask=none"]
+# One search, for what does not depend on how many there are.
+QUICK = [*SHAPE_FLAGS, "--lengths=4,8", "--num_inputs=1", "--restarts=0"]
+SEARCHES = ("substitution", "local", "ball", "simplex", "tokens")
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json(path):
+    # NaN and infinity are no JSON, though Python would read them.
+    return json.loads(Path(path).read_text(), parse_constant=pytest.fail)
+
+
+def test_the_files_hold_what_the_estimator_finds(run, make_model):
+    result = run("lipschitz", *TINY, "--seed=3", "--figure_format=png,svg")
+    assert (result.code, result.err) == (0, "")
+    rows = read_csv("results/lipschitz/lipschitz.csv")
+    record = read_json("results/lipschitz/lipschitz.json")
+    model = make_model(key=3, mask="none", position="sinusoidal")
+    assert [row["n"] for row in rows] == ["4"]
+    for row, entry in zip(rows, record["rows"], strict=True):
+        n = int(row["n"])
+        values = {name: float(row[name]) for name in SEARCHES}
+        assert float(row["estimate"]) == max(values.values()) == values[row["method"]]
+        assert float(row["scaled"]) == n * float(row["estimate"])
+        assert row["seed"] == "3"
+        assert entry["estimate"] == float(row["estimate"])
+        forms = bounds.closed_form_bounds(model, n)
+        linear = forms.linear.others.log10_value
+        linear -= math.log10(forms.constants.embedding.distance)
+        assert float(row["log10_linear"]) == pytest.approx(linear)
+        loose = linear - math.log10(float(row["estimate"]))
+        assert float(row["looseness_linear"]) == pytest.approx(loose)
+        assert loose > 0
+        assert float(row["looseness_centred"]) == pytest.approx(0, abs=1e-9)
+    found = bounds.estimate_lipschitz(
+        model,
+        4,
+        inputs=sampled_inputs(model, "parity", 1, seed=3),
+        seed=3,
+        searches=["substitution", "local"],
+    )
+    for search in found.searches:
+        assert float(rows[0][search.method]) == pytest.approx(search.value, rel=1e-9)
+    assert record["kind"].startswith("estimated")
+    assert record["fits"]["estimate"]["used"] == 1
+    assert record["finding"] in result.out.splitlines()
+    for name in ("lipschitz.png", "lipschitz.svg"):
+        assert Path("results/lipschitz", name).stat().st_size > 1000
+
+
+def test_what_is_estimated_is_not_estimated_again(run):
+    result = run("lipschitz", *QUICK)
+    fit = read_json("results/lipschitz/lipschitz.json")["fits"]["estimate"]
+    assert f"a = {fit['exponent']:.3f}" in result.out
+    assert (fit["used"], fit["interval"]) == (2, None)
+    before = read_store("results/lipschitz/results.sqlite")
+    first = Path("results/lipschitz/lipschitz.csv").read_text()
+    assert "0 of 2 lengths to estimate" in run("lipschitz", *QUICK).out
+    assert read_store("results/lipschitz/results.sqlite") == before
+    assert Path("results/lipschitz/lipschitz.csv").read_text() == first
+    assert "1 of 3 lengths" in run("lipschitz", *QUICK, "--lengths=4,5,8").out
+    # Another effort or another input is another cell.
+    assert "1 of 1 lengths" in run("lipschitz", *QUICK, "--seed=1", "--lengths=4").out
+
+
+def test_a_masked_model_has_the_causal_bound_and_no_c1(run):
+    result = run("lipschitz", *QUICK, "--lengths=4")
+    (row,) = read_csv("results/lipschitz/lipschitz.csv")
+    assert float(row["looseness_causal"]) > 0
+    assert "looseness_c1" not in row
+    assert "ball" in row
+    assert row["ball"] == ""
+    assert "too few lengths" in result.out
+    header = next(line for line in result.out.splitlines() if " causal" in line)
+    assert np.isin(["n", "estimate", "causal"], header.split()).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--weighting=average_hard"], "no Lipschitz constant"),
+        (["--target=logits"], "no read-out"),
+        (["--lengths=1,4"], "n = 1"),
+        (["--query=7"], "query = 7"),
+        (["--steps=0"], "steps"),
+        (["--method=exhaustive"], "method"),
+    ],
+)
+def test_a_bad_question_is_one_line(run, flags, complaint):
+    run("lipschitz", *QUICK, *flags).assert_refused(complaint)
