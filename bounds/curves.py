@@ -2,24 +2,30 @@
 
 import dataclasses
 import itertools
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds.curve_bounds import CURVE_BOUNDS, REASON
 from bounds.decay import DecayFit, fit_decay
+from bounds.influence.base import Target
 from bounds.inputs import InputSource, sampled_inputs
 from bounds.measurement import Question, influence_value, measure, weighting_label
 from bounds.notation import legend_label
 from bounds.table import Table
 from jax_models.errors import InputError
+from jax_models.initialise import choose_name
 from jax_models.transformer import Transformer
 
 __all__ = ["BoundCurve", "bound_curve", "check_lengths", "plot_curves"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from bounds.bound_panel import Decades
 
 UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
 
@@ -37,12 +43,14 @@ class BoundCurve:
         target: What the influence is measured on: "activation" or "logits".
         measurements: One row per length and input.
         failures: Number of inputs that could not be measured and are left out.
+        without: Which bounds this curve has not, and why.
     """
 
     label: str
     target: str
     measurements: Table
     failures: int = 0
+    without: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -105,9 +113,10 @@ def bound_curve(
     num_inputs: int = 1,
     seed: int = 0,
     query: int = -1,
-    target: str = "activation",
+    target: Target = "activation",
     method: str = "auto",
     ties: str = "error",
+    bounds: Sequence[str] = (),
 ) -> BoundCurve:
     """Measure the maximum influence of one symbol at each of several lengths.
 
@@ -122,6 +131,8 @@ def bound_curve(
         target: "activation" or "logits".
         method: Influence method; "auto" picks the cheapest exact one.
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
+        bounds: What is to stand beside the exact influence: some of `CURVE_BOUNDS`,
+            "certified", "closed_forms" and "estimate".
 
     Returns:
         A table with one row per n: the largest influence over the inputs at that n.
@@ -140,18 +151,30 @@ def bound_curve(
         [4, 8]
     """
     check_lengths(lengths)
+    for name in bounds:
+        choose_name("bounds", name, tuple(CURVE_BOUNDS))
     question = Question(query, target, method, ties)
     source = (
         sampled_inputs(model, inputs, num_inputs, seed)
         if isinstance(inputs, str)
         else inputs
     )
-    rows = [
-        {"n": n, "input": index, **measure(model, source.draw(n, index), question)}
-        for n in lengths
-        for index in range(source.count)
-    ]
-    return BoundCurve(weighting_label(model), target, Table(tuple(rows)))
+    rows, without = [], {}
+    for n in lengths:
+        shared: dict[str, Any] = {}
+        for index in range(source.count):
+            tokens = source.draw(n, index)
+            row = {"n": n, "input": index, **measure(model, tokens, question)}
+            for name in bounds:
+                kind = CURVE_BOUNDS[name]
+                if name not in shared or kind.per_input:
+                    shared[name] = kind.measure(model, tokens, question, seed)
+                row |= {column: shared[name][column] for column in kind.columns}
+                if shared[name][REASON] is not None:
+                    without[f"{name}: {shared[name][REASON]}"] = None
+            rows.append(row)
+    label = weighting_label(model)
+    return BoundCurve(label, target, Table(tuple(rows)), without=tuple(without))
 
 
 def plot_curves(
@@ -174,7 +197,8 @@ def plot_curves(
     from bounds import figures
 
     series = [
-        figures.Series(_legend(curve), *_points(curve.measurements)) for curve in curves
+        figures.Series(_legend(curve), *_points(curve.measurements), _decades(curve))
+        for curve in curves
     ]
     quantity = f"maximum influence ({UNITS[curves[0].target]})"
     figure = figures.curve_figure(series, quantity)
@@ -221,6 +245,30 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
         np.array([row["n"] for row in rows], np.int64),
         np.array([influence_value(row) for row in rows], np.float64),
     )
+
+
+def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
+    """Return the bounds of a curve and its exact values, the largest at each length."""
+    from bounds.bound_panel import Decades
+
+    lines = []
+    for kind in (column for some in CURVE_BOUNDS.values() for column in some.columns):
+        largest: dict[int, float] = {}
+        for row in curve.measurements:
+            value = row.get(kind)
+            if value is not None and not kind.startswith("log10_"):
+                value = math.log10(value) if value > 0 else None
+            if value is not None:
+                largest[row["n"]] = max(value, largest.get(row["n"], -math.inf))
+        if largest:
+            lines.append(
+                Decades(kind, np.array(list(largest)), np.array(list(largest.values())))
+            )
+    if not lines:
+        return ()
+    n, value = _points(curve.table)
+    exact = Decades("exact", n[value > 0], np.log10(value[value > 0]))
+    return (exact, *lines)
 
 
 def _legend(curve: BoundCurve) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds.bound_panel import Decades, draw_bounds
 from bounds.output import write_bytes
 
 if TYPE_CHECKING:
@@ -53,18 +54,21 @@ class Series:
         label: Its name in the legend.
         x: Lengths or positions; several values may share one.
         y: Non-negative values.
+        bounds: What stands beside them, in decades.
     """
 
     label: str
     x: np.ndarray
     y: np.ndarray
+    bounds: tuple[Decades, ...] = ()
 
 
 def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
     """Draw influence against length on logarithmic axes.
 
-    Each series is a line through the medians of its non-zero values at each length,
-    with every value as a light mark. A thin grey line shows the slope of 1/n.
+    Each series is a line through the largest of its non-zero values at each length,
+    with every value as a light mark. A thin grey line shows the slope of 1/n. Where
+    bounds stand beside the values a second panel below shows them in decades.
 
     Args:
         series: At most `MAX_SERIES`, so that no two look alike.
@@ -77,7 +81,16 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
     from matplotlib.ticker import LogLocator, NullFormatter
 
     with rc_context(_STYLE):
-        figure, axes = _empty_figure(height=3.6)
+        bounded = [one for one in series if one.bounds]
+        figure, axes = _empty_figure(height=7.0 if bounded else 3.6)
+        below = axes
+        if bounded:
+            figure.clear()
+            axes, below = figure.subplots(2, sharex=True)
+            colours = [
+                c for c, one in zip(_COLOURS, series, strict=False) if one.bounds
+            ]
+            draw_bounds(below, [one.bounds for one in bounded], colours)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         floor = _floor(series)
@@ -87,11 +100,17 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
             _draw_series(axes, one, index, floor, shift)
         _draw_slope(axes, series)
         _mark_floor(axes, floor, series)
-        axes.set_xlabel("length n (tokens)")
+        below.set_xlabel("length n (tokens)")
         axes.set_ylabel(quantity)
         axes.xaxis.set_minor_locator(LogLocator(base=2, subs=()))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        figure.legend(
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+            title="lines: the largest; light marks: every input",
+            title_fontsize=8,
+        )
     return figure
 
 
@@ -169,18 +188,18 @@ def save_figure(
     return paths
 
 
-def medians(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct entries of x and the median of y at each.
+def largest(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct entries of x and the largest of y at each.
 
     Args:
         x: Keys [k].
         y: Values [k].
 
     Returns:
-        Increasing keys and their medians.
+        Increasing keys and their maxima.
     """
     keys = np.unique(x)
-    return keys, np.array([np.median(y[x == key]) for key in keys])
+    return keys, np.array([y[x == key].max() for key in keys])
 
 
 def _empty_figure(height: float) -> "tuple[Figure, Axes]":
@@ -199,10 +218,8 @@ def _draw_series(
     look: dict[str, Any] = LOOKS[index]
     mark = {**look, "linestyle": "none"}
     axes.plot(x, y, markersize=3, alpha=0.35, **mark)
-    middle_x, middle_y = medians(x, y)
     axes.plot(
-        middle_x,
-        middle_y,
+        *largest(x, y),
         # Later lines are finer, so that one which coincides with an earlier one shows.
         linewidth=2.4 - 0.25 * index,
         markersize=7.5 - 0.75 * index,

@@ -2,6 +2,9 @@
 
 Without flags: leftmost-hard, average-hard, softmax, and softmax with temperature
 1 / ln n, on one random model (the same weights for all four) and sampled bit strings.
+Beside the exact influence stand what --bounds names: the certificate for each input,
+the corrected and the printed constants of Lemma 5 for all inputs of a length, and an
+estimate of what they bound, the largest influence that a search over inputs met.
 A file or a construction is measured as it is, unless --weighting or --temperature ask
 for others. Several of both are combined; of several temperatures the hard weightings,
 whose winners no temperature changes, take the first. Results are kept in --out as they
@@ -17,27 +20,28 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
+from bounds.cli.curve_cells import bound_cells, measurement_cells, read_curve
 from bounds.cli.input_source import load_inputs, num_symbols
-from bounds.cli.model_source import is_random, load_model, reweighted
+from bounds.cli.model_source import (
+    is_random,
+    load_model,
+    model_sha256,
+    reweighted,
+)
 from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.cli.report import curve_report, describe_decay
 from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.curve_bounds import CURVE_BOUNDS
 from bounds.curves import BoundCurve, plot_curves
 from bounds.figures import MAX_SERIES, save_figure
 from bounds.influence.substitution import check_query
-from bounds.inputs import InputSource
 from bounds.measurement import (
     Question,
-    measure,
-    tokens_sha256,
     weighting_label,
 )
-from bounds.output import sha256, write_csv, write_json
-from bounds.store import ResultStore
+from bounds.output import write_csv, write_json
 from bounds.sweep import Cell, Failure, missing_cells, run_cells
-from bounds.table import Table
-from bounds.version import __version__
 from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 from jax_models.weighting import WEIGHTINGS
@@ -61,6 +65,7 @@ COLUMNS = (
     "method",
     "exact",
     "ambiguous",
+    *(name for kind in CURVE_BOUNDS.values() for name in kind.columns),
 )
 
 
@@ -72,6 +77,14 @@ def define_flags() -> flags.FlagValues:
     shared.define_weightings(values)
     shared.define_inputs(values, default_count=8)
     shared.define_question(values)
+    flags.DEFINE_list(
+        "bounds",
+        ["certified", "closed_forms"],
+        f"What stands beside the exact influence: none, or some of "
+        f"{', '.join(CURVE_BOUNDS)}.",
+        flag_values=values,
+    )
+    shared.validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
     shared.define_dtype(values)
     shared.define_output(values, "curve")
     shared.define_store(values)
@@ -96,21 +109,25 @@ def run(options: flags.FlagValues) -> None:
         require_readout(model)
     models = _variants(options, model)
     source = load_inputs(options, model, options.num_inputs)
-    cells = _cells(options, models, source, question)
+    hashes = {label: model_sha256(options, models[label]) for label in models}
+    cells = measurement_cells(options, models, hashes, source, question)
+    beside = bound_cells(options, models, hashes, source, question)
     with open_store(options) as store:
-        every = [cell for some in cells.values() for cell in some]
+        measurements = [cell for some in cells.values() for cell in some]
+        every = [*measurements, *beside.values()]
         todo = missing_cells(store, every, fresh=options.fresh)
         print(f"{len(todo)} of {len(every)} measurements to make", flush=True)
         with Progress(len(todo), "measurements") as progress, quiet_ties():
             failures = run_cells(store, _by_length(todo), progress.advance)
         curves = [
-            _read_curve(store, label, cells[label], options.target) for label in cells
+            read_curve(store, label, cells[label], beside, options.target)
+            for label in cells
         ]
-    names = _write(options, models, curves, failures)
+    names = _write(options, hashes, curves, failures)
     print(curve_report(curves))
     print(f"\nWritten to {options.out}: {', '.join(names)}")
     warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
-    _raise_for(failures, len(every))
+    _raise_for(failures, len(measurements))
 
 
 def _variants(
@@ -144,60 +161,14 @@ def _temperatures(
     return options.temperature[:1] if is_hard else options.temperature
 
 
-def _cells(
-    options: flags.FlagValues,
-    models: Mapping[str, jm.Transformer],
-    source: InputSource,
-    question: Question,
-) -> dict[str, list[Cell]]:
-    """Return the measurements to make, by weighting."""
-    inputs = [
-        (n, index, source.draw(n, index))
-        for n in options.lengths
-        for index in range(source.count)
-    ]
-    cells: dict[str, list[Cell]] = {}
-    for label, model in models.items():
-        model_hash = sha256(jm.model_bytes(model))
-        for n, index, tokens in inputs:
-            config = {
-                "command": "curve",
-                "version": __version__,
-                "weighting": label,
-                "n": n,
-                "input": index,
-                "model_sha256": model_hash,
-                "tokens_sha256": tokens_sha256(tokens),
-                "dtype": options.dtype,
-                "seed": options.seed,
-                **dataclasses.asdict(question),
-            }
-            row = {"n": n, "weighting": label, "input": index}
-
-            def compute(model=model, tokens=tokens, row=row):
-                return {**row, **measure(model, tokens, question)}
-
-            name = f"{label}, n = {n}, input {index}"
-            cells.setdefault(label, []).append(Cell(config, name, compute))
-    return cells
-
-
 def _by_length(cells: list[Cell]) -> list[Cell]:
     """Return cells with short inputs first, so that a curve grows evenly."""
     return sorted(cells, key=lambda cell: cell.config["n"])
 
 
-def _read_curve(
-    store: ResultStore, label: str, cells: list[Cell], target: str
-) -> BoundCurve:
-    """Return a curve from what the store holds of its cells."""
-    rows = [row for cell in cells if (row := store.find(cell.config)) is not None]
-    return BoundCurve(label, target, Table(tuple(rows)), len(cells) - len(rows))
-
-
 def _write(
     options: flags.FlagValues,
-    models: Mapping[str, jm.Transformer],
+    hashes: Mapping[str, str],
     curves: list[BoundCurve],
     failures: list[Failure],
 ) -> list[str]:
@@ -209,10 +180,11 @@ def _write(
     record["curves"] = [
         {
             "weighting": curve.label,
-            "model_sha256": sha256(jm.model_bytes(models[curve.label])),
+            "model_sha256": hashes[curve.label],
             "fit": dataclasses.asdict(curve.fit),
             "finding": describe_decay(curve),
             "largest": list(curve),
+            "without": list(curve.without),
         }
         for curve in curves
     ]

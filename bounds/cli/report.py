@@ -9,6 +9,14 @@ from bounds.measurement import influence_value
 # Standard errors within which an exponent is not told apart from a given one.
 SIGNIFICANT = 2.0
 
+# Heading and column of what stands beside the exact influence.
+BOUND_COLUMNS = (
+    ("certified", "certified"),
+    ("corrected, log10", "log10_corrected"),
+    ("printed, log10", "log10_printed"),
+    ("estimate", "estimate"),
+)
+
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
     """Return a table of the largest influence per length, and one sentence per curve.
@@ -51,8 +59,51 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
             "",
             *map(describe_decay, curves),
             *_coincidences(curves),
+            *bounds_report(curves),
         ]
     )
+
+
+def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
+    """Return what stands beside the exact influences: a table, and what is missing.
+
+    Args:
+        curves: The curves.
+
+    Returns:
+        Lines of text, none where no bound was asked for.
+    """
+    columns = [
+        (heading, column)
+        for heading, column in BOUND_COLUMNS
+        if any(row.get(column) is not None for c in curves for row in c.measurements)
+    ]
+    lines = []
+    if columns:
+        table = [["weighting", "n", "exact", *(heading for heading, _ in columns)]]
+        for curve in curves:
+            for row in curve:
+                numbers = [row.get(column) for _, column in columns]
+                if any(number is not None for number in numbers):
+                    exact = f"{influence_value(row):.4g}"
+                    cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
+                    table.append([curve.label, str(row["n"]), exact, *cells])
+        lines += [
+            "",
+            "Beside the largest of them: certified for that input, decimal logarithms "
+            "of the constants",
+            "of Lemma 5 for all inputs of the length, and the largest that a search over "
+            "inputs met:",
+            *_aligned(table),
+        ]
+    lacking: dict[str, list[str]] = {}
+    for curve in curves:
+        for without in curve.without:
+            lacking.setdefault(without, []).append(curve.label)
+    return [
+        *lines,
+        *(f"{' and '.join(some)}: no {why}" for why, some in lacking.items()),
+    ]
 
 
 def describe_decay(curve: BoundCurve) -> str:

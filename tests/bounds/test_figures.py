@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
+from bounds.bound_panel import KINDS, Decades
 from bounds.figures import (
     FORMATS,
     LOOKS,
@@ -11,7 +12,7 @@ from bounds.figures import (
     Series,
     curve_figure,
     influence_figure,
-    medians,
+    largest,
     save_figure,
 )
 
@@ -35,7 +36,7 @@ def test_every_value_of_a_curve_is_drawn():
     (opened,), (points, line) = drawn(figure, "o")
     np.testing.assert_array_equal(points.get_ydata(), [3.0, 2.0, 1.0])
     np.testing.assert_array_equal(line.get_xdata(), [16, 32])
-    np.testing.assert_array_equal(line.get_ydata(), [3.0, 1.5])
+    np.testing.assert_array_equal(line.get_ydata(), [3.0, 2.0])
     # Zeros stand at two lengths, below everything else and inside the axes.
     assert np.size(opened.get_xdata()) == 2
     (axes,) = figure.axes
@@ -91,7 +92,25 @@ def test_a_figure_is_saved_in_its_format(tmp_path, suffix):
     assert path.read_bytes().startswith(magic)
 
 
-def test_medians_are_taken_per_key():
-    keys, middles = medians(np.array([2, 1, 2, 2]), np.array([5.0, 7.0, 1.0, 3.0]))
+def test_the_largest_is_taken_per_key():
+    keys, tops = largest(np.array([2, 1, 2, 2]), np.array([1.0, 7.0, 5.0, 3.0]))
     np.testing.assert_array_equal(keys, [1, 2])
-    np.testing.assert_array_equal(middles, [7.0, 3.0])
+    np.testing.assert_array_equal(tops, [7.0, 5.0])
+
+
+def test_bounds_stand_in_a_panel_of_their_own_in_decades():
+    decades = (
+        Decades("exact", np.array([16, 64]), np.array([-1.0, -2.0])),
+        Decades("log10_printed", np.array([16, 64]), np.array([400.0, 400.5])),
+    )
+    bounded = Series("bounded", N, 1.0 / N, decades)
+    above, below = curve_figure([WITH_ZEROS, bounded], "influence").axes
+    assert above.get_yscale() == "log"
+    assert below.get_yscale() == "symlog"
+    drawn_values = [list(line.get_ydata()) for line in below.lines]
+    assert drawn_values == [[-1.0, -2.0], [400.0, 400.5]]
+    # The colour is that of the series above.
+    colours = {line.get_color() for line in below.lines}
+    assert colours == {LOOKS[1]["color"]}
+    names = [text.get_text() for text in below.get_legend().get_texts()]
+    assert names == [KINDS["exact"][0], KINDS["log10_printed"][0]]

@@ -20,7 +20,8 @@ from jax_models.reweight import with_temperature, with_weighting
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 LENGTHS = [4, 8]
-TINY = [*SHAPE_FLAGS, "--lengths=4,8", "--num_inputs=2"]
+NONE = "--bounds=none"  # where the exact influence is what is tested
+TINY = [*SHAPE_FLAGS, "--lengths=4,8", "--num_inputs=2", NONE]
 # For what does not depend on the method: one weighting, and what compiles fastest.
 QUICK = [*TINY, "--weighting=softmax", "--method=exhaustive"]
 LABELS = ["leftmost_hard", "average_hard", "softmax", "softmax@inverse_log:1"]
@@ -101,6 +102,32 @@ def test_the_report_has_a_table_and_a_sentence_per_weighting(run):
     assert record["device"].startswith("cpu")
 
 
+def test_bounds_stand_beside_the_exact_influence_in_their_order(run):
+    bounded = [*QUICK, "--bounds=certified,closed_forms"]
+    run("curve", *QUICK)
+    # Four certificates, one per input, and two closed forms, one per length.
+    result = run("curve", *bounded)
+    assert "6 of 10 measurements to make" in result.out
+    for row in read_csv("results/curve/curve.csv"):
+        exact, certified = float(row["influence_lower"]), float(row["certified"])
+        corrected, printed = (
+            float(row[name]) for name in ("log10_corrected", "log10_printed")
+        )
+        assert exact <= certified
+        assert np.log10(certified) <= corrected <= printed
+        assert row["estimate"] == ""
+    assert "corrected, log10" in result.out
+    assert "0 of 10" in run("curve", *bounded).out
+
+
+def test_hard_attention_stands_alone_and_says_why(run):
+    result = run("curve", *TINY, "--weighting=leftmost_hard", "--bounds=certified")
+    assert "leftmost_hard: no certified: a hard weighting jumps" in result.out
+    (curve,) = read_json("results/curve/curve.json")["curves"]
+    assert len(curve["without"]) == 1
+    assert {row["certified"] for row in read_csv("results/curve/curve.csv")} == {""}
+
+
 def test_what_is_computed_is_not_computed_again(run):
     run("curve", *QUICK)
     before = read_store("results/curve/results.sqlite")
@@ -126,8 +153,25 @@ def test_another_question_is_another_result(run, flag):
     assert "4 of 4 measurements to make" in result.out
 
 
+@pytest.mark.usefixtures("quick_compilation")
+def test_other_inputs_of_the_same_length_and_number_are_other_results(run, tmp_path):
+    arguments = [*SHAPE_FLAGS, "--lengths=4", "--tokens=tokens.txt", "--vocab_size=2"]
+    arguments += ["--weighting=softmax", "--method=exhaustive", "--bounds=certified"]
+    found = []
+    for tokens, todo in (("0 1 0 1", 2), ("1 1 0 1", 2), ("0 1 0 1", 0)):
+        (tmp_path / "tokens.txt").write_text(tokens)
+        result = run("curve", *arguments)
+        # The influence, and the certificate beside it.
+        assert f"{todo} of 2 measurements to make" in result.out
+        (row,) = read_csv("results/curve/curve.csv")
+        found.append((row["influence_upper"], row["certified"]))
+    assert found[0] == found[2]
+    assert found[0][0] != found[1][0]
+    assert found[0][1] != found[1][1]
+
+
 def test_fresh_computes_everything_again(run):
-    arguments = ["curve", *QUICK]
+    arguments = ["curve", NONE, *QUICK]
     run(*arguments)
     before = read_store("results/curve/results.sqlite").column("finished")
     assert "4 of 4 measurements to make" in run(*arguments, "--fresh").out
@@ -182,11 +226,11 @@ def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
     run, model_file
 ):
     path = model_file(weighting="average_hard", mask="past")
-    run("curve", f"--model={path}", "--lengths=4", "--num_inputs=1")
+    run("curve", f"--model={path}", NONE, "--lengths=4", "--num_inputs=1")
     (row,) = read_csv("results/curve/curve.csv")
     assert row["weighting"] == "average_hard"
     options = ["--weighting=leftmost_hard,softmax", "--temperature=2,inverse_log:1"]
-    run("curve", f"--model={path}", "--lengths=4", "--num_inputs=1", *options)
+    run("curve", f"--model={path}", NONE, "--lengths=4", "--num_inputs=1", *options)
     assert [row["weighting"] for row in read_csv("results/curve/curve.csv")] == [
         "leftmost_hard@2",
         "softmax@2",
@@ -195,7 +239,7 @@ def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
 
 
 def test_a_construction_is_measured_on_strings_with_its_query_token(run):
-    result = run("curve", "--preset=parity", "--target=logits", "--lengths=4,16")
+    result = run("curve", "--preset=parity", NONE, "--target=logits", "--lengths=4,16")
     assert (result.code, result.err) == (0, "")
     # Every bit of every string has the influence 4 tanh(c) / N^2 (Chiang & Cholak).
     for row in read_csv("results/curve/curve.csv"):
@@ -207,7 +251,7 @@ def test_a_construction_is_measured_on_strings_with_its_query_token(run):
 
 
 def test_figures_are_drawn_in_every_format_asked_for(run):
-    arguments = ["curve", *QUICK, "--out=a"]
+    arguments = ["curve", NONE, *QUICK, "--out=a"]
     run(*arguments, "--figure_format=svg,pdf,png")
     for suffix in ("svg", "pdf", "png"):
         assert Path(f"a/curve.{suffix}").read_bytes()
@@ -219,13 +263,13 @@ def test_a_model_whose_influence_is_zero_everywhere_is_reported(
     model = make_model()
     blind = jax.tree.map(np.zeros_like, model)
     jm.save(blind, tmp_path / "blind.safetensors")
-    result = run("curve", "--model=blind.safetensors", "--lengths=4,8")
+    result = run("curve", "--model=blind.safetensors", NONE, "--lengths=4,8")
     assert (result.code, result.err) == (0, "")
     assert "no symbol changes the output; all 16 influences are zero" in result.out
 
 
 def test_one_token_has_no_influence(run):
-    result = run("curve", *SHAPE_FLAGS, "--lengths=1,2", "--weighting=softmax")
+    result = run("curve", *SHAPE_FLAGS, "--lengths=1,2", NONE, "--weighting=softmax")
     assert (result.code, result.err) == (0, "")
     rows = read_csv("results/curve/curve.csv")
     assert {float(row["influence_upper"]) for row in rows if row["n"] == "1"} == {0.0}
@@ -234,7 +278,7 @@ def test_one_token_has_no_influence(run):
 def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
     # Cells as wide as the scores' own spread leave neighbours everywhere.
     path = model_file(weighting="leftmost_hard", tie_resolution=0.05)
-    arguments = ["curve", f"--model={path}", "--lengths=1,32", "--num_inputs=1"]
+    arguments = ["curve", NONE, f"--model={path}", "--lengths=1,32", "--num_inputs=1"]
     result = run(*arguments)
     result.assert_refused("1 of 2 measurements failed and are left out; the first, ")
     assert "n = 32, input 0" in result.err
@@ -314,7 +358,7 @@ def test_bad_tokens_are_one_line_with_their_place(run, tmp_path, content, compla
 
 def test_a_length_beyond_the_position_table_is_one_line(run, model_file):
     path = model_file(position="table", max_length=6)
-    result = run("curve", f"--model={path}", "--lengths=4,8")
+    result = run("curve", f"--model={path}", NONE, "--lengths=4,8")
     result.assert_refused("8")
     assert "6 rows" in result.err
 

@@ -1,0 +1,141 @@
+"""What stands beside the exact influences of a curve: bounds, claims, an estimate.
+
+Each kind is one row of `CURVE_BOUNDS`. They are different words and stay apart: the
+certificate is an upper bound for one input, the corrected recursion one for all inputs,
+the printed constant a claim of a paper, and the estimate is neither. Where a kind does
+not apply to a model (hard attention has no Lipschitz constant), its columns are None
+and `REASON` says why.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bounds.certificate import certify_influence
+from bounds.constants import closed_form_bounds
+from bounds.lipschitz import estimate_lipschitz
+from bounds.measurement import Question
+from bounds.result import Bound, Claim
+from jax_models.errors import InputError
+from jax_models.reweight import at_length
+from jax_models.transformer import Transformer
+
+# Beyond two layers a certificate costs a forward pass per substitution.
+LONGEST_DEEP_CERTIFICATE = 512
+REASON = "reason"
+HARD = (
+    "a hard weighting jumps, so it has no Lipschitz constant, and its exact influence "
+    "stands alone"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveBound:
+    """One kind of number beside the exact influence.
+
+    Attributes:
+        name: What it is asked for by.
+        columns: Its columns of a curve.
+        per_input: Whether it depends on the input, or on its length alone.
+        compute: Its columns, from the model, the tokens (of any input where
+            `per_input` is false), the question and a seed.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    per_input: bool
+    compute: Callable[[Transformer, np.ndarray, Question, int], Mapping[str, Any]]
+
+    def measure(
+        self, model: Transformer, tokens: np.ndarray, question: Question, seed: int
+    ) -> dict[str, Any]:
+        """Return the columns, or None in each and the reason.
+
+        Args:
+            model: The model.
+            tokens: The input [n].
+            question: What the exact influence is asked for.
+            seed: Of the estimator's searches.
+
+        Returns:
+            A value or None per column, and under `REASON` why there is none.
+        """
+        if model.is_hard:
+            return {**dict.fromkeys(self.columns), REASON: HARD}
+        try:
+            found = self.compute(at_length(model, len(tokens)), tokens, question, seed)
+        except InputError as error:
+            return {**dict.fromkeys(self.columns), REASON: str(error)}
+        return {**found, REASON: None}
+
+
+def _certified(
+    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+) -> dict[str, Any]:
+    if len(model.layers) > 2 and len(tokens) > LONGEST_DEEP_CERTIFICATE:
+        raise InputError(
+            f"{len(model.layers)} layers at n = {len(tokens)}: certificates beyond two "
+            "layers cost a forward pass per substitution, so a curve has them up to "
+            f"n = {LONGEST_DEEP_CERTIFICATE}; certify_influence takes chosen positions"
+        )
+    certificate = certify_influence(
+        model, tokens, query=question.query, target=question.target
+    )
+    if not math.isfinite(certificate.max_upper):
+        raise InputError("nothing is certified: a bound is beyond float range")
+    return {"certified": certificate.max_upper}
+
+
+def _closed_forms(
+    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+) -> dict[str, Any]:
+    forms = closed_form_bounds(
+        model, len(tokens), query=question.query, target=question.target
+    )
+    printed = None if forms.printed is None else forms.printed.others
+    return {
+        "log10_corrected": _log10(forms.corrected.others),
+        "log10_printed": _log10(printed),
+    }
+
+
+def _log10(statement: Bound | Claim | None) -> float | None:
+    """Return the decimal logarithm; None where it is not finite."""
+    if statement is None or not math.isfinite(statement.log10_value):
+        return None
+    return statement.log10_value
+
+
+def _estimate(
+    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+) -> dict[str, Any]:
+    found = estimate_lipschitz(
+        model,
+        len(tokens),
+        query=question.query,
+        target=question.target,
+        seed=seed,
+        searches=("substitution", "tokens"),
+    )
+    return {"estimate": found.influence}
+
+
+CURVE_BOUNDS: Mapping[str, CurveBound] = {
+    kind.name: kind
+    for kind in (
+        CurveBound("certified", ("certified",), True, _certified),
+        CurveBound(
+            "closed_forms", ("log10_corrected", "log10_printed"), False, _closed_forms
+        ),
+        CurveBound("estimate", ("estimate",), False, _estimate),
+    )
+}
+"""The kinds by name.
+
+`certified` bounds the influence on this input; `log10_corrected` and `log10_printed` are
+decimal logarithms for all inputs of the length; `estimate` is the largest influence that
+the estimator's search over inputs met, an estimate of their supremum from below.
+"""
