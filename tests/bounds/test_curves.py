@@ -14,6 +14,8 @@ from bounds.measurement import influence_value, weighting_label
 from bounds.table import Table
 from jax_models.reweight import with_temperature, with_weighting
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module")
 def model():

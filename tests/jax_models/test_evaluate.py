@@ -13,6 +13,8 @@ import jax_models as jm
 from jax_models.evaluate import AmbiguousTieWarning
 from jax_models.reweight import with_dtype
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MODEL = jm.random_transformer(
     jax.random.key(0),
     num_layers=1,

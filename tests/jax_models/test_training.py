@@ -38,7 +38,9 @@ def test_a_model_learns_more_of_parity_than_symbol_frequencies():
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("all_positions", [False, True])
+@pytest.mark.parametrize(
+    "all_positions", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_the_loss_is_the_cross_entropy_by_the_definition(all_positions):
     model = make(mask="future", dtype="float64")
     tokens = SOURCE.sample(jax.random.key(3), 5, 4)

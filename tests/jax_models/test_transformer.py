@@ -257,15 +257,17 @@ def scaled(model, scale):
 
 
 @pytest.mark.parametrize(
-    ("name", "mask"),
+    ("name", "mask", "position"),
     [
-        ("softmax", "future"),
-        ("softmax", "strict_future"),
-        ("average_hard", "strict_future"),
+        ("softmax", "future", "sinusoidal"),
+        ("softmax", "strict_future", "sinusoidal"),
+        ("softmax", "none", None),  # equal scores: a maximum would share its gradient
+        ("average_hard", "strict_future", "sinusoidal"),
     ],
 )
-def test_the_gradient_is_the_slope(name, mask):
+def test_the_gradient_is_the_slope(name, mask, position):
     options = {"weighting": name, "mask": mask, "temperature": "inverse_log"}
+    options["position"] = position
     model = build(options, layer_norm="pre", score="additive", activation="gelu")
     leaves, tree = jax.tree.flatten(model)
     keys = jax.random.split(jax.random.key(5), len(leaves))

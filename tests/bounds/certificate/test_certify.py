@@ -56,7 +56,9 @@ def test_one_layer_is_exact():
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("layer_norm", ["none", "pre"])
+@pytest.mark.parametrize(
+    "layer_norm", ["none", pytest.param("pre", marks=pytest.mark.slow)]
+)
 def test_two_layers_are_exact_and_hold_fifty_digit_influences(layer_norm):
     model = build({"num_layers": 2, "layer_norm": layer_norm, "final_norm": True})
     tokens = draw_tokens(5)
@@ -74,6 +76,7 @@ def test_two_layers_are_exact_and_hold_fifty_digit_influences(layer_norm):
     assert (found.upper[asked] <= exact[asked] * (1 + 1e-10)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_compilation")
 def test_three_layers_are_within_a_factor_two_of_the_exact_influence():
     found = ratios(family(3), draw_tokens(128, 2), [0, 5, 64, 126])

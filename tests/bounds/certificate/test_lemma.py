@@ -109,8 +109,15 @@ def output_change(layer, rows, change):
     return after - before
 
 
+# Three cases have every kind of part; the others are the slow suite's.
+SHARED = [
+    case if at < 3 else pytest.param(case, marks=pytest.mark.slow)
+    for at, case in enumerate(CASES)
+]
+
+
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.parametrize("case", SHARED, ids=name)
 def test_the_radii_hold_every_change_within_them(case):
     layer = draw_layer(case)
     run = jax.jit(lambda rows: apply_layer(layer, rows)[0])
@@ -130,7 +137,7 @@ def test_the_radii_hold_every_change_within_them(case):
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.parametrize("case", SHARED, ids=name)
 def test_without_radii_one_row_is_the_exact_change(case):
     layer = draw_layer(case)
     rows, centre, _ = draw_moves(0.3)

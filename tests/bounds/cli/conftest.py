@@ -26,6 +26,11 @@ class Run:
         assert complaint in self.err
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compile_quickly(quick_compilation):
+    """Compile every command of these tests in half the time."""
+
+
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
     """Run a command in an empty folder."""

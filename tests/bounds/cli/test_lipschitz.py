@@ -69,6 +69,7 @@ def test_the_files_hold_what_the_estimator_finds(run, make_model):
         assert Path("results/lipschitz", name).stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_what_is_estimated_is_not_estimated_again(run):
     result = run("lipschitz", *QUICK)
     fit = read_json("results/lipschitz/lipschitz.json")["fits"]["estimate"]

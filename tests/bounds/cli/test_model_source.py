@@ -44,7 +44,13 @@ def foreign_file(model_file):
     return path
 
 
-@pytest.mark.parametrize("command", QUICK)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "lipschitz" else name
+        for name in QUICK
+    ],
+)
 def test_every_record_has_the_hash_of_the_file(run, foreign_file, command):
     arguments = [command, f"--model={foreign_file}", *QUICK[command]]
     changed = ["--dtype=float32", "--temperature=2"]

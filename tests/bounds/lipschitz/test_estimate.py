@@ -47,7 +47,13 @@ def log10_bounds(model, n):
     }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if at == 0 else pytest.param(name, marks=pytest.mark.slow)
+        for at, name in enumerate(CASES)
+    ],
+)
 def test_no_search_passes_a_closed_form(name):
     model, estimate = found(name)
     for form, bound in log10_bounds(model, N).items():

@@ -82,6 +82,7 @@ def test_single_blocks_by_jvp_and_vjp_agree():
     assert (np.asarray(few) <= expected * (1 + 1e-12)).all()
 
 
+@pytest.mark.slow
 def test_a_wide_output_is_seen_through_few_directions(monkeypatch):
     model, rows = setting("two layers")
     how = {"query": 4, "target": "activation"}

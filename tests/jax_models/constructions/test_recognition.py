@@ -11,6 +11,8 @@ import jax_models as jm
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from tests import reference
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LANGUAGES = {
     "parity": lambda string: sum(string) % 2 == 0,
     "first": lambda string: string[:1] == (1,),

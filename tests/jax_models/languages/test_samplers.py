@@ -19,6 +19,8 @@ from jax_models.languages import (
 )
 from jax_models.languages.base import Language
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 DRAWS = 20_000
 
 
