@@ -7,6 +7,7 @@ a change summary. Nothing of size n x n, let alone n x n x d, is stored, and no 
 outputs are subtracted.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -50,6 +51,8 @@ from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
 ONE_LAYER_BATCH = 8192
+# Blocks under way at a time: the next ones are started before one is waited for.
+IN_FLIGHT = 4
 
 
 @register
@@ -255,7 +258,22 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     score_range, condition = float(state.score_range), float(state.condition)
     hard = model.is_hard
     base = float(output_size(model, state.output, 0, problem.target)) if hard else 0.0
-    batch, row_tile = block_sizes(model, n)
+    for count, norms, ties in _ahead(_started(problem, tokens, state), IN_FLIGHT):
+        influence = np.asarray(norms, np.float64)[:count]
+        # A change of exactly zero is one: nothing that is read has moved.
+        size = np.where(influence > 0, condition * influence + base, 0.0)
+        radius = change_radius(model, n, size, score_range)
+        if seen is not None:
+            seen = seen.merge(Ties.of(ties))
+        yield Block(influence, radius, seen)
+
+
+def _started(
+    problem: Problem, tokens: Array, state: IncrementalState
+) -> Iterator[tuple[int, Array, TieReport]]:
+    """Starts one block after another: its substitutions, their norms, and ties."""
+    model = problem.model
+    batch, row_tile = block_sizes(model, problem.tokens.size)
     one_layer = len(model.layers) == 1
     batch = ONE_LAYER_BATCH if one_layer else batch
     at_query = problem.position == problem.query
@@ -281,13 +299,17 @@ def _blocks(problem: Problem) -> Iterator[Block]:
                 row_tile=row_tile,
                 own_query=own_query,
             )
-            influence = np.asarray(norms, np.float64)[: position.size]
-            # A change of exactly zero is one: nothing that is read has moved.
-            size = np.where(influence > 0, condition * influence + base, 0.0)
-            radius = change_radius(model, n, size, score_range)
-            if seen is not None:
-                seen = seen.merge(Ties.of(ties))
-            yield Block(influence, radius, seen)
+            yield position.size, norms, ties
+
+
+def _ahead(started: Iterator[Any], count: int) -> Iterator[Any]:
+    """Goes through what is started, `count` of them under way at a time."""
+    under_way = collections.deque()
+    for one in started:
+        under_way.append(one)
+        if len(under_way) >= count:
+            yield under_way.popleft()
+    yield from under_way
 
 
 INCREMENTAL = Method(

@@ -137,6 +137,7 @@ def test_the_question_is_answered_as_asked():
 
 
 @pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.slow
 def test_a_single_precision_model_is_certified_as_the_real_numbers_it_holds():
     model = build({"num_layers": 2, "position": None})
     single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), model)

@@ -56,7 +56,7 @@ def assert_every_bit_counts_alike(tokens, relative, positions=None):
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("num_tokens", [64, 65])
+@pytest.mark.parametrize("num_tokens", [64, pytest.param(65, marks=pytest.mark.slow)])
 def test_every_bit_of_a_short_string_counts_alike(num_tokens):
     for bias in (0.5, 0.0, 1.0, 0.05):
         tokens = bits_and_query(num_tokens, bias)

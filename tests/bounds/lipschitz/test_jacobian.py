@@ -48,7 +48,11 @@ def dense_norms(model, rows, query, target):
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    [("two layers", "activation"), ("ties", "logits"), ("everything", "activation")],
+    [
+        ("two layers", "activation"),
+        pytest.param("ties", "logits", marks=pytest.mark.slow),
+        pytest.param("everything", "activation", marks=pytest.mark.slow),
+    ],
 )
 def test_the_norms_are_singular_values_of_the_dense_jacobian(name, target):
     model, rows = setting(name)
