@@ -8,9 +8,9 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt
 
-# Test files are shared out among this many processes; JOBS=0 is one, for a debugger.
+# Tests are shared out among this many processes; JOBS=0 is one, for a debugger.
 JOBS ?= auto
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 # A stamp is older than the files it depends on when set-up must be done again.
 RUNTIME := $(VENV)/runtime.stamp
