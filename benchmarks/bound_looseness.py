@@ -9,9 +9,10 @@ results.sqlite in --out; a row that is there is not measured again. With --docs 
 between the marks in that page is replaced.
 """
 
+import functools
 import math
 import re
-import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from absl import app, flags
 
 import jax_models as jm
+from benchmarks.cells import find_or_measure
 from bounds import certify_influence, closed_form_bounds, compute_influence
 from bounds.inputs import sampled_inputs
 from bounds.output import sha256, write_bytes
@@ -103,7 +105,7 @@ def describe(name: str) -> str:
     return f"{kind}, L = {layers}, {what}"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the rows as a Markdown table, bounds in decades above the exact value."""
     head = ["model", "n", "A", "exact", *COLUMNS.values()]
     lines = [head, ["---"] * len(head)]
@@ -156,11 +158,12 @@ def main(arguments: list[str]) -> None:
                     "num_inputs": INPUTS.value,
                     "seed": SEED,
                 }
-                row = None if FRESH.value else store.find(config)
-                if row is None:
-                    start = time.perf_counter()
-                    row = measure(model, n)
-                    store.record(config, row, time.perf_counter() - start)
+                row = find_or_measure(
+                    store,
+                    config,
+                    functools.partial(measure, model, n),
+                    fresh=FRESH.value,
+                )
                 rows.append({"model": name, "n": n, **row})
                 print(table(rows[-1:]).splitlines()[-1], flush=True)
     text = table(rows)

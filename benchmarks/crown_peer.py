@@ -8,11 +8,13 @@ value; the certificate compares the two ends. auto_LiRPA and PyTorch are optiona
 says so and ends. Rows go to results.sqlite in --out.
 """
 
+import functools
 import json
 import math
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from absl import app, flags
 
 import benchmarks
 import jax_models as jm
+from benchmarks.cells import find_or_measure
 from bounds import certify_influence, compute_influence
 from bounds.store import ResultStore
 from jax_models.transformer import embed
@@ -86,7 +89,7 @@ def ask_peer(arrays: dict[str, Any]) -> dict[str, Any]:
     return json.loads(found.stdout.strip().splitlines()[-1])
 
 
-def measure(config: dict[str, Any]) -> dict[str, Any]:
+def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one row: exact, certified and CROWN's bound of one substitution."""
     model = jm.random_transformer(
         jax.random.key(SEED),
@@ -118,7 +121,7 @@ def measure(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show(config: dict[str, Any], row: dict[str, Any]) -> None:
+def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Prints one row as a line of a Markdown table."""
     ratios = [
         "-" if row[name] is None else f"{row[name] / row['exact']:.3g}"
@@ -155,10 +158,9 @@ def main(arguments: list[str]) -> None:
                     "seed": SEED,
                     **SIZES,
                 }
-                row = None if FRESH.value else store.find(config)
-                if row is None:
-                    row = measure(config)
-                    store.record(config, row, row.get("crown_seconds", 0.0))
+                row = find_or_measure(
+                    store, config, functools.partial(measure, config), fresh=FRESH.value
+                )
                 show(config, row)
 
 

@@ -8,14 +8,17 @@ length it is reported with. Rows go to results.sqlite in --out; a row that is th
 not measured again.
 """
 
+import functools
 import resource
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from absl import app, flags
 
+from benchmarks.cells import find_or_measure
 from benchmarks.timing import time_call
 from bounds.store import ResultStore
 from jax_models import forward, random_transformer
@@ -39,7 +42,7 @@ def peak_resident_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def measure(config: dict[str, Any]) -> dict[str, Any]:
+def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one row: seconds of a pass, compile time, and peak memory."""
     model = random_transformer(
         jax.random.key(0),
@@ -65,7 +68,7 @@ def measure(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show(config: dict[str, Any], row: dict[str, Any]) -> None:
+def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Prints one row as a line."""
     print(
         f"n = {config['n']:>6}  {config['dtype']}  {config['weighting']}: "
@@ -99,10 +102,9 @@ def main(arguments: list[str]) -> None:
                 "weighting": weighting,
                 **SIZES,
             }
-            row = None if FRESH.value else store.find(config)
-            if row is None:
-                row = measure(config)
-                store.record(config, row, row["forward_seconds"])
+            row = find_or_measure(
+                store, config, functools.partial(measure, config), fresh=FRESH.value
+            )
             show(config, row)
 
 

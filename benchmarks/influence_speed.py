@@ -9,6 +9,7 @@ not measured again.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
+from benchmarks.cells import find_or_measure
 from benchmarks.timing import time_call
 from bounds.influence.base import Problem
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.substitution import list_substitutions
 from bounds.store import ResultStore
-from bounds.version import __version__
 from jax_models import Transformer, forward, random_transformer
 
 LENGTHS = flags.DEFINE_list("lengths", ["256", "1024", "4096", "16384"], "lengths n")
@@ -51,7 +52,7 @@ def run_all(problem: Problem, method: Any, limit: int | None = None) -> int:
     return done
 
 
-def build(config: dict[str, Any]) -> tuple[Transformer, Problem]:
+def build(config: Mapping[str, Any]) -> tuple[Transformer, Problem]:
     """Returns the model and the question that a row's config describes."""
     model = random_transformer(
         jax.random.key(0),
@@ -68,7 +69,7 @@ def build(config: dict[str, Any]) -> tuple[Transformer, Problem]:
     return model, problem
 
 
-def measure(config: dict[str, Any]) -> dict[str, Any]:
+def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one row: seconds of each, and the ratios."""
     model, problem = build(config)
     tokens, pairs = jnp.asarray(problem.tokens), problem.position.size
@@ -100,7 +101,7 @@ def measure(config: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def show(config: dict[str, Any], row: dict[str, Any]) -> None:
+def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Prints one row as a line."""
     speedup = row.get("speedup")
     print(
@@ -124,7 +125,6 @@ def main(arguments: list[str]) -> None:
                     for n in map(int, LENGTHS.value):
                         config = {
                             "command": "influence_speed",
-                            "version": __version__,
                             "device": str(jax.devices()[0].device_kind),
                             "dtype": dtype,
                             "layers": layers,
@@ -134,11 +134,12 @@ def main(arguments: list[str]) -> None:
                             "weighting": weighting,
                             **SIZES,
                         }
-                        row = None if FRESH.value else store.find(config)
-                        if row is None:
-                            row = measure(config)
-                            spent = row["incremental_seconds"]
-                            store.record(config, row, spent)
+                        row = find_or_measure(
+                            store,
+                            config,
+                            functools.partial(measure, config),
+                            fresh=FRESH.value,
+                        )
                         show(config, row)
 
 

@@ -1,10 +1,9 @@
 """Bound curves: the maximum influence of one symbol against the length n."""
 
 import dataclasses
-import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +11,15 @@ import numpy as np
 from bounds.curve_bounds import CURVE_BOUNDS, REASON
 from bounds.decay import DecayFit, fit_decay
 from bounds.influence.base import Target
-from bounds.inputs import InputSource, sampled_inputs
+from bounds.inputs import InputSource, check_lengths, open_inputs
 from bounds.measurement import Question, influence_value, measure, weighting_label
 from bounds.notation import legend_label
-from bounds.table import Table
+from bounds.table import RowPerLength, Table
 from jax_models.errors import InputError
 from jax_models.initialise import choose_name
 from jax_models.transformer import Transformer
 
-__all__ = ["BoundCurve", "bound_curve", "check_lengths", "plot_curves"]
+__all__ = ["BoundCurve", "bound_curve", "plot_curves"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +30,7 @@ UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits
 
 
 @dataclasses.dataclass(frozen=True)
-class BoundCurve:
+class BoundCurve(RowPerLength):
     """Influence against length, for one model: a table with one row per n.
 
     Row k holds the measurement of largest influence at the k-th length, as `n`,
@@ -39,16 +38,11 @@ class BoundCurve:
     number of inputs at that length whose influence is zero.
 
     Attributes:
-        label: The weighting, as `weighting_label` writes it.
-        target: What the influence is measured on: "activation" or "logits".
         measurements: One row per length and input.
         failures: Number of inputs that could not be measured and are left out.
         without: Which bounds this curve has not, and why.
     """
 
-    label: str
-    target: str
-    measurements: Table
     failures: int = 0
     without: tuple[str, ...] = ()
 
@@ -64,29 +58,6 @@ class BoundCurve:
     def fit(self) -> DecayFit:
         """A power law fitted to all measurements that are not zero."""
         return fit_decay(*_points(self.measurements))
-
-    def __len__(self) -> int:
-        """Return the number of lengths."""
-        return len(self.table)
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        """Go through the rows, one per n."""
-        return iter(self.table)
-
-    def column(self, name: str) -> np.ndarray:
-        """Return one column, an entry per n; see `Table.column`."""
-        return self.table.column(name)
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows, one per n, as CSV.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        self.table.to_csv(path)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Draw all measurements against n on logarithmic axes.
@@ -154,11 +125,7 @@ def bound_curve(
     for name in bounds:
         choose_name("bounds", name, tuple(CURVE_BOUNDS))
     question = Question(query, target, method, ties)
-    source = (
-        sampled_inputs(model, inputs, num_inputs, seed)
-        if isinstance(inputs, str)
-        else inputs
-    )
+    source = open_inputs(model, inputs, num_inputs, seed)
     rows, without = [], {}
     for n in lengths:
         shared: dict[str, Any] = {}
@@ -210,25 +177,6 @@ def plot_curves(
             )
         figures.save_figure(figure, stem, [suffix[1:]])
     return figure
-
-
-def check_lengths(lengths: Sequence[int]) -> None:
-    """Raise `InputError` unless lengths increase from at least 1.
-
-    Args:
-        lengths: Lengths n.
-
-    Raises:
-        InputError: There are none, the first is below 1, or one does not exceed the one
-            before it.
-    """
-    if not len(lengths):
-        raise InputError("no lengths given")
-    if lengths[0] < 1:
-        raise InputError(f"length n = {lengths[0]}; an input has at least one token")
-    for shorter, longer in itertools.pairwise(lengths):
-        if longer <= shorter:
-            raise InputError(f"lengths must increase, but {longer} follows {shorter}")
 
 
 def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

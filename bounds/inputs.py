@@ -5,6 +5,8 @@ that a sweep can be resumed, extended, or run in another order.
 """
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Protocol
 
 import jax
@@ -18,6 +20,8 @@ __all__ = [
     "GivenInputs",
     "InputSource",
     "SampledInputs",
+    "check_lengths",
+    "open_inputs",
     "sampled_inputs",
 ]
 
@@ -155,3 +159,41 @@ def sampled_inputs(
     following = len(symbols)
     end = following if following < size and following not in free else None
     return SampledInputs(language, symbols, end, count, seed)
+
+
+def open_inputs(
+    model: Transformer, inputs: str | InputSource, count: int, seed: int
+) -> InputSource:
+    """Return a source as it is, and a language's name as a source of its strings.
+
+    Args:
+        model: The model the inputs are for.
+        inputs: A name that `sampled_inputs` knows, or a source.
+        count: Number of strings at each length, where they are sampled.
+        seed: Seed of the sampled strings.
+
+    Raises:
+        InputError: As in `sampled_inputs`.
+    """
+    if isinstance(inputs, str):
+        return sampled_inputs(model, inputs, count, seed)
+    return inputs
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """Raise `InputError` unless lengths increase from at least 1.
+
+    Args:
+        lengths: Lengths n.
+
+    Raises:
+        InputError: There are none, the first is below 1, or one does not exceed the one
+            before it.
+    """
+    if not len(lengths):
+        raise InputError("no lengths given")
+    if lengths[0] < 1:
+        raise InputError(f"length n = {lengths[0]}; an input has at least one token")
+    for shorter, longer in itertools.pairwise(lengths):
+        if longer <= shorter:
+            raise InputError(f"lengths must increase, but {longer} follows {shorter}")

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from bounds.influence.base import Target
 from bounds.output import write_csv
+
+__all__ = ["RowPerLength", "Table"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,3 +83,46 @@ class Table:
             OSError: The file cannot be written.
         """
         write_csv(path, self.columns, self.rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowPerLength:
+    """A curve: a quantity against length, read by its table of one row per n.
+
+    Attributes:
+        label: The weighting, as `weighting_label` writes it.
+        target: What is measured: "activation" or "logits".
+        measurements: What was measured, a row per n or several.
+    """
+
+    label: str
+    target: Target
+    measurements: Table
+
+    @property
+    def table(self) -> Table:
+        """The rows, one per n."""
+        return self.measurements
+
+    def __len__(self) -> int:
+        """Return the number of lengths."""
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows, one per n."""
+        return iter(self.table)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one column, an entry per n; see `Table.column`."""
+        return self.table.column(name)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows, one per n, as CSV.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self.table.to_csv(path)

@@ -192,8 +192,3 @@ def runs(
         size = min(batch, 16) if own else batch
         for start in range(first, end, size):
             yield slice(start, min(start + size, end)), size, own
-
-
-def padded(values: np.ndarray, size: int) -> Array:
-    """Returns values filled up to `size` with their last one, on the device."""
-    return jnp.asarray(np.pad(values, (0, size - values.size), mode="edge"))

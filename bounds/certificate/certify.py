@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,7 +15,9 @@ from bounds.influence.base import Problem, Target
 from bounds.influence.substitution import check_query, list_substitutions
 from jax_models import InputError, Transformer
 from jax_models.evaluate import check_tokens, require_readout
+from jax_models.float_type import check_float_type
 from jax_models.initialise import choose_name
+from jax_models.reweight import with_dtype
 
 CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
 _ROUNDING = (
@@ -131,18 +132,8 @@ def _in_float64(model: Transformer) -> Transformer:
             f"model is a {type(model).__name__}; a certificate needs the layers of a "
             "Transformer"
         )
-    if not jax.config.read("jax_enable_x64"):
-        raise InputError(
-            "certificates are computed in float64, which JAX has switched off; enable "
-            'it first with jax.config.update("jax_enable_x64", True) or '
-            "JAX_ENABLE_X64=1"
-        )
-
-    def widen(leaf: Any) -> Any:
-        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-        return jnp.asarray(leaf, jnp.float64) if floating else leaf
-
-    return jax.tree.map(widen, model)
+    check_float_type(jnp.float64, "every certificate")
+    return with_dtype(model, jnp.float64)
 
 
 def _refuse(model: Transformer, method: str) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.certificate.base_pass import padded, prepare_pass, runs
+from bounds.certificate.base_pass import prepare_pass, runs
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.output import exact_without_layers
 from bounds.certificate.result import Certifier
 from bounds.influence.base import Problem
+from bounds.influence.substitution import padded
 
 
 def _blocks(problem: Problem) -> Iterator[np.ndarray]:

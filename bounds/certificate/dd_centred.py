@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.certificate.base_pass import padded, prepare_pass, runs
+from bounds.certificate.base_pass import prepare_pass, runs
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.output import exact_without_layers
 from bounds.certificate.result import Certifier
 from bounds.influence.base import Problem
+from bounds.influence.substitution import padded
 
 
 def _blocks(problem: Problem) -> Iterator[np.ndarray]:
@@ -26,10 +27,8 @@ def _blocks(problem: Problem) -> Iterator[np.ndarray]:
     for part, size, at_query in runs(problem, problem.position, held.batch):
         at, symbol = problem.position[part], problem.symbol[part]
         change = table[symbol] - table[problem.tokens[at]]
-        fill = ((0, size - at.size), (0, 0))
-        centre = jnp.asarray(np.pad(change, fill, mode="edge"))
         # The embedding's change is one subtraction; its rounding is in the layer's.
-        own = OwnMove(padded(at, size), centre, jnp.zeros(size))
+        own = OwnMove(padded(at, size), padded(change, size), jnp.zeros(size))
         upper = held.certify(problem.target, own, at_query)
         yield np.asarray(upper)[: at.size]
 

@@ -52,20 +52,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_lengths(values, "16:4096:9")
     shared.define_model(values)
     shared.define_weighting(values)
-    flags.DEFINE_integer(
-        "query",
-        -1,
-        "Position whose output is bounded, from 0; negative ones count from the end. "
-        "Only masks tell positions apart.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "target",
-        "activation",
-        ("activation", "logits"),
-        "The output: final activations, or the logits of the read-out.",
-        flag_values=values,
-    )
+    shared.define_read(values)
     shared.define_dtype(values)
     shared.define_output(values, "constants")
     return values

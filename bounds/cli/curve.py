@@ -110,8 +110,13 @@ def run(options: flags.FlagValues) -> None:
     models = _variants(options, model)
     source = load_inputs(options, model, options.num_inputs)
     hashes = {label: model_sha256(options, models[label]) for label in models}
-    cells = measurement_cells(options, models, hashes, source, question)
-    beside = bound_cells(options, models, hashes, source, question)
+    inputs = {
+        (n, index): source.draw(n, index)
+        for n in lengths
+        for index in range(source.count)
+    }
+    cells = measurement_cells(options, models, hashes, inputs, question)
+    beside = bound_cells(options, models, hashes, inputs, question)
     with open_store(options) as store:
         measurements = [cell for some in cells.values() for cell in some]
         every = [*measurements, *beside.values()]

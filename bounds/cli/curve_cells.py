@@ -8,18 +8,20 @@ computed once and stands in every row of that length.
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
 from absl import flags
 
 import jax_models as jm
 from bounds.curve_bounds import CURVE_BOUNDS, REASON
 from bounds.curves import BoundCurve
-from bounds.inputs import InputSource
+from bounds.influence.base import Target
 from bounds.measurement import Question, measure, tokens_sha256
 from bounds.store import ResultStore
 from bounds.sweep import Cell
 from bounds.table import Table
 from bounds.version import __version__
 
+Inputs = Mapping[tuple[int, int], np.ndarray]  # tokens [n], by n and index
 BoundKey = tuple[str, str, int, int]  # label of the curve, kind of bound, n, input
 
 
@@ -27,18 +29,13 @@ def measurement_cells(
     options: flags.FlagValues,
     models: Mapping[str, jm.Transformer],
     hashes: Mapping[str, str],
-    source: InputSource,
+    inputs: Inputs,
     question: Question,
 ) -> dict[str, list[Cell]]:
     """Return the measurements to make, by weighting."""
-    inputs = [
-        (n, index, source.draw(n, index))
-        for n in options.lengths
-        for index in range(source.count)
-    ]
     cells: dict[str, list[Cell]] = {}
     for label, model in models.items():
-        for n, index, tokens in inputs:
+        for (n, index), tokens in inputs.items():
             config = {
                 "command": "curve",
                 "version": __version__,
@@ -65,7 +62,7 @@ def bound_cells(
     options: flags.FlagValues,
     models: Mapping[str, jm.Transformer],
     hashes: Mapping[str, str],
-    source: InputSource,
+    inputs: Inputs,
     question: Question,
 ) -> dict[BoundKey, Cell]:
     """Return what is to be computed beside the measurements, by what it belongs to."""
@@ -75,30 +72,30 @@ def bound_cells(
             if name == "none":
                 continue
             kind = CURVE_BOUNDS[name]
-            for n in options.lengths:
-                for index in range(source.count) if kind.per_input else (0,):
-                    tokens = source.draw(n, index)
-                    config = {
-                        "command": "curve",
-                        "bound": name,
-                        "version": __version__,
-                        "weighting": label,
-                        "n": n,
-                        "model_sha256": hashes[label],
-                        "dtype": options.dtype,
-                        "seed": options.seed,
-                        "query": question.query,
-                        "target": question.target,
-                    }
-                    if kind.per_input:
-                        config["tokens_sha256"] = tokens_sha256(tokens)
+            for (n, index), tokens in inputs.items():
+                if index and not kind.per_input:
+                    continue
+                config = {
+                    "command": "curve",
+                    "bound": name,
+                    "version": __version__,
+                    "weighting": label,
+                    "n": n,
+                    "model_sha256": hashes[label],
+                    "dtype": options.dtype,
+                    "seed": options.seed,
+                    "query": question.query,
+                    "target": question.target,
+                }
+                if kind.per_input:
+                    config["tokens_sha256"] = tokens_sha256(tokens)
 
-                    def compute(kind=kind, model=model, tokens=tokens):
-                        return kind.measure(model, tokens, question, options.seed)
+                def compute(kind=kind, model=model, tokens=tokens):
+                    return kind.measure(model, tokens, question, options.seed)
 
-                    where = f", input {index}" if kind.per_input else ""
-                    cell = Cell(config, f"{name}, {label}, n = {n}{where}", compute)
-                    cells[label, name, n, index] = cell
+                where = f", input {index}" if kind.per_input else ""
+                cell = Cell(config, f"{name}, {label}, n = {n}{where}", compute)
+                cells[label, name, n, index] = cell
     return cells
 
 
@@ -107,7 +104,7 @@ def read_curve(
     label: str,
     cells: list[Cell],
     beside: Mapping[BoundKey, Cell],
-    target: str,
+    target: Target,
 ) -> BoundCurve:
     """Return a curve from what the store holds of its cells."""
     found = [row for cell in cells if (row := store.find(cell.config)) is not None]

@@ -216,8 +216,8 @@ def define_lengths(values: flags.FlagValues, default: str) -> None:
     )
 
 
-def define_question(values: flags.FlagValues) -> None:
-    """Add what is asked of a model: `--query`, `--target`, `--method`, `--ties`."""
+def define_read(values: flags.FlagValues) -> None:
+    """Add what is read of a model: `--query` and `--target`."""
     flags.DEFINE_integer(
         "query",
         -1,
@@ -231,6 +231,11 @@ def define_question(values: flags.FlagValues) -> None:
         "The output: final activations, or the logits of the read-out.",
         flag_values=values,
     )
+
+
+def define_question(values: flags.FlagValues) -> None:
+    """Add what is asked of a model: `--query`, `--target`, `--method`, `--ties`."""
+    define_read(values)
     flags.DEFINE_enum(
         "method",
         "auto",

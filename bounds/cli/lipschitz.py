@@ -60,29 +60,13 @@ def define_flags() -> flags.FlagValues:
     shared.define_model(values)
     shared.define_weighting(values)
     shared.define_inputs(values, default_count=4)
-    _define_question(values)
+    shared.define_read(values)
     _define_effort(values)
     shared.define_dtype(values)
     shared.define_output(values, "lipschitz")
     shared.define_store(values)
     shared.define_figure(values)
     return values
-
-
-def _define_question(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer(
-        "query",
-        -1,
-        "Position whose output is looked at, from 0; negative ones count from the end.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "target",
-        "activation",
-        ("activation", "logits"),
-        "The output: final activations, or the logits of the read-out.",
-        flag_values=values,
-    )
 
 
 def _define_effort(values: flags.FlagValues) -> None:
@@ -113,7 +97,8 @@ def run(options: flags.FlagValues) -> None:
     if options.target == "logits":
         require_readout(model)
     source = load_inputs(options, model, options.num_inputs)
-    cells = _cells(options, model, source)
+    model_hash = model_sha256(options, model)
+    cells = _cells(options, model, model_hash, source)
     with open_store(options) as store:
         todo = missing_cells(store, cells, fresh=options.fresh)
         print(f"{len(todo)} of {len(cells)} lengths to estimate", flush=True)
@@ -122,7 +107,7 @@ def run(options: flags.FlagValues) -> None:
         rows = [row for cell in cells if (row := store.find(cell.config)) is not None]
     curve = LipschitzCurve(weighting_label(model), options.target, Table(tuple(rows)))
     if rows:
-        names = _write(options, model, curve, failures)
+        names = _write(options, model_hash, curve, failures)
         print(lipschitz_report(curve, CONFIDENCE))
         print(f"\nWritten to {options.out}: {', '.join(names)}")
     if failures:
@@ -133,12 +118,14 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _cells(
-    options: flags.FlagValues, model: jm.Transformer, source: InputSource
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    model_hash: str,
+    source: InputSource,
 ) -> list[Cell]:
     """Return the lengths to estimate."""
     effort = Effort(options.restarts, options.steps, options.rounds)
     question = {"query": options.query, "target": options.target}
-    model_hash = model_sha256(options, model)
     cells = []
     for n in options.lengths:
         inputs = [source.draw(n, index) for index in range(source.count)]
@@ -168,7 +155,7 @@ def _cells(
 
 def _write(
     options: flags.FlagValues,
-    model: jm.Transformer,
+    model_hash: str,
     curve: LipschitzCurve,
     failures: list[Failure],
 ) -> list[str]:
@@ -193,7 +180,7 @@ def _write(
     record |= {
         "kind": "estimated: lower estimates, not bounds",
         "weighting": curve.label,
-        "model_sha256": model_sha256(options, model),
+        "model_sha256": model_hash,
         "fits": fits,
         "confidence": CONFIDENCE,
         "finding": finding(curve, CONFIDENCE),

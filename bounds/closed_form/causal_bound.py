@@ -21,9 +21,17 @@ from collections.abc import Sequence
 from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.layer_constants import LayerConstants
 from bounds.closed_form.recursion import LayerInfluence
-from bounds.closed_form.statements import CONSTANTS, DIFFER, others, own
-from bounds.interval import Interval, exp, interval, log, log_upper, maximum
-from bounds.result import Bound, Sense
+from bounds.closed_form.statements import (
+    CONSTANTS,
+    DIFFER,
+    corrected_bound,
+    others,
+    own,
+)
+from bounds.interval import Interval, exp, interval, log, maximum
+
+FORM = "causal closed form"
+HYPOTHESES = (DIFFER, CONSTANTS, "causal softmax attention in every layer")
 
 
 def causal_bound(
@@ -61,9 +69,10 @@ def causal_bound(
     total = interval(0)
     for t in range(depth):
         total += growth ** (depth - 1 - t) * (a + b) ** t
+    stated = FORM, HYPOTHESES
     return LayerInfluence(
-        _bound(d / n * b * ratio * total, others(depth)),
-        _bound((a + b) ** depth * d, own(depth)),
+        corrected_bound(d / n * b * ratio * total, others(depth), *stated),
+        corrected_bound((a + b) ** depth * d, own(depth), *stated),
     )
 
 
@@ -81,13 +90,3 @@ def _coefficients(
             ratio = maximum(ratio, exp(2 * head.score.half_oscillation(norm)))
         a, b = maximum(a, of_row), maximum(b, of_mean)
     return a, b, ratio
-
-
-def _bound(value: Interval, quantity: str) -> Bound:
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity=quantity,
-        hypotheses=(DIFFER, CONSTANTS, "causal softmax attention in every layer"),
-        source="Hahn 2020, Lemma 5, corrected: causal closed form",
-    )

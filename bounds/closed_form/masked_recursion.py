@@ -39,11 +39,18 @@ import numpy as np
 
 from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.layer_constants import LayerConstants
-from bounds.closed_form.statements import CONSTANTS, DIFFER, MASKED, others, own
+from bounds.closed_form.statements import (
+    CONSTANTS,
+    DIFFER,
+    MASKED,
+    corrected_bound,
+    others,
+    own,
+)
 from bounds.closed_form.visibility import Visible, visible_changes
 from bounds.closed_form.weighted_mean import UNIT_ROUNDOFF, largest_weighted_mean
-from bounds.interval import Interval, exp, interval, log_upper, lower, maximum, upper
-from bounds.result import Bound, Sense
+from bounds.interval import Interval, exp, interval, lower, maximum, upper
+from bounds.result import Bound
 
 _SMALLEST_NORMAL = 2.0**-1022
 
@@ -92,12 +99,11 @@ class MaskedInfluence:
         return self._bound(self.relative_own, own(self.num_layers))
 
     def _bound(self, relative: float, quantity: str) -> Bound:
-        return Bound(
-            log_value=log_upper(interval(relative) * self.scale),
-            sense=Sense.UPPER,
-            quantity=quantity,
-            hypotheses=(DIFFER, CONSTANTS, MASKED),
-            source="Hahn 2020, Lemma 5, corrected: Theorem C for masked attention",
+        return corrected_bound(
+            interval(relative) * self.scale,
+            quantity,
+            "Theorem C for masked attention",
+            (DIFFER, CONSTANTS, MASKED),
         )
 
 

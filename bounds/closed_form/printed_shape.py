@@ -14,10 +14,11 @@ The bound at i carries H^k; without it, as printed, it is false.
 
 from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.recursion import LayerInfluence
-from bounds.closed_form.statements import UNMASKED_HYPOTHESES, others, own
+from bounds.closed_form.statements import corrected_bound, others, own
 from bounds.closed_form.uniform_constants import UniformConstants
-from bounds.interval import Interval, exp, interval, log_upper
-from bounds.result import Bound, Sense
+from bounds.interval import exp, interval
+
+FORM = "closed form C2"
 
 
 def printed_shape_bound(
@@ -48,16 +49,6 @@ def printed_shape_bound(
     gamma = 3 * interval(constants.output_lipschitz) * (1 + a) * exp(2 * a)
     sigma = (constants.num_heads * gamma) ** constants.num_layers * d
     return LayerInfluence(
-        _bound(sigma / n, others(constants.num_layers)),
-        _bound(sigma, own(constants.num_layers)),
-    )
-
-
-def _bound(value: Interval, quantity: str) -> Bound:
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity=quantity,
-        hypotheses=UNMASKED_HYPOTHESES,
-        source="Hahn 2020, Lemma 5, corrected: closed form C2",
+        corrected_bound(sigma / n, others(constants.num_layers), FORM),
+        corrected_bound(sigma, own(constants.num_layers), FORM),
     )

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.head_change import change_bound
 from bounds.closed_form.layer_constants import LayerConstants
-from bounds.closed_form.statements import UNMASKED_HYPOTHESES, others, own
-from bounds.interval import Interval, interval, log_upper, minimum
-from bounds.result import Bound, Sense
+from bounds.closed_form.statements import corrected_bound, others, own
+from bounds.interval import Interval, interval, minimum
+from bounds.result import Bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +68,11 @@ def influence_recursion(
     start = interval(nonnegative("distance", distance))
     if not layers:
         raise ValueError("no layers, expected the constants of at least one")
+    form = "Theorem C, " + ("saturating" if saturating else "linear")
     return tuple(
         LayerInfluence(
-            _bound(kappa, others(k), saturating), _bound(sigma, own(k), saturating)
+            corrected_bound(kappa, others(k), form),
+            corrected_bound(sigma, own(k), form),
         )
         for k, (kappa, sigma) in enumerate(
             _steps(layers, length, start, saturating), start=1
@@ -114,14 +116,3 @@ def _output_change(
         )
         out += interval(head.gain) * change
     return minimum(out, interval(layer.output_cap)) if saturating else out
-
-
-def _bound(value: Interval, quantity: str, saturating: bool) -> Bound:
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity=quantity,
-        hypotheses=UNMASKED_HYPOTHESES,
-        source="Hahn 2020, Lemma 5, corrected: Theorem C, "
-        + ("saturating" if saturating else "linear"),
-    )

@@ -12,10 +12,11 @@ Unrolled, κ_L is a sum of L terms, each at most L_f H ᾱ (1 + 4A) G^{L-1} D.
 
 from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.recursion import LayerInfluence
-from bounds.closed_form.statements import UNMASKED_HYPOTHESES, others, own
+from bounds.closed_form.statements import corrected_bound, others, own
 from bounds.closed_form.uniform_constants import UniformConstants
-from bounds.interval import Interval, exp, interval, log_upper
-from bounds.result import Bound, Sense
+from bounds.interval import exp, interval
+
+FORM = "closed form C1"
 
 
 def single_exponential_bound(
@@ -49,15 +50,6 @@ def single_exponential_bound(
     source = lipschitz * heads * (1 + 4 * a)
     kappa = exp(2 * a) / n * depth * source * growth ** (depth - 1) * d
     return LayerInfluence(
-        _bound(kappa, others(depth)), _bound(growth**depth * d, own(depth))
-    )
-
-
-def _bound(value: Interval, quantity: str) -> Bound:
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity=quantity,
-        hypotheses=UNMASKED_HYPOTHESES,
-        source="Hahn 2020, Lemma 5, corrected: closed form C1",
+        corrected_bound(kappa, others(depth), FORM),
+        corrected_bound(growth**depth * d, own(depth), FORM),
     )

@@ -16,6 +16,7 @@ from jax import Array
 from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.incremental import merge_reports
 from bounds.influence.sizes import output_size, scaled_norm, written_size
+from bounds.influence.substitution import padded
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import Transformer, forward
 from jax_models.attention import store_keys
@@ -106,13 +107,12 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     for start in range(0, problem.position.size, batch):
         part = slice(start, start + batch)
         position, symbol = problem.position[part], problem.symbol[part]
-        fill = batch - position.size
         norms, ties = _rerun(
             model,
             tokens,
             base,
-            jnp.asarray(np.pad(position, (0, fill), mode="edge")),
-            jnp.asarray(np.pad(symbol, (0, fill), mode="edge")),
+            padded(position, batch),
+            padded(symbol, batch),
             **how,
         )
         influence = np.asarray(norms, np.float64)[: position.size]

@@ -24,6 +24,7 @@ from jax_models.attention import (
     Attention,
     KeyStore,
     compute_scores,
+    per_row,
     project,
     project_queries,
     score_scale,
@@ -130,7 +131,7 @@ def replace_tokens(
     queries = project(attention.query, None, moved)
     if attention.score != "additive":
         scale = score_scale(attention, tokens.shape[0], position)
-        queries = queries / (scale[:, None] if scale.ndim else scale)
+        queries = queries / per_row(scale)
     return Replaced(
         position,
         change,
@@ -160,7 +161,7 @@ def score_changes(
     inner = tanh_change(queries[:, :, None] + keys[:, None], moved[:, None])
     total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
     scale = score_scale(attention, length, rows)
-    return total / (scale[:, None] if scale.ndim else scale)
+    return total / per_row(scale)
 
 
 def other_rows(
@@ -308,4 +309,4 @@ def own_score_changes(
     inner = tanh_change(queries[:, :, None] + keys[:, None], moved)
     total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
     scale = score_scale(attention, n, replaced.position)
-    return total / (scale[:, None] if scale.ndim else scale)
+    return total / per_row(scale)

@@ -39,6 +39,7 @@ from bounds.influence.query_row import (
     read_query_row,
 )
 from bounds.influence.sizes import output_size, scaled_norm, written_size
+from bounds.influence.substitution import padded
 from bounds.rounding import change_radius
 from jax_models.attention import compute_scores, store_keys
 from jax_models.blocks import fold_tiles
@@ -287,13 +288,12 @@ def _started(
         for start in range(first, end, count):
             part = slice(start, min(start + count, end))
             position, symbol = problem.position[part], problem.symbol[part]
-            fill = count - position.size
             norms, ties = change_block(
                 model,
                 tokens,
                 state,
-                jnp.asarray(np.pad(position, (0, fill), mode="edge")),
-                jnp.asarray(np.pad(symbol, (0, fill), mode="edge")),
+                padded(position, count),
+                padded(symbol, count),
                 query=problem.query,
                 target=problem.target,
                 row_tile=row_tile,

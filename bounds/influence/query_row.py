@@ -17,6 +17,7 @@ from bounds.influence.pointwise import RowBase, base_rows, change_rows
 from jax_models.attention import (
     KeyStore,
     compute_scores,
+    per_row,
     project,
     project_queries,
     score_scale,
@@ -107,7 +108,7 @@ def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
     queries = project(attention.query, None, moved)
     if attention.score != "additive":
         scale = score_scale(attention, last.rows.shape[0], last.position)
-        queries = queries / (scale[:, None] if scale.ndim else scale)
+        queries = queries / per_row(scale)
     return MovedQuery(row_change, queries)
 
 
@@ -201,7 +202,7 @@ def _score_changes(
     start = last.query[:, :, None] + keys[:, None]
     total = (tanh_change(start, pushed) * attention.score_vector[:, None, None]).sum(-1)
     scale = score_scale(attention, last.rows.shape[0], last.position)
-    return total / (scale[:, None] if scale.ndim else scale)
+    return total / per_row(scale)
 
 
 def row_products(queries: Array, rows: Array) -> Array:

@@ -7,7 +7,9 @@ then symbol, so that the first maximum is the smallest (position, symbol).
 import dataclasses
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jax_models import InputError
 
@@ -97,3 +99,14 @@ def list_substitutions(
     position = np.repeat(at.astype(np.int32), keep.sum(axis=1))
     symbol = np.broadcast_to(to.astype(np.int32), keep.shape)[keep]
     return Substitutions(position, symbol, n, vocab_size)
+
+
+def padded(values: np.ndarray, size: int) -> Array:
+    """Returns values [p, ...] filled up to [size, ...] with the last, on the device.
+
+    Args:
+        values: of a block that may be the last and shorter, p >= 1.
+        size: of every block, so that all share one compiled program.
+    """
+    fill = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
+    return jnp.asarray(np.pad(values, fill, mode="edge"))

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,7 +11,8 @@ import numpy as np
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
 from bounds.decay import DecayFit, fit_decay
-from bounds.inputs import InputSource, sampled_inputs
+from bounds.influence.base import Target
+from bounds.inputs import InputSource, check_lengths, open_inputs
 from bounds.lipschitz.confidence import exponent_interval
 from bounds.lipschitz.estimate import estimate_lipschitz
 from bounds.lipschitz.looseness import (
@@ -25,7 +25,7 @@ from bounds.lipschitz.result import LipschitzEstimate
 from bounds.lipschitz.searches import Effort
 from bounds.lipschitz.substitution import embedding_distances
 from bounds.measurement import weighting_label
-from bounds.table import Table
+from bounds.table import RowPerLength, Table
 from jax_models import InputError, Transformer
 from jax_models.reweight import at_length
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class LipschitzCurve:
+class LipschitzCurve(RowPerLength):
     """Estimates of K_n against n, for one model: a table with one row per n.
 
     A row holds what `LipschitzEstimate.row` gives; `log10_NAME`, the closed forms: of
@@ -43,16 +43,7 @@ class LipschitzCurve:
     substitution of largest exact ratio, over its distance; and for each of these
     `looseness_NAME`, the decades between it and what it bounds as observed: the
     estimate, the largest influence, and that exact ratio.
-
-    Attributes:
-        label: The weighting, as `weighting_label` writes it.
-        target: "activation" or "logits".
-        table: The rows.
     """
-
-    label: str
-    target: str
-    table: Table
 
     def fit(self, column: str = "estimate") -> DecayFit:
         """Fit a power law to a column, the estimates of K_n unless another is named.
@@ -74,29 +65,6 @@ class LipschitzCurve:
         """
         return exponent_interval(self.fit(column), level)
 
-    def __len__(self) -> int:
-        """Return the number of lengths."""
-        return len(self.table)
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        """Go through the rows, one per n."""
-        return iter(self.table)
-
-    def column(self, name: str) -> np.ndarray:
-        """Return one column, an entry per n; see `Table.column`."""
-        return self.table.column(name)
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows, one per n, as CSV.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        self.table.to_csv(path)
-
     def plot(self) -> "Figure":
         """Draw the estimates and what lies near them against n; a Matplotlib figure."""
         from bounds.lipschitz.figure import lipschitz_figure
@@ -113,7 +81,7 @@ def lipschitz_curve(
     effort: Effort | None = None,
     seed: int = 0,
     query: int = -1,
-    target: str = "activation",
+    target: Target = "activation",
 ) -> LipschitzCurve:
     """Estimate the Lipschitz constant at each of several lengths.
 
@@ -133,15 +101,8 @@ def lipschitz_curve(
     Raises:
         InputError: The lengths do not increase, or as in `estimate_lipschitz`.
     """
-    # Not at the top: bound curves hold estimates, so `curves` imports this package.
-    from bounds.curves import check_lengths
-
     check_lengths(lengths)
-    source = (
-        sampled_inputs(model, inputs, num_inputs, seed)
-        if isinstance(inputs, str)
-        else inputs
-    )
+    source = open_inputs(model, inputs, num_inputs, seed)
     rows = [
         measure_lipschitz(
             model,
@@ -165,7 +126,7 @@ def measure_lipschitz(
     effort: Effort,
     seed: int,
     query: int,
-    target: str,
+    target: Target,
 ) -> dict[str, Any]:
     """Return the row of one length; see `LipschitzCurve`.
 
@@ -201,7 +162,7 @@ def measure_lipschitz(
             model,
             length,
             query=query,
-            target=target,  # pyright: ignore[reportArgumentType]
+            target=target,
         )
     except InputError as error:
         notes.append(f"no closed form: {error}")
@@ -249,7 +210,7 @@ def _certificates(
             tokens,
             method=method,
             query=found.query,
-            target=found.target,  # pyright: ignore[reportArgumentType]
+            target=found.target,
             positions=[exact.position],
             symbols=[exact.symbol],
         )

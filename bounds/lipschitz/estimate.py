@@ -3,11 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 
+from bounds.influence.base import Target
 from bounds.influence.substitution import check_query
-from bounds.inputs import InputSource, sampled_inputs
+from bounds.inputs import InputSource, open_inputs
 from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex
 from bounds.lipschitz.result import LipschitzEstimate
 from bounds.lipschitz.searches import Effort, Searches
@@ -17,7 +19,6 @@ from jax_models.float_type import check_float_type
 from jax_models.initialise import choose_name
 from jax_models.reweight import at_length
 
-TARGETS = ("activation", "logits")
 SEARCHES = ("substitution", "local", "ball", "simplex", "tokens")
 
 
@@ -32,7 +33,7 @@ def estimate_lipschitz(
     rounds: int = 8,
     seed: int = 0,
     query: int = -1,
-    target: str = "activation",
+    target: Target = "activation",
     include_query: bool = False,
     searches: Sequence[str] = SEARCHES,
 ) -> LipschitzEstimate:
@@ -84,7 +85,7 @@ def estimate_lipschitz(
         ('substitution', True)
     """
     effort = Effort(restarts, steps, rounds)
-    choose_name("target", target, TARGETS)
+    choose_name("target", target, get_args(Target))
     for name in searches:
         choose_name("search", name, SEARCHES)
     if not searches:
@@ -99,11 +100,7 @@ def estimate_lipschitz(
     if target == "logits":
         require_readout(model)
     query = check_query(query, length)
-    source = (
-        sampled_inputs(model, inputs, num_inputs, seed)
-        if isinstance(inputs, str)
-        else inputs
-    )
+    source = open_inputs(model, inputs, num_inputs, seed)
     model = at_length(model, length)
     search = Searches(model, query, target, include_query, effort, seed)
     slopes = bool({"local", "ball", "simplex"} & set(searches))

@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bounds.influence.base import Target
+
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
@@ -74,7 +76,7 @@ class LipschitzEstimate(Estimate):
 
     length: int = dataclasses.field(kw_only=True)
     query: int = dataclasses.field(kw_only=True)
-    target: str = dataclasses.field(kw_only=True)
+    target: Target = dataclasses.field(kw_only=True)
     radius: float = dataclasses.field(kw_only=True)
     influence: float = dataclasses.field(kw_only=True)
     searches: tuple[Estimate, ...] = dataclasses.field(kw_only=True)

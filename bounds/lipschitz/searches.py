@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from bounds.influence.base import Target
 from bounds.lipschitz.ascent import Point, ascend
 from bounds.lipschitz.domain import Ball, Domain, free_symbols
 from bounds.lipschitz.jacobian import block_norms
@@ -85,7 +86,7 @@ class Searches:
 
     model: Transformer
     query: int
-    target: str
+    target: Target
     include_query: bool
     effort: Effort
     seed: int

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import jax_models as jm
-from jax_models.mask import MASKS
+from tests.bounds.influence import models
 
 SHAPE: dict[str, Any] = {
     "num_heads": 2,
@@ -15,39 +15,20 @@ SHAPE: dict[str, Any] = {
     "vocab_size": 3,
     "dtype": "float64",
 }
-TEMPERATURES = {
-    "none": None,
-    "inverse_log": jm.InverseLogTemperature(1.5),
-    "power of the position": jm.PowerTemperature(1.5, -0.3, "position"),
-}
+# Softmax attention alone has certificates, and every row of theirs has positions.
+LEFT_OUT = {"weighting", "position"}
 FACTORS: dict[str, tuple[Any, ...]] = {
-    "mask": MASKS,
+    **{name: levels for name, levels in models.FACTORS.items() if name not in LEFT_OUT},
     "num_layers": (1, 2, 3, 4),
-    "score": ("dot_product", "scaled_dot_product", "additive"),
-    "layer_norm": ("none", "pre", "post"),
-    "combine": ("residual", "concat"),
-    "activation": ("relu", "gelu"),
-    "target": ("activation", "logits"),
-    "temperature": tuple(TEMPERATURES),
-    "final_norm": (False, True),
     "scale": (0.3, 1.0, 3.0),
     "layer_norm_epsilon": (1e-5, 0.1),
 }
 
 
-def allowed(case):
-    """The format's restrictions: concatenation without norms, positions seen before."""
-    concat = case.get("combine") == "concat"
-    of_position = case.get("temperature") == "power of the position"
-    return (not concat or case.get("layer_norm", "none") == "none") and (
-        not of_position or "future" in case.get("mask", "future")
-    )
-
-
 def build(case, seed=0) -> Any:
     """The model of a case; factors that it leaves out have their usual values."""
     options = {"num_layers": 2, "num_classes": 2, **SHAPE, **case}
-    options["temperature"] = TEMPERATURES[case.get("temperature", "none")]
+    options["temperature"] = models.TEMPERATURES[case.get("temperature", "none")]
     options.pop("target", None)
     return jm.random_transformer(jax.random.key(seed), **options)
 

@@ -7,11 +7,11 @@ from bounds.certificate import certify_influence
 from bounds.influence import compute_influence
 from tests.bounds.certificate.models import (
     FACTORS,
-    allowed,
     build,
     draw_tokens,
     widest_query,
 )
+from tests.bounds.influence.models import allowed
 from tests.covering import cover
 
 # Deep models compile longest; three layers are also among the short inputs below.

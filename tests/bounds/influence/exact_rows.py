@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import mpmath
 import numpy as np
 
 from tests import reference
@@ -34,8 +35,10 @@ def _number(value):
     return Decimal(value.item() if isinstance(value, np.generic) else value)
 
 
-def _no_erf(value):
-    raise NotImplementedError("no gelu with many decimal digits")
+def _erf(value):
+    digits = decimal.getcontext().prec
+    with mpmath.workdps(digits + 5):
+        return Decimal(mpmath.nstr(mpmath.erf(mpmath.mpf(str(value))), digits))
 
 
 DECIMAL = reference.Arithmetic(
@@ -44,7 +47,7 @@ DECIMAL = reference.Arithmetic(
     log=_elementwise(Decimal.ln),
     tanh=_elementwise(lambda x: 1 - 2 / (1 + (2 * x).exp())),
     sqrt=_elementwise(Decimal.sqrt),
-    erf=_no_erf,
+    erf=_elementwise(_erf),
     nearest_integer=_elementwise(lambda x: int(x.to_integral_value())),
 )
 EXP = np.frompyfunc(Decimal.exp, 1, 1)
