@@ -102,3 +102,18 @@ def fold_tiles(
 def slice_tile(array: Array, at: Array, axis: int) -> Array:
     """Returns the entries of a contiguous tile of positions along an axis."""
     return jax.lax.dynamic_slice_in_dim(array, at[0], at.shape[0], axis)
+
+
+def formed_once(when: Array, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns function(*arguments) where `when`, else zeros: a tile that may be empty.
+
+    The branch is also a wall: its arguments and its results are formed once, where the
+    CPU compiler would otherwise recompute them inside each of their uses (exponentials
+    once per coordinate of a value, for example).
+    """
+    shapes = jax.eval_shape(function, *arguments)
+
+    def zeros(*_: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    return jax.lax.cond(when, function, zeros, *arguments)

@@ -90,7 +90,14 @@ def see_column(
     seen = visible(attention.mask, at, position) & (
         ~same_position(at[:, None], position, score.dtype)
     )
-    column = Column(position, score, change, values, value_change, seen)
+    column = Column(
+        position,
+        score,
+        change,
+        values.swapaxes(1, 2),
+        value_change.swapaxes(1, 2),
+        seen,
+    )
 
     is_top = same_position(position, summary.top_index[..., None], score.dtype) & seen
     # Log-odds of column i against all others, before and after the move.

@@ -74,6 +74,22 @@ class Replaced:
     value_change: Array  # [h, i, v]
 
 
+@register
+@dataclasses.dataclass(frozen=True)
+class ReplacedColumns:
+    """The replaced columns, before and after, as the other rows see them.
+
+    Values are laid out with the columns last, as all that is as wide as rows times
+    columns: a tile of rows reads them as they lie.
+    """
+
+    position: Array  # [i]
+    keys: Array  # [h, i, e]
+    key_change: Array  # [h, i, e]
+    values: Array  # [h, v, i]
+    value_change: Array  # [h, v, i]
+
+
 def prepare_first_layer(model: Transformer, tokens: Array, wanted: Array) -> FirstLayer:
     """Returns the base pass of the first layer over the wanted rows [r]."""
     layer, n = model.layers[0], tokens.shape[0]
@@ -141,6 +157,18 @@ def replace_tokens(
     )
 
 
+def replaced_columns(first: FirstLayer, replaced: Replaced) -> ReplacedColumns:
+    """Returns the columns of a block of substitutions, formed once for all tiles."""
+    at = replaced.position
+    return ReplacedColumns(
+        at,
+        first.store.keys[:, at],
+        replaced.key_change,
+        first.store.values[:, at].swapaxes(1, 2),
+        replaced.value_change.swapaxes(1, 2),
+    )
+
+
 def score_changes(
     layer: Layer, queries: Array, keys: Array, moved: Array, length: int, rows: Array
 ) -> Array:
@@ -165,14 +193,14 @@ def score_changes(
 
 
 def other_rows(
-    layer: Layer, first: FirstLayer, replaced: Replaced, at: Array, rows: Any
+    layer: Layer, first: FirstLayer, columns: ReplacedColumns, at: Array, rows: Any
 ) -> tuple[Array, TieReport | None]:
     """Returns the changes of rows j != i under each replacement.
 
     Args:
         layer: the first layer.
         first: its base pass.
-        replaced: the block of substitutions [i].
+        columns: the replaced columns [i].
         at: positions of the rows [j].
         rows: (queries [h, j, e], summary [h, j, ...], base [j, ...]) of those rows.
 
@@ -181,16 +209,16 @@ def other_rows(
     """
     queries, summary, base = rows
     attention, n = layer.attention, first.store.length
-    keys = first.store.keys[:, replaced.position]
+    keys, position = columns.keys, columns.position
     scores = compute_scores(attention, queries, keys, n, at)
-    seen = visible(attention.mask, at, replaced.position)
+    seen = visible(attention.mask, at, position)
     column = Column(
-        index=replaced.position,
+        index=position,
         score=scores,
-        score_change=score_changes(layer, queries, keys, replaced.key_change, n, at),
-        value=first.store.values[:, replaced.position],
-        value_change=replaced.value_change,
-        visible=seen & (at[:, None] != replaced.position),
+        score_change=score_changes(layer, queries, keys, columns.key_change, n, at),
+        value=columns.values,
+        value_change=columns.value_change,
+        visible=seen & (at[:, None] != position),
     )
     heads = attention.weighting.replace(summary, column)
     joined = heads.reshape(heads.shape[0], -1, heads.shape[-1])

@@ -22,17 +22,17 @@ from jax import Array
 from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.first_layer import (
     FirstLayer,
-    Replaced,
+    ReplacedColumns,
     other_rows,
     own_rows,
     prepare_first_layer,
     replace_tokens,
+    replaced_columns,
     slice_rows,
     take_rows,
 )
 from bounds.influence.query_row import (
     QueryRow,
-    lift_own,
     lift_rows,
     move_query,
     prepare_query_row,
@@ -99,14 +99,14 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
 def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
     """Returns (substitutions, rows) of a block of pairs for a two-layer model.
 
-    A block's widest array [rows, width, substitutions] takes about a mebibyte on a CPU,
+    A block's widest array [rows, width, substitutions] takes about two mebibytes on a CPU,
     so that it stays in the cache between the operations on it, and 256 elsewhere.
     """
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value.shape[1])
     rows = min(length, 64 if on_cpu else 1024)
-    room = (2**20 if on_cpu else 2**28) // model.dtype.itemsize
+    room = (2**21 if on_cpu else 2**28) // model.dtype.itemsize
     return max(8, min(length, room // (rows * widest))), rows
 
 
@@ -147,7 +147,8 @@ def change_block(
     slots = position if state.last is not None else jnp.zeros_like(position)
     at = jnp.asarray([query], jnp.int32)
     slot = at if state.last is not None else jnp.zeros_like(at)
-    other, ties = other_rows(layer, first, replaced, at, take_rows(first, slot))
+    columns = replaced_columns(first, replaced)
+    other, ties = other_rows(layer, first, columns, at, take_rows(first, slot))
     reports = [ties]
     if state.last is None and not own_query:
         change, ties = other[0].T, None
@@ -161,7 +162,7 @@ def change_block(
             layer,
             state.first,
             state.last,
-            replaced,
+            columns,
             own,
             at_query,
             row_tile,
@@ -176,7 +177,7 @@ def second_layer(
     below: Layer,
     first: FirstLayer,
     last: QueryRow,
-    replaced: Replaced,
+    columns: ReplacedColumns,
     own: Array,
     at_query: Array,
     row_tile: int,
@@ -184,35 +185,35 @@ def second_layer(
     """Returns the change of the second layer's query row [i, d], and tie reports."""
     n, weighting = first.store.length, layer.attention.weighting
     moved = move_query(layer, last, at_query)
-    own_part = lift_own(layer, last, moved, replaced.position, own)
+    mask, position, own = below.attention.mask, columns.position, own.T
 
     def lift(at: Array, valid: Array) -> Any:
         rows = slice_rows(first, at)
-        shape = (at.shape[0], own.shape[1], replaced.position.shape[0])
-        touched = visible(below.attention.mask, at, replaced.position).any()
+        own_here = at[:, None] == position
 
         def compute() -> Any:
-            return other_rows(below, first, replaced, at, rows)
+            changes, ties = other_rows(below, first, columns, at, rows)
+            return jnp.where(own_here[:, None], own, changes), ties
 
-        if below.attention.mask == "none":
+        if mask == "none":
             changes, ties = compute()
         else:
-            untouched = jnp.zeros(shape, own.dtype)
-            none = TieReport.empty(own.dtype)
-            hard = below.attention.weighting.hard
-            changes, ties = jax.lax.cond(
-                touched, compute, lambda: (untouched, none if hard else None)
+            shape = (at.shape[0], *own.shape)
+            none = (
+                TieReport.empty(own.dtype) if below.attention.weighting.hard else None
             )
-        counted = (at[None, :] != replaced.position[:, None]) & valid
-        return lift_rows(layer, last, moved, at, changes, counted), ties
+            touched = (visible(mask, at, position) | own_here).any()
+            changes, ties = jax.lax.cond(
+                touched, compute, lambda: (jnp.zeros(shape, own.dtype), none)
+            )
+        return lift_rows(layer, last, moved, at, changes, valid), ties
 
     def merge(one: Any, two: Any) -> Any:
         ties = None if one[1] is None else one[1].merge(two[1])
         return weighting.merge_change(one[0], two[0]), ties
 
     folded, ties = fold_tiles(lift, merge, n, row_tile)
-    whole = weighting.merge_change(folded, own_part)
-    change, more = read_query_row(layer, last, moved, whole)
+    change, more = read_query_row(layer, last, moved, folded)
     return change, [ties, more]
 
 

@@ -6,7 +6,7 @@ Shapes: i substitutions, j rows, h heads, e = d_k.
 """
 
 import dataclasses
-from collections.abc import Callable
+import math
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jax_models.attention import (
     score_scale,
     summarise,
 )
-from jax_models.blocks import slice_tile
+from jax_models.blocks import formed_once, slice_tile
 from jax_models.changes import norm_change, tanh_change
 from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
@@ -36,6 +36,7 @@ from jax_models.transformer import (
 from jax_models.weighting import MovedKeys, TieReport, contract
 
 HIGHEST = jax.lax.Precision.HIGHEST
+ROWS_AT_ONCE = 8
 
 
 @register
@@ -118,7 +119,7 @@ def lift_rows(
     moved: MovedQuery,
     at: Array,
     changes: Array,
-    counted: Array,
+    valid: Array,
 ) -> Any:
     """Returns the change summary of a tile of rows that have all moved.
 
@@ -128,11 +129,11 @@ def lift_rows(
         moved: its own change per configuration.
         at: contiguous positions of the rows [j].
         changes: of those rows, the layer's input [j, d, i].
-        counted: which (configuration, row) pairs belong to this tile [i or 1, j].
+        valid: which rows belong to this tile [j].
     """
     attention = layer.attention
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
-    inner, some = changes, counted.any()
+    inner, some = changes, valid.any()
     if layer.layer_norm == "pre":
         rows = slice_tile(last.rows, at, 0)
         inner = jax.vmap(
@@ -144,39 +145,13 @@ def lift_rows(
             index=at,
             score=slice_tile(last.scores, at, 2),
             score_change=_score_changes(layer, last, moved, keys, inner, some),
-            visible=visible(attention.mask, last.position, at) & counted,
+            visible=visible(attention.mask, last.position, at) & valid,
             spread=lambda w: contract(w, inputs),
             carry=lambda w: formed_once(
                 some, weighted_rows, w.transpose(2, 0, 1), inner
             ).swapaxes(1, 2),
         ),
     )
-
-
-def lift_own(
-    layer: Layer, last: QueryRow, moved: MovedQuery, at: Array, changes: Array
-) -> Any:
-    """Returns the change summary of one row per configuration: row at[i] for i.
-
-    Args:
-        layer: the layer of the query row.
-        last: its base pass.
-        moved: its own change per configuration.
-        at: one position per configuration [i].
-        changes: of those rows [i, d].
-    """
-
-    def one(position: Array, query: MovedQuery, change: Array) -> Any:
-        own = jax.tree.map(lambda x: x[None], (position, change))
-        alone = MovedQuery(query.row_change[None], query.query_change[:, None])
-        lifted = lift_rows(
-            layer, last, alone, own[0], own[1][:, :, None], jnp.ones((1, 1), bool)
-        )
-        return jax.tree.map(lambda x: x[:, 0], lifted)
-
-    over = MovedQuery(0, 1)  # pyright: ignore[reportArgumentType]
-    lifted = jax.vmap(one, in_axes=(0, over, 0), out_axes=1)(at, moved, changes)
-    return lifted
 
 
 def _score_changes(
@@ -192,10 +167,13 @@ def _score_changes(
     if attention.score != "additive":
         query = last.query + moved.query_change
         back = jnp.einsum("hed,hie->hdi", attention.key, query, precision=HIGHEST)
-        change = formed_once(some, row_products, back, inner).swapaxes(1, 2)
-        return change + jnp.einsum(
-            "hie,hje->hij", moved.query_change, keys, precision=HIGHEST
-        )
+        by_keys = formed_once(some, row_products, back, inner)
+
+        def change(by_keys: Array, moved: Array, keys: Array) -> Array:
+            by_query = jnp.einsum("hie,hje->hij", moved, keys, precision=HIGHEST)
+            return by_keys.swapaxes(1, 2) + by_query
+
+        return formed_once(some, change, by_keys, moved.query_change, keys)
     assert attention.score_vector is not None
     pushed = jnp.einsum("hed,jdi->hije", attention.key, inner, precision=HIGHEST)
     pushed = pushed + moved.query_change[:, :, None]
@@ -222,29 +200,23 @@ def weighted_rows(weights: Array, rows: Array) -> Array:
     """Returns sum_j weights[j, h, i] rows[j, d, i] as [h, d, i]."""
 
     def by_rows(weights: Array, rows: Array) -> Array:
-        # The CPU compiler's sum over the first axis is three times slower in float32.
-        def add(j: Array, total: Array) -> Array:
-            return total + weights[j][:, None] * rows[j]
+        # The CPU compiler's sum over the first axis is three times slower in float32;
+        # several rows at a time, because the total is read and written at each step.
+        count = math.gcd(rows.shape[0], ROWS_AT_ONCE)
+
+        def add(step: Array, total: Array) -> Array:
+            for k in range(count):
+                j = step * count + k
+                total = total + weights[j][:, None] * rows[j]
+            return total
 
         zero = jnp.zeros((weights.shape[1], *rows.shape[1:]), rows.dtype)
-        return jax.lax.fori_loop(0, rows.shape[0], add, zero)
+        return jax.lax.fori_loop(0, rows.shape[0] // count, add, zero)
 
     def at_once(weights: Array, rows: Array) -> Array:
         return (weights[:, :, None] * rows[:, None]).sum(axis=0)
 
     return jax.lax.platform_dependent(weights, rows, cpu=by_rows, default=at_once)
-
-
-def formed_once(when: Array, function: Callable[..., Array], *arrays: Array) -> Array:
-    """Returns function(*arrays) where `when`, else zeros: a tile that may be empty.
-
-    The branch is also a wall: its arguments and its result are formed once, where the
-    CPU compiler would otherwise recompute them inside each of their uses (exponentials
-    once per coordinate, in this module).
-    """
-    shape = jax.eval_shape(function, *arrays)
-    zero = jnp.zeros(shape.shape, shape.dtype)
-    return jax.lax.cond(when, function, lambda *_: zero, *arrays)
 
 
 def read_query_row(

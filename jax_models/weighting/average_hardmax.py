@@ -131,7 +131,7 @@ class AverageHardmax(HardWeighting):
 
         mean = summary.mean.swapaxes(0, 1)[..., None]
         second = summary.second_mean.swapaxes(0, 1)[..., None]
-        value, moved = (x.swapaxes(1, 2) for x in (column.value, column.value_change))
+        value, moved = column.value, column.value_change
         deviation = value - mean
         # The second cell is consulted only when the leaving column was alone.
         left = jnp.where(

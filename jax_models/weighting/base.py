@@ -38,8 +38,8 @@ class Column:
     index: Array  # [i] position of the column
     score: Array  # [h, r, i] score before, at each query row
     score_change: Array  # [h, r, i]
-    value: Array  # [h, i, v] value before
-    value_change: Array  # [h, i, v]
+    value: Array  # [h, v, i] value before
+    value_change: Array  # [h, v, i]
     visible: Array  # [r, i] the mask: does the row see the column
 
 

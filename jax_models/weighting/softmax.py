@@ -16,6 +16,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.blocks import formed_once
 from jax_models.pytree import register
 from jax_models.weighting.base import (
     Column,
@@ -178,34 +179,12 @@ class Softmax(Weighting):
 
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
         """Returns the change of the mean [r, h, v, i]; see the module's formula."""
-        is_top = same_position(
-            column.index, summary.top_index[..., None], column.score.dtype
+        seen = column.visible.any()
+        direct, shifted, at_top, mean, lift = formed_once(
+            seen, _replace_scalars, summary, column
         )
-        lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
-        reference = jnp.where(
-            is_top & ~lone, summary.rest_lse[..., None], summary.lse[..., None]
-        )
-        # Odds beyond this cap mean a weight of 1 to the last bit on both sides of the
-        # change; the cap keeps exp finite in the float type at hand.
-        cap = 0.45 * jnp.log(jnp.finfo(column.score.dtype).max)
-        shift = column.score_change
-        old_log = column.score - reference
-        old = jnp.exp(jnp.minimum(old_log, cap))
-        new = jnp.exp(jnp.minimum(old_log + shift, cap))
-        gain = jnp.where(jnp.abs(shift) <= 1, old * jnp.expm1(shift), new - old)
-        gain = jnp.where(is_top, gain / (1 + old), gain)
-        scale = jnp.where(column.visible, 1 / (1 + jnp.where(is_top, new, gain)), 0.0)
-        direct = jnp.where(lone & column.visible, 1.0, new * scale)
-        shifted = jnp.where(lone, 0.0, gain * scale)
-        # For the top, v - rest mean = (v - mean) + (mean - rest mean).
-        direct, shifted, at_top = (
-            x.swapaxes(0, 1)[:, :, None]
-            for x in (direct, shifted, jnp.where(is_top, shifted, 0.0))
-        )
-        mean = summary.mean.swapaxes(0, 1)
-        lift = (mean - summary.rest_mean.swapaxes(0, 1))[..., None]
-        value, moved = (x.swapaxes(1, 2) for x in (column.value, column.value_change))
-        return direct * moved + shifted * (value - mean[..., None]) + at_top * lift
+        value, moved = column.value, column.value_change
+        return direct * moved + shifted * (value - mean) + at_top * lift
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Summarises a tile of moved keys."""
@@ -220,3 +199,41 @@ class Softmax(Weighting):
     def read_change(self, change: SoftmaxChange) -> Array:
         """Returns the change of the mean [h, i, v]."""
         return read_softmax_change(change)
+
+
+def _replace_scalars(summary: SoftmaxSummary, column: Column) -> tuple[Array, ...]:
+    """What `replace` multiplies: three scalars a pair and two vectors a row.
+
+    Returns:
+        Factors of v' - v, v - mean and mean - rest mean [r, h, 1, i], zero where the
+        column is hidden; the mean and mean - rest mean [r, h, v, 1].
+    """
+    is_top = same_position(
+        column.index, summary.top_index[..., None], column.score.dtype
+    )
+    lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
+    reference = jnp.where(
+        is_top & ~lone, summary.rest_lse[..., None], summary.lse[..., None]
+    )
+    # Odds beyond this cap mean a weight of 1 to the last bit on both sides of the
+    # change; the cap keeps exp finite in the float type at hand.
+    cap = 0.45 * jnp.log(jnp.finfo(column.score.dtype).max)
+    shift = column.score_change
+    old_log = column.score - reference
+    old = jnp.exp(jnp.minimum(old_log, cap))
+    new = jnp.exp(jnp.minimum(old_log + shift, cap))
+    gain = jnp.where(jnp.abs(shift) <= 1, old * jnp.expm1(shift), new - old)
+    total = jnp.where(is_top, (1 + old) * (1 + new), 1 + gain)
+    scale = jnp.where(column.visible, 1 / total, 0.0)
+    direct = new * scale * jnp.where(is_top, 1 + old, 1)
+    direct = jnp.where(lone & column.visible, 1.0, direct)
+    shifted = jnp.where(lone, 0.0, gain * scale)
+    # For the top, v - rest mean = (v - mean) + (mean - rest mean).
+    at_top = jnp.where(is_top, shifted, 0.0)
+    mean = summary.mean
+    scalars = direct, shifted, at_top
+    vectors = mean, mean - summary.rest_mean
+    return (
+        *(x.swapaxes(0, 1)[:, :, None] for x in scalars),
+        *(x.swapaxes(0, 1)[..., None] for x in vectors),
+    )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.blocks import formed_once
 from jax_models.pytree import register
 from jax_models.weighting.base import MovedKeys
 
@@ -61,12 +62,10 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
     largest = jnp.maximum(log_new.max(axis=-1), peak)
     # An empty tile contributes nothing at any reference; -inf would make NaN of 0 * inf.
     largest = jnp.where(largest == -jnp.inf, 0.0, largest)[..., None]
-    new = jnp.exp(log_new - largest)
-    # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
-    # weight 0 before and after.
-    step = -jnp.sign(relative) * jnp.expm1(-jnp.abs(relative))
-    rescaled = old * jnp.exp(finite_peak - largest)
-    difference = jnp.where(relative > 0, new, rescaled) * step
+    scale = jnp.exp(finite_peak - largest)
+    new, difference = formed_once(
+        moved.visible.any(), _moved_weights, old, log_new - largest, relative, scale
+    )
 
     def deviation(weights: Array) -> Array:
         # sum_k w_k (v_k - mean). A dominant column, v near the mean, loses nothing here:
@@ -74,10 +73,10 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
         return moved.spread(weights) - weights.sum(axis=-1)[..., None] * summary.mean
 
     return SoftmaxChange(
-        peak=jnp.broadcast_to(peak, centre.shape),
-        mass=jnp.broadcast_to(mass, centre.shape),
+        peak=peak,
+        mass=mass,
         centre=centre,
-        deviation=deviation(jnp.broadcast_to(old, relative.shape)),
+        deviation=deviation(old),
         reference=centre + largest[..., 0],
         total=new.sum(axis=-1),
         carried=moved.carry(new),
@@ -133,3 +132,21 @@ def read_softmax_change(change: SoftmaxChange) -> Array:
     """Returns mean' - mean [h, i, v]; zero for a row that sees nothing."""
     total = jnp.where(change.total > 0, change.total, 1)
     return (change.carried + change.shifted) / total[..., None]
+
+
+def _moved_weights(
+    old: Array, log_new: Array, relative: Array, scale: Array
+) -> tuple[Array, Array]:
+    """a e^d and a (e^d - e^c) of each key, times e^-reference [h, i, k].
+
+    Args:
+        old: a e^-peak [h, i or 1, k].
+        log_new: log of a e^d times e^-reference [h, i, k].
+        relative: d - c [h, i, k].
+        scale: e^(peak + c) times e^-reference [h, i, 1].
+    """
+    new = jnp.exp(log_new)
+    # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
+    # weight 0 before and after.
+    step = -jnp.sign(relative) * jnp.expm1(-jnp.abs(relative))
+    return new, jnp.where(relative > 0, new, old * scale) * step

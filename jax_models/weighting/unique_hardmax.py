@@ -153,7 +153,7 @@ class _UniqueHardmax(HardWeighting):
         wins, leaves = (x.swapaxes(0, 1)[:, :, None] for x in (wins, leaves))
         old = summary.winner.value.swapaxes(0, 1)[..., None]
         next_ = summary.runner_up.value.swapaxes(0, 1)[..., None]
-        value, moved = (x.swapaxes(1, 2) for x in (column.value, column.value_change))
+        value, moved = column.value, column.value_change
         change = jnp.where(
             wins,
             jnp.where(leaves, moved, value - old + moved),

@@ -73,8 +73,8 @@ def replace(weighting, rows, replacement, summary=None):
         index=INDEX,
         score=jnp.asarray(rows.scores),
         score_change=jnp.asarray(replacement.score),
-        value=jnp.asarray(rows.values),
-        value_change=jnp.asarray(replacement.value),
+        value=jnp.asarray(rows.values).swapaxes(1, 2),
+        value_change=jnp.asarray(replacement.value).swapaxes(1, 2),
         visible=jnp.asarray(rows.visible),
     )
     return np.asarray(compiled(weighting)["replace"](summary, column))

@@ -88,8 +88,8 @@ def test_its_report_is_that_of_the_member_that_it_was(weighting, by, gap, ambigu
         laws.INDEX[A : A + 1],
         jnp.asarray(RECOMPUTED.scores[:, 1:, A : A + 1]),
         jnp.full((HEADS, ROWS - 1, 1), by),
-        jnp.asarray(BASE.values[:, A : A + 1]),
-        jnp.zeros((HEADS, 1, WIDTH)),
+        jnp.asarray(BASE.values[:, A : A + 1]).swapaxes(1, 2),
+        jnp.zeros((HEADS, WIDTH, 1)),
         jnp.ones((ROWS - 1, 1), bool),
     )
     tied = Rows(BASE.scores[:, 1:], BASE.values, BASE.visible[1:])

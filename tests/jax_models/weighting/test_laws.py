@@ -30,7 +30,8 @@ def test_the_float_type_survives_every_operation(name, dtype):
 
     def run(scores, values, index, seen):
         summary = weighting.lift(scores, values, index, seen)
-        column = Column(index, scores, scores, values, values, seen)
+        value = values.swapaxes(1, 2)
+        column = Column(index, scores, scores, value, value, seen)
         moved = MovedKeys(
             index,
             scores,

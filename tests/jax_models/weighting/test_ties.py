@@ -30,7 +30,8 @@ def reports_of(weighting):
         return weighting.ties(summarise(scores, seen), ROWS)
 
     def replaced(scores, seen, change):
-        column = Column(INDEX, scores, change, values, values, seen)
+        value = values.swapaxes(1, 2)
+        column = Column(INDEX, scores, change, value, value, seen)
         return weighting.ties_replaced(summarise(scores, seen), column, ROWS)
 
     def moved(scores, seen, change):
