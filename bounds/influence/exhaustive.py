@@ -30,6 +30,8 @@ from jax_models.transformer import (
 
 # A bare function's depth is unknown; its output is taken as one layer of this many steps.
 UNKNOWN_STEPS = 256
+# Inputs of a bare function that run at once.
+BARE_BATCH = 32
 
 
 def _read(model: Transformer, output: Array, target: str) -> Array:
@@ -124,18 +126,35 @@ def _blocks(problem: Problem) -> Iterator[Block]:
 
 
 def _function_blocks(problem: Problem) -> Iterator[Block]:
-    """The same for a bare function of the tokens, one call per substitution."""
-    function: Callable[[Any], Any] = problem.model
-    tokens = problem.tokens
-    base = np.asarray(function(tokens))
-    for at, to in zip(problem.position, problem.symbol, strict=True):
-        changed = tokens.copy()
-        changed[at] = to
-        output = np.asarray(function(changed))
-        influence = np.linalg.norm(output.astype(np.float64) - base)
-        size = max(np.linalg.norm(base), np.linalg.norm(output))
+    """The same for a bare function of the tokens."""
+    tokens = np.asarray(problem.tokens)
+    run = _batched(problem.model, tokens)
+    base = run(np.repeat(tokens[None], BARE_BATCH, axis=0))[0]
+    for start in range(0, problem.position.size, BARE_BATCH):
+        part = slice(start, start + BARE_BATCH)
+        position, symbol = problem.position[part], problem.symbol[part]
+        changed = np.repeat(tokens[None], BARE_BATCH, axis=0)
+        changed[np.arange(position.size), position] = symbol
+        output = run(changed)[: position.size]
+        influence = np.linalg.norm(output.astype(np.float64) - base, axis=1)
+        size = np.maximum(np.linalg.norm(base), np.linalg.norm(output, axis=1))
         radius = subtraction_radius(base.dtype, UNKNOWN_STEPS, size)
-        yield Block(np.asarray([influence]), np.asarray([radius]), None)
+        yield Block(influence, radius, None)
+
+
+def _batched(
+    function: Callable[[Any], Any], tokens: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function of many inputs [p, n]: one call where JAX can trace it.
+
+    A function of NumPy arrays (or of another library's) is called once per input.
+    """
+    try:
+        jax.eval_shape(jax.vmap(function), tokens[None])
+    except Exception:  # whatever such a function makes of a tracer
+        return lambda inputs: np.stack([np.asarray(function(x)) for x in inputs])
+    compiled = jax.jit(jax.vmap(function))
+    return lambda inputs: np.asarray(compiled(inputs))
 
 
 EXHAUSTIVE = Method(

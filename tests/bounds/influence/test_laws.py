@@ -191,3 +191,15 @@ def test_a_bare_function_is_enough_for_the_definition():
     assert result.upper is not None
     np.testing.assert_allclose(result.upper, expected, rtol=1e-9, atol=1e-12)
     assert_encloses(result, expected)
+
+
+def test_a_bare_function_that_can_be_traced_runs_in_batches():
+    model, calls = build({"mask": "future"}), []
+
+    def output(tokens):
+        calls.append(type(tokens))
+        return jm.forward(model, tokens)[0][-1]
+
+    result = compute_influence(output, TOKENS, vocab_size=3, include_query=True)
+    assert len(calls) <= 2, "traced, not called for each of the substitutions"
+    assert_encloses(result, expected_influence(model, TOKENS))
