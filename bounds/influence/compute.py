@@ -80,8 +80,8 @@ def compute_influence(
 
     Args:
         model: a transformer, or any function from tokens [n] to a vector (then only
-            `exhaustive` applies and `vocab_size` is needed). A function that JAX can
-            trace runs on a batch of inputs at a time.
+            `exhaustive` applies and `vocab_size` is needed). A function made by
+            `jax.jit` runs on a batch of inputs at a time.
         tokens: integers in [0, V) [n].
         method: "auto", "incremental" (one and two layers), or "exhaustive".
         query: the row that is watched; negative counts from the end.

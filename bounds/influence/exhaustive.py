@@ -128,33 +128,32 @@ def _blocks(problem: Problem) -> Iterator[Block]:
 def _function_blocks(problem: Problem) -> Iterator[Block]:
     """The same for a bare function of the tokens."""
     tokens = np.asarray(problem.tokens)
-    run = _batched(problem.model, tokens)
-    base = run(np.repeat(tokens[None], BARE_BATCH, axis=0))[0]
+    run = _batched(problem.model)
+    base = run(tokens[None])[0]
     for start in range(0, problem.position.size, BARE_BATCH):
         part = slice(start, start + BARE_BATCH)
         position, symbol = problem.position[part], problem.symbol[part]
-        changed = np.repeat(tokens[None], BARE_BATCH, axis=0)
+        changed = np.repeat(tokens[None], position.size, axis=0)
         changed[np.arange(position.size), position] = symbol
-        output = run(changed)[: position.size]
+        output = run(changed)
         influence = np.linalg.norm(output.astype(np.float64) - base, axis=1)
         size = np.maximum(np.linalg.norm(base), np.linalg.norm(output, axis=1))
         radius = subtraction_radius(base.dtype, UNKNOWN_STEPS, size)
         yield Block(influence, radius, None)
 
 
-def _batched(
-    function: Callable[[Any], Any], tokens: np.ndarray
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function of many inputs [p, n]: one call where JAX can trace it.
+def _batched(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function of many inputs [p, n]: one call if it is a jitted one.
 
-    A function of NumPy arrays (or of another library's) is called once per input.
+    Others are called once per input. Whether they could be traced cannot be found out
+    by trying: `np.array_equal` of a tracer is False, not an error.
     """
-    try:
-        jax.eval_shape(jax.vmap(function), tokens[None])
-    except Exception:  # whatever such a function makes of a tracer
-        return lambda inputs: np.stack([np.asarray(function(x)) for x in inputs])
-    compiled = jax.jit(jax.vmap(function))
-    return lambda inputs: np.asarray(compiled(inputs))
+    if isinstance(function, jax.stages.Wrapped):
+        compiled = jax.jit(jax.vmap(function))
+        return lambda inputs: np.asarray(compiled(padded(inputs, BARE_BATCH)))[
+            : len(inputs)
+        ]
+    return lambda inputs: np.stack([np.asarray(function(x)) for x in inputs])
 
 
 EXHAUSTIVE = Method(

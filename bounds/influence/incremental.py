@@ -32,6 +32,7 @@ from bounds.influence.first_layer import (
     take_rows,
 )
 from bounds.influence.query_row import (
+    MovedRows,
     QueryRow,
     lift_rows,
     move_query,
@@ -188,12 +189,8 @@ def second_layer(
     mask, position, own = below.attention.mask, columns.position, own.T
 
     def lift(at: Array, valid: Array) -> Any:
-        rows = slice_rows(first, at)
-        own_here = at[:, None] == position
-
         def compute() -> Any:
-            changes, ties = other_rows(below, first, columns, at, rows)
-            return jnp.where(own_here[:, None], own, changes), ties
+            return other_rows(below, first, columns, at, slice_rows(first, at))
 
         if mask == "none":
             changes, ties = compute()
@@ -202,11 +199,13 @@ def second_layer(
             none = (
                 TieReport.empty(own.dtype) if below.attention.weighting.hard else None
             )
-            touched = (visible(mask, at, position) | own_here).any()
             changes, ties = jax.lax.cond(
-                touched, compute, lambda: (jnp.zeros(shape, own.dtype), none)
+                visible(mask, at, position).any(),
+                compute,
+                lambda: (jnp.zeros(shape, own.dtype), none),
             )
-        return lift_rows(layer, last, moved, at, changes, valid), ties
+        rows = MovedRows(at, valid, changes, position, own)
+        return lift_rows(layer, last, moved, rows), ties
 
     def merge(one: Any, two: Any) -> Any:
         ties = None if one[1] is None else one[1].merge(two[1])

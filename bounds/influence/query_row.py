@@ -113,68 +113,95 @@ def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
     return MovedQuery(row_change, queries)
 
 
-def lift_rows(
-    layer: Layer,
-    last: QueryRow,
-    moved: MovedQuery,
-    at: Array,
-    changes: Array,
-    valid: Array,
-) -> Any:
+@dataclasses.dataclass(frozen=True)
+class MovedRows:
+    """A tile of rows in each configuration: most see a column replaced, one is its own.
+
+    The configuration's own row stands apart, so that it enters sums over rows without a
+    pass over the whole tile.
+    """
+
+    at: Array  # [j] contiguous positions
+    valid: Array  # [j] which rows belong to this tile
+    changes: Array  # [j, d, i], zero where row j is the configuration's own
+    position: Array  # [i] the configuration's own row, -1 where it is not apart
+    own: Array  # [d, i] the change of that row
+
+    @property
+    def here(self) -> Array:
+        """Where row j is the configuration's own [j, i]."""
+        return self.at[:, None] == self.position
+
+    def formed(self) -> Array:
+        """Returns the changes of all rows [j, d, i]."""
+        return jnp.where(self.here[:, None], self.own, self.changes)
+
+    def products(self, queries: Array) -> Array:
+        """Returns sum_d queries[h, d, i] change[j, d, i] as [h, j, i]."""
+        others = formed_once(self.valid.any(), row_products, queries, self.changes)
+        alone = (queries * self.own).sum(axis=1)[:, None]
+        return jnp.where(self.here, alone, others)
+
+    def weighted(self, weights: Array) -> Array:
+        """Returns sum_j weights[h, i, j] change[j, d, i] as [h, i, d]."""
+        others = formed_once(
+            self.valid.any(), weighted_rows, weights.transpose(2, 0, 1), self.changes
+        )
+        slot = jnp.clip(self.position - self.at[0], 0, self.at.shape[0] - 1)
+        alone = jnp.take_along_axis(weights, slot[None, :, None], axis=2)[:, None, :, 0]
+        alone = jnp.where(self.at[slot] == self.position, alone, 0)
+        return (others + alone * self.own).swapaxes(1, 2)
+
+
+def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: MovedRows) -> Any:
     """Returns the change summary of a tile of rows that have all moved.
 
     Args:
         layer: the layer of the query row.
         last: its base pass.
         moved: its own change per configuration.
-        at: contiguous positions of the rows [j].
-        changes: of those rows, the layer's input [j, d, i].
-        valid: which rows belong to this tile [j].
+        rows: the tile, rows of the layer's input.
     """
-    attention = layer.attention
+    attention, at = layer.attention, rows.at
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
-    inner, some = changes, valid.any()
     if layer.layer_norm == "pre":
-        rows = slice_tile(last.rows, at, 0)
-        inner = jax.vmap(
-            lambda one: input_changes(layer, rows, one), in_axes=2, out_axes=2
-        )(changes)
+        before = slice_tile(last.rows, at, 0)
+        entered = jax.vmap(
+            lambda one: input_changes(layer, before, one), in_axes=2, out_axes=2
+        )(rows.formed())
+        rows = dataclasses.replace(
+            rows, changes=entered, position=jnp.full_like(rows.position, -1)
+        )
     return attention.weighting.lift_change(
         last.summary,
         MovedKeys(
             index=at,
             score=slice_tile(last.scores, at, 2),
-            score_change=_score_changes(layer, last, moved, keys, inner, some),
-            visible=visible(attention.mask, last.position, at) & valid,
+            score_change=_score_changes(layer, last, moved, keys, rows),
+            visible=visible(attention.mask, last.position, at) & rows.valid,
             spread=lambda w: contract(w, inputs),
-            carry=lambda w: formed_once(
-                some, weighted_rows, w.transpose(2, 0, 1), inner
-            ).swapaxes(1, 2),
+            carry=rows.weighted,
         ),
     )
 
 
 def _score_changes(
-    layer: Layer,
-    last: QueryRow,
-    moved: MovedQuery,
-    keys: Array,
-    inner: Array,
-    some: Array,
+    layer: Layer, last: QueryRow, moved: MovedQuery, keys: Array, rows: MovedRows
 ) -> Array:
     """Score changes [h, i, j] from moved keys and a moved query."""
     attention = layer.attention
     if attention.score != "additive":
         query = last.query + moved.query_change
         back = jnp.einsum("hed,hie->hdi", attention.key, query, precision=HIGHEST)
-        by_keys = formed_once(some, row_products, back, inner)
 
         def change(by_keys: Array, moved: Array, keys: Array) -> Array:
             by_query = jnp.einsum("hie,hje->hij", moved, keys, precision=HIGHEST)
             return by_keys.swapaxes(1, 2) + by_query
 
-        return formed_once(some, change, by_keys, moved.query_change, keys)
+        products = rows.products(back)
+        return formed_once(rows.valid.any(), change, products, moved.query_change, keys)
     assert attention.score_vector is not None
+    inner = rows.formed()
     pushed = jnp.einsum("hed,jdi->hije", attention.key, inner, precision=HIGHEST)
     pushed = pushed + moved.query_change[:, :, None]
     start = last.query[:, :, None] + keys[:, None]
