@@ -83,7 +83,7 @@ def compute_influence(
             `exhaustive` applies and `vocab_size` is needed). A function made by
             `jax.jit` runs on a batch of inputs at a time.
         tokens: integers in [0, V) [n].
-        method: "auto", "incremental" (one and two layers), or "exhaustive".
+        method: "auto", "incremental" (change propagation), or "exhaustive".
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations) or "logits".
         symbols: substitute symbols; by default all that the model's `substitutable`

@@ -39,7 +39,6 @@ from jax_models.transformer import (
     Transformer,
     attention_input,
     combine_heads,
-    embed,
     join_heads,
     reduce_reports,
 )
@@ -50,15 +49,15 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FirstLayer:
+class PreparedLayer:
     """What the base pass fixes: all keys, and the summaries of the r wanted rows."""
 
-    rows: Array  # [n, d] y^(0)
+    rows: Array  # [n, d] the layer's input
     store: KeyStore  # values of centred rows: see `centred_store`
     queries: Array  # [h, r, e]
     summary: Any  # fields [h, r, ...]
     base: RowBase  # [r, ...]
-    output: Array  # [r, d] y^(1)
+    output: Array  # [r, d] the layer's output
     ties: TieReport | None
 
 
@@ -90,11 +89,9 @@ class ReplacedColumns:
     value_change: Array  # [h, v, i]
 
 
-def prepare_first_layer(model: Transformer, tokens: Array, wanted: Array) -> FirstLayer:
-    """Returns the base pass of the first layer over the wanted rows [r]."""
-    layer, n = model.layers[0], tokens.shape[0]
-    rows = embed(model, tokens)
-    inputs = attention_input(layer, rows)
+def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
+    """Returns the base pass of a layer with input [n, d] over the wanted rows [r]."""
+    n, inputs = rows.shape[0], attention_input(layer, rows)
     attention = layer.attention
     store, offset = centred_store(attention, inputs)
     queries = project_queries(attention, inputs[wanted], n, wanted)
@@ -117,7 +114,7 @@ def prepare_first_layer(model: Transformer, tokens: Array, wanted: Array) -> Fir
     by_row, base, output = map_rows(run, rows_in, block)
     summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
     ties = attention.weighting.ties(summary, wanted)
-    return FirstLayer(rows, store, queries, summary, base, output, ties)
+    return PreparedLayer(rows, store, queries, summary, base, output, ties)
 
 
 def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array]:
@@ -135,7 +132,11 @@ def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array]
 
 
 def replace_tokens(
-    model: Transformer, tokens: Array, first: FirstLayer, position: Array, symbol: Array
+    model: Transformer,
+    tokens: Array,
+    first: PreparedLayer,
+    position: Array,
+    symbol: Array,
 ) -> Replaced:
     """Returns a block of substitutions, as changes of row, query, key and value."""
     layer, attention = model.layers[0], model.layers[0].attention
@@ -157,7 +158,7 @@ def replace_tokens(
     )
 
 
-def replaced_columns(first: FirstLayer, replaced: Replaced) -> ReplacedColumns:
+def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
     """Returns the columns of a block of substitutions, formed once for all tiles."""
     at = replaced.position
     return ReplacedColumns(
@@ -193,7 +194,7 @@ def score_changes(
 
 
 def other_rows(
-    layer: Layer, first: FirstLayer, columns: ReplacedColumns, at: Array, rows: Any
+    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
 ) -> tuple[Array, TieReport | None]:
     """Returns the changes of rows j != i under each replacement.
 
@@ -226,7 +227,7 @@ def other_rows(
     return change_many_rows(layer, base, joined), ties
 
 
-def take_rows(first: FirstLayer, slots: Array) -> Any:
+def take_rows(first: PreparedLayer, slots: Array) -> Any:
     """Returns (queries, summary, base) of some of the prepared rows, by their slots."""
     return (
         first.queries[:, slots],
@@ -235,7 +236,7 @@ def take_rows(first: FirstLayer, slots: Array) -> Any:
     )
 
 
-def slice_rows(first: FirstLayer, at: Array) -> Any:
+def slice_rows(first: PreparedLayer, at: Array) -> Any:
     """Returns (queries, summary, base) of a contiguous tile of rows, all being held."""
     return (
         slice_tile(first.queries, at, 1),
@@ -245,7 +246,7 @@ def slice_rows(first: FirstLayer, at: Array) -> Any:
 
 
 def own_rows(
-    layer: Layer, first: FirstLayer, replaced: Replaced, slots: Array
+    layer: Layer, first: PreparedLayer, replaced: Replaced, slots: Array
 ) -> tuple[Array, TieReport | None]:
     """Returns the changes of row i itself, for each replacement i [i, d].
 
@@ -287,7 +288,7 @@ def _swap_heads(replaced: Replaced) -> Replaced:
 
 
 def _own_block(
-    layer: Layer, first: FirstLayer, replaced: Replaced, slots: Array
+    layer: Layer, first: PreparedLayer, replaced: Replaced, slots: Array
 ) -> Any:
     """The change summaries of row i for a block of replacements [h, i]."""
     attention, n = layer.attention, first.store.length

@@ -3,8 +3,8 @@
 One layer: every position is one replaced column of the query row. Two layers: a tile of
 (substitution i, row j) pairs at a time, the first layer's rows change by `replace` (row
 i itself by `perturb`), and the query row of the second layer folds the moved rows into
-a change summary. Nothing of size n x n, let alone n x n x d, is stored, and no two
-outputs are subtracted.
+a change summary. More layers are in `deep`, O(n^2) per position and layer. Nothing of
+size n x n, let alone n x n x d, is stored, and no two outputs are subtracted.
 """
 
 import collections
@@ -20,12 +20,13 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.base import Block, Method, Problem, Ties
+from bounds.influence.deep import propagate
 from bounds.influence.first_layer import (
-    FirstLayer,
+    PreparedLayer,
     ReplacedColumns,
     other_rows,
     own_rows,
-    prepare_first_layer,
+    prepare_layer,
     replace_tokens,
     replaced_columns,
     slice_rows,
@@ -48,7 +49,7 @@ from jax_models.changes import norm_change
 from jax_models.layers import linear
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.transformer import Layer, Transformer, attention_input
+from jax_models.transformer import Layer, Transformer, attention_input, embed
 from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
@@ -62,7 +63,8 @@ IN_FLIGHT = 4
 class IncrementalState:
     """The base pass that all substitutions share."""
 
-    first: FirstLayer
+    first: PreparedLayer
+    middle: tuple[PreparedLayer, ...]  # the layers between the first and the last
     last: QueryRow | None  # None for a one-layer model
     output: Array  # [d] final activation of the query row before the final norm
     score_range: Array  # [] the largest |score| of the query row
@@ -71,43 +73,49 @@ class IncrementalState:
 
 @functools.partial(jax.jit, static_argnames="query")
 def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
-    """Returns the base pass for influences on row `query` of a model with L <= 2."""
+    """Returns the base pass for influences on row `query`."""
     n = tokens.shape[0]
     at = jnp.asarray([query], jnp.int32)
     if len(model.layers) == 1:
-        first = prepare_first_layer(model, tokens, at)
+        first = prepare_layer(model.layers[0], embed(model, tokens), at)
         scores = compute_scores(
             model.layers[0].attention, first.queries, first.store.keys, n, at
         )
         one = jnp.ones((), model.dtype)
         return IncrementalState(
-            first, None, first.output[0], jnp.abs(scores).max(), one
+            first, (), None, first.output[0], jnp.abs(scores).max(), one
         )
-    first = prepare_first_layer(model, tokens, jnp.arange(n, dtype=jnp.int32))
-    layer = model.layers[1]
-    last = prepare_query_row(layer, first.output, at[0])
-    values = store_keys(
-        model.layers[0].attention, attention_input(model.layers[0], first.rows)
-    ).values
-    size = jnp.sqrt((first.output**2).sum(axis=1).mean())
-    written = written_size(model.layers[0], values)
-    condition = jnp.where(size > 0, jnp.maximum(1, written / size), 1)
+    rows, everywhere = embed(model, tokens), jnp.arange(n, dtype=jnp.int32)
+    bases, condition = [], jnp.ones((), model.dtype)
+    for layer in model.layers[:-1]:
+        base = prepare_layer(layer, rows, everywhere)
+        values = store_keys(layer.attention, attention_input(layer, rows)).values
+        size = jnp.sqrt((base.output**2).sum(axis=1).mean())
+        written = jnp.where(size > 0, written_size(layer, values) / size, 1)
+        condition = jnp.maximum(condition, written)
+        bases.append(base)
+        rows = base.output
+    last = prepare_query_row(model.layers[-1], rows, at[0])
+    score_range = jnp.abs(last.scores).max()
     return IncrementalState(
-        first, last, last.output, jnp.abs(last.scores).max(), condition
+        bases[0], tuple(bases[1:]), last, last.output, score_range, condition
     )
 
 
 def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
-    """Returns (substitutions, rows) of a block of pairs for a two-layer model.
+    """Returns (substitutions, rows) of a block of pairs.
 
     A block's widest array [rows, width, substitutions] takes about two mebibytes on a CPU,
-    so that it stays in the cache between the operations on it, and 256 elsewhere.
+    so that it stays in the cache between the operations on it, and 256 elsewhere. With
+    three layers and more a block keeps [length, width, substitutions].
     """
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value.shape[1])
     rows = min(length, 64 if on_cpu else 1024)
     room = (2**21 if on_cpu else 2**28) // model.dtype.itemsize
+    if len(model.layers) > 2:
+        return max(1, min(32, 16 * room // (length * widest))), rows
     return max(8, min(length, room // (rows * widest))), rows
 
 
@@ -129,7 +137,7 @@ def change_block(
     """Returns the influences of a block of substitutions and the ties they met.
 
     Args:
-        model: a transformer with one or two layers.
+        model: a transformer.
         tokens: the input [n].
         state: its base pass.
         position: the replaced positions [i].
@@ -143,32 +151,28 @@ def change_block(
     Returns:
         Norms of the change [i], and a tie report over everything that was evaluated.
     """
-    first, layer = state.first, model.layers[0]
+    first, layer, last = state.first, model.layers[0], state.last
     replaced = replace_tokens(model, tokens, first, position, symbol)
-    slots = position if state.last is not None else jnp.zeros_like(position)
-    at = jnp.asarray([query], jnp.int32)
-    slot = at if state.last is not None else jnp.zeros_like(at)
     columns = replaced_columns(first, replaced)
-    other, ties = other_rows(layer, first, columns, at, take_rows(first, slot))
-    reports = [ties]
-    if state.last is None and not own_query:
-        change, ties = other[0].T, None
-    elif state.last is None:
-        change, ties = own_rows(layer, first, replaced, slots)
-    else:
-        own, ties = own_rows(layer, first, replaced, slots)
-        at_query = jnp.where((position == query)[:, None], own, other[0].T)
-        change, more = second_layer(
-            model.layers[1],
-            layer,
-            state.first,
-            state.last,
-            columns,
-            own,
-            at_query,
-            row_tile,
+    at = jnp.asarray([query], jnp.int32)
+    reports = []
+    if last is None and not own_query:
+        rows = take_rows(first, jnp.zeros_like(at))
+        other, ties = other_rows(layer, first, columns, at, rows)
+        change = other[0].T
+    elif last is None:
+        change, ties = own_rows(layer, first, replaced, jnp.zeros_like(position))
+    elif len(model.layers) == 2:
+        own, ties = own_rows(layer, first, replaced, position)
+        change, reports = second_layer(
+            model.layers[1], layer, first, last, columns, own, at, row_tile
         )
-        reports.extend(more)
+    else:
+        own, ties = own_rows(layer, first, replaced, position)
+        bases = (first, *state.middle)
+        change, reports = propagate(
+            model.layers, bases, last, columns, own, at[0], row_tile
+        )
     reports.append(ties)
     return finish(model, state.output, change, target), merge_reports(model, reports)
 
@@ -176,17 +180,19 @@ def change_block(
 def second_layer(
     layer: Layer,
     below: Layer,
-    first: FirstLayer,
+    first: PreparedLayer,
     last: QueryRow,
     columns: ReplacedColumns,
     own: Array,
-    at_query: Array,
+    query: Array,
     row_tile: int,
 ) -> tuple[Array, list[TieReport | None]]:
     """Returns the change of the second layer's query row [i, d], and tie reports."""
     n, weighting = first.store.length, layer.attention.weighting
-    moved = move_query(layer, last, at_query)
-    mask, position, own = below.attention.mask, columns.position, own.T
+    mask, position = below.attention.mask, columns.position
+    other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
+    entering = jnp.where((position == query)[:, None], own, other[0].T)
+    moved, own = move_query(layer, last, entering), own.T
 
     def lift(at: Array, valid: Array) -> Any:
         def compute() -> Any:
@@ -213,7 +219,7 @@ def second_layer(
 
     folded, ties = fold_tiles(lift, merge, n, row_tile)
     change, more = read_query_row(layer, last, moved, folded)
-    return change, [ties, more]
+    return change, [at_query, ties, more]
 
 
 def finish(model: Transformer, output: Array, change: Array, target: str) -> Array:
@@ -237,17 +243,17 @@ def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieRep
 def _refuse(problem: Problem) -> str | None:
     if not isinstance(problem.model, Transformer):
         return "it needs the model's layers, and a bare function has none to see"
-    depth = len(problem.model.layers)
-    if depth not in (1, 2):
-        return f"it does one and two layers, the model has {depth}"
+    if not problem.model.layers:
+        return "it needs a layer, and the model has none"
     return None
 
 
 def _cost(problem: Problem) -> float:
     """Forward passes, from the cost of a pair in layer one and of a row otherwise."""
-    one = len(problem.model.layers) == 1
-    per_position = problem.position.size / max(problem.tokens.size, 1)
-    return 1 + (0.01 if one else 12) * per_position
+    depth, count = len(problem.model.layers), problem.position.size
+    if depth > 2:
+        return 1 + 3 * count
+    return 1 + (0.01 if depth == 1 else 12) * count / max(problem.tokens.size, 1)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:

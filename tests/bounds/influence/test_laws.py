@@ -2,7 +2,7 @@
 
 Three computations of the same thing: the plain transformer of the tests, rerun for
 every substitution; `exhaustive`, which does the same with the package's model; and
-`incremental`, which propagates changes through one and two layers.
+`incremental`, which propagates changes through the layers.
 """
 
 import jax
@@ -70,9 +70,6 @@ def check_case(case):
     question["include_query"] = True
     exhaustive = compute_influence(model, TOKENS, method="exhaustive", **question)
     assert_encloses(exhaustive, expected)
-    if case["num_layers"] > 2:
-        assert compute_influence(model, TOKENS, **question).method == "exhaustive"
-        return
     changes = compute_influence(model, TOKENS, method="incremental", **question)
     assert_agree(
         changes,

@@ -217,3 +217,25 @@ def test_the_dominant_column_is_dominant():
     assert exhaustive.upper is not None
     subtracted = exhaustive.upper[5, 1 - tokens[5]]
     assert abs(subtracted - rows[5]) > 1e-2 * rows[5]
+
+
+@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
+def test_three_layers_keep_the_digits_of_a_tiny_change(weighting):
+    """Two symbols whose embeddings nearly agree: a subtraction keeps half the digits."""
+    model = draw(3, weighting=weighting, mask="future")
+    embedding = model.embedding.at[1].set(
+        model.embedding[0] + 1e-8 * (model.embedding[1] - model.embedding[0])
+    )
+    model = dataclasses.replace(model, embedding=embedding)
+    tokens = random_tokens(4)
+    expected = reference.influence(
+        *written(model), tokens, arithmetic=reference.multiprecision(50)
+    )
+    found = compute_influence(model, tokens, method="incremental")
+    assert found.lower is not None
+    assert np.nanmax(expected) < 1e-6
+    middle = (found.lower + found.upper) / 2
+    np.testing.assert_allclose(middle, expected, rtol=1e-11)
+    subtracted = compute_influence(model, tokens, method="exhaustive")
+    middle = (subtracted.lower + subtracted.upper) / 2
+    assert np.nanmax(np.abs(middle / expected - 1)) > 1e-9

@@ -75,9 +75,9 @@ def test_a_bare_function_needs_a_vocabulary_and_sensible_tokens():
 
 
 def test_a_method_that_cannot_do_the_model_says_why():
-    deep = build({"num_layers": 3})
-    with pytest.raises(jm.InputError, match=r"incremental.*the model has 3.*auto"):
-        ask(deep, TOKENS, method="incremental")
+    shallow = build({"num_layers": 0})
+    with pytest.raises(jm.InputError, match=r"incremental.*the model has none.*auto"):
+        ask(shallow, TOKENS, method="incremental")
     with pytest.raises(jm.InputError, match=r"incremental.*bare function"):
         ask(row_sum, TOKENS, vocab_size=3, method="incremental")
 

@@ -1,0 +1,229 @@
+"""Three layers and more: all rows move, one substitution at a time, in change form.
+
+The first layer's rows change as in a two-layer model and are kept, [n, d] for each
+substitution of a block. Every layer between the first and the last then moves all its
+rows at once (`move_rows`): each sees its query and all keys moved, `perturb` in tiles of
+rows and keys, about three forward passes of that layer. The last layer is the query row
+alone. No two outputs are subtracted, whatever the depth.
+
+Shapes: i substitutions in a block, j and k rows, h heads, e = d_k, v = d_v.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.first_layer import (
+    PreparedLayer,
+    ReplacedColumns,
+    other_rows,
+    score_changes,
+    take_rows,
+)
+from bounds.influence.pointwise import change_rows
+from bounds.influence.query_row import (
+    MovedRows,
+    QueryRow,
+    input_changes,
+    lift_rows,
+    move_query,
+    read_query_row,
+)
+from jax_models.attention import compute_scores, per_row, project, score_scale
+from jax_models.blocks import (
+    fold_tiles,
+    key_tile,
+    map_rows,
+    row_block,
+    slice_tile,
+)
+from jax_models.changes import tanh_change
+from jax_models.mask import visible
+from jax_models.transformer import Layer, join_heads, reduce_reports
+from jax_models.weighting import MovedKeys, TieReport, contract
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def first_rows(
+    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, own: Array, tile: int
+) -> tuple[Array, TieReport | None]:
+    """Returns the changes of all rows after the first layer [i, n, d], and the ties.
+
+    Args:
+        layer: the first layer.
+        first: its base pass, all rows.
+        columns: the replaced columns [i].
+        own: the changes of the replaced rows themselves [i, d].
+        tile: rows at once.
+    """
+
+    def run(at: Array) -> Any:
+        changes, ties = other_rows(layer, first, columns, at, take_rows(first, at))
+        here = at[:, None] == columns.position
+        return jnp.where(here[:, None], own.T, changes), _for_each(at, ties)
+
+    changes, ties = map_rows(run, jnp.arange(first.store.length, dtype=jnp.int32), tile)
+    return changes.transpose(2, 0, 1), _joined(ties)
+
+
+def move_rows(
+    layer: Layer, base: PreparedLayer, change: Array
+) -> tuple[Array, TieReport | None]:
+    """Returns the changes of a layer's rows [n, d] when all its rows change, and ties.
+
+    Args:
+        layer: a layer that is neither the first nor the last.
+        base: its base pass, all rows.
+        change: of its input rows [n, d].
+    """
+    attention, n = layer.attention, base.store.length
+    weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
+    inner = input_changes(layer, base.rows, change)
+    queries = project(attention.query, None, inner)
+    if attention.score != "additive":
+        queries = queries / per_row(score_scale(attention, n, everywhere))
+    keys = project(attention.key, None, inner)
+    values = project(attention.value, None, inner)
+
+    def run(block: tuple[Array, Array, Array]) -> Any:
+        at, entering, moved_queries = block
+        before, summary, rows = take_rows(base, at)
+        moved_queries = moved_queries.swapaxes(0, 1)
+
+        def lift(index: Array, valid: Array) -> Any:
+            old = slice_tile(base.store.keys, index, 1)
+            moved = slice_tile(keys, index, 1)
+            at_keys = slice_tile(base.store.values, index, 1)
+            carried = slice_tile(values, index, 1)
+            return weighting.lift_change(
+                summary,
+                MovedKeys(
+                    index=index,
+                    score=compute_scores(attention, before, old, n, at),
+                    score_change=_score_changes(
+                        layer, before, moved_queries, old, moved, n, at
+                    ),
+                    visible=visible(attention.mask, at, index) & valid,
+                    spread=lambda w: contract(w, at_keys),
+                    carry=lambda w: contract(w, carried),
+                ),
+            )
+
+        folded = fold_tiles(lift, weighting.merge_change, n, key_tile(n))
+        heads = join_heads(weighting.read_change(folded))
+        ties = weighting.ties_changed(folded, at)
+        return change_rows(layer, rows, entering, heads), _for_each(at, ties)
+
+    per_pair = 4 * attention.num_heads
+    if attention.score == "additive":
+        per_pair *= attention.key_width
+    block = row_block(n, per_pair * key_tile(n))
+    rows, ties = map_rows(run, (everywhere, change, queries.swapaxes(0, 1)), block)
+    return rows, _joined(ties)
+
+
+def _score_changes(
+    layer: Layer,
+    queries: Array,
+    moved_queries: Array,
+    keys: Array,
+    moved_keys: Array,
+    length: int,
+    at: Array,
+) -> Array:
+    """Returns the changes of all scores of the rows [h, j, k].
+
+    Args:
+        layer: the layer.
+        queries: of the rows before [h, j, e].
+        moved_queries: their changes [h, j, e].
+        keys: before [h, k, e].
+        moved_keys: their changes [h, k, e].
+        length: n.
+        at: positions of the rows [j].
+    """
+    attention = layer.attention
+    if attention.score != "additive":
+        by_keys = score_changes(
+            layer, queries + moved_queries, keys, moved_keys, length, at
+        )
+        return by_keys + jnp.einsum(
+            "hje,hke->hjk", moved_queries, keys, precision=HIGHEST
+        )
+    assert attention.score_vector is not None
+    start = queries[:, :, None] + keys[:, None]
+    inner = tanh_change(start, moved_queries[:, :, None] + moved_keys[:, None])
+    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
+    return total / per_row(score_scale(attention, length, at))
+
+
+def last_row(
+    layer: Layer, last: QueryRow, changes: Array, query: Array, tile: int
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the last layer's query row [i, d], and tie reports.
+
+    Args:
+        layer: the last layer.
+        last: its base pass.
+        changes: of all its input rows [i, n, d].
+        query: the query's position [].
+        tile: rows at once.
+    """
+    count, n, width = changes.shape
+    moved = move_query(layer, last, changes[:, query])
+    by_rows = changes.transpose(1, 2, 0)
+    nowhere = jnp.full((count,), -1, jnp.int32)
+
+    def lift(at: Array, valid: Array) -> Any:
+        own = jnp.zeros((width, count), changes.dtype)
+        tile_rows = slice_tile(by_rows, at, 0)
+        return lift_rows(
+            layer, last, moved, MovedRows(at, valid, tile_rows, nowhere, own)
+        )
+
+    folded = fold_tiles(lift, layer.attention.weighting.merge_change, n, tile)
+    change, ties = read_query_row(layer, last, moved, folded)
+    return change, [ties]
+
+
+def propagate(
+    layers: tuple[Layer, ...],
+    bases: tuple[PreparedLayer, ...],
+    last: QueryRow,
+    columns: ReplacedColumns,
+    own: Array,
+    query: Array,
+    tile: int,
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the final query row [i, d], and tie reports.
+
+    Args:
+        layers: all layers, L >= 3.
+        bases: the base passes of all but the last.
+        last: the base pass of the last at the query.
+        columns: the replaced columns [i].
+        own: the changes of the replaced rows after the first layer [i, d].
+        query: the query's position [].
+        tile: rows at once.
+    """
+    changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
+    reports = [ties]
+    for layer, base in zip(layers[1:-1], bases[1:], strict=True):
+        changes, ties = jax.lax.map(
+            lambda one, layer=layer, base=base: move_rows(layer, base, one), changes
+        )
+        reports.append(None if ties is None else reduce_reports(ties))
+    change, more = last_row(layers[-1], last, changes, query, tile)
+    return change, reports + more
+
+
+def _for_each(at: Array, ties: TieReport | None) -> TieReport | None:
+    """A report repeated for each row [j], as `map_rows` joins what it maps."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
+
+
+def _joined(ties: TieReport | None) -> TieReport | None:
+    return None if ties is None else reduce_reports(ties)
