@@ -41,7 +41,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from bounds.interval import Interval, interval
+from bounds.interval import Interval, interval, upper
 from jax_models import Transformer
 from jax_models.blocks import MAX_KEY_TILE
 from jax_models.transformer import Layer
@@ -102,6 +102,15 @@ def gamma(count: int) -> Interval:
     return steps / (1 - steps)
 
 
+def gamma_upper(count: int) -> float:
+    """Returns the least float that is at least γ_k; see `gamma`.
+
+    Args:
+        count: k, with k u < 1.
+    """
+    return upper(gamma(count))
+
+
 def change_radius(
     model: Transformer,
     length: int,
@@ -135,30 +144,33 @@ def subtraction_radius(dtype: Any, steps: float, size: Any) -> Any:
 def term_roundoff(count: int) -> float:
     """Returns the float64 rounding, per its terms, of a change by `count` operations.
 
-    2 u (count + 8), first order in u: inner products with `count` terms in all and a
-    few scalar operations, on operands that round as much themselves.
+    γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
+    operations, on operands that round as much themselves.
 
     Args:
         count: the terms.
     """
-    return 2 * unit_roundoff(jnp.float64) * (count + SCALAR_STEPS // 2)
+    return gamma_upper(2 * count + SCALAR_STEPS)
 
 
-def layer_roundoff(layer: Layer, depth: float, score_range: float) -> float:
+def layer_roundoff(layer: Layer, depth: float, score_range: Any) -> Any:
     """Returns the float64 rounding of what a layer adds to a change, per its terms.
 
-    2 u steps(layer), as in `change_radius`, but over the magnitudes of the terms of a sum
-    and not over the sum: what a certificate adds to its radii, layer by layer.
+    e^(2 u steps(layer)) - 1, steps as in `change_radius`, but over the magnitudes of the
+    terms of a sum and not over the sum: what a certificate adds to its radii, layer by
+    layer. A product of k factors 1 + δ, |δ| <= u, and inverses of such, is within it of 1
+    for k u up to twice the exponent, whatever k is.
 
     Args:
         layer: the layer.
         depth: additions that one term of a sum over keys goes through.
-        score_range: the largest |score| met.
+        score_range: the largest |score| met, a number or an array [].
     """
     heads, width = layer.attention.value.shape[:2]
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
     steps = depth + score_range + SCALAR_STEPS + 2 * d + key_width + heads * width
-    return 2 * unit_roundoff(jnp.float64) * (steps + layer.feed_forward.w1.shape[0])
+    steps += layer.feed_forward.w1.shape[0]
+    return jnp.expm1(2 * unit_roundoff(jnp.float64) * steps)
 
 
 def tiled_summation(length: int) -> tuple[int, int]:

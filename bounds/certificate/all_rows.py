@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.mean_deviation import mean_deviation
+from bounds.certificate.base_radius import RowRadius
+from bounds.certificate.inflation import Inflation, inflate, inflated
+from bounds.certificate.mean_deviation import mean_deviation, odds_change
 from bounds.certificate.moved_rows import (
     MovedRows,
     OwnMove,
@@ -38,6 +40,7 @@ from bounds.certificate.row_base import (
     RowSpread,
     key_slopes,
     row_scale,
+    slope_radius,
 )
 from bounds.certificate.score_error import own_score_error
 from jax_models.blocks import map_rows, row_block
@@ -65,7 +68,7 @@ def move_all_rows(
         moved: what is known of its input rows.
         roundoff: of the layer.
     """
-    inner = read_inputs(layer, held.constants, held.rows, moved)
+    inner = read_inputs(layer, held.constants, held.rows, moved, held.radius.rows)
     own = inner.substituted()
     others = other_columns(layer, held, spread, inner, roundoff)
     tile = functools.partial(_tile, layer, held, own, others, roundoff)
@@ -97,6 +100,7 @@ def replace_column(
             held.rows[own.position],
             own.centre,
             own.radius,
+            held.radius.rows[own.position],
         )
         own = OwnMove(own.position, centre, radius)
     tile = functools.partial(_tile, layer, held, own, None, roundoff)
@@ -116,7 +120,7 @@ def _map_tiles(
     f, width = layer.feed_forward.w1.shape
     pairs = 0 if streams is None else 2 * h * n
     block = row_block(held.position.shape[0], max(pairs, p * max(f, 4 * width)))
-    rows = (held.position, by_row, held.base, spread, streams)
+    rows = (held.position, by_row, held.base, held.radius.by_row, spread, streams)
     return map_rows(lambda rows: tile(*rows), rows, block)
 
 
@@ -129,33 +133,49 @@ def _tile(
     at: Array,
     by_row: Any,
     base: Any,
+    known: RowRadius,
     spread: RowSpread,
     streams: tuple[Array, Array, Array, Array] | None,
 ) -> tuple[Array, Array]:
     """Centres [j, d, p] and radii [j, p] of a tile of output rows."""
     attention, constants = layer.attention, held.constants
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
-    column = see_column(layer, held, spread, own, at, queries, summary, roundoff)
+    scale = row_scale(attention, held.rows.shape[0], at)
+    inflation = inflate(layer, held, known, scale, roundoff.sums)
+    column = see_column(
+        layer, held, spread, own, at, queries, summary, inflation, roundoff
+    )
     heads, query, sums = column.mean_change.swapaxes(0, 1), None, None
+    slope_known = slope_radius(attention, known)
     shape = (at.shape[0], own.radius.shape[0])
     change = jnp.zeros((*shape, model_width(layer)), heads.dtype)
     radius = jnp.zeros(shape, heads.dtype)
     if others is not None:
         assert streams is not None
         change, radius = streams[0].swapaxes(1, 2), streams[1]
-        scale = row_scale(attention, held.rows.shape[0], at)
         query = move_own_query(
-            attention, held, spread, column, scale, *streams[2:], roundoff.sums
+            attention,
+            held,
+            spread,
+            column,
+            inflation,
+            scale,
+            *streams[2:],
+            roundoff.sums,
         )
         heads += column.remain[:, :, None] * query.linear
         seen = (at, queries, summary)
-        sums = other_sums(layer, held, spread, others, column, query, seen, roundoff)
-    deviation = _deviation(layer, held, own, column, query, sums, at, queries)
+        sums = other_sums(
+            layer, held, spread, others, column, query, seen, inflation, slope_known
+        )
+    deviation = _deviation(
+        layer, held, own, column, query, sums, scale, queries, inflation, slope_known
+    )
 
     joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
-    base, norms = jax.tree.map(lambda x: x[:, None], (base, spread.norms))
+    base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
     carried = carry(layer, base, change, joined)
-    rounding = carry_rounding(layer, constants, base, carried, change, joined)
+    rounding = carry_rounding(layer, constants, base, carried, change, joined, known)
     # Heads and the sum round like their terms, and are carried on like any error.
     by_head = (
         vector_norms(heads.swapaxes(2, 3)) * constants.output_entries[:, None, None]
@@ -163,7 +183,7 @@ def _tile(
     deviation = deviation + column.rounding + roundoff.sums * by_head
     radius = radius + roundoff.local * vector_norms(change)
     out = carry_radius(
-        layer, constants, base, norms, carried, radius, deviation, rounding
+        layer, constants, base, norms, carried, radius, deviation, rounding, known
     )
     return carried.output.swapaxes(1, 2), out
 
@@ -180,8 +200,10 @@ def _deviation(
     column: OwnColumn,
     query: OwnQuery | None,
     sums: tuple[Array, Array, Array, Array] | None,
-    at: Array,
+    scale: Array,
     queries: Array,
+    inflation: Inflation,
+    slope_known: Array,
 ) -> Array:
     """Radii of the heads around their centres [h, j, p], rounding left out."""
     attention, constants = layer.attention, held.constants
@@ -193,22 +215,26 @@ def _deviation(
     error = own_score_error(
         attention,
         constants,
-        row_scale(attention, held.rows.shape[0], at),
+        scale,
         query_size,
         column.steep,
-        key_slopes(attention, queries, column.slopes),
+        key_slopes(attention, constants, queries, column.slopes, slope_known),
         own.radius,
     )
     own_value = jnp.broadcast_to(
         (constants.value[:, None] * own.radius)[:, None], still.shape
     )
+    log_weight = inflation.weight[..., None]
+    weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
     farthest = jnp.maximum(
-        column.remain * column.jump + own_value,
-        column.farthest + column.weight * column.jump + largest,
+        remain * column.jump + own_value,
+        column.farthest + weight * column.jump + largest,
     )
-    return mean_deviation(
+    deviation = mean_deviation(
         weight=column.weight,
-        exponent=error,
+        remain=column.remain,
+        log_weight=log_weight,
+        exponent=error + column.score_error,
         slack=slack,
         jump=column.jump,
         linear=linear,
@@ -216,5 +242,7 @@ def _deviation(
         own_value=own_value,
         values=values,
         largest_value=largest,
-        farthest=farthest + column.remain * linear,
+        farthest=farthest + remain * linear,
     )
+    # The centre takes (1 - a_i) l with the computed a_i.
+    return deviation + linear * odds_change(column.weight, column.remain, log_weight)

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from bounds.certificate.all_rows import move_all_rows, replace_column
+from bounds.certificate.base_radius import embedding_radius
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.moved_rows import MovedRows, OwnMove, put_row
 from bounds.certificate.one_row import move_one_row
@@ -65,10 +66,10 @@ class BasePass:
                 of one layer they must be all or none).
         """
         centre, radius = self._move(own, at_query)
-        output = self.held[-1].output[0]
+        output, base = self.held[-1].output[0], self.held[-1].radius.output[0]
         # Once for the radius, once for what the output multiplies it with.
         radius = radius * (1 + 2 * self.radius_roundoff)
-        return _finish(self.model, target, output, centre, radius)
+        return _finish(self.model, target, output, base, centre, radius)
 
     def _move(self, own: OwnMove, at_query: bool) -> tuple[Array, Array]:
         """Returns centre [p, d] and radius [p] of the query row's final change."""
@@ -108,16 +109,16 @@ def prepare_pass(problem: Problem) -> BasePass:
     rows = embed(model, jnp.asarray(problem.tokens))
     every = jnp.arange(n, dtype=jnp.int32)
     query = jnp.asarray([problem.query], jnp.int32)
-    held, spreads, score_range = [], [], 0.0
+    held, spreads, score_range, known = [], [], 0.0, embedding_radius(model, rows)
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         wanted = query if last else every
-        base = prepare_rows(layer, layer_constants(layer), rows, wanted)
+        base = prepare_rows(layer, layer_constants(layer), rows, known, wanted)
         held.append(base)
         needed = depth == 0 or not last
         spreads.append(prepare_spread(layer, base) if needed else None)
         score_range = max(score_range, float(score_bound(layer, base)))
-        rows = base.output
+        rows, known = base.output, base.radius.output
     tile = tiled_summation(n)[1]
 
     def roundoff(layer: Layer, depth: int) -> Roundoff:

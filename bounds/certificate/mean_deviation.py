@@ -20,22 +20,29 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def odds_change(weight: Array, exponent: Array) -> Array:
+def odds_change(weight: Array, remain: Array, exponent: Array) -> Array:
     """Returns the most that a weight moves when its log-odds move by `exponent`.
 
     p(1 - p)(e^x - 1) / min(1 + p(e^x - 1), e^x - p(e^x - 1)): no two weights are
     subtracted, so the digits of a small change are kept.
+
+    Args:
+        weight: p.
+        remain: 1 - p, which is not formed from p: the digits of a small one are kept.
+        exponent: x.
     """
     # Beyond 600 the weight is taken to reach 0 or 1.
     growth = jnp.expm1(jnp.minimum(exponent, 600.0))
-    up, down = 1 + weight * growth, 1 + (1 - weight) * growth
-    moved = weight * (1 - weight) * growth / jnp.minimum(up, down)
-    return jnp.where(exponent <= 600.0, moved, jnp.maximum(weight, 1 - weight))
+    up, down = 1 + weight * growth, 1 + remain * growth
+    moved = weight * remain * growth / jnp.minimum(up, down)
+    return jnp.where(exponent <= 600.0, moved, jnp.maximum(weight, remain))
 
 
 def mean_deviation(
     *,
     weight: Array,
+    remain: Array,
+    log_weight: Array | float,
     exponent: Array,
     slack: Array,
     jump: Array,
@@ -50,6 +57,9 @@ def mean_deviation(
 
     Args:
         weight: a_i.
+        remain: 1 - a_i, with all its digits.
+        log_weight: x, where the true weights are known within a factor e^x only; then
+            S and the two sums over c_w are the computed ones.
         exponent: e_i, a bound on the score change of column i relative to the others.
         slack: S.
         jump: |v_i - m|.
@@ -64,11 +74,13 @@ def mean_deviation(
         The smaller of the two bounds, elementwise. Where an exponential has overflowed
         the first is infinite or not a number, and the second stands.
     """
-    moved = odds_change(weight, exponent + jnp.log1p(slack))
-    others = 1 - weight + moved
+    factor = jnp.exp(jnp.asarray(log_weight))
+    slack, remainder, values = slack * factor, remainder * factor, values * factor
+    moved = factor * odds_change(weight, remain, exponent + jnp.log1p(slack))
+    others = factor * remain + moved
     change = moved * (jump + linear)
     change += others * (slack * linear + (1 + slack) * remainder)
     carried = jnp.fmin(others * (1 + slack) * values, others * largest_value)
-    carried = carried + (weight + moved) * own_value
+    carried = carried + (factor * weight + moved) * own_value
     carried = jnp.minimum(carried, jnp.maximum(own_value, largest_value))
     return jnp.fmin(change + carried, farthest)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import norm_gains, norm_rounding
+from bounds.certificate.norm_gain import norm_gain, norm_rounding
 from jax_models.changes import norm_change
 from jax_models.layers import LayerNorm
 from jax_models.pytree import register
@@ -57,6 +57,7 @@ def read_inputs(
     constants: LayerConstants,
     rows: Array,
     moved: MovedRows,
+    base: Array,
 ) -> MovedRows:
     """Returns what is known of the attention's inputs: behind LN1 under pre-norm.
 
@@ -65,12 +66,13 @@ def read_inputs(
         constants: its constants.
         rows: its base input [n, d].
         moved: what is known of that input.
+        base: radii of the base input [n].
     """
     if layer.layer_norm != "pre":
         return moved
     change = moved.centre.swapaxes(1, 2)
     centre, radius = behind_norm(
-        layer.norm1, constants.norm1, rows[:, None], change, moved.radius
+        layer.norm1, constants.norm1, rows[:, None], change, moved.radius, base[:, None]
     )
     return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
 
@@ -81,6 +83,7 @@ def behind_norm(
     rows: Array,
     centre: Array,
     radius: Array,
+    base: Array,
 ) -> tuple[Array, Array]:
     """Returns centre and radius of changes behind a layer norm.
 
@@ -90,13 +93,14 @@ def behind_norm(
         rows: base rows, broadcastable to the centres.
         centre: of the changes [..., d].
         radius: around them [...].
+        base: radii of the base rows, broadcastable.
     """
     assert norm is not None
-    gain, _ = norm_gains(norm, largest, rows, centre, radius)
+    gain = norm_gain(norm, largest, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.
     carried = jnp.where(radius > 0, gain * radius, 0.0)
     carried = jnp.minimum(carried, 2 * largest * rows.shape[-1] ** 0.5)
-    rounding = norm_rounding(norm, largest, rows, centre)
+    rounding = norm_rounding(norm, largest, rows, centre, base)
     return norm_change(norm, rows, centre), carried + rounding
 
 

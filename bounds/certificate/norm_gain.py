@@ -24,8 +24,42 @@ def norm_jacobian(norm: LayerNorm, rows: Array) -> Array:
     return norm.scale[:, None] * inner / deviation
 
 
+def norm_gain(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Array:
+    """Returns the Lipschitz constant [...] of a layer norm on balls around rows.
+
+    Args:
+        norm: the layer norm.
+        largest: max |scale|.
+        rows: centres of the balls [..., d].
+        radius: their radii [...].
+    """
+    nearest = jnp.maximum(_centred_size(rows) - radius, 0)
+    return largest / jnp.sqrt(nearest * nearest / rows.shape[-1] + norm.epsilon)
+
+
+def _centred_size(rows: Array) -> Array:
+    return vector_norms(rows - rows.mean(axis=-1, keepdims=True))
+
+
+def _variation(
+    norm: LayerNorm, largest: Array, rows: Array, reach: Array, step: Array
+) -> Array:
+    """How far two Jacobians within `reach` of rows, `step` apart, are from each other.
+
+    max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
+    """
+    widest = norm_gain(norm, largest, rows, reach)
+    scale = jnp.where(largest > 0, largest, 1)
+    return 2 * widest * (widest / scale) * step / math.sqrt(rows.shape[-1])
+
+
 def norm_gains(
-    norm: LayerNorm, largest: Array, rows: Array, moved: Array, radius: Array
+    norm: LayerNorm,
+    largest: Array,
+    rows: Array,
+    moved: Array,
+    radius: Array,
+    base: Array,
 ) -> tuple[Array, Array]:
     """Returns the Lipschitz constant of a layer norm on a ball, and its variation.
 
@@ -35,50 +69,41 @@ def norm_gains(
         rows: base rows [..., d].
         moved: change to the centre of the ball [..., d].
         radius: of the ball [...].
+        base: radius of the base rows [...].
 
     Returns:
         The constant on the ball, and a bound on the distance of the Jacobian anywhere
-        in the ball from that at the base row.
+        in the ball from that computed at the base row.
     """
-    d = rows.shape[-1]
-
-    def spread(z: Array) -> Array:
-        z = z - z.mean(axis=-1, keepdims=True)
-        return jnp.sqrt((z * z).sum(axis=-1))
-
-    def gain(nearest: Array) -> Array:
-        nearest = jnp.maximum(nearest, 0)
-        return largest / jnp.sqrt(nearest * nearest / d + norm.epsilon)
-
-    reach = jnp.sqrt((moved * moved).sum(axis=-1)) + radius
-    widest = gain(spread(rows) - reach)
-    # max|scale| * 2 / (s^2 sqrt d) * reach, s = max|scale| / widest.
-    scale = jnp.where(largest > 0, largest, 1)
-    variation = 2 * widest * (widest / scale) * reach / math.sqrt(d)
-    return gain(spread(rows + moved) - radius), variation
+    reach = vector_norms(moved) + radius + base
+    variation = _variation(norm, largest, rows, reach, reach)
+    return norm_gain(norm, largest, rows + moved, radius + base), variation
 
 
-def norm_rounding(norm: LayerNorm, largest: Array, rows: Array, moved: Array) -> Array:
-    """Returns the rounding [...] of `norm_change`.
+def norm_rounding(
+    norm: LayerNorm, largest: Array, rows: Array, moved: Array, base: Array
+) -> Array:
+    """Returns how far [...] `norm_change` of computed rows is from that of the true ones.
 
     Its two terms are at most max|scale| |moved| / s each, s the smaller denominator,
-    the mean that is removed from the change is no larger than it, and the rounding of
-    the centred row changes s by at most |row| / (s sqrt d) relatively.
+    and the mean that is removed from the change is no larger than it. A true row within
+    `base` changes differently by at most the variation of the Jacobian over that step,
+    times the change, and by at most what both ends move.
 
     Args:
         norm: the layer norm.
         largest: max |scale|.
         rows: base rows [..., d].
         moved: their change.
+        base: radius of the base rows [...], the rounding of their centring included.
     """
-    deviations = []
-    for z in (rows, rows + moved):
-        z = z - z.mean(axis=-1, keepdims=True)
-        deviations.append(jnp.sqrt((z * z).mean(axis=-1) + norm.epsilon))
-    least = jnp.minimum(*deviations)
-    relative = 3 + 4 * vector_norms(rows) / (least * math.sqrt(rows.shape[-1]))
-    relative = term_roundoff(rows.shape[-1]) * relative
-    return largest * vector_norms(moved) / least * relative
+    size, end = vector_norms(moved), rows + moved
+    gains = [norm_gain(norm, largest, z, base) for z in (rows, end)]
+    rounded = 3 * term_roundoff(rows.shape[-1]) * size * jnp.maximum(*gains)
+    both = base * (gains[0] + gains[1])
+    bent = _variation(norm, largest, rows, size + base, base) * size
+    other = jnp.where(base > 0, jnp.minimum(both, bent), 0.0)
+    return jnp.where(size > 0, rounded + other, 0.0)
 
 
 def vector_norms(rows: Array) -> Array:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.inflation import Inflation, inflate
 from bounds.certificate.moved_rows import MovedRows, read_inputs, sizes
 from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.pointwise import (
@@ -54,12 +55,15 @@ def move_one_row(
         moved: what is known of its input rows.
         roundoff: of the layer.
     """
-    inner = read_inputs(layer, held.constants, held.rows, moved)
+    inner = read_inputs(layer, held.constants, held.rows, moved, held.radius.rows)
     heads, deviation = _heads(layer, held, inner, roundoff.sums)
     change, radius = moved.take(held.position)
     joined = join_heads(heads)
     carried = carry(layer, held.base, change, joined)
-    rounding = carry_rounding(layer, held.constants, held.base, carried, change, joined)
+    known = held.radius.by_row
+    rounding = carry_rounding(
+        layer, held.constants, held.base, carried, change, joined, known
+    )
     base, still = move_base(held.base, carried)
     radius = radius + roundoff.local * vector_norms(change)
     radius = carry_radius(
@@ -71,6 +75,7 @@ def move_one_row(
         radius,
         deviation,
         rounding,
+        known,
     )
     return carried.output, radius
 
@@ -122,34 +127,57 @@ def _heads(
         scale=scale,
         weighted=carried,
     )
-    deviation = row_deviation(layer, held, inner, row, roundoff)
-    rounding = _rounding(layer, held, inner, seen, score, score_change, heads)
-    return heads, deviation + roundoff * rounding
+    inflation = inflate(layer, held, held.radius.by_row, scale, roundoff)
+    deviation = row_deviation(layer, held, inner, row, inflation, roundoff)
+    scores = (score, score_change)
+    rounding = _rounding(layer, held, inner, row, scores, heads, inflation, roundoff)
+    return heads, deviation + rounding
 
 
 def _rounding(
     layer: Layer,
     held: LayerBase,
     inner: MovedRows,
-    seen: Array,
-    score: Array,
-    score_change: Array,
+    row: RowReference,
+    scores: tuple[Array, Array],
     heads: Array,
+    inflation: Inflation,
+    roundoff: Array,
 ) -> Array:
-    """Rounding of the heads' changes in value space [h, p], over the relative roundoff.
+    """How far the heads' changes are from those of the true base [h, p], in value space.
 
     The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
-    in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) |d_w - c|.
+    in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|). Weights of a
+    true base multiply its terms by e^x, e^(2x) at most; true values move it by what they
+    are off.
     """
     constants, weighting = held.constants, layer.attention.weighting
-    old, new = (weighting.weights(x, seen) for x in (score, score + score_change))
-    moved = jnp.where(seen, score_change, 0.0)
+    old, new = (weighting.weights(x, row.seen) for x in (scores[0], row.score))
+    moved = jnp.where(row.seen, scores[1], 0.0)
     centre = (old * moved).sum(axis=-1, keepdims=True)
-    shifted = (jnp.maximum(old, new) * jnp.abs(moved - centre)).sum(axis=-1)
-    terms = (new * sizes(inner.centre).T).sum(axis=-1)
-    terms += 2 * vector_norms(held.inputs).max() * shifted
-    terms = constants.value_entries[:, None] * terms + vector_norms(heads)
-    return constants.output_entries[:, None] * terms
+    share = -jnp.expm1(-jnp.abs(moved - centre))
+    shifted = (jnp.maximum(old, new) * share).sum(axis=-1)
+    output, size = constants.output_entries[:, None], sizes(inner.centre).T
+    carried = (new * size).sum(axis=-1)
+    # Values are sums of rows times W_V, formed in that order.
+    largest = jnp.abs(held.inputs).max(axis=0)
+    values = jnp.einsum("hvd,d->hv", jnp.abs(layer.attention.value), largest)
+    terms = constants.value_entries[:, None] * carried + vector_norms(heads)
+    terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)
+    carried, spread = (
+        constants.value[:, None] * carried,
+        output * held.value_size[:, None],
+    )
+    off = carried * jnp.expm1(inflation.weight)
+    off += 2 * shifted * spread * jnp.expm1(2 * inflation.weight)
+    off += 2 * shifted * held.radius.value[:, None] * jnp.exp(inflation.weight)
+    # In any case no more than the sizes of both versions.
+    widest = spread + held.radius.value[:, None]
+    largest = constants.value[:, None] * jnp.max(
+        size, axis=-1, where=row.seen, initial=0
+    )
+    off = jnp.fmin(off, 2 * (2 * widest + largest))
+    return roundoff * terms + jnp.where((shifted > 0) | (carried > 0), off, 0.0)
 
 
 def _score_changes(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.inflation import Inflation
 from bounds.certificate.moved_rows import MovedRows, sizes
 from bounds.certificate.own_column import OwnColumn
 from bounds.certificate.own_query import OwnQuery
@@ -94,18 +95,32 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
     seen: tuple[Array, Array, Any],
-    roundoff: Roundoff,
+    inflation: Inflation,
+    known: Array,
 ) -> tuple[Array, Array, Array, Array]:
-    """Slack, remainder, carried values and their maximum in the lemma, [h, j, p]."""
+    """Slack, remainder, carried values and their maximum in the lemma, [h, j, p].
+
+    Args:
+        layer: the layer.
+        held: its base pass.
+        spread: around the rows of the tile.
+        others: sizes of the other columns' changes.
+        column: column i seen from the rows.
+        query: what the rows' own queries do.
+        seen: positions [j], queries [h, j, e] and summary of the rows.
+        inflation: of the rows.
+        known: radii of what `key_slopes` multiplies with W_K [h, j].
+    """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     at, queries, summary = seen
     keys, scale = held.store.keys, row_scale(attention, n, at)
     weights = row_weights(layer, n, at, queries, summary, keys)
     mean = project_values(attention, summary.mean)
     apart = distances(held.projected[:, None], mean[:, :, None])
-    apart += roundoff.sums * (constants.output_entries * held.value_size)[:, None, None]
+    apart += inflation.value[..., None]
     slopes = query_slopes(attention, queries, keys, scale)
-    steered = weights * apart * key_slopes(attention, queries, slopes)
+    steered = weights * apart
+    steered *= key_slopes(attention, constants, queries, slopes, known)
     by_keys, by_slopes = (
         jnp.einsum("hjk,kp->hjp", x, others.keys, precision=HIGHEST) * column.rest
         for x in (weights, steered)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bounds.certificate.base_radius import centred, embedding_radius
 from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.norm_gain import (
     norm_gains,
@@ -25,6 +26,7 @@ def certified_norms(
     model: Transformer,
     target: str,
     output: Array,
+    base: Array,
     centre: Array,
     radius: Array,
 ) -> Array:
@@ -34,6 +36,7 @@ def certified_norms(
         model: for its final norm and read-out.
         target: "activation" or "logits".
         output: the base row that enters the final norm [d].
+        base: its radius [].
         centre: of its change [p, d].
         radius: around it [p].
     """
@@ -52,12 +55,13 @@ def certified_norms(
         rounding = 2 * roundoff * entries * vector_norms(centre)
         return vector_norms(linear(centre, weight)) + gain * radius + rounding
     largest = jnp.abs(norm.scale).max()
-    local, bend = norm_gains(norm, largest, output, centre, radius)
+    base = centred(output, base)
+    local, bend = norm_gains(norm, largest, output, centre, radius, base)
     jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
     carried = jnp.minimum(local * gain, spectral_norms(jacobian) + gain * bend)
     carried = jnp.where(radius > 0, carried * radius, 0.0)
     change = norm_change(norm, output, centre)
-    carried += gain * norm_rounding(norm, largest, output, centre)
+    carried += gain * norm_rounding(norm, largest, output, centre, base)
     carried += 2 * roundoff * entries * vector_norms(change)
     # Two outputs of the norm are no further apart, whatever enters it.
     apart = 2 * largest * output.shape[0] ** 0.5 * gain
@@ -71,5 +75,8 @@ def exact_without_layers(problem: Problem) -> np.ndarray:
     change = embedding[problem.symbol] - embedding[tokens[at]]
     change = jnp.where((at == problem.query)[:, None], change, 0.0)
     output = embed(model, jnp.asarray(tokens))[problem.query]
+    base = embedding_radius(model, output)
     still = jnp.zeros(at.size, change.dtype)
-    return np.asarray(certified_norms(model, problem.target, output, change, still))
+    return np.asarray(
+        certified_norms(model, problem.target, output, base, change, still)
+    )

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.inflation import Inflation
 from bounds.certificate.mean_deviation import odds_change
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.norm_gain import vector_norms
@@ -24,6 +25,7 @@ from bounds.certificate.row_base import (
     query_slopes,
     row_scale,
 )
+from bounds.certificate.score_error import base_score_error
 from bounds.influence.first_layer import score_changes
 from jax_models.attention import compute_scores, project
 from jax_models.mask import visible
@@ -42,7 +44,8 @@ class OwnColumn:
     """Column i at its centre, for rows j of a tile: [h, j, p] where nothing is said."""
 
     mean_change: Array  # [j, h, v, p] exact change of the head
-    rounding: Array  # of that change in value space
+    rounding: Array  # of that change in value space, the base's included
+    score_error: Array  # how far the score's change is from that of the true base
     is_top: Array  # whether it is the row's top column
     gone: Array  # base weight over that of all others, 0 where it is the top column
     weight: Array  # reference weight
@@ -51,7 +54,7 @@ class OwnColumn:
     lost: Array  # whether the others' weights are beyond rounding
     apart: Array  # [h, j, p, e] slope - mean slope, before the move
     values_apart: Array  # [h, j, p, v] value - mean, before the move
-    shift: Array  # |mean - mean of the others|, 0 where it is the top column
+    shift: Array  # |mean - mean of the others|
     jump: Array  # |value - mean of the others|, after the move
     steep: Array  # |slope - mean slope of the others|, after the move
     farthest: Array  # largest |value - mean of the others| of the others
@@ -67,6 +70,7 @@ def see_column(
     at: Array,
     queries: Array,
     summary: Any,
+    inflation: Inflation,
     roundoff: Roundoff,
 ) -> OwnColumn:
     """Returns column i as seen from a tile of rows.
@@ -79,6 +83,7 @@ def see_column(
         at: positions of the rows [j].
         queries: of the rows [h, j, e].
         summary: of the rows, fields [h, j, ...].
+        inflation: of the rows, fields [h, j].
         roundoff: of the layer.
     """
     attention, n, position = layer.attention, held.rows.shape[0], own.position
@@ -116,10 +121,7 @@ def see_column(
     whole, rest = (
         jax.tree.map(lambda x: x.swapaxes(0, 1), x) for x in (spread.whole, spread.rest)
     )
-    value_slop = (
-        roundoff.sums * (constants.output_entries * held.value_size)[:, None, None]
-    )
-    slope_slop = roundoff.sums * held.key_size[:, None, None]
+    value_slop, slope_slop = inflation.value[..., None], inflation.slope[..., None]
     mean, rest_mean = (
         project_values(attention, x) for x in (summary.mean, summary.rest_mean)
     )
@@ -129,7 +131,8 @@ def see_column(
         distances(point[:, None], centre[:, :, None]) + value_slop
         for point, centre in ((shown, mean), (moved, mean), (moved, rest_mean))
     )
-    shift = gone * away
+    between = distances(mean, rest_mean)[..., None] + value_slop
+    shift = jnp.where(is_top, between, gone * away)
     scale = row_scale(attention, n, at)
     apart = query_slopes(attention, queries, keys, scale) - whole.slope_mean[:, :, None]
     slopes = query_slopes(attention, queries, keys + key_change, scale)
@@ -139,9 +142,9 @@ def see_column(
         for centre in (whole.slope_mean, rest.slope_mean)
     )
     jump = jnp.where(is_top, after_rest, after + shift)
+    remain = jnp.where(any_rest, jax.nn.sigmoid(-new), 0.0)
 
-    # A value change rounds as its entries do, a score change as its terms do, a change
-    # of weight moves values that are known to within their own size.
+    # A value change rounds as its entries do, a score change as its terms do.
     size = vector_norms(own.centre)
     output = (constants.output_entries)[:, None, None]
     terms = vector_norms(queries)[..., None]
@@ -149,23 +152,38 @@ def see_column(
         terms = jnp.broadcast_to(
             (constants.score[:, None] / scale)[..., None], terms.shape
         )
-    terms = terms * constants.key_entries[:, None, None] * size
-    moved_weight = odds_change(weight, jnp.abs(change))
-    largest = jnp.maximum(weight, jax.nn.sigmoid(old))
-    rounding = (
-        roundoff.local * weight * output * constants.value_entries[:, None, None] * size
+    entries = jnp.abs(own.centre)
+    keys_terms, value_terms = (
+        vector_norms(project(jnp.abs(weight), None, entries))[:, None]
+        for weight in (attention.key, attention.value)
     )
-    rounding += (
-        roundoff.sums * 2 * moved_weight * output * held.value_size[:, None, None]
-    )
+    moved_key = vector_norms(key_change)[:, None] + roundoff.local * keys_terms
+    terms = terms * keys_terms
+    before = jax.nn.sigmoid(old)
+    stay = jnp.where(any_rest, jax.nn.sigmoid(-old), 0.0)
+    # |t' - t|: p' - p = p'(1 - p)(1 - e^-x) where the log-odds rise by x.
+    moved_weight = jnp.where(change > 0, weight * stay, before * remain)
+    moved_weight *= -jnp.expm1(-jnp.abs(change))
+    largest = jnp.maximum(weight, before)
+    rounding = roundoff.local * weight * output * value_terms
     rounding += roundoff.local * largest * terms * jump
+    # The true base: (t' - t)(v' - m) + t (v' - v), every factor off by its radius, and
+    # in any case no more than the sizes of both versions.
+    log_weight = inflation.weight[..., None]
+    replaced = (constants.value[:, None] * size)[:, None]
+    off = moved_weight * (jnp.expm1(log_weight) * jump + value_slop)
+    off += odds_change(before, stay, log_weight) * replaced
+    off = jnp.where(seen, jnp.fmin(off, 4 * jump + 2 * replaced), 0.0)
     return OwnColumn(
         mean_change=attention.weighting.replace(summary, column),
-        rounding=rounding,
+        rounding=rounding + off,
+        score_error=base_score_error(
+            attention, constants, scale, 0.0, inflation, held.radius.key, moved_key
+        ),
         is_top=is_top,
         gone=gone,
         weight=weight,
-        remain=jnp.where(any_rest, jax.nn.sigmoid(-new), 0.0),
+        remain=remain,
         rest=jnp.where(any_rest, 1 + odds, 0.0),
         lost=any_rest & (odds > 1 / SMALLEST_REST),
         apart=apart,

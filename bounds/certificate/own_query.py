@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.inflation import Inflation
 from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.own_column import OwnColumn
 from bounds.certificate.row_base import LayerBase, RowSpread, project_values
@@ -35,6 +36,7 @@ def move_own_query(
     held: LayerBase,
     spread: RowSpread,
     column: OwnColumn,
+    inflation: Inflation,
     scale: Array,
     centre: Array,
     radius: Array,
@@ -47,6 +49,7 @@ def move_own_query(
         held: the base pass of its layer.
         spread: around the rows.
         column: column i seen from them.
+        inflation: of the rows, fields [h, j].
         scale: their score scales [j].
         centre: of the change of what they read [j, d, p].
         radius: around it [j, p].
@@ -82,7 +85,11 @@ def move_own_query(
     # A covariance rounds by the sizes of values and slopes, whatever they share.
     terms = 4 * (constants.output_entries * value_size)[:, None, None]
     terms = terms * slope_size[..., None] * query_entries[..., None] * (1 + column.gone)
-    norms = norms + roundoff * terms
+    # The true covariance: two weights, a value and a slope are off in each term.
+    off = jnp.expm1(2 * inflation.weight)[..., None] * column.farthest * column.steepest
+    off += inflation.value[..., None] * column.steepest
+    off += inflation.slope[..., None] * column.farthest
+    norms = norms + roundoff * terms + off * gain
     shown = project_values(attention, jnp.moveaxis(linear, 2, -1))
     linear_size = vector_norms(shown)
     moved = jnp.sqrt((centre * centre).sum(axis=1))
@@ -90,5 +97,7 @@ def move_own_query(
         size=size + query_entries[..., None] * roundoff * moved + gain * radius,
         linear=linear,
         linear_size=linear_size,
-        linear_radius=norms * radius + roundoff * (linear_size + terms * moved),
+        linear_radius=norms * radius
+        + roundoff * (linear_size + terms * moved)
+        + off * size,
     )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 from jax import Array
 
+from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.norm_gain import (
@@ -28,6 +29,8 @@ from jax_models.pytree import register
 from jax_models.transformer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
+# |gelu''(z)| = |2 - z^2| phi(z) <= 2 phi(0).
+GELU_CURVATURE = math.sqrt(2 / math.pi)
 
 
 @register
@@ -116,11 +119,36 @@ def activation_slopes(activation: str, z: Array) -> Array:
     return 0.5 * jsp.erfc(-root * z) + z * density
 
 
+def activation_strays(
+    activation: str, z: Array, moved: Array, known: Array, most: Array
+) -> Array:
+    """Returns how far the step of an activation may be from that of the true base.
+
+    act(z + dz) - act(z) for two z at most `known` apart. For ReLU the two integrals of
+    the slope over [z, z + dz] differ on an interval no longer than that, and only if
+    zero is within `known` of the segment.
+
+    Args:
+        activation: relu or gelu.
+        z: preactivations at the base [..., f].
+        moved: their change dz.
+        known: radius of z.
+        most: width of the interval of all slopes.
+    """
+    step = jnp.abs(moved)
+    if activation == "relu":
+        end = z + moved
+        away = jnp.maximum(jnp.minimum(z, end), -jnp.maximum(z, end))
+        return jnp.where(away <= known, jnp.minimum(step, known), 0.0)
+    return jnp.minimum(GELU_CURVATURE * known, most) * step
+
+
 @register
 @dataclasses.dataclass(frozen=True)
 class Rounding:
     """Rounding of a centre at the stages of the block; None where there is no stage."""
 
+    read: Array  # [...] of a preactivation, over the norm of its row of W1
     entered: Array | None  # [...] behind the norm in front of the block
     output: Array  # [...] behind the block (post: in front of the last norm)
     last: Array | None  # [...] behind the last norm (post)
@@ -133,11 +161,14 @@ def carry_rounding(
     carried: Carried,
     change: Array,
     heads: Array,
+    known: RowRadius,
 ) -> Rounding:
-    """Returns the rounding of `carry`, stage by stage.
+    """Returns how far `carry` is from the change of the true rows, stage by stage.
 
     A product with W1, the activation's change and a product with W2 round by the sum of
-    |W2[:, u]||W1[u, :]| times the size of what enters, whatever cancels in them.
+    |W2[:, u]||W1[u, :]| times the size of what enters, whatever cancels in them. True
+    preactivations within their radius of the computed ones change an activation's step
+    by what `activation_strays` says.
 
     Args:
         layer: the layer.
@@ -146,31 +177,48 @@ def carry_rounding(
         carried: its result.
         change: as in `carry`.
         heads: as in `carry`.
+        known: radii of the base rows, broadcastable.
     """
-    roundoff = term_roundoff(sum(layer.feed_forward.w1.shape))
+    block = layer.feed_forward
+    roundoff, within = (
+        term_roundoff(sum(block.w1.shape)),
+        term_roundoff(block.w1.shape[1]),
+    )
+    strays = activation_strays(
+        block.activation,
+        base.preactivation,
+        carried.preactivation,
+        known.preactivation,
+        constants.spread,
+    )
+    strays = (strays * jnp.sqrt((block.w2 * block.w2).sum(axis=0))).sum(axis=-1)
     if layer.combine == "concat":
         read = vector_norms(change) + vector_norms(heads)
-        return Rounding(
-            None, roundoff * (vector_norms(change) + constants.flow * read), None
-        )
+        terms = vector_norms(change) + constants.flow * read
+        return Rounding(within * read, None, roundoff * terms + strays, None)
     assert carried.summed is not None and carried.entered is not None
     stream = carried.entered if layer.layer_norm == "post" else carried.summed
-    block = roundoff * (
-        vector_norms(stream) + constants.flow * vector_norms(carried.entered)
-    )
+    entering = vector_norms(carried.entered)
+    terms, read = vector_norms(stream) + constants.flow * entering, within * entering
+    output = roundoff * terms + strays
     if layer.layer_norm == "none":
-        return Rounding(None, block, None)
+        return Rounding(read, None, output, None)
     assert layer.norm1 is not None and layer.norm2 is not None
-    assert base.summed is not None
+    assert base.summed is not None and known.summed is not None
     if layer.layer_norm == "pre":
         entered = norm_rounding(
-            layer.norm2, constants.norm2, base.summed, carried.summed
+            layer.norm2, constants.norm2, base.summed, carried.summed, known.summed
         )
-        return Rounding(entered, block, None)
+        return Rounding(read, entered, output, None)
     assert base.left is not None and carried.left is not None
-    entered = norm_rounding(layer.norm1, constants.norm1, base.summed, carried.summed)
-    last = norm_rounding(layer.norm2, constants.norm2, base.left, carried.left)
-    return Rounding(entered, block, last)
+    assert known.left is not None
+    entered = norm_rounding(
+        layer.norm1, constants.norm1, base.summed, carried.summed, known.summed
+    )
+    last = norm_rounding(
+        layer.norm2, constants.norm2, base.left, carried.left, known.left
+    )
+    return Rounding(read, entered, output, last)
 
 
 def row_norms(layer: Layer, base: RowBase) -> RowNorms:

@@ -14,9 +14,15 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import norm_gains
-from bounds.certificate.pointwise import Carried, Rounding, RowNorms
+from bounds.certificate.pointwise import (
+    GELU_CURVATURE,
+    Carried,
+    Rounding,
+    RowNorms,
+)
 from bounds.influence.pointwise import RowBase
 from jax_models.transformer import Layer
 
@@ -36,8 +42,7 @@ def slope_strays(
     if activation == "relu":
         side = jnp.where(z > 0, 1.0, -1.0)
         return (side * (z + moved) <= spread).astype(z.dtype)
-    # |gelu''| = |2 - z^2| phi(z) <= 2 phi(0).
-    return jnp.minimum(math.sqrt(2 / math.pi) * (jnp.abs(moved) + spread), most)
+    return jnp.minimum(GELU_CURVATURE * (jnp.abs(moved) + spread), most)
 
 
 def carry_radius(
@@ -49,6 +54,7 @@ def carry_radius(
     radius: Array,
     heads: Array,
     rounding: Rounding,
+    known: RowRadius,
 ) -> Array:
     """Returns the radius [...] of the output rows around their centre.
 
@@ -61,17 +67,21 @@ def carry_radius(
         radius: of the residual stream y [...].
         heads: of each head in value space [h, ...].
         rounding: of the centre.
+        known: radii of the base rows, broadcastable.
     """
     block, width = layer.feed_forward, layer.feed_forward.w2.shape[0]
     columns = jnp.sqrt((block.w2 * block.w2).sum(axis=0))
     sizes = jnp.sqrt((block.w1[:, :width] ** 2).sum(axis=-1))
+
+    reads = jnp.sqrt((block.w1 * block.w1).sum(axis=-1))
+    unknown = known.preactivation + reads * rounding.read[..., None]
 
     def flips(spread: Array) -> Array:
         strays = slope_strays(
             block.activation,
             base.preactivation,
             carried.preactivation,
-            spread,
+            spread + unknown,
             constants.spread,
         )
         return (strays * spread * columns).sum(axis=-1)
@@ -93,7 +103,7 @@ def carry_radius(
         local = norms.block * radius + flips(sizes * radius[..., None])
         return jnp.minimum(local, constants.block * radius) + rounding.output
     return _carry_through_norms(
-        layer, constants, base, norms, carried, radius, rounding, flips, sizes
+        layer, constants, base, norms, carried, radius, rounding, known, flips, sizes
     )
 
 
@@ -105,6 +115,7 @@ def _carry_through_norms(
     carried: Carried,
     radius: Array,
     rounding: Rounding,
+    known: RowRadius,
     flips: Any,
     sizes: Array,
 ) -> Array:
@@ -116,7 +127,10 @@ def _carry_through_norms(
     inner, largest = (
         (layer.norm2, constants.norm2) if pre else (layer.norm1, constants.norm1)
     )
-    gain, bend = norm_gains(inner, largest, base.summed, carried.summed, radius)
+    assert known.summed is not None
+    gain, bend = norm_gains(
+        inner, largest, base.summed, carried.summed, radius, known.summed
+    )
     root = math.sqrt(base.summed.shape[-1])
     assert rounding.entered is not None
     entered = jnp.minimum(gain * radius, 2 * largest * root) + rounding.entered
@@ -130,8 +144,9 @@ def _carry_through_norms(
     assert norms.norm1 is not None and rounding.last is not None
     through = through + rounding.output
     assert base.left is not None and carried.left is not None
+    assert known.left is not None
     gain, last_bend = norm_gains(
-        layer.norm2, constants.norm2, base.left, carried.left, through
+        layer.norm2, constants.norm2, base.left, carried.left, through, known.left
     )
     # N2' B' N1' = N2 B N1 + N2 (B (N1' - N1) + (B' - B) N1') + (N2' - N2) B' N1'.
     composed = norms.block * (bend * radius + rounding.entered) + stray

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.base_radius import BaseRadius, RowRadius, base_radius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.norm_gain import vector_norms
@@ -51,6 +52,7 @@ class LayerBase:
     projected: Array  # [h, n, o] values in value space
     base: RowBase  # [r, ...]
     output: Array  # [r, d]
+    radius: BaseRadius
 
     @property
     def value_size(self) -> Array:
@@ -105,9 +107,17 @@ def project_values(attention: Attention, values: Array) -> Array:
 
 @jax.jit
 def prepare_rows(
-    layer: Layer, constants: LayerConstants, rows: Array, wanted: Array
+    layer: Layer, constants: LayerConstants, rows: Array, known: Array, wanted: Array
 ) -> LayerBase:
-    """Returns the base pass of the rows `wanted` [r] over the layer's input [n, d]."""
+    """Returns the base pass of some rows of a layer.
+
+    Args:
+        layer: the layer.
+        constants: its constants.
+        rows: its input [n, d].
+        known: radii of that input [n].
+        wanted: positions of the rows [r].
+    """
     attention, n = layer.attention, rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(attention, inputs)
@@ -124,6 +134,22 @@ def prepare_rows(
     by_row, base, output = map_rows(
         run, (wanted, rows[wanted], queries.swapaxes(0, 1)), block
     )
+    summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    projected = project_values(attention, store.values)
+    radius = base_radius(
+        layer,
+        constants,
+        rows,
+        known,
+        inputs,
+        wanted,
+        queries,
+        row_scale(attention, n, wanted),
+        store,
+        projected,
+        attention.weighting.read(summary),
+        base,
+    )
     return LayerBase(
         constants=constants,
         rows=rows,
@@ -131,10 +157,11 @@ def prepare_rows(
         position=wanted,
         queries=queries,
         store=store,
-        summary=jax.tree.map(lambda x: x.swapaxes(0, 1), by_row),
-        projected=project_values(attention, store.values),
+        summary=summary,
+        projected=projected,
         base=base,
         output=output,
+        radius=radius,
     )
 
 
@@ -161,6 +188,11 @@ def take_rows(held: LayerBase, slots: Array) -> LayerBase:
         summary=None,
         base=jax.tree.map(lambda x: x[slots], held.base),
         output=None,
+        radius=dataclasses.replace(
+            held.radius,
+            by_row=jax.tree.map(lambda x: x[slots], held.radius.by_row),
+            output=held.radius.output[slots],
+        ),
     )
 
 
@@ -192,17 +224,36 @@ def query_slopes(
     return slopes / scale[:, None, None]
 
 
-def key_slopes(attention: Attention, queries: Array, slopes: Array) -> Array:
+def key_slopes(
+    attention: Attention,
+    constants: LayerConstants,
+    queries: Array,
+    slopes: Array,
+    radius: Array,
+) -> Array:
     """Returns the norms of the scores' slopes in the key's input [h, j, n or 1].
 
     Rounding included: a product with W_K loses what cancels among its entries.
+
+    Args:
+        attention: the sublayer.
+        constants: of its layer.
+        queries: [h, j, e].
+        slopes: in the query [h, j, n, e]; not read for dot products.
+        radius: of the query, or of the slopes of additive scores [h, j].
     """
     if attention.score != "additive":
         slopes = queries[:, :, None]
     back = jnp.einsum("hed,hjke->hjkd", attention.key, slopes, precision=HIGHEST)
     entries = jnp.sqrt((attention.key**2).sum(axis=(1, 2)))[:, None, None]
     roundoff = term_roundoff(attention.key_width)
-    return vector_norms(back) + roundoff * entries * vector_norms(slopes)
+    found = vector_norms(back) + roundoff * entries * vector_norms(slopes)
+    return found + (constants.key[:, None] * radius)[..., None]
+
+
+def slope_radius(attention: Attention, radius: RowRadius) -> Array:
+    """Returns the radius [h, j] of what `key_slopes` multiplies with W_K."""
+    return (radius.slope if attention.score == "additive" else radius.query).T
 
 
 def distances(points: Array, centres: Array) -> Array:
@@ -223,7 +274,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
     keys, values = held.store.keys, held.store.values
 
     def run(block: Any) -> Any:
-        at, base, by_row = block
+        at, base, radius, by_row = block
         queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
         key = jnp.arange(n, dtype=at.dtype)
         seen = visible(attention.mask, at, key)
@@ -235,7 +286,8 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
             weights = attention.weighting.weights(scores, seen)
             return _spread(attention, n, at, weights, seen, slopes, values, mean)
 
-        slope_size = key_slopes(attention, queries, slopes)
+        known = slope_radius(attention, radius)
+        slope_size = key_slopes(attention, held.constants, queries, slopes, known)
         largest = _largest(jnp.broadcast_to(slope_size, scores.shape), seen)
         return RowSpread(
             over(jnp.broadcast_to(seen, scores.shape), summary.mean),
@@ -246,7 +298,8 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
 
     by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), (held.queries, held.summary))
     block = row_block(held.position.shape[0], pair_size(attention) * n)
-    return map_rows(run, (held.position, held.base, by_row), block)
+    rows = (held.position, held.base, held.radius.by_row, by_row)
+    return map_rows(run, rows, block)
 
 
 def _spread(

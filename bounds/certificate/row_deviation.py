@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.inflation import Inflation, inflated
 from bounds.certificate.mean_deviation import mean_deviation
 from bounds.certificate.moved_rows import MovedRows, sizes
 from bounds.certificate.norm_gain import vector_norms
@@ -20,8 +21,9 @@ from bounds.certificate.row_base import (
     key_slopes,
     project_values,
     query_slopes,
+    slope_radius,
 )
-from bounds.certificate.score_error import own_score_error
+from bounds.certificate.score_error import base_score_error, own_score_error
 from jax_models.attention import project
 from jax_models.transformer import Layer
 from jax_models.weighting.base import same_position
@@ -50,6 +52,7 @@ def row_deviation(
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
+    inflation: Inflation,
     roundoff: Array,
 ) -> Array:
     """Returns the radii [h, p] of the heads around their centres, in value space.
@@ -59,6 +62,7 @@ def row_deviation(
         held: its base pass.
         inner: the moved attention inputs.
         row: the reference.
+        inflation: of the rows, fields [h, p].
         roundoff: of sums over keys.
     """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
@@ -86,7 +90,7 @@ def row_deviation(
     )
     own_value = held.projected[:, position]
     own_value += project_values(attention, project(attention.value, None, moved))
-    slop = roundoff * (constants.output_entries * held.value_size)[:, None]
+    slop, known = inflation.value, slope_radius(attention, held.radius.by_row)
     jump = distances(own_value, mean) + slop
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
     apart += constants.value[:, None, None] * centre_size
@@ -102,7 +106,7 @@ def row_deviation(
         )(queries, keys, scale)
         slope_mean = jnp.einsum("hpk,hpke->hpe", weights, slopes, precision=HIGHEST)
         steepness = distances(slopes, slope_mean[:, :, None])
-        key_slope = key_slopes(attention, queries, slopes)
+        key_slope = key_slopes(attention, constants, queries, slopes, known)
         slope_size = constants.score[:, None, None] / scale[:, None]
         size_of_query = slope_size
     else:
@@ -117,11 +121,14 @@ def row_deviation(
         own_key = keys[:, position] + project(attention.key, None, moved)
         own_steepness = distances(own_key, slope_mean)[..., None]
         steepness = jnp.where(own, own_steepness, steepness)
-        key_slope = key_slopes(attention, queries, queries[:, :, None])
+        key_slope = key_slopes(
+            attention, constants, queries, queries[:, :, None], known
+        )
         slope_size = vector_norms(keys)[:, None]
         slope_size += constants.key[:, None, None] * centre_size
         size_of_query = vector_norms(queries)[..., None]
 
+    steepness += inflation.slope[..., None]
     # Every product of the centres rounds like its terms, not like what they leave.
     query_terms = constants.query_entries[:, None] * row.row_size
     if attention.score != "additive":
@@ -135,12 +142,24 @@ def row_deviation(
     error += roundoff * (
         query_terms[..., None] * slope_size + size_of_query * key_terms
     )
+    error += base_score_error(
+        attention,
+        constants,
+        scale,
+        vector_norms(row.query_change)[..., None],
+        inflation,
+        held.radius.key,
+        constants.key[:, None, None] * centre_size,
+    )
     growth = jnp.where(others, weights * jnp.expm1(error), 0.0)
     value = constants.value[:, None, None] * radius
     over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
     value_own = constants.value[:, None] * own_radius
+    log_weight = inflation.weight
     return mean_deviation(
         weight=weight,
+        remain=remain,
+        log_weight=log_weight,
         exponent=jnp.where(own & seen, error, 0.0).sum(axis=-1),
         slack=growth.sum(axis=-1),
         jump=jump,
@@ -150,6 +169,7 @@ def row_deviation(
         values=jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1),
         largest_value=over(value),
         farthest=jnp.maximum(
-            remain * jump + value_own, over(apart + value) + weight * jump
+            inflated(remain, log_weight) * jump + value_own,
+            over(apart + value) + inflated(weight, log_weight) * jump,
         ),
     )

@@ -1,10 +1,42 @@
-"""How far the score of the substituted column may be from its reference."""
+"""How far the change of a score may be from its reference."""
 
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.inflation import Inflation
 from bounds.certificate.layer_constants import LayerConstants
 from jax_models.attention import Attention
+
+
+def base_score_error(
+    attention: Attention,
+    constants: LayerConstants,
+    scale: Array,
+    query_size: Array | float,
+    inflation: Inflation,
+    key: Array,
+    moved: Array,
+) -> Array:
+    """Returns how far a score's change is from that of the true base [h, j, p].
+
+    A query that moves by dq and a key that moves by dk change a dot product by dq.k +
+    q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times what the
+    argument of tanh is off, as that is how far the slope is off on the way.
+
+    Args:
+        attention: the sublayer.
+        constants: of its layer.
+        scale: score scales [j].
+        query_size: |dq|, of dot products over the scale, broadcastable to [h, j, p].
+        inflation: of the rows, fields [h, j].
+        key: radius of the keys [h].
+        moved: |dk|, broadcastable to [h, j, p].
+    """
+    if attention.score != "additive":
+        return query_size * key[:, None, None] + inflation.query[..., None] * moved
+    steps = (query_size + moved) / scale[:, None]
+    bent = constants.curvature[:, None] * inflation.argument
+    return jnp.minimum(bent, 2 * constants.score[:, None])[..., None] * steps
 
 
 def own_score_error(

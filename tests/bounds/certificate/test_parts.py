@@ -7,9 +7,10 @@ import pytest
 
 from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.mean_deviation import mean_deviation, odds_change
-from bounds.certificate.norm_gain import norm_gains, norm_jacobian
-from bounds.certificate.pointwise import activation_slopes
+from bounds.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
+from bounds.certificate.pointwise import activation_slopes, activation_strays
 from bounds.certificate.pointwise_radius import slope_strays
+from jax_models.changes import activation_change, norm_change
 from jax_models.layers import LayerNorm, activate
 
 RNG = np.random.default_rng(0)
@@ -34,12 +35,14 @@ def test_a_weight_moves_as_its_log_odds_say():
     weight, exponent = RNG.uniform(0.01, 0.99, 200), RNG.uniform(0, 3, 200)
     logit = np.log(weight / (1 - weight))
     moved = [np.abs(1 / (1 + np.exp(-logit - s * exponent)) - weight) for s in (1, -1)]
-    found = odds_change(jnp.asarray(weight), jnp.asarray(exponent))
+    found = odds_change(*map(jnp.asarray, (weight, 1 - weight, exponent)))
     np.testing.assert_allclose(found, np.maximum(*moved), rtol=1e-10)
     # To first order weight (1 - weight) exponent, with all its digits.
-    tiny = odds_change(jnp.asarray(1e-5), jnp.asarray(1e-12))
+    tiny = odds_change(*map(jnp.asarray, (1e-5, 1 - 1e-5, 1e-12)))
     np.testing.assert_allclose(tiny, 1e-5 * (1 - 1e-5) * 1e-12, rtol=1e-11)
-    assert odds_change(jnp.asarray(1e-300), jnp.asarray(1e4)) == 1
+    assert odds_change(*map(jnp.asarray, (1e-300, 1.0, 1e4))) == 1
+    # What remains beside a weight that is 1 to the last bit moves too.
+    assert odds_change(*map(jnp.asarray, (1.0, 1e-30, 1.0))) > 1e-30
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -62,6 +65,8 @@ def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
         far = [np.linalg.norm(l), radius[others].max()]
         bound = mean_deviation(
             weight=jnp.asarray(a[i]),
+            remain=jnp.asarray(1 - a[i]),
+            log_weight=0.0,
             exponent=jnp.asarray(error[i]),
             slack=jnp.asarray((c * np.expm1(error))[others].sum()),
             jump=jnp.asarray(away[i]),
@@ -97,12 +102,12 @@ def test_a_layer_norm_is_within_its_gain_and_variation():
     for _ in range(300):
         row = RNG.normal(size=d) * 10 ** RNG.uniform(-2, 1)
         moved = RNG.normal(size=d) * 10 ** RNG.uniform(-3, 0)
-        radius = 10 ** RNG.uniform(-3, 0)
+        radius, base = 10 ** RNG.uniform(-3, 0, 2)
         gain, bend = norm_gains(
-            norm, largest, *map(jnp.asarray, (row, moved)), jnp.asarray(radius)
+            norm, largest, *map(jnp.asarray, (row, moved, radius, base))
         )
         step = RNG.normal(size=d)
-        at = row + moved + step * (radius / np.linalg.norm(step))
+        at = row + moved + step * ((radius + base) / np.linalg.norm(step))
         jacobian = norm_jacobian(norm, jnp.asarray(at))
         size = np.linalg.norm(jacobian, 2)
         assert size <= gain * (1 + 1e-12)
@@ -112,12 +117,50 @@ def test_a_layer_norm_is_within_its_gain_and_variation():
     assert worst > 0.5
 
 
+def test_a_layer_norm_moves_alike_from_all_rows_within_a_radius():
+    """Changes of two rows a base radius apart, and the bound's closeness to them."""
+    d, worst = 6, 0.0
+    norm = LayerNorm(jnp.ones(d), jnp.zeros(d), 1e-3)
+    for _ in range(300):
+        row, moved, step = RNG.normal(size=(3, d))
+        row, moved = row - row.mean(), moved - moved.mean()
+        moved *= 10 ** RNG.uniform(-3, 1)
+        base = 10 ** RNG.uniform(-3, 0)
+        true = row + step * (base / np.linalg.norm(step))
+        here, there = (
+            norm_change(norm, *map(jnp.asarray, (x, moved))) for x in (row, true)
+        )
+        bound = norm_rounding(norm, *map(jnp.asarray, (1.0, row, moved, base)))
+        apart = np.linalg.norm(here - there)
+        assert apart <= bound
+        worst = max(worst, apart / bound)
+    assert worst > 0.2
+
+
 def test_the_jacobian_of_a_layer_norm_is_its_derivative():
     norm = LayerNorm(jnp.asarray(RNG.normal(size=5)), jnp.ones(5), 1e-2)
     row = jnp.asarray(RNG.normal(size=5))
     np.testing.assert_allclose(
         norm_jacobian(norm, row), jax.jacobian(norm)(row), atol=1e-13
     )
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_steps_of_an_activation_stray_no_further_than_they_are_said_to(activation):
+    z, moved = RNG.normal(size=(2, 500))
+    known = RNG.uniform(0, 0.5, 500)
+    most = jnp.asarray(2 * 1.1289042 - 1)
+    strays = activation_strays(activation, *map(jnp.asarray, (z, moved, known)), most)
+    step = activation_change(activation, jnp.asarray(z), jnp.asarray(moved))
+    reached = np.zeros(500)
+    for share in np.linspace(-1, 1, 21):
+        other = jnp.asarray(z + share * known)
+        apart = activation_change(activation, other, jnp.asarray(moved)) - step
+        reached = np.maximum(reached, np.abs(apart))
+    assert (reached <= np.asarray(strays) + 1e-12).all()
+    # Some come near; ReLU units that keep their side do not stray at all.
+    assert (reached > 0.6 * np.asarray(strays))[reached > 1e-9].any()
+    assert (np.asarray(strays) == 0).any() == (activation == "relu")
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])

@@ -1,0 +1,270 @@
+"""How far the base pass is from the true one: a radius for every base quantity.
+
+The model's weights are the stored numbers; what is computed from them is rounded, and
+where terms cancel the rounding is relative to the terms. A number x of the base pass is
+within its radius of the true one: an inner product adds its rounding to what its factors
+bring along, a Lipschitz map multiplies. docs/certificates.md, section 7, has the rules.
+Shapes: r rows wanted, n keys, h heads.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.certificate.layer_constants import LayerConstants
+from bounds.certificate.norm_gain import norm_gain, vector_norms
+from bounds.influence.pointwise import RowBase
+from bounds.rounding import gamma_upper, tiled_summation, unit_roundoff
+from jax_models.attention import Attention, KeyStore, project
+from jax_models.layers import LayerNorm, activate, linear
+from jax_models.pytree import register
+from jax_models.transformer import Layer, Transformer, join_heads
+
+# Roundings of a few scalar operations, elementary functions among them: a score scale,
+# a tanh, the division by a deviation, an activation.
+SCALING = 16
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RowRadius:
+    """Radii of the base quantities of rows; None where a layer lacks the stage."""
+
+    query: Array  # [r, h] over the score scale where the query is
+    slope: Array  # [r, h] of the slope of any score in the query
+    score: Array  # [r, h] of any score
+    summed: Array | None  # [r] residual sum in front of a norm, centring included
+    preactivation: Array  # [r, f]
+    left: Array | None  # [r] input of the last norm (post), centring included
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class BaseRadius:
+    """Radii of a layer's base pass."""
+
+    rows: Array  # [n] the layer's input, the rounding of its centring included
+    key: Array  # [h] of any key
+    value: Array  # [h] of any value, in value space
+    spread: Array  # [h] largest distance of a value from a point, in value space
+    by_row: RowRadius
+    output: Array  # [r]
+
+
+def base_radius(
+    layer: Layer,
+    constants: LayerConstants,
+    rows: Array,
+    known: Array,
+    inputs: Array,
+    wanted: Array,
+    queries: Array,
+    scale: Array,
+    store: KeyStore,
+    projected: Array,
+    heads: Array,
+    base: RowBase,
+) -> BaseRadius:
+    """Returns the radii of a layer's base pass.
+
+    Args:
+        layer: the layer.
+        constants: its constants.
+        rows: its input [n, d].
+        known: radii of that input [n].
+        inputs: what its attention reads [n, d].
+        wanted: the rows wanted [r].
+        queries: of those rows [h, r, e].
+        scale: their score scales [r].
+        store: keys and values.
+        projected: the values in value space [h, n, o].
+        heads: attended values of the wanted rows [h, r, v].
+        base: pointwise base quantities of the wanted rows.
+    """
+    attention = layer.attention
+    read = known
+    if layer.layer_norm == "pre":
+        assert layer.norm1 is not None
+        read = _behind_norm(layer.norm1, constants.norm1, rows, centred(rows, known))
+    roundoff = gamma_upper(inputs.shape[1] + 1)
+
+    def rounded(weight: Array, bias: Array | None) -> Array:
+        offset = None if bias is None else jnp.abs(bias)
+        return roundoff * vector_norms(
+            project(jnp.abs(weight), offset, jnp.abs(inputs))
+        )
+
+    key = constants.key[:, None] * read + rounded(attention.key, attention.key_bias)
+    query = constants.query[:, None] * read
+    query = (query + rounded(attention.query, attention.query_bias))[:, wanted]
+    key = key.max(axis=1)
+    if attention.score != "additive":
+        query = query / scale
+    query = query + gamma_upper(SCALING) * vector_norms(queries)
+    output = constants.output_entries
+    # O_h (W_V u + b_V): the projection's rounding, then that of the output's.
+    value_size = vector_norms(store.values)
+    value = rounded(attention.value, attention.value_bias)
+    value += gamma_upper(attention.value.shape[1]) * value_size
+    value = constants.value[:, None] * read + output[:, None] * value
+    value, value_size = value.max(axis=1), value_size.max(axis=1)
+
+    score, slope, largest = _scores(
+        attention, constants, queries, query, scale, store, key
+    )
+    # A weight rounds in its exponent, twice the largest score, and in the sum over keys.
+    steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALING
+    roundoff = jnp.expm1(unit_roundoff(jnp.float64) * steps)
+    spread = value + _spread(projected)
+    mean = value[:, None] + roundoff * (output * value_size)[:, None]
+    mean += mean_radius(2 * score + roundoff, spread[:, None])
+    summed, preactivation, left, out = _pointwise(
+        layer, constants, rows[wanted], known[wanted], heads, mean, base
+    )
+    by_row = RowRadius(query.T, slope.T, score.T, summed, preactivation, left)
+    return BaseRadius(centred(rows, known), key, value, spread, by_row, out)
+
+
+def embedding_radius(model: Transformer, rows: Array) -> Array:
+    """Returns the radii [...] of rows [..., d] of embedding and position encoding."""
+    if model.position is None:
+        return jnp.zeros(rows.shape[:-1], rows.dtype)
+    return gamma_upper(1) * vector_norms(rows)
+
+
+def mean_radius(log_weight: Array, largest: Array) -> Array:
+    """Returns how far a weighted mean is off through its weights.
+
+    |sum (a_w - a^_w) v_w| <= (e^x - 1) sum a^_w |v_w - p| for any point p where all
+    weights are known within a factor e^x, and at most 2 max |v_w - p| whatever they are.
+
+    Args:
+        log_weight: x.
+        largest: the largest |v_w - p|, broadcastable.
+    """
+    return largest * jnp.minimum(jnp.expm1(log_weight), 2.0)
+
+
+def _spread(points: Array) -> Array:
+    """The largest distance [h] of points [h, n, e] from their mean."""
+    return vector_norms(points - points.mean(axis=1, keepdims=True)).max(axis=1)
+
+
+def centred(rows: Array, radius: Array) -> Array:
+    """Returns the radius of rows [..., d] once the rounding of centring is added."""
+    return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
+
+
+def _scores(
+    attention: Attention,
+    constants: LayerConstants,
+    queries: Array,
+    query: Array,
+    scale: Array,
+    store: KeyStore,
+    key: Array,
+) -> tuple[Array, Array, Array]:
+    """Radii of scores and of their slopes in the query, and largest scores [h, r].
+
+    What all scores of a row are off by alike moves no weight: of what the query is off
+    by, only the keys' spread is seen.
+    """
+    key_size = vector_norms(store.keys).max(axis=1)[:, None]
+    query_size, key = vector_norms(queries), key[:, None]
+    roundoff = gamma_upper(attention.key_width + SCALING)
+    if attention.score != "additive":
+        largest = query_size * key_size
+        within = gamma_upper(attention.key_width) * largest
+        score = query_size * key + (_spread(store.keys)[:, None] + key) * query + within
+        return score, jnp.broadcast_to(key, score.shape), largest
+    argument = query + key + gamma_upper(1) * (query_size + key_size)
+    steepest, most = constants.score[:, None], constants.score_range[:, None]
+    score = jnp.minimum(steepest * argument, most) + roundoff * most
+    slope = jnp.minimum(constants.curvature[:, None] * argument, 2 * steepest)
+    slope += roundoff * steepest
+    return score / scale, slope / scale, 0.5 * most / scale
+
+
+def _behind_norm(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Array:
+    """Radius [...] behind a layer norm, from that of the centred row in front of it."""
+    root = rows.shape[-1] ** 0.5
+    gain = norm_gain(norm, largest, rows, radius)
+    carried = jnp.where(radius > 0, gain * radius, 0.0)
+    rounded = largest * root + vector_norms(norm.bias)
+    carried = jnp.minimum(carried, 2 * largest * root)
+    return carried + gamma_upper(rows.shape[-1] + SCALING) * rounded
+
+
+def _pointwise(
+    layer: Layer,
+    constants: LayerConstants,
+    rows: Array,
+    known: Array,
+    heads: Array,
+    mean: Array,
+    base: RowBase,
+) -> tuple[Array | None, Array, Array | None, Array]:
+    """Radii of summed, preactivation, left and output rows.
+
+    Args:
+        layer: the layer.
+        constants: its constants.
+        rows: input rows [r, d].
+        known: their radii [r].
+        heads: attended values [h, r, v].
+        mean: their radii in value space [h, r].
+        base: what follows from them.
+    """
+    block, (h, _, v), width = layer.feed_forward, heads.shape, rows.shape[1]
+    sizes, joined = vector_norms(block.w1), join_heads(heads)
+    relu, z = block.activation == "relu", base.preactivation
+    within = gamma_upper(block.w1.shape[1] + 1)
+    through = gamma_upper(block.w1.shape[0] + (2 if relu else 2 * SCALING))
+
+    def enter(moved: Array, read: Array) -> tuple[Array, Array]:
+        """Of the preactivations [r, f], moved by what they read; and their rounding."""
+        terms = linear(jnp.abs(read), jnp.abs(block.w1), jnp.abs(block.b1))
+        return moved + within * terms, within * terms
+
+    def rounded(stream: Array, radius: Array, entering: Array) -> Array:
+        """Of the block and its residual; a neuron that is surely inactive has none."""
+        steep = (z > -radius).astype(z.dtype) if relu else 0.5 * (1 + constants.spread)
+        active = jnp.abs(activate(block.activation, z))
+        terms = jnp.abs(stream) + linear(active, jnp.abs(block.w2), jnp.abs(block.b2))
+        entering = linear(steep * entering, jnp.abs(block.w2))
+        return vector_norms(entering + through * terms)
+
+    if layer.combine == "concat":
+        parts = vector_norms(block.w1[:, width:].reshape(-1, h, v))
+        moved = vector_norms(block.w1[:, :width]) * known[:, None]
+        moved += jnp.einsum("fh,hr->rf", parts, mean)
+        preactivation, own = enter(moved, jnp.concatenate([rows, joined], axis=1))
+        out = constants.block * known + jnp.einsum("h,hr->r", constants.heads, mean)
+        return None, preactivation, None, out + rounded(rows, preactivation, own)
+
+    assert base.summed is not None
+    bias = layer.attention.output_bias
+    assert layer.attention.output is not None
+    terms = linear(jnp.abs(joined), jnp.abs(layer.attention.output))
+    terms += jnp.abs(rows) + (0.0 if bias is None else jnp.abs(bias))
+    summed = known + mean.sum(axis=0) + gamma_upper(h * v + 2) * vector_norms(terms)
+    if layer.layer_norm == "none":
+        preactivation, own = enter(sizes * summed[:, None], base.summed)
+        out = constants.block * summed + rounded(base.summed, preactivation, own)
+        return None, preactivation, None, out
+    assert layer.norm1 is not None and layer.norm2 is not None
+    pre, at = layer.layer_norm == "pre", centred(base.summed, summed)
+    norm = layer.norm2 if pre else layer.norm1
+    largest = constants.norm2 if pre else constants.norm1
+    entered = _behind_norm(norm, largest, base.summed, at)
+    behind = base.entered if base.entered is not None else norm(base.summed)
+    preactivation, own = enter(sizes * entered[:, None], behind)
+    out = constants.block * entered
+    out += rounded(base.summed if pre else behind, preactivation, own)
+    if pre:
+        return at, preactivation, None, summed + out
+    assert base.left is not None
+    left = centred(base.left, out)
+    out = _behind_norm(layer.norm2, constants.norm2, base.left, left)
+    return at, preactivation, left, out
