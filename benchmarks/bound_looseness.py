@@ -11,7 +11,6 @@ between the marks in that page is replaced.
 
 import functools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from absl import app, flags
 
 import jax_models as jm
 from benchmarks.cells import find_or_measure
+from benchmarks.page import replace_table
 from bounds import certify_influence, closed_form_bounds, compute_influence
 from bounds.inputs import sampled_inputs
-from bounds.output import sha256, write_bytes
+from bounds.output import sha256
 from bounds.store import ResultStore
 
 LENGTHS = flags.DEFINE_list("lengths", ["10", "64", "256", "1024"], "lengths n")
@@ -53,7 +53,6 @@ COLUMNS = {
     "printed_tight": "printed, tight F",
     "printed": "printed",
 }
-MARKS = "<!-- rows of {} -->"
 
 
 def build(name: str) -> jm.Transformer:
@@ -124,19 +123,6 @@ def _decades(value: float) -> str:
     if abs(value) < 0.005:
         return "0.00"
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
-
-
-def replace_table(page: Path, block: str, text: str) -> None:
-    """Replaces what stands between a block's two marks in a page."""
-    mark = re.escape(MARKS.format(block))
-    content = page.read_text()
-    pattern = re.compile(f"({mark}\n).*?({mark})", re.DOTALL)
-    if not pattern.search(content):
-        raise jm.InputError(
-            f"{page} does not have the mark {MARKS.format(block)} twice"
-        )
-    content = pattern.sub(lambda found: f"{found[1]}{text}\n{found[2]}", content)
-    write_bytes(page, content.encode())
 
 
 def main(arguments: list[str]) -> None:

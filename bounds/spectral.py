@@ -173,11 +173,27 @@ def _by_decomposition(scaled: np.ndarray) -> Interval:
         u, s, vt = np.linalg.svd(scaled, full_matrices=False)
     except np.linalg.LinAlgError:
         return interval(math.inf)
-    left = u * s
-    residual = _frobenius(scaled - left @ vt) / (1 - gamma(1))
-    residual += gamma(len(s) + 1) * _frobenius(left) * _frobenius(vt)
     sizes = _orthogonal(u) * _orthogonal(vt.T)
-    return sizes * interval(float(np.max(s))) + residual
+    return sizes * interval(float(np.max(s))) + residual(scaled, u, s, vt)
+
+
+def residual(
+    scaled: np.ndarray, u: np.ndarray, s: np.ndarray, vt: np.ndarray
+) -> Interval:
+    """Bound |A - U diag(s) V^T|_F, with what the rounding of the product hides.
+
+    Args:
+        scaled: A (m, n), entries of modulus about one or less.
+        u: (m, k).
+        s: (k,).
+        vt: V^T (k, n).
+
+    Returns:
+        An interval whose upper end is the bound.
+    """
+    left = u * s
+    found = _frobenius(scaled - left @ vt) / (1 - gamma(1))
+    return found + gamma(len(s) + 1) * _frobenius(left) * _frobenius(vt)
 
 
 def _orthogonal(basis: np.ndarray) -> Interval:

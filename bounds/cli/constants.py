@@ -4,9 +4,10 @@ One row per length and layer in `constants.json`; the last layer's speaks of the
 All bounds hold for every input of the length and every substitution, at a position that
 is not the one exchanged. They are decimal logarithms, because the constants leave the
 range of floats: null stands for a bound of zero, for one beyond any float, and for a
-form that does not apply (the hypotheses of the row tell which).
+form that does not apply; the hypotheses of the row say of each null which it is.
 """
 
+import math
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def _layers(
 def _row(forms: ClosedForms) -> dict[str, Any]:
     """Return what is written about one length and layer."""
     constants, layer = forms.constants, forms.layer
-    return {
+    row = {
         "n": constants.length,
         "layer": layer,
         "query": forms.query,
@@ -114,8 +115,22 @@ def _row(forms: ClosedForms) -> dict[str, Any]:
         "log10_c1": _log10(forms.c1),
         "log10_c2": _log10(forms.c2),
         "log10_causal": _log10(forms.causal),
-        "hypotheses": list(forms.hypotheses),
     }
+    return {**row, "hypotheses": [*forms.hypotheses, *_nulls(row)]}
+
+
+def _nulls(row: dict[str, Any]) -> list[str]:
+    """Return what the values mean that the file writes as null."""
+    meanings = (
+        ("does not apply", lambda value: value is None),
+        ("the bound is zero", lambda value: value == -math.inf),
+        ("beyond every float", lambda value: value == math.inf),
+    )
+    said = []
+    for meaning, holds in meanings:
+        if names := [name for name, value in row.items() if holds(value)]:
+            said.append(f"null, {meaning}: {', '.join(names)}")
+    return said
 
 
 def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:

@@ -85,6 +85,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
+    shared.validate_alone(values, "bounds", "none")
     shared.define_dtype(values)
     shared.define_output(values, "curve")
     shared.define_store(values)
@@ -95,11 +96,6 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     lengths = options.lengths
-    print(
-        f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
-        f"{lengths[-1]}; results go to {options.out}",
-        flush=True,
-    )
     jax.config.update("jax_enable_x64", True)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     encode_positions(model, lengths[-1])  # refuses a length beyond a position table
@@ -118,6 +114,11 @@ def run(options: flags.FlagValues) -> None:
     cells = measurement_cells(options, models, hashes, inputs, question)
     beside = bound_cells(options, models, hashes, inputs, question)
     with open_store(options) as store:
+        print(
+            f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
+            f"{lengths[-1]}; results go to {options.out}",
+            flush=True,
+        )
         measurements = [cell for some in cells.values() for cell in some]
         every = [*measurements, *beside.values()]
         todo = missing_cells(store, every, fresh=options.fresh)

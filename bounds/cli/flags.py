@@ -270,6 +270,19 @@ def validate_choices(
     flags.register_validator(name, check, flag_values=values)
 
 
+def validate_alone(values: flags.FlagValues, name: str, word: str) -> None:
+    """Refuse a word of a list flag beside other entries."""
+
+    def check(entries: list[str] | None) -> bool:
+        if entries is not None and word in entries and len(entries) > 1:
+            raise flags.ValidationError(
+                f"{word} stands alone, found {', '.join(entries)}"
+            )
+        return True
+
+    flags.register_validator(name, check, flag_values=values)
+
+
 def validate_grammar(values: flags.FlagValues, name: str) -> None:
     """Refuse a temperature flag, or an entry of a list of them, that does not parse."""
 

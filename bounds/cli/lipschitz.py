@@ -84,11 +84,11 @@ def _define_effort(values: flags.FlagValues) -> None:
 def run(options: flags.FlagValues) -> None:
     """Estimate what the store does not hold yet, then report from the store."""
     lengths = options.lengths
-    print(
-        f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
-        f"{lengths[-1]}; results go to {options.out}",
-        flush=True,
-    )
+    if lengths[0] < 2:
+        raise jm.InputError(
+            f"length n = {lengths[0]}; with the query left out there is nothing to "
+            "change below n = 2"
+        )
     jax.config.update("jax_enable_x64", True)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     model = reweighted(model, options.weighting, options.temperature)
@@ -100,6 +100,11 @@ def run(options: flags.FlagValues) -> None:
     model_hash = model_sha256(options, model)
     cells = _cells(options, model, model_hash, source)
     with open_store(options) as store:
+        print(
+            f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
+            f"{lengths[-1]}; results go to {options.out}",
+            flush=True,
+        )
         todo = missing_cells(store, cells, fresh=options.fresh)
         print(f"{len(todo)} of {len(cells)} lengths to estimate", flush=True)
         with Progress(len(todo), "lengths") as progress:

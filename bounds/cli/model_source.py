@@ -10,7 +10,7 @@ from bounds.cli.flags import SHAPE_FLAGS
 from bounds.notation import parse_temperature
 from bounds.output import sha256
 from jax_models.config import decode_temperature
-from jax_models.constructions import build_preset
+from jax_models.constructions import PRESETS, build_preset
 from jax_models.reweight import with_dtype, with_temperature, with_weighting
 
 RANDOM = "random"
@@ -37,6 +37,10 @@ def load_model(
     preset = options.preset
     if options.model is not None and preset is not None:
         raise jm.InputError("give --model or --preset, not both")
+    if preset not in (None, RANDOM, *PRESETS):
+        raise jm.InputError(
+            f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
+        )
     if options.c is not None and preset in (None, RANDOM):
         raise jm.InputError("--c is the sharpness of a construction; name its --preset")
     if is_random(options):

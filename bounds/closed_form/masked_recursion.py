@@ -29,7 +29,8 @@ Floats carry r in relative terms (largest about 1), an interval carries the scal
 that nothing overflows. A layer with H heads rounds a row's value at most H + 5 times
 outside the means (per head two products, their sum, the gain and the running sum; the
 skip term); the results are raised by twice H + 8 unit roundoffs, and by the smallest
-normal number against underflow.
+normal number against underflow. A row that no non-zero coefficient reaches is zero, as
+in every other form, not that number.
 """
 
 import dataclasses
@@ -189,7 +190,11 @@ def _layer(
     if largest.b == 0:
         return np.zeros_like(changes), interval(0)
     out = _ratio(skip, largest) * changes
+    moved = (changes > 0) & (skip.b > 0)
     for head, gain, of_mean, of_query in heads:
+        if gain.b == 0:
+            continue
+        moved |= visible.reached | ((entering > 0) & visible.sees & (of_query.b > 0))
         inverse = lower(exp(-2 * head.score.half_oscillation(norm)))
         mean = visible.per_row(
             largest_weighted_mean(falling, visible.present, visible.total, inverse)
@@ -201,7 +206,7 @@ def _layer(
             term = _capped(term, 2 * norm, unit * inner)
         out += _ratio(gain * inner, largest) * term
     raised = out * (1 + 2 * (len(heads) + 8) * UNIT_ROUNDOFF) + _SMALLEST_NORMAL
-    out = np.where((changes > 0) | visible.reached, raised, 0.0)
+    out = np.where(moved, raised, 0.0)
     if saturating:
         out = _capped(out, interval(layer.output_cap), largest)
     return _rescaled(out, largest)

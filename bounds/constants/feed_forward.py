@@ -69,17 +69,16 @@ def value_norm(block: FeedForward, hidden: Enclosure) -> float:
 
 def _product(block: FeedForward, into: Enclosure) -> float:
     w2 = Enclosure(np.asarray(block.w2, np.float64)).transposed
-    columns = np.linalg.norm(w2.middle, axis=1)
-    used = columns > 0  # a neuron that nothing leaves does nothing
+    used = np.any(w2.middle != 0, axis=1)  # a neuron that nothing leaves does nothing
     if not np.any(used):
         return 0.0
     w2, into = Enclosure(w2.middle[used]), Enclosure(into.middle[used], into.radius)
     plain = upper(interval(w2.norm_upper()) * interval(into.norm_upper()))
     # T need not be the best one exactly: every positive T gives a bound.
-    rows = np.linalg.norm(into.middle, axis=1)
-    rows = np.maximum(rows, np.min(rows[rows > 0], initial=1.0))
-    with np.errstate(over="ignore", divide="ignore"):
-        balance = np.sqrt(columns[used] / rows)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        columns, rows = _row_sizes(w2.middle), _row_sizes(into.middle)
+        rows = np.maximum(rows, np.min(rows[rows > 0], initial=1.0))
+        balance = np.sqrt(columns) / np.sqrt(rows)
         inverse = 1 / balance
     if not np.all(np.isfinite(balance) & np.isfinite(inverse)):
         return plain
@@ -87,6 +86,13 @@ def _product(block: FeedForward, into: Enclosure) -> float:
     scaled *= interval(into.scaled(balance).norm_upper())
     # T^{-1} is the computed inverse exactly; then T is the balance but for a rounding.
     return min(plain, upper(scaled * (1 + gamma(1))))
+
+
+def _row_sizes(matrix: np.ndarray) -> np.ndarray:
+    """The norms of the rows, roughly, without a square that leaves the floats."""
+    largest = np.max(np.abs(matrix), axis=1)
+    unit = np.where(largest > 0, largest, 1.0)
+    return largest * np.linalg.norm(matrix / unit[:, None], axis=1)
 
 
 def _activated(block: FeedForward, z: Enclosure) -> Enclosure:

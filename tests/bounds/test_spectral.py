@@ -6,11 +6,13 @@ import mpmath
 import numpy as np
 import pytest
 
+from bounds.interval import upper
 from bounds.spectral import (
     Enclosure,
     frobenius_upper,
     largest_row_norm,
     norm_upper,
+    residual,
 )
 
 RNG = np.random.default_rng(0)
@@ -84,6 +86,9 @@ def test_large_matrices_cost_little_precision(size):
         lambda u, s, vt: (u, s, vt[::-1]),
         lambda u, s, vt: (u, s * 0, vt),
         lambda u, s, vt: (u[:, :1], s[:1] * 0.9, vt[:1]),
+        # The product is right, and so are the bases but for their sizes.
+        lambda u, s, vt: (2 * u, s / 2, vt),
+        lambda u, s, vt: (u, s / 2, 2 * vt),
     ],
 )
 def test_a_wrong_decomposition_cannot_make_it_wrong(wrong, monkeypatch):
@@ -95,6 +100,19 @@ def test_a_wrong_decomposition_cannot_make_it_wrong(wrong, monkeypatch):
         np.linalg, "svd", lambda a, full_matrices: wrong(*true(a, full_matrices=False))
     )
     assert mpmath.mpf(norm_upper(matrix)) >= exact
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_product_that_rounds_to_the_matrix_still_leaves_a_residual(seed):
+    """The computed residual is zero and the true one is not."""
+    rng = np.random.default_rng(seed)
+    u, s, vt = rng.normal(size=(4, 3)) / 4, rng.uniform(size=3), rng.normal(size=(3, 5))
+    matrix = (u * s) @ vt
+    with mpmath.workdps(60):
+        product = exactly(u) * mpmath.diag(s.tolist()) * exactly(vt)
+        hidden = mpmath.mnorm(exactly(matrix) - product, "f")
+    assert hidden > 0
+    assert hidden <= upper(residual(matrix, u, s, vt)) < 1e-14
 
 
 def test_a_decomposition_that_fails_leaves_the_frobenius_norm(monkeypatch):

@@ -1,4 +1,4 @@
-"""The models of the certificate tests: every architecture, one set of shapes."""
+"""The models of the tests of single properties: small, one set of shapes."""
 
 from typing import Any
 
@@ -15,14 +15,6 @@ SHAPE: dict[str, Any] = {
     "vocab_size": 3,
     "dtype": "float64",
 }
-# Softmax attention alone has certificates, and every row of theirs has positions.
-LEFT_OUT = {"weighting", "position"}
-FACTORS: dict[str, tuple[Any, ...]] = {
-    **{name: levels for name, levels in models.FACTORS.items() if name not in LEFT_OUT},
-    "num_layers": (1, 2, 3, 4),
-    "scale": (0.3, 1.0, 3.0),
-    "layer_norm_epsilon": (1e-5, 0.1),
-}
 
 
 def build(case, seed=0) -> Any:
@@ -36,8 +28,3 @@ def build(case, seed=0) -> Any:
 def draw_tokens(n, vocab_size=3, seed=0):
     """Random tokens [n]."""
     return np.random.default_rng(seed).integers(0, vocab_size, n)
-
-
-def widest_query(mask, n):
-    """A query row that sees every other one."""
-    return 0 if "past" in mask else n - 1

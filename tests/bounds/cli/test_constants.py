@@ -44,7 +44,8 @@ def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
             expected = getattr(forms, name).others.log10_value
             assert row[f"log10_{name}"] == expected
         assert row["log10_corrected_linear"] == forms.linear.others.log10_value
-        assert row["hypotheses"] == list(forms.hypotheses)
+        absent = "null, does not apply: log10_causal"
+        assert row["hypotheses"] == [*forms.hypotheses, absent]
         weight = 1 / (1 + (row["n"] - 1) * math.exp(-2 * row["A"]))
         assert row["abar"] == pytest.approx(weight, rel=1e-12)
 
@@ -87,6 +88,20 @@ def test_a_bound_of_zero_and_one_beyond_floats_are_null(run):
     (row,) = rows_of()
     assert row["log10_corrected"] is None
     assert row["log10_corrected_own"] > -math.inf
+    zero = "null, the bound is zero: log10_corrected, log10_corrected_linear"
+    absent = "null, does not apply: log10_c1, log10_c2, log10_causal"
+    assert {zero, absent} <= set(row["hypotheses"])
+
+
+def test_constants_beyond_floats_are_told_from_zero(run, model_file):
+    path = model_file(num_layers=2, mask="none", scale=1e200)
+    assert run("constants", f"--model={path}", "--lengths=4").code == 0
+    row = rows_of()[-1]
+    (said,) = (x for x in row["hypotheses"] if x.startswith("null, beyond every float"))
+    names = said.split(": ")[1].split(", ")
+    assert "log10_c1" in names
+    assert all(row[name] is None for name in names)
+    assert not any("the bound is zero" in text for text in row["hypotheses"])
 
 
 def test_temperature_and_target_are_taken_from_the_flags(run, model_file):
@@ -120,6 +135,7 @@ def test_the_record_says_how_it_was_made(run):
         (["--target=logits"], "read-out"),
         (["--lengths=4", "--query=4"], "query = 4 is out of range"),
         (["--target=loss"], "--target=loss"),
+        (["--preset=nope"], "unknown preset 'nope'; known are random, parity"),
     ],
 )
 def test_a_wrong_question_is_one_line(run, flags, complaint):

@@ -306,6 +306,7 @@ def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
         (["--weighting=softmax,hard"], "'hard' is not one of softmax"),
         (["--temperature=1,warm"], "'warm' is not a temperature"),
         (["--temperature=1,2,3,4,5,6,7,8"], "at most 7"),
+        (["--bounds=none,certified"], "none stands alone"),
         (["--figure_format=gif"], "'gif' is not one of png, pdf, svg"),
         (["--inputs=dyck2", "--vocab_size=2"], "vocab_size >= 4"),
         (["--inputs=dyck1", "--lengths=5"], "odd"),
@@ -321,14 +322,16 @@ def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
     ],
 )
 def test_a_bad_input_is_one_line_and_computes_nothing(run, tmp_path, flags, complaint):
-    run("curve", *SHAPE_FLAGS, "--lengths=4", *flags).assert_refused(complaint)
+    result = run("curve", *SHAPE_FLAGS, "--lengths=4", *flags)
+    result.assert_refused(complaint)
+    assert result.out == ""
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--preset=nothing"], "unknown preset 'nothing'"),
+        (["--preset=nothing"], "unknown preset 'nothing'; known are random, parity"),
         (["--preset=anbn", "--c=2"], "takes no 'c'"),
         (["--preset=parity", "--c=-1"], "c"),
         (["--preset=parity", "--inputs=dyck2"], "4 symbols"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bounds.closed_form import (
+    Additive,
     DotProduct,
     HeadConstants,
     LayerConstants,
@@ -18,6 +19,11 @@ from tests.bounds.closed_form import toy
 
 LAYER = LayerConstants(
     norm=1.0, heads=(HeadConstants(DotProduct(0.1, 0.05), 0.8),), skip_gain=0.9
+)
+
+# Weights may differ by a factor e, and nothing but the average moves.
+UNEVEN = LayerConstants(
+    norm=1.0, heads=(HeadConstants(Additive(0.0, 0.5, 0.5), 1.0),), skip_gain=0.0
 )
 
 
@@ -62,9 +68,12 @@ def test_the_harmonic_numbers(n, two, three):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-@pytest.mark.parametrize(("n", "position"), [(2, 0), (40, 0), (40, 7), (40, 38)])
-def test_the_bound_dominates_the_recursion_it_is_derived_from(depth, n, position):
-    layers = [LAYER] * depth
+@pytest.mark.parametrize(("n", "position"), [(2, 0), (40, 7), (40, 38), (4000, 0)])
+@pytest.mark.parametrize("layer", [LAYER, UNEVEN], ids=["even", "uneven"])
+def test_the_bound_dominates_the_recursion_it_is_derived_from(
+    layer, depth, n, position
+):
+    layers = [layer] * depth
     linear = masked_recursion(
         layers, ["future"] * depth, n, 0.5, position=position, saturating=False
     )

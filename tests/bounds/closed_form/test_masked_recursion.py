@@ -1,6 +1,8 @@
 """The masked recursion is the formula it states, and harmonic where that is exact."""
 
+import dataclasses
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -18,6 +20,7 @@ from bounds.closed_form import (
     weighted_mean,
 )
 from bounds.closed_form import masked_recursion as recursion_function
+from bounds.interval import upper
 from tests.bounds.closed_form.sharp import CASES
 from tests.bounds.closed_form.toy import visible
 
@@ -168,6 +171,43 @@ def test_without_a_mask_it_has_the_rate_of_the_unmasked_recursion():
     assert -1.01 < slope < -0.99
     other = influence_recursion([MIXED] * 2, 10**5, 1e-3)[-1].others
     assert abs(logs[-1] - other.log_value) < math.log(3)
+
+
+@pytest.mark.parametrize("saturating", [False, True])
+@pytest.mark.parametrize("mask", ["none", "future", "past"])
+def test_heads_that_write_nothing_change_no_other_row(mask, saturating):
+    """Zero, not the smallest float: the unmasked and the causal form say zero too."""
+    silent = dataclasses.replace(MIXED, heads=(HeadConstants(DotProduct(0.4), 0.0),))
+    rows = masked_recursion([silent] * 2, [mask] * 2, 5, 0.1, saturating=saturating)
+    alone = influence_recursion([silent] * 2, 5, 0.1, saturating=saturating)[-1]
+    for row in range(5):
+        assert rows.others(row).log_value == alone.others.log_value == -math.inf
+    assert rows.own().value == pytest.approx(alone.own.value, rel=1e-12)
+    heard = masked_recursion([silent, MIXED], [mask] * 2, 5, 0.1, saturating=saturating)
+    seeing = 0 if mask == "past" else 4
+    assert heard.others(seeing).value > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_rounding_of_a_row_is_covered(seed):
+    """Exact rationals, where no quotient of constants rounds and every sum does."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.uniform(0, 1, (4, 2)).tolist()
+    heads = tuple(HeadConstants(Additive(q, 0.0, 0.0), gain) for gain, q in sizes)
+    layer = LayerConstants(norm=1.0, heads=heads, skip_gain=1.0)
+    found = masked_recursion([layer], ["future"], 1, 1.0, saturating=False)
+    exact = 1 + sum(Fraction(gain) * (1 + Fraction(q)) for gain, q in sizes)
+    assert Fraction(found.relative_own) * Fraction(upper(found.scale)) >= exact
+
+
+def test_a_change_below_the_floats_is_not_zero():
+    tiny = HeadConstants(DotProduct(0.0), 1e-200)
+    first = LayerConstants(norm=1.0, heads=(tiny,), skip_gain=1.0)
+    second = dataclasses.replace(AVERAGE, skip_gain=1e-200)
+    masks = ["future", "strict_past"]
+    found = masked_recursion([first, second], masks, 2, 1.0, position=0)
+    # Row 1 averages half of row 0 first, and then keeps 1e-200 of what it has.
+    assert found.others(1).log_value >= math.log(0.5) - 400 * math.log(10)
 
 
 def test_no_distance_no_change():

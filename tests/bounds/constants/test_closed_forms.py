@@ -185,6 +185,17 @@ def test_weights_beyond_all_floats_leave_a_true_bound():
                 assert form.others.log_value == math.inf
 
 
+@pytest.mark.parametrize("scale", [1e100, 1e200, 1e-200])
+def test_weights_of_any_size_leave_bounds_without_a_warning(scale):
+    drawn = draw(0, num_layers=2)
+    for name in drawn.tensors:
+        drawn.tensors[name] *= scale
+    forms = closed_form_bounds(build_model(drawn.config, drawn.tensors), N)
+    # Below the floats nothing is left but the embedding itself.
+    assert forms.corrected.own.value >= forms.constants.embedding.distance > 0
+    assert forms.corrected.others.log_value < math.inf or scale > 1
+
+
 def test_embeddings_that_vanish_leave_nothing_to_change():
     drawn = draw(0, position="none", biases=True)
     drawn.tensors["embedding"] *= 0

@@ -5,12 +5,14 @@ slow part runs 500 random settings through it, up to 33 tokens, and long inputs 
 the incremental method.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from bounds import closed_form_bounds, compute_influence
+from jax_models.checkpoint import build_model
 from tests.bounds.constants.domination import ROUNDING, Measured, measure
 from tests.bounds.constants.drawn import FACTORS, VOCABULARY, allowed, draw
 from tests.covering import cover
@@ -45,6 +47,34 @@ def test_the_chain_holds_for_every_pair_of_settings():
         found.append(measure(draw(index, **case), length, index, query_of(case, index)))
         found[-1].assert_chain()
     report("pairs of settings, n <= 8", found)
+
+
+SILENT = {
+    "values": lambda name: ".value" in name,
+    "outputs": lambda name: ".output" in name,
+    "symbols": lambda name: name == "embedding",
+}
+
+
+@pytest.mark.parametrize("masks", FACTORS["masks"], ids=lambda masks: "+".join(masks))
+@pytest.mark.parametrize("layer_norm", ["none", "post"])
+@pytest.mark.parametrize("silent", SILENT)
+def test_the_chain_holds_where_one_symbol_changes_no_other_row(
+    silent, layer_norm, masks
+):
+    """What moves no other row is a zero in every form that has the heads' gains."""
+    drawn = draw(0, num_layers=2, masks=masks, layer_norm=layer_norm, num_heads=2)
+    for name in drawn.tensors:
+        if SILENT[silent](name):
+            drawn.tensors[name] *= 0
+    drawn = dataclasses.replace(drawn, model=build_model(drawn.config, drawn.tensors))
+    for query in (0, -1):
+        found = measure(drawn, 3, 0, query)
+        found.assert_chain()
+        assert found.others == 0
+        forms = found.forms
+        for form in (forms.corrected, forms.linear, forms.causal):
+            assert form is None or form.others.log_value == -math.inf
 
 
 def random_case(rng):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ import jax_models as jm
 from bounds.closed_form import Additive, DotProduct, gelu_slope
 from bounds.constants import read_constants
 from bounds.constants.attention import lowest_temperature
-from bounds.constants.feed_forward import path_gain, residual_lipschitz, value_norm
+from bounds.constants.feed_forward import path_gain, residual_lipschitz
 from bounds.interval import lower, upper
 from bounds.spectral import Enclosure
 from jax_models.checkpoint import build_model
@@ -187,33 +188,6 @@ def test_the_block_stretches_no_difference_more_than_its_constants(
     assert layer.skip_gain <= plain * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("activation", FACTORS["activation"])
-def test_one_neuron_attains_its_constants(activation):
-    """Its steepest point is reached, so the constants are the least possible."""
-    rng = np.random.default_rng(0)
-    w1, w2 = rng.normal(size=(1, 4)), rng.normal(size=(4, 1))
-    block = FeedForward(w1, np.zeros(1), w2, np.zeros(4), activation)
-    top = gelu_slope() if activation == "gelu" else 1.0
-    product = np.linalg.norm(w1) * np.linalg.norm(w2)
-    assert path_gain(block, Enclosure(w1)) == pytest.approx(top * product, rel=1e-12)
-    aligned = dataclasses.replace(block, w2=w1.T)
-    steepest = 1 + top * np.linalg.norm(w1) ** 2
-    found = residual_lipschitz(aligned, Enclosure(w1))
-    assert found == pytest.approx(steepest, rel=1e-12)
-    assert found >= steepest
-
-
-@pytest.mark.parametrize("activation", FACTORS["activation"])
-def test_the_value_of_a_block_is_that_of_its_bias(activation):
-    t = draw(12, scale=3.0).tensors
-    parts = [t[f"layers.0.ffn.{name}"] for name in ("w1", "b1", "w2", "b2")]
-    block = FeedForward(*parts, activation)
-    hidden = reference.activate(activation, parts[1], reference.FLOAT64)
-    expected = np.linalg.norm(parts[2] @ hidden + parts[3])
-    found = value_norm(block, Enclosure(parts[1][:, None]))
-    assert expected * (1 - 1e-15) <= found <= expected * (1 + 1e-12)
-
-
 def test_every_layer_norm_enters_where_it_stands():
     constants = {}
     for kind in ("pre", "post"):
@@ -242,6 +216,42 @@ def test_the_feed_forward_block_counts_for_the_norm_under_pre_norm():
     largest = np.linalg.norm(rows, axis=-1).max()
     assert largest > 50
     assert largest <= read_constants(model, N).norms[0]
+
+
+@pytest.mark.parametrize("layer_norm", ["none", "pre"])
+def test_what_a_block_adds_whatever_enters_it_counts_for_the_norm(layer_norm):
+    """Without attention and W1, the activations gain W2 act(b1) + b2."""
+    drawn = draw(15, layer_norm=layer_norm, activation="gelu")
+    t = drawn.tensors
+    for name in ("layers.0.attention.output", "layers.0.attention.output_bias"):
+        t[name] *= 0
+    t["layers.0.ffn.w1"] *= 0
+    t["layers.0.ffn.b1"] = 40.0 * np.arange(1, len(t["layers.0.ffn.b1"]) + 1)
+    model = build_model(drawn.config, t)
+    before, after = layers_of(dataclasses.replace(drawn, model=model))
+    added = np.linalg.norm((after - before)[0, 0])
+    largest = np.linalg.norm(after, axis=-1).max()
+    found = read_constants(model, N)
+    assert added > 10 * found.embedding.norm
+    assert largest <= found.norms[0] <= (found.embedding.norm + added) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_position_that_nearly_cancels_a_symbol_leaves_no_norm_too_small(seed):
+    """Exact rationals: |e|² + |p|² + 2 e·p has lost what is left of e + p."""
+    drawn = draw(seed, position="table")
+    t, rng = drawn.tensors, np.random.default_rng(seed)
+    e = rng.normal(size=t["embedding"].shape[1])
+    t["embedding"][:] = e
+    t["position"][:] = -e + 1e-9 * rng.normal(size=e.shape)
+    found = read_constants(build_model(drawn.config, t), N).embedding
+    sums = [
+        sum((Fraction(x) + Fraction(y)) ** 2 for x, y in zip(e, p, strict=True))
+        for p in t["position"][:N]
+    ]
+    assert Fraction(found.norm) ** 2 >= max(sums)
+    # Not the plain sum of the two norms: it is about them that this is small.
+    assert found.norm < 1e-6 * found.separate
 
 
 def test_the_diagonal_scaling_is_used():
