@@ -22,7 +22,7 @@ from jax_models.reweight import with_dtype
 CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
 _ROUNDING = (
     "float64 arithmetic with correctly rounded operations, elementary functions right to "
-    "8 units in the last place, no underflow; roundings of roundings are left out "
+    "8 u (erfc to 20 u), no underflow; roundings of roundings are left out "
     "(docs/certificates.md, section 7)"
 )
 

@@ -322,6 +322,7 @@ BOTH = ("one", "many")
         # The weight of the value that moves: through its own key, through another.
         (LARGE_KEY, ASKING, (0, 1), (0, 2), ["score"], BOTH),
         (LARGE_KEY, ASKING, (3, 1), (0, 2), ["score"], BOTH),
+        (LARGE_QUERY, {(3, 1): 1.0, **VALUES}, (6, 0), (0, 2), ["score"], BOTH),
         # A key, while the query moves against it.
         (LARGE_KEY, VALUES, (3, 1), (6, 0), ["key", "slope", "score"], ["one"]),
         # The query, while a key moves: key 0 is held apart, key 3 is not.

@@ -219,7 +219,9 @@ def test_the_dominant_column_is_dominant():
     assert abs(subtracted - rows[5]) > 1e-2 * rows[5]
 
 
-@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
+@pytest.mark.parametrize(
+    "weighting", ["softmax", pytest.param("average_hard", marks=pytest.mark.slow)]
+)
 def test_three_layers_keep_the_digits_of_a_tiny_change(weighting):
     """Two symbols whose embeddings nearly agree: a subtraction keeps half the digits."""
     model = draw(3, weighting=weighting, mask="future")
