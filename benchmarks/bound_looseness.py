@@ -21,7 +21,7 @@ from absl import app, flags
 
 import jax_models as jm
 from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table
+from benchmarks.page import replace_table, table_text
 from bounds import certify_influence, closed_form_bounds, compute_influence
 from bounds.inputs import sampled_inputs
 from bounds.output import sha256
@@ -107,7 +107,7 @@ def describe(name: str) -> str:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the rows as a Markdown table, bounds in decades above the exact value."""
     head = ["model", "n", "A", "exact", *COLUMNS.values()]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for row in rows:
         decades = [row[f"log10_{name}"] for name in COLUMNS]
         cells = [
@@ -116,7 +116,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         ]
         facts = [f"{row['half_oscillation']:.3g}", f"{row['exact']:.3e}"]
         lines.append([describe(row["model"]), str(row["n"]), *facts, *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table_text(head, lines)
 
 
 def _decades(value: float) -> str:

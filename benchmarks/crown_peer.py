@@ -25,6 +25,7 @@ from absl import app, flags
 import benchmarks
 import jax_models as jm
 from benchmarks.cells import find_or_measure
+from benchmarks.page import row_text, table_text
 from bounds import certify_influence, compute_influence
 from bounds.store import ResultStore
 from jax_models.transformer import embed
@@ -38,6 +39,7 @@ OUT = flags.DEFINE_string("out", "results/crown_peer", "folder of the store")
 FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
 
 SEED = 0
+HEAD = ("L", "n", "exact", "centred /", "base /", "CROWN /", "CROWN seconds")
 SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 2}
 TORCH_PART = Path(benchmarks.__path__[0]) / "crown_torch.py"
 
@@ -130,7 +132,7 @@ def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     seconds = row.get("crown_seconds")
     note = row.get("crown_error", "" if seconds is None else f"{seconds:.1f}")
     cells = [str(config["layers"]), str(config["n"]), f"{row['exact']:.3e}", *ratios]
-    print(f"| {' | '.join([*cells, note])} |", flush=True)
+    print(row_text([*cells, note]), flush=True)
 
 
 def main(arguments: list[str]) -> None:
@@ -144,8 +146,7 @@ def main(arguments: list[str]) -> None:
         )
         return
     jax.config.update("jax_enable_x64", True)
-    print("| L | n | exact | centred / | base / | CROWN / | CROWN seconds |")
-    print("|---|---|---|---|---|---|---|")
+    print(table_text(HEAD, []))
     with ResultStore(f"{OUT.value}/results.sqlite") as store:
         for layers in map(int, LAYERS.value):
             for n in map(int, LENGTHS.value):

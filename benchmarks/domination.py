@@ -24,7 +24,7 @@ from absl import app, flags
 
 import jax_models as jm
 from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table
+from benchmarks.page import replace_table, table_text
 from bounds import Influence, certify_influence, closed_form_bounds, compute_influence
 from bounds.store import ResultStore
 
@@ -168,7 +168,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns, per length and depth, the smallest ratios as a Markdown table."""
     head = ["n", "L", "models", "substitutions", "centred - 1", "centred, loosest"]
     head += ["base", *FORMS.values()]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for n, depth in sorted({(row["n"], row["depth"]) for row in rows}):
         these = [row for row in rows if (row["n"], row["depth"]) == (n, depth)]
         models, pairs = (
@@ -183,7 +183,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         numbers = [_number(x) for x in (loosest, *smallest)]
         centred = f"{min(row['centred'] for row in these) - 1:.1e}"
         lines.append([str(n), str(depth), str(models), str(pairs), centred, *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table_text(head, lines)
 
 
 def _number(ratio: float) -> str:

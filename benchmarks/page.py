@@ -1,12 +1,24 @@
-"""The tables of the documentation pages, each between two marks of its own."""
+"""Markdown tables, and their places in the documentation pages, between two marks."""
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import jax_models as jm
 from bounds.output import write_bytes
 
 MARKS = "<!-- rows of {} -->"
+
+
+def table_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table of a heading and rows of cells."""
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(row_text(line) for line in lines)
+
+
+def row_text(cells: Sequence[str]) -> str:
+    """Returns one line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def replace_table(page: Path, block: str, text: str) -> None:

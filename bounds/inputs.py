@@ -20,6 +20,7 @@ __all__ = [
     "GivenInputs",
     "InputSource",
     "SampledInputs",
+    "check_changeable",
     "check_lengths",
     "open_inputs",
     "sampled_inputs",
@@ -197,3 +198,19 @@ def check_lengths(lengths: Sequence[int]) -> None:
     for shorter, longer in itertools.pairwise(lengths):
         if longer <= shorter:
             raise InputError(f"lengths must increase, but {longer} follows {shorter}")
+
+
+def check_changeable(length: int) -> None:
+    """Raise `InputError` unless a position besides the query's can be changed.
+
+    Args:
+        length: Length n.
+
+    Raises:
+        InputError: n is below 2.
+    """
+    if length < 2:
+        raise InputError(
+            f"length n = {length}; with the query left out there is nothing to change "
+            "below n = 2"
+        )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.blocks import fold_tiles, key_tile, slice_tile
+from jax_models.changes import tanh_change
 from jax_models.mask import Mask, visible
 from jax_models.pytree import register
 from jax_models.temperature import (
@@ -101,6 +102,20 @@ def project_queries(
 ) -> Array:
     """Returns queries [h, r, e]; for dot products already divided by the score scale."""
     queries = project(attention.query, attention.query_bias, rows)
+    return _scaled(attention, queries, length, positions)
+
+
+def project_query_changes(
+    attention: Attention, change: Array, length: int, positions: Array
+) -> Array:
+    """Returns the changes of `project_queries` [h, r, e] when its rows change by [r, d]."""
+    queries = project(attention.query, None, change)
+    return _scaled(attention, queries, length, positions)
+
+
+def _scaled(
+    attention: Attention, queries: Array, length: int, positions: Array
+) -> Array:
     if attention.score == "additive":
         return queries
     return queries / per_row(score_scale(attention, length, positions))
@@ -123,6 +138,24 @@ def compute_scores(
     hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
     scores = (hidden * attention.score_vector[:, None, None]).sum(axis=-1)
     return scores / per_row(score_scale(attention, length, positions))
+
+
+def additive_score_changes(
+    attention: Attention, start: Array, moved: Array, length: int, positions: Array
+) -> Array:
+    """Returns the changes [h, r, k] of additive scores when q + k moves.
+
+    Args:
+        attention: an attention sublayer with additive scores.
+        start: q + k before [h, r, k, e].
+        moved: its change, of a shape that broadcasts to that.
+        length: n.
+        positions: of the rows [r].
+    """
+    assert attention.score_vector is not None
+    inner = tanh_change(start, moved)
+    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
+    return total / per_row(score_scale(attention, length, positions))
 
 
 @register

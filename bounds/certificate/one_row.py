@@ -28,11 +28,11 @@ from bounds.certificate.row_deviation import RowReference, row_deviation
 from bounds.influence.query_row import row_products, weighted_rows
 from jax_models.attention import (
     KeyStore,
+    additive_score_changes,
     compute_scores,
-    project,
+    project_query_changes,
     summarise,
 )
-from jax_models.changes import tanh_change
 from jax_models.mask import visible
 from jax_models.transformer import Layer, join_heads
 from jax_models.weighting import MovedKeys, contract
@@ -92,11 +92,9 @@ def _heads(
     key = jnp.arange(n, dtype=at.dtype)
     queries = held.queries
     change, radius = inner.take(at)
-    query_change = project(attention.query, None, change)
-    if attention.score != "additive":
-        query_change = query_change / scale[:, None]
+    query_change = project_query_changes(attention, change, n, at)
     score = compute_scores(attention, queries, held.store.keys, n, at)
-    score_change = _score_changes(layer, held, inner, queries, query_change, scale)
+    score_change = _score_changes(layer, held, inner, queries, query_change)
     seen = visible(attention.mask, at, key)
 
     # Values are kept as inputs: weighted sums of rows are projected once.
@@ -186,7 +184,6 @@ def _score_changes(
     inner: MovedRows,
     queries: Array,
     query_change: Array,
-    scale: Array,
 ) -> Array:
     """Changes [h, p, n] of the scores when every input row moves to its centre."""
     attention, keys = layer.attention, held.store.keys
@@ -198,9 +195,8 @@ def _score_changes(
         return change + jnp.einsum(
             "hpe,hke->hpk", query_change, keys, precision=HIGHEST
         )
-    assert attention.score_vector is not None
     pushed = jnp.einsum("hed,kdp->hpke", attention.key, inner.centre, precision=HIGHEST)
     start = queries[:, :, None] + keys[:, None]
-    hidden = tanh_change(start, pushed + query_change[:, :, None])
-    total = (hidden * attention.score_vector[:, None, None]).sum(axis=-1)
-    return total / scale[:, None]
+    moved = pushed + query_change[:, :, None]
+    n = held.rows.shape[0]
+    return additive_score_changes(attention, start, moved, n, held.position)

@@ -21,7 +21,7 @@ from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.figures import save_figure
 from bounds.influence.substitution import check_query
-from bounds.inputs import InputSource
+from bounds.inputs import InputSource, check_changeable
 from bounds.lipschitz.curve import LipschitzCurve, measure_lipschitz
 from bounds.lipschitz.looseness import NAMES
 from bounds.lipschitz.searches import Effort
@@ -84,11 +84,7 @@ def _define_effort(values: flags.FlagValues) -> None:
 def run(options: flags.FlagValues) -> None:
     """Estimate what the store does not hold yet, then report from the store."""
     lengths = options.lengths
-    if lengths[0] < 2:
-        raise jm.InputError(
-            f"length n = {lengths[0]}; with the query left out there is nothing to "
-            "change below n = 2"
-        )
+    check_changeable(lengths[0])
     jax.config.update("jax_enable_x64", True)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     model = reweighted(model, options.weighting, options.temperature)

@@ -31,7 +31,12 @@ from bounds.influence.query_row import (
     move_query,
     read_query_row,
 )
-from jax_models.attention import compute_scores, per_row, project, score_scale
+from jax_models.attention import (
+    additive_score_changes,
+    compute_scores,
+    project,
+    project_query_changes,
+)
 from jax_models.blocks import (
     fold_tiles,
     key_tile,
@@ -39,7 +44,6 @@ from jax_models.blocks import (
     row_block,
     slice_tile,
 )
-from jax_models.changes import tanh_change
 from jax_models.mask import visible
 from jax_models.transformer import Layer, join_heads, reduce_reports
 from jax_models.weighting import MovedKeys, TieReport, contract
@@ -82,9 +86,7 @@ def move_rows(
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = input_changes(layer, base.rows, change)
-    queries = project(attention.query, None, inner)
-    if attention.score != "additive":
-        queries = queries / per_row(score_scale(attention, n, everywhere))
+    queries = project_query_changes(attention, inner, n, everywhere)
     keys = project(attention.key, None, inner)
     values = project(attention.value, None, inner)
 
@@ -153,11 +155,9 @@ def _score_changes(
         return by_keys + jnp.einsum(
             "hje,hke->hjk", moved_queries, keys, precision=HIGHEST
         )
-    assert attention.score_vector is not None
     start = queries[:, :, None] + keys[:, None]
-    inner = tanh_change(start, moved_queries[:, :, None] + moved_keys[:, None])
-    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
-    return total / per_row(score_scale(attention, length, at))
+    moved = moved_queries[:, :, None] + moved_keys[:, None]
+    return additive_score_changes(attention, start, moved, length, at)
 
 
 def last_row(

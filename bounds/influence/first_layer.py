@@ -23,15 +23,15 @@ from bounds.influence.pointwise import (
 from jax_models.attention import (
     Attention,
     KeyStore,
+    additive_score_changes,
     compute_scores,
-    per_row,
     project,
     project_queries,
-    score_scale,
+    project_query_changes,
     summarise,
 )
 from jax_models.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
-from jax_models.changes import norm_change, tanh_change
+from jax_models.changes import norm_change
 from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
@@ -145,14 +145,10 @@ def replace_tokens(
     if layer.layer_norm == "pre":
         assert layer.norm1 is not None
         moved = norm_change(layer.norm1, first.rows[position], change)
-    queries = project(attention.query, None, moved)
-    if attention.score != "additive":
-        scale = score_scale(attention, tokens.shape[0], position)
-        queries = queries / per_row(scale)
     return Replaced(
         position,
         change,
-        queries,
+        project_query_changes(attention, moved, tokens.shape[0], position),
         project(attention.key, None, moved),
         project(attention.value, None, moved),
     )
@@ -186,11 +182,8 @@ def score_changes(
     attention = layer.attention
     if attention.score != "additive":
         return jnp.einsum("hje,hie->hji", queries, moved, precision=HIGHEST)
-    assert attention.score_vector is not None
-    inner = tanh_change(queries[:, :, None] + keys[:, None], moved[:, None])
-    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
-    scale = score_scale(attention, length, rows)
-    return total / per_row(scale)
+    start = queries[:, :, None] + keys[:, None]
+    return additive_score_changes(attention, start, moved[:, None], length, rows)
 
 
 def other_rows(
@@ -331,11 +324,8 @@ def own_score_changes(
         moved_query = queries + replaced.query_change
         extra = (moved_query * replaced.key_change).sum(axis=-1)
         return change + jnp.where(own, extra[..., None], 0.0)
-    assert attention.score_vector is not None
     moved = replaced.query_change[:, :, None] + jnp.where(
         own[..., None], replaced.key_change[:, :, None], 0.0
     )
-    inner = tanh_change(queries[:, :, None] + keys[:, None], moved)
-    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
-    scale = score_scale(attention, n, replaced.position)
-    return total / per_row(scale)
+    start = queries[:, :, None] + keys[:, None]
+    return additive_score_changes(attention, start, moved, n, replaced.position)

@@ -162,17 +162,17 @@ def change_block(
         change = other[0].T
     elif last is None:
         change, ties = own_rows(layer, first, replaced, jnp.zeros_like(position))
-    elif len(model.layers) == 2:
-        own, ties = own_rows(layer, first, replaced, position)
-        change, reports = second_layer(
-            model.layers[1], layer, first, last, columns, own, at, row_tile
-        )
     else:
         own, ties = own_rows(layer, first, replaced, position)
-        bases = (first, *state.middle)
-        change, reports = propagate(
-            model.layers, bases, last, columns, own, at[0], row_tile
-        )
+        if len(model.layers) == 2:
+            change, reports = second_layer(
+                model.layers[1], layer, first, last, columns, own, at, row_tile
+            )
+        else:
+            bases = (first, *state.middle)
+            change, reports = propagate(
+                model.layers, bases, last, columns, own, at[0], row_tile
+            )
     reports.append(ties)
     return finish(model, state.output, change, target), merge_reports(model, reports)
 

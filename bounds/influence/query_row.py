@@ -16,15 +16,15 @@ from jax import Array
 from bounds.influence.pointwise import RowBase, base_rows, change_rows
 from jax_models.attention import (
     KeyStore,
+    additive_score_changes,
     compute_scores,
-    per_row,
     project,
     project_queries,
-    score_scale,
+    project_query_changes,
     summarise,
 )
 from jax_models.blocks import formed_once, slice_tile
-from jax_models.changes import norm_change, tanh_change
+from jax_models.changes import norm_change
 from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
@@ -106,10 +106,8 @@ def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
     """Returns the moved query of each configuration from its row's change [i, d]."""
     attention = layer.attention
     moved = input_changes(layer, last.rows[last.position], row_change)
-    queries = project(attention.query, None, moved)
-    if attention.score != "additive":
-        scale = score_scale(attention, last.rows.shape[0], last.position)
-        queries = queries / per_row(scale)
+    n = last.rows.shape[0]
+    queries = project_query_changes(attention, moved, n, last.position)
     return MovedQuery(row_change, queries)
 
 
@@ -200,14 +198,12 @@ def _score_changes(
 
         products = rows.products(back)
         return formed_once(rows.valid.any(), change, products, moved.query_change, keys)
-    assert attention.score_vector is not None
     inner = rows.formed()
     pushed = jnp.einsum("hed,jdi->hije", attention.key, inner, precision=HIGHEST)
     pushed = pushed + moved.query_change[:, :, None]
     start = last.query[:, :, None] + keys[:, None]
-    total = (tanh_change(start, pushed) * attention.score_vector[:, None, None]).sum(-1)
-    scale = score_scale(attention, last.rows.shape[0], last.position)
-    return total / per_row(scale)
+    n = last.rows.shape[0]
+    return additive_score_changes(attention, start, pushed, n, last.position)
 
 
 def row_products(queries: Array, rows: Array) -> Array:

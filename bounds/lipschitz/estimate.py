@@ -9,7 +9,7 @@ import numpy as np
 
 from bounds.influence.base import Target
 from bounds.influence.substitution import check_query
-from bounds.inputs import InputSource, open_inputs
+from bounds.inputs import InputSource, check_changeable, open_inputs
 from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex
 from bounds.lipschitz.result import LipschitzEstimate
 from bounds.lipschitz.searches import Effort, Searches
@@ -92,11 +92,8 @@ def estimate_lipschitz(
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
     _refuse_hard(model)
     check_float_type(model.dtype, "the model")
-    if length < 2 and not include_query:
-        raise InputError(
-            f"length n = {length}; with the query left out there is nothing to change "
-            "below n = 2"
-        )
+    if not include_query:
+        check_changeable(length)
     if target == "logits":
         require_readout(model)
     query = check_query(query, length)
