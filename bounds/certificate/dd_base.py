@@ -30,9 +30,9 @@ def _blocks(problem: Problem) -> Iterator[np.ndarray]:
     radii = np.maximum.reduceat(distance, starts)
     counts = np.diff(starts, append=problem.position.size)
     for part, size, at_query in runs(problem, positions, held.batch):
-        at = padded(positions[part], size)
+        at = jnp.asarray(padded(positions[part], size))
         still = jnp.zeros((size, model.width))
-        own = OwnMove(at, still, padded(radii[part], size))
+        own = OwnMove(at, still, jnp.asarray(padded(radii[part], size)))
         upper = held.certify(problem.target, own, at_query)
         yield np.repeat(np.asarray(upper)[: positions[part].size], counts[part])
 

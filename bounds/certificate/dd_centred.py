@@ -28,7 +28,11 @@ def _blocks(problem: Problem) -> Iterator[np.ndarray]:
         at, symbol = problem.position[part], problem.symbol[part]
         change = table[symbol] - table[problem.tokens[at]]
         # The embedding's change is one subtraction; its rounding is in the layer's.
-        own = OwnMove(padded(at, size), padded(change, size), jnp.zeros(size))
+        own = OwnMove(
+            jnp.asarray(padded(at, size)),
+            jnp.asarray(padded(change, size)),
+            jnp.zeros(size),
+        )
         upper = held.certify(problem.target, own, at_query)
         yield np.asarray(upper)[: at.size]
 

@@ -37,7 +37,10 @@ class RowBase:
     entered: Array | None  # [..., d] the sum that the block and its residual see (post)
     preactivation: Array  # [..., f]
     left: Array | None  # [..., d] the input of the second norm (post)
-    nearest: Array | None = None  # [..., 8] the neurons that a change flips first
+    # The least change of the block's input that flips each neuron, in float32 and never
+    # rounded up [..., f], and the 8 neurons where it is least [..., 8].
+    distance: Array | None = None
+    nearest: Array | None = None
 
 
 def base_rows(layer: Layer, rows: Array, heads: Array) -> RowBase:
@@ -70,18 +73,24 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
     reads = _reads_heads(layer)
     if reads is None or reads.shape[0] < 2 * MOST_FLIPS:
         return base
-    _, nearest = jax.lax.top_k(-flip_distance(base, reads), MOST_FLIPS)
-    return dataclasses.replace(base, nearest=nearest)
+    distance = flip_distance(base, reads)
+    _, nearest = jax.lax.top_k(-distance, MOST_FLIPS)
+    return dataclasses.replace(base, distance=distance, nearest=nearest)
 
 
 def flip_distance(base: RowBase, w1: Array) -> Array:
-    """Returns the least change of the block's input that can flip each neuron [j, f]."""
+    """Returns the least change of the block's input that can flip each neuron [j, f].
+
+    In float32, which a CPU orders ten times faster than float64, rounded towards zero:
+    taken for both the order and the count of the neurons that may flip, none is missed.
+    """
     norms = jnp.sqrt((w1 * w1).sum(axis=-1))
     # A neuron that reads nothing never flips.
     reads = norms > 0
-    return jnp.where(
+    distance = jnp.where(
         reads, jnp.abs(base.preactivation) / jnp.where(reads, norms, 1), jnp.inf
     )
+    return jnp.nextafter(distance.astype(jnp.float32), jnp.float32(0))
 
 
 def _reads_heads(layer: Layer) -> Array | None:
@@ -163,11 +172,6 @@ def relu_block_change(
         [j, d, i].
     """
     u, (f, m), d = base.preactivation, w1.shape, w2.shape[0]
-    distance = flip_distance(base, w1)
-    reach = jnp.sqrt((x * x).sum(axis=1).max(axis=1))
-    # Rounding in this comparison is harmless: a neuron missed by it ends within
-    # rounding of zero, where both linear pieces agree to rounding of the change.
-    may_flip = (distance <= reach[:, None]).sum(axis=-1).max()
 
     def whole(x: Array) -> Array:
         moved = jnp.einsum("fm,jmi->jfi", w1, x, precision=HIGHEST)
@@ -194,8 +198,12 @@ def relu_block_change(
             matrix = jnp.concatenate([matrix, w2.T[near].swapaxes(1, 2)], axis=2)
         return jnp.einsum("jdm,jmi->jdi", matrix, x, precision=HIGHEST)
 
-    if base.nearest is None:
+    if base.distance is None:
         return whole(x)
+    reach = jnp.sqrt((x * x).sum(axis=1).max(axis=1))
+    # Rounding in this comparison is harmless: a neuron missed by it ends within
+    # rounding of zero, where both linear pieces agree to rounding of the change.
+    may_flip = (base.distance.astype(x.dtype) <= reach[:, None]).sum(axis=-1).max()
     levels = (2, MOST_FLIPS)
     branches = [lambda x, k=k: effective(x, k) for k in levels] + [whole]
     level = sum((may_flip > k).astype(jnp.int32) for k in levels)

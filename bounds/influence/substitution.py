@@ -7,9 +7,7 @@ then symbol, so that the first maximum is the smallest (position, symbol).
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jax_models import InputError
 
@@ -101,12 +99,12 @@ def list_substitutions(
     return Substitutions(position, symbol, n, vocab_size)
 
 
-def padded(values: np.ndarray, size: int) -> Array:
-    """Returns values [p, ...] filled up to [size, ...] with the last, on the device.
+def padded(values: np.ndarray, size: int) -> np.ndarray:
+    """Returns values [p, ...] filled up to [size, ...] with the last.
 
     Args:
         values: of a block that may be the last and shorter, p >= 1.
         size: of every block, so that all share one compiled program.
     """
     fill = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
-    return jnp.asarray(np.pad(values, fill, mode="edge"))
+    return np.pad(values, fill, mode="edge")

@@ -180,9 +180,10 @@ class Softmax(Weighting):
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
         """Returns the change of the mean [r, h, v, i]; see the module's formula."""
         seen = column.visible.any()
-        direct, shifted, at_top, mean, lift = formed_once(
-            seen, _replace_scalars, summary, column
-        )
+        scalars, vectors = formed_once(seen, _replace_scalars, summary, column)
+        # Turned outside: the next operation reads them as they lie.
+        direct, shifted, at_top = (x.swapaxes(0, 1)[:, :, None] for x in scalars)
+        mean, lift = (x.swapaxes(0, 1)[..., None] for x in vectors)
         value, moved = column.value, column.value_change
         return direct * moved + shifted * (value - mean) + at_top * lift
 
@@ -201,12 +202,14 @@ class Softmax(Weighting):
         return read_softmax_change(change)
 
 
-def _replace_scalars(summary: SoftmaxSummary, column: Column) -> tuple[Array, ...]:
+def _replace_scalars(
+    summary: SoftmaxSummary, column: Column
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """What `replace` multiplies: three scalars a pair and two vectors a row.
 
     Returns:
-        Factors of v' - v, v - mean and mean - rest mean [r, h, 1, i], zero where the
-        column is hidden; the mean and mean - rest mean [r, h, v, 1].
+        Factors of v' - v, v - mean and mean - rest mean [h, r, i], zero where the
+        column is hidden; the mean and mean - rest mean [h, r, v].
     """
     is_top = same_position(
         column.index, summary.top_index[..., None], column.score.dtype
@@ -231,9 +234,4 @@ def _replace_scalars(summary: SoftmaxSummary, column: Column) -> tuple[Array, ..
     # For the top, v - rest mean = (v - mean) + (mean - rest mean).
     at_top = jnp.where(is_top, shifted, 0.0)
     mean = summary.mean
-    scalars = direct, shifted, at_top
-    vectors = mean, mean - summary.rest_mean
-    return (
-        *(x.swapaxes(0, 1)[:, :, None] for x in scalars),
-        *(x.swapaxes(0, 1)[..., None] for x in vectors),
-    )
+    return (direct, shifted, at_top), (mean, mean - summary.rest_mean)

@@ -16,6 +16,7 @@ exponentials are taken relative to a reference of at least every exponent presen
 import dataclasses
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -25,6 +26,8 @@ from jax_models.weighting.base import MovedKeys
 
 if TYPE_CHECKING:
     from jax_models.weighting.softmax import SoftmaxSummary
+
+HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @register
@@ -55,7 +58,7 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
     old = jnp.exp(log_old - finite_peak)
     change = jnp.where(moved.visible, moved.score_change, 0.0)
     mass = old.sum(axis=-1)
-    weighted = (old * change).sum(axis=-1)
+    weighted = _sum_products(old, change)
     centre = jnp.where(mass > 0, weighted / jnp.where(mass > 0, mass, 1), 0.0)
     relative = change - centre[..., None]
     log_new = log_old + relative
@@ -132,6 +135,14 @@ def read_softmax_change(change: SoftmaxChange) -> Array:
     """Returns mean' - mean [h, i, v]; zero for a row that sees nothing."""
     total = jnp.where(change.total > 0, change.total, 1)
     return (change.carried + change.shifted) / total[..., None]
+
+
+def _sum_products(old: Array, change: Array) -> Array:
+    """sum_k old[h, i or 1, k] change[h, i, k]; where all i share, a matrix product."""
+    if old.shape[1] == 1:
+        product = jnp.matmul(change, old.swapaxes(1, 2), precision=HIGHEST)
+        return product[..., 0]
+    return (old * change).sum(axis=-1)
 
 
 def _moved_weights(
