@@ -14,6 +14,7 @@ from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.output import exact_without_layers
 from bounds.certificate.result import Certifier
 from bounds.influence.base import Problem
+from bounds.influence.sizes import scaled_norm
 from bounds.influence.substitution import padded
 
 
@@ -24,8 +25,9 @@ def _blocks(problem: Problem) -> Iterator[np.ndarray]:
         return
     held = prepare_pass(problem)
     table = np.asarray(model.embedding)
-    change = table[problem.symbol] - table[problem.tokens[problem.position]]
-    distance = np.sqrt((change * change).sum(axis=1))
+    with np.errstate(over="ignore"):  # an infinite distance is reported as an overflow
+        change = table[problem.symbol] - table[problem.tokens[problem.position]]
+    distance = np.asarray(scaled_norm(jnp.asarray(change)))
     positions, starts = np.unique(problem.position, return_index=True)
     radii = np.maximum.reduceat(distance, starts)
     counts = np.diff(starts, append=problem.position.size)

@@ -26,7 +26,8 @@ def _blocks(problem: Problem) -> Iterator[np.ndarray]:
     table = np.asarray(model.embedding)
     for part, size, at_query in runs(problem, problem.position, held.batch):
         at, symbol = problem.position[part], problem.symbol[part]
-        change = table[symbol] - table[problem.tokens[at]]
+        with np.errstate(over="ignore"):  # reported as an overflow of the model
+            change = table[symbol] - table[problem.tokens[at]]
         # The embedding's change is one subtraction; its rounding is in the layer's.
         own = OwnMove(
             jnp.asarray(padded(at, size)),

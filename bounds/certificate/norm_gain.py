@@ -107,5 +107,9 @@ def norm_rounding(
 
 
 def vector_norms(rows: Array) -> Array:
-    """Returns the norms [...] of rows [..., d]."""
-    return jnp.sqrt((rows * rows).sum(axis=-1))
+    """Returns the norms [...] of rows [..., d], from above where squares underflow."""
+    width, limits = rows.shape[-1], jnp.finfo(rows.dtype)
+    squares = (rows * rows).sum(axis=-1)
+    kept = squares > width * float(limits.tiny) / float(limits.eps)
+    above = math.sqrt(width) * jnp.abs(rows).max(axis=-1, initial=0.0)
+    return jnp.where(kept, jnp.sqrt(squares), above)
