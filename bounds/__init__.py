@@ -8,7 +8,7 @@
 from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
-from bounds.influence import Influence, compute_influence
+from bounds.influence import Influence, compute_influence, device_mesh
 from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
 from bounds.store import read_store
 
@@ -21,6 +21,7 @@ __all__ = [
     "certify_influence",
     "closed_form_bounds",
     "compute_influence",
+    "device_mesh",
     "estimate_lipschitz",
     "lipschitz_curve",
     "read_constants",

@@ -1,7 +1,8 @@
-"""Precision and strictness for the whole test run.
+"""Precision, strictness and devices for the whole test run.
 
 Double precision is on, and an operation that mixes float types is an error. Arrays of
-different rank do mix: a bias is added to rows.
+different rank do mix: a bias is added to rows. The CPU is divided into eight devices, of
+which all but the tests of sharding use the first.
 """
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_num_cpu_devices", 8)
 
 
 @pytest.fixture(scope="module")

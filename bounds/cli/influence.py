@@ -15,6 +15,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
+from bounds.cli.devices import Devices, define_devices, open_devices
 from bounds.cli.influence_blocks import COLUMNS, SUMMARY, make_blocks, read_rows
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.model_source import load_model, model_sha256, reweighted
@@ -27,7 +28,7 @@ from bounds.influence.substitution import check_query
 from bounds.measurement import enclosed_value, tokens_sha256, weighting_label
 from bounds.notation import enclosure_label
 from bounds.output import write_csv, write_json
-from bounds.sweep import missing_cells, run_cells
+from bounds.sweep import Cell, missing_cells, run_cells
 from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 
@@ -66,13 +67,16 @@ def define_flags() -> flags.FlagValues:
     shared.define_dtype(values)
     shared.define_output(values, "influence")
     shared.define_store(values)
+    define_devices(values)
     shared.define_figure(values)
     return values
 
 
 def run(options: flags.FlagValues) -> None:
     """Compute the blocks that the store does not hold, then report from the store."""
-    print(f"influence: results go to {options.out}", flush=True)
+    devices = open_devices(options)
+    if devices.leads:
+        print(f"influence: results go to {options.out}", flush=True)
     jax.config.update("jax_enable_x64", True)
     model, tokens = _load(options)
     query = check_query(options.query, len(tokens))
@@ -83,15 +87,22 @@ def run(options: flags.FlagValues) -> None:
         "weighting": weighting_label(model),
         "tokens_sha256": tokens_sha256(tokens),
     }
+    identity = {**hashes, "query": query}
+    if not devices.leads:
+        with quiet_ties():
+            _follow(
+                make_blocks(options, model, tokens, identity, None, devices.mesh),
+                devices,
+            )
+        return
     with (
         open_store(options) as store,
         Progress(len(tokens), "positions") as progress,
         quiet_ties(),
     ):
-        cells = make_blocks(
-            options, model, tokens, {**hashes, "query": query}, progress
-        )
+        cells = make_blocks(options, model, tokens, identity, progress, devices.mesh)
         todo = missing_cells(store, cells, fresh=options.fresh)
+        devices.agree([cell in todo for cell in cells])
         for cell in cells:
             if cell not in todo:
                 done = cell.config["stop"] - cell.config["start"]
@@ -119,6 +130,14 @@ def run(options: flags.FlagValues) -> None:
     print(_finding(record))
     print(f"Written to {options.out}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
+
+
+def _follow(cells: list[Cell], devices: Devices) -> None:
+    """Compute a share of what the leading process says is missing."""
+    chosen = devices.agree([False] * len(cells))
+    for cell, missing in zip(cells, chosen, strict=True):
+        if missing:
+            cell.compute()
 
 
 def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:

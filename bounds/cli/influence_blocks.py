@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from absl import flags
+from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.progress import Progress
@@ -34,7 +35,8 @@ def make_blocks(
     model: jm.Transformer,
     tokens: np.ndarray,
     identity: dict[str, Any],
-    progress: Progress,
+    progress: Progress | None,
+    mesh: Mesh | None = None,
 ) -> list[Cell]:
     """Return the blocks of positions of one input, as cells of a sweep.
 
@@ -43,7 +45,8 @@ def make_blocks(
         model: The model.
         tokens: The input [n].
         identity: Hashes of the two, and the query position.
-        progress: Counts positions as they are done.
+        progress: Counts positions as they are done; None counts nothing.
+        mesh: Devices that positions are shared out over; None is one.
 
     Returns:
         The cells, in order of position.
@@ -69,14 +72,22 @@ def make_blocks(
 
             def report(done: int, total: int) -> None:
                 nonlocal reported
+                if progress is None:
+                    return
                 progress.advance(label, (stop - start) * done // total - reported)
                 reported = (stop - start) * done // total
 
             positions = range(start, stop)
             result = compute_influence(
-                model, tokens, positions=positions, progress=report, **asked
+                model,
+                tokens,
+                positions=positions,
+                progress=report,
+                mesh=mesh,
+                **asked,
             )
-            progress.advance(label, stop - start - reported)
+            if progress is not None:
+                progress.advance(label, stop - start - reported)
             return summarise(result)
 
         config = {

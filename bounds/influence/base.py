@@ -6,12 +6,15 @@ a model (or None), `influences` yields the changes of blocks of substitutions.
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bounds.notation import enclosure_label
 from jax_models import TieReport
+
+if TYPE_CHECKING:
+    from bounds.influence.kernel import Kernel
 
 Target = Literal["activation", "logits"]
 
@@ -77,7 +80,8 @@ class Method:
     """A way to compute influences: its refusals, its cost, its blocks.
 
     `cost` is in forward passes, for choosing among methods; `blocks` yields the
-    substitutions of a problem in order.
+    substitutions of a problem in order. A method that can be shared out over devices
+    has a `kernel`, which is None for the problems where it cannot.
     """
 
     name: str
@@ -85,6 +89,7 @@ class Method:
     refuse: Callable[[Problem], str | None]
     cost: Callable[[Problem], float]
     blocks: Callable[[Problem], Iterator[Block]]
+    kernel: "Callable[[Problem], Kernel | None]" = lambda problem: None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,13 @@ from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from bounds.influence.base import Influence, Method, Problem, Target, Ties
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.maxima import Maxima
+from bounds.influence.sharding import sharded
 from bounds.influence.substitution import (
     Substitutions,
     check_query,
@@ -71,6 +73,7 @@ def compute_influence(
     keep: Keep = "pairs",
     vocab_size: int | None = None,
     dtype: Any = None,
+    mesh: Mesh | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Influence:
     """Returns how much each single-symbol substitution changes the query row, exactly.
@@ -95,6 +98,8 @@ def compute_influence(
         keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n].
         vocab_size: V, for a bare function.
         dtype: asserts the float type; "float64" without x64 is an error.
+        mesh: devices to share the substitutions out over (`device_mesh`), in one process
+            or, if all of them ask the same question, in many; by default one device.
         progress: called with (substitutions done, all) after every block.
 
     Returns:
@@ -135,6 +140,8 @@ def compute_influence(
     )
     problem = Problem(model, checked, query, target, pairs.position, pairs.symbol)
     chosen, reason = choose_method(method, problem)
+    if mesh is not None:
+        chosen = sharded(chosen, mesh)
     return _gather(problem, pairs, chosen, reason, ties, keep, progress, started)
 
 

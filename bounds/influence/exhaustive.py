@@ -15,6 +15,7 @@ from jax import Array
 
 from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.incremental import merge_reports
+from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.sizes import output_size, scaled_norm, written_size
 from bounds.influence.substitution import padded
 from bounds.rounding import rounding_steps, subtraction_radius
@@ -95,34 +96,29 @@ def batch_size(model: Transformer, length: int) -> int:
     return int(max(1, min(32, 4 * tile_elements() // per_pass)))
 
 
-def _blocks(problem: Problem) -> Iterator[Block]:
+def _kernel(problem: Problem) -> Kernel | None:
     if not isinstance(problem.model, Transformer):
-        yield from _function_blocks(problem)
-        return
+        return None
     model, how = problem.model, {"query": problem.query, "target": problem.target}
     tokens = jnp.asarray(problem.tokens)
-    base, base_size, ties = _base(model, tokens, **how)
-    steps = rounding_steps(model, problem.tokens.size)
-    base_size = float(base_size)
-    seen = Ties.of(ties) if model.is_hard else None
+    base, size, ties = _base(model, tokens, **how)
+    steps, size = rounding_steps(model, problem.tokens.size), float(size)
     batch = batch_size(model, problem.tokens.size)
-    for start in range(0, problem.position.size, batch):
-        part = slice(start, start + batch)
-        position, symbol = problem.position[part], problem.symbol[part]
-        norms, ties = _rerun(
-            model,
-            tokens,
-            base,
-            padded(position, batch),
-            padded(symbol, batch),
-            **how,
-        )
-        influence = np.asarray(norms, np.float64)[: position.size]
+    return Kernel(
+        _rerun,
+        (model, tokens, base),
+        (Part(0, problem.position.size, batch, how),),
         # Both passes are within this size.
-        radius = subtraction_radius(model.dtype, steps, base_size + influence)
-        if seen is not None:
-            seen = seen.merge(Ties.of(ties))
-        yield Block(influence, radius, seen)
+        lambda influence: subtraction_radius(model.dtype, steps, size + influence),
+        Ties.of(ties) if model.is_hard else None,
+    )
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    kernel = _kernel(problem)
+    if kernel is None:
+        return _function_blocks(problem)
+    return run_kernel(kernel, problem)
 
 
 def _function_blocks(problem: Problem) -> Iterator[Block]:
@@ -162,4 +158,5 @@ EXHAUSTIVE = Method(
     refuse=lambda problem: None,
     cost=lambda problem: float(problem.position.size),
     blocks=_blocks,
+    kernel=_kernel,
 )

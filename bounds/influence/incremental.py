@@ -7,7 +7,6 @@ a change summary. More layers are in `deep`, O(n^2) per position and layer. Noth
 size n x n, let alone n x n x d, is stored, and no two outputs are subtracted.
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.base import Block, Method, Problem, Ties
+from bounds.influence.base import Method, Problem, Ties
 from bounds.influence.deep import propagate
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -32,6 +31,7 @@ from bounds.influence.first_layer import (
     slice_rows,
     take_rows,
 )
+from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.query_row import (
     MovedRows,
     QueryRow,
@@ -41,7 +41,6 @@ from bounds.influence.query_row import (
     read_query_row,
 )
 from bounds.influence.sizes import output_size, scaled_norm, written_size
-from bounds.influence.substitution import padded
 from bounds.rounding import change_radius
 from jax_models.attention import compute_scores, store_keys
 from jax_models.blocks import fold_tiles
@@ -256,68 +255,54 @@ def _cost(problem: Problem) -> float:
     return 1 + (0.01 if depth == 1 else 12) * count / max(problem.tokens.size, 1)
 
 
-def _blocks(problem: Problem) -> Iterator[Block]:
-    model, n = problem.model, problem.tokens.size
-    tokens = jnp.asarray(problem.tokens)
+def _kernel(problem: Problem) -> Kernel:
+    model, tokens = problem.model, jnp.asarray(problem.tokens)
     state = prepare(model, tokens, problem.query)
     reports = [state.first.ties, None if state.last is None else state.last.ties]
-    seen = Ties.of(merge_reports(model, reports)) if model.is_hard else None
     score_range, condition = float(state.score_range), float(state.condition)
     hard = model.is_hard
     base = float(output_size(model, state.output, 0, problem.target)) if hard else 0.0
-    for count, norms, ties in _ahead(_started(problem, tokens, state), IN_FLIGHT):
-        influence = np.asarray(norms, np.float64)[:count]
+
+    def radius(influence: np.ndarray) -> np.ndarray:
         # A change of exactly zero is one: nothing that is read has moved.
         size = np.where(influence > 0, condition * influence + base, 0.0)
-        radius = change_radius(model, n, size, score_range)
-        if seen is not None:
-            seen = seen.merge(Ties.of(ties))
-        yield Block(influence, radius, seen)
+        return change_radius(model, problem.tokens.size, size, score_range)
+
+    return Kernel(
+        change_block,
+        (model, tokens, state),
+        tuple(_parts(problem)),
+        radius,
+        Ties.of(merge_reports(model, reports)) if hard else None,
+        IN_FLIGHT,
+    )
 
 
-def _started(
-    problem: Problem, tokens: Array, state: IncrementalState
-) -> Iterator[tuple[int, Array, TieReport]]:
-    """Starts one block after another: its substitutions, their norms, and ties."""
-    model = problem.model
+def _parts(problem: Problem) -> Iterator[Part]:
+    model, count = problem.model, problem.position.size
     batch, row_tile = block_sizes(model, problem.tokens.size)
-    one_layer = len(model.layers) == 1
-    batch = ONE_LAYER_BATCH if one_layer else batch
+    options = {
+        "query": problem.query,
+        "target": problem.target,
+        "row_tile": row_tile,
+        "own_query": False,
+    }
+    if len(model.layers) > 1:
+        yield Part(0, count, batch, options)
+        return
+    # One layer: the query's own token is a question of its own (a moved query).
     at_query = problem.position == problem.query
-    turns = np.flatnonzero(np.diff(at_query)) + 1 if one_layer else ()
-    starts = [0, *turns, problem.position.size]
-    for first, end in itertools.pairwise(starts):
-        # One layer: the query's own token is a question of its own (a moved query).
-        own_query = one_layer and bool(at_query[first])
-        count = min(batch, end - first) if one_layer else batch
-        count = min(count, problem.position.size)
-        for start in range(first, end, count):
-            part = slice(start, min(start + count, end))
-            position, symbol = problem.position[part], problem.symbol[part]
-            norms, ties = change_block(
-                model,
-                tokens,
-                state,
-                padded(position, count),
-                padded(symbol, count),
-                query=problem.query,
-                target=problem.target,
-                row_tile=row_tile,
-                own_query=own_query,
-            )
-            yield position.size, norms, ties
-
-
-def _ahead(started: Iterator[Any], count: int) -> Iterator[Any]:
-    """Goes through what is started, `count` of them under way at a time."""
-    under_way = collections.deque()
-    for one in started:
-        under_way.append(one)
-        if len(under_way) >= count:
-            yield under_way.popleft()
-    yield from under_way
+    turns = np.flatnonzero(np.diff(at_query)) + 1
+    for first, end in itertools.pairwise([0, *turns, count]):
+        own = {**options, "own_query": bool(at_query[first])}
+        yield Part(int(first), int(end), ONE_LAYER_BATCH, own)
 
 
 INCREMENTAL = Method(
-    name="incremental", exact=True, refuse=_refuse, cost=_cost, blocks=_blocks
+    name="incremental",
+    exact=True,
+    refuse=_refuse,
+    cost=_cost,
+    blocks=lambda problem: run_kernel(_kernel(problem), problem),
+    kernel=_kernel,
 )

@@ -1,0 +1,100 @@
+"""How a method's substitutions run: in blocks of one size, several under way at a time.
+
+A `Kernel` is a compiled function of a block of substitutions and of arrays that all
+blocks share. Where it runs, on one device or on a mesh of them, it does not know.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bounds.influence.base import Block, Problem, Ties
+from bounds.influence.substitution import padded
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Consecutive substitutions that share one program."""
+
+    start: int
+    end: int
+    batch: int  # substitutions in a block, on each device
+    options: Mapping[str, Any]  # static arguments of the function
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """What a method runs on every block of substitutions.
+
+    `function(*shared, position [p], symbol [p], **options)` returns norms [p] and a tie
+    report over all of them. It is compiled by `jax.jit`.
+    """
+
+    function: Callable[..., Any]
+    shared: tuple[Any, ...]
+    parts: tuple[Part, ...]
+    radius: Callable[[np.ndarray], np.ndarray]  # from influences [p] to radii [p]
+    ties: Ties | None  # of the base pass; None where no layer is hard
+    # Blocks under way at a time: the next ones are started before one is waited for.
+    in_flight: int = 1
+
+
+# Runs the function on a block of any size that `devices` divides.
+Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
+
+
+def run_kernel(
+    kernel: Kernel, problem: Problem, run: Runner | None = None, devices: int = 1
+) -> Iterator[Block]:
+    """Yields the blocks of a problem in order.
+
+    Args:
+        kernel: what is run.
+        problem: its question.
+        run: runs one block and returns norms [p] and ties; on the default device where
+            it is None.
+        devices: how many devices a block is shared out over.
+    """
+    seen = kernel.ties
+    started = _started(kernel, problem, run or _on_default_device, devices)
+    for count, norms, ties in _ahead(started, kernel.in_flight):
+        influence = np.asarray(norms, np.float64)[:count]
+        if seen is not None:
+            seen = seen.merge(Ties.of(ties))
+        yield Block(influence, kernel.radius(influence), seen)
+
+
+def _on_default_device(
+    kernel: Kernel,
+    options: Mapping[str, Any],
+    position: np.ndarray,
+    symbol: np.ndarray,
+) -> Any:
+    return kernel.function(*kernel.shared, position, symbol, **options)
+
+
+def _started(
+    kernel: Kernel, problem: Problem, run: Runner, devices: int
+) -> Iterator[tuple[int, Any, Any]]:
+    """Starts one block after another: its substitutions, their norms, and ties."""
+    for part in kernel.parts:
+        each = min(part.batch, -(-(part.end - part.start) // devices))
+        size = each * devices
+        for start in range(part.start, part.end, size):
+            block = slice(start, min(start + size, part.end))
+            position, symbol = problem.position[block], problem.symbol[block]
+            filled = padded(position, size), padded(symbol, size)
+            yield position.size, *run(kernel, part.options, *filled)
+
+
+def _ahead(started: Iterator[Any], count: int) -> Iterator[Any]:
+    """Goes through what is started, `count` of them under way at a time."""
+    under_way = collections.deque()
+    for one in started:
+        under_way.append(one)
+        if len(under_way) >= count:
+            yield under_way.popleft()
+    yield from under_way

@@ -1,0 +1,162 @@
+"""Substitutions shared out over devices have the influences that one device finds."""
+
+import dataclasses
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import METHODS, compute_influence, device_mesh, sharded
+from bounds.influence.base import Problem
+from bounds.influence.kernel import run_kernel
+from bounds.influence.substitution import list_substitutions
+from bounds.store import read_store
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N, EACH = 45, 5  # 44 positions: nine blocks of five on one device, two on eight
+
+
+def draw(num_layers, weighting="softmax"):
+    model = jm.random_transformer(
+        jax.random.key(3),
+        num_layers=num_layers,
+        weighting=weighting,
+        num_heads=2,
+        d_model=6,
+        d_ff=8,
+        vocab_size=2,
+        dtype="float64",
+    )
+    return model, np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
+
+
+def in_blocks_of_five(method):
+    """The method with five substitutions to a block, on every device."""
+
+    def kernel(problem):
+        made = method.kernel(problem)
+        parts = [dataclasses.replace(part, batch=EACH) for part in made.parts]
+        return dataclasses.replace(made, parts=tuple(parts))
+
+    return dataclasses.replace(
+        method,
+        kernel=kernel,
+        blocks=lambda problem: run_kernel(kernel(problem), problem),
+    )
+
+
+def influences(method, problem):
+    blocks = list(method.blocks(problem))
+    return np.concatenate([block.influence for block in blocks]), blocks[-1].ties
+
+
+@pytest.mark.parametrize(
+    ("name", "num_layers", "weighting"),
+    [
+        ("exhaustive", 2, "softmax"),
+        ("incremental", 1, "softmax"),
+        ("incremental", 2, "softmax"),
+        ("incremental", 2, "average_hard"),
+        ("incremental", 3, "leftmost_hard"),
+    ],
+)
+def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
+    name, num_layers, weighting
+):
+    model, tokens = draw(num_layers, weighting)
+    pairs = list_substitutions(tokens, 2, query=N - 1)
+    problem = Problem(model, tokens, N - 1, "activation", pairs.position, pairs.symbol)
+    method = in_blocks_of_five(METHODS[name])
+    two, ties = influences(sharded(method, device_mesh(2)), problem)
+    eight, same_ties = influences(sharded(method, device_mesh(8)), problem)
+    assert two.max() > 0
+    np.testing.assert_array_equal(eight, two)
+    assert same_ties == ties
+    assert (ties is not None) == model.is_hard
+    # The compiler fuses the program of a lone device in its own way.
+    alone, ties_alone = influences(in_blocks_of_five(METHODS[name]), problem)
+    np.testing.assert_allclose(two, alone, rtol=1e-13, atol=1e-15 * alone.max())
+    assert ties_alone == ties
+
+
+@pytest.mark.parametrize("num_devices", [1, 3, 8])
+def test_any_number_of_devices_agrees_within_the_radius(num_devices):
+    model, tokens = draw(2)
+    alone = compute_influence(model, tokens, include_query=True)
+    mesh = device_mesh(num_devices)
+    shared = compute_influence(model, tokens, include_query=True, mesh=mesh)
+    assert mesh.size == num_devices
+    assert (shared.position, shared.symbol) == (alone.position, alone.symbol)
+    told = ~np.isnan(alone.lower)
+    assert (shared.upper[told] >= alone.lower[told]).all()
+    assert (shared.lower[told] <= alone.upper[told]).all()
+
+
+def test_every_device_has_its_own_share():
+    """A kernel that says where it ran: the device's number for each substitution."""
+    model, tokens = draw(1)
+    pairs = list_substitutions(tokens, 2, query=N - 1)
+    problem = Problem(model, tokens, N - 1, "activation", pairs.position, pairs.symbol)
+
+    @jax.jit
+    def where(position, symbol):
+        here = jax.lax.axis_index("positions").astype("float64")
+        return jax.numpy.full(position.shape, here), jm.TieReport.empty("float64")
+
+    made = METHODS["incremental"].kernel(problem)
+    part = dataclasses.replace(made.parts[0], batch=EACH, options={})
+    kernel = dataclasses.replace(made, function=where, shared=(), parts=(part,))
+    method = dataclasses.replace(METHODS["incremental"], kernel=lambda _: kernel)
+    found, _ = influences(sharded(method, device_mesh(8)), problem)
+    shares = np.repeat(np.arange(8), EACH)
+    np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(pairs)])
+
+
+def test_a_bare_function_runs_on_one_device():
+    tokens = np.array([0, 1, 1])
+    mesh = device_mesh(2)
+    found = compute_influence(
+        lambda x: np.cumsum(x * 1.0), tokens, vocab_size=2, mesh=mesh
+    )
+    assert found.max == pytest.approx(3**0.5)
+
+
+@pytest.mark.parametrize("wanted", [0, 9])
+def test_devices_that_are_not_there_are_refused(wanted):
+    with pytest.raises(jm.InputError, match=f"{wanted} devices .* ask for 1 to 8"):
+        device_mesh(wanted)
+
+
+@pytest.mark.slow
+def test_two_processes_agree_with_one(tmp_path):
+    def command(out, *more):
+        arguments = ["influence", "--length=40", "--num_layers=2", f"--out={out}"]
+        return [sys.executable, "-m", "bounds", *arguments, *more]
+
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    subprocess.run(command(alone), check=True, capture_output=True)
+    with socket.socket() as free:  # a port that was free a moment ago
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    more = [f"--coordinator={address}", "--num_processes=2", "--num_devices=2"]
+    processes = [
+        subprocess.Popen(
+            command(together, *more, f"--process_id={number}"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    rows = [read_store(x / "results.sqlite").rows for x in (alone, together)]
+    assert [len(some) for some in rows] == [1, 1]
+    one, two = (some[0] for some in rows)
+    assert (one["position"], one["symbol"]) == (two["position"], two["symbol"])
+    assert abs(one["max"] - two["max"]) <= one["max_upper"] - one["max_lower"]
