@@ -49,7 +49,7 @@ from jax_models.transformer import Layer
 SCALAR_STEPS = 16
 
 
-def rounding_steps(model: Transformer, length: int, score_range: float = 0.0) -> float:
+def rounding_steps(model: Transformer, length: int, score_range: Any = 0.0) -> Any:
     """Returns the number of unit roundoffs that one evaluation accumulates.
 
     Args:
@@ -115,7 +115,7 @@ def change_radius(
     model: Transformer,
     length: int,
     influence: Any,
-    score_range: float = 0.0,
+    score_range: Any = 0.0,
 ) -> Any:
     """Returns the radius of influences computed in change form.
 
@@ -124,7 +124,7 @@ def change_radius(
         length: n.
         influence: what the error is relative to, an array or a number: the computed
             influences, times a condition, and a size besides, as the module says.
-        score_range: the largest |score| met.
+        score_range: the largest |score| met, a number or one for each influence.
     """
     steps = rounding_steps(model, length, score_range)
     return 2 * unit_roundoff(model.dtype) * steps * influence

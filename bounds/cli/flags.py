@@ -239,7 +239,7 @@ def define_question(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "method",
         "auto",
-        ("auto", "exhaustive", "incremental"),
+        ("auto", "lumped", "incremental", "exhaustive"),
         "How the influence is computed; auto picks the cheapest exact method.",
         flag_values=values,
     )

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.progress import Progress
-from bounds.influence import Influence, compute_influence
+from bounds.influence import METHODS, Influence, Problem, compute_influence
 from bounds.sweep import Cell
 from bounds.version import __version__
 
@@ -52,7 +52,7 @@ def make_blocks(
         The cells, in order of position.
     """
     n = len(tokens)
-    size = block_size(model, n, options.method)
+    size = block_size(model, tokens, options.method)
     keep = "pairs" if n * (model.vocab_size - 1) <= MAX_PAIRS else "position_max"
     asked = {
         "target": options.target,
@@ -105,23 +105,31 @@ def make_blocks(
     return [make(start) for start in range(0, n, size)]
 
 
-def block_size(model: jm.Transformer, length: int, method: str) -> int:
+def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
     """Return how many positions are done, and recorded, at a time.
 
     Every block repeats the base pass. Against `exhaustive` that is one pass beside one
-    per position; all of `incremental` is worth only some ten passes.
+    per position; all of `incremental` is worth only some ten passes, and `lumped` looks
+    at each class of positions once in every block.
 
     Args:
         model: The model.
-        length: n.
+        tokens: The input [n].
         method: The influence method asked for.
 
     Returns:
         A number of positions.
     """
-    if method == "exhaustive" or len(model.layers) > 2:
+    deep = len(model.layers) > 2 and not _lumps(model, tokens, method)
+    if method == "exhaustive" or deep:
         return 256
-    return max(8192, -(-length // 4))
+    return max(8192, -(-len(tokens) // 4))
+
+
+def _lumps(model: jm.Transformer, tokens: np.ndarray, method: str) -> bool:
+    none = np.zeros(0, int)
+    problem = Problem(model, tokens, len(tokens) - 1, "activation", none, none)
+    return method in ("auto", "lumped") and METHODS["lumped"].refuse(problem) is None
 
 
 def summarise(result: Influence) -> dict[str, Any]:

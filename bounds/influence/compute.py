@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from bounds.influence.base import Influence, Method, Problem, Target, Ties
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.lumped import LUMPED
 from bounds.influence.maxima import Maxima
 from bounds.influence.sharding import sharded
 from bounds.influence.substitution import (
@@ -32,7 +33,7 @@ from jax_models.initialise import choose_name
 from jax_models.weighting import HardWeighting
 
 METHODS: dict[str, Method] = {
-    method.name: method for method in (INCREMENTAL, EXHAUSTIVE)
+    method.name: method for method in (LUMPED, INCREMENTAL, EXHAUSTIVE)
 }
 Keep = Literal["pairs", "position_max"]
 
@@ -86,7 +87,8 @@ def compute_influence(
             `exhaustive` applies and `vocab_size` is needed). A function made by
             `jax.jit` runs on a batch of inputs at a time.
         tokens: integers in [0, V) [n].
-        method: "auto", "incremental" (change propagation), or "exhaustive".
+        method: "auto", "lumped" (classes of equal rows), "incremental" (change
+            propagation), or "exhaustive".
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations) or "logits".
         symbols: substitute symbols; by default all that the model's `substitutable`

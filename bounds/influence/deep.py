@@ -105,7 +105,7 @@ def move_rows(
                 MovedKeys(
                     index=index,
                     score=compute_scores(attention, before, old, n, at),
-                    score_change=_score_changes(
+                    score_change=moved_score_changes(
                         layer, before, moved_queries, old, moved, n, at
                     ),
                     visible=visible(attention.mask, at, index) & valid,
@@ -127,7 +127,7 @@ def move_rows(
     return rows, _joined(ties)
 
 
-def _score_changes(
+def moved_score_changes(
     layer: Layer,
     queries: Array,
     moved_queries: Array,

@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.pytree import register
-from jax_models.weighting.base import Column, MovedKeys, TieReport, contract
+from jax_models.weighting.base import (
+    Column,
+    MovedKeys,
+    TieReport,
+    contract,
+    tallied,
+)
 from jax_models.weighting.cells import (
     HardWeighting,
     Levels,
@@ -56,11 +62,11 @@ class AverageChange:
 
     levels: Levels  # [h, i, 3] of the moved keys
     carried: Array  # [h, i, v] sum of v' - v over the new best cell
-    kept: Array  # [h, i, v] sum of v - mean over new members that were old members
+    kept: Array  # [h, i, v] sum of v - mean over old members that are new members
     kept_count: Array  # [h, i]
-    joined: Array  # [h, i, v] sum of v - mean over new members that were not
-    old: Array  # [h, i, v] sum of v - mean over old members
-    old_count: Array  # [h, i]
+    left: Array  # [h, i, v] sum of v - mean over old members that are not
+    left_count: Array  # [h, i]
+    joined: Array  # [h, i, v] sum of v - mean over new members that were not old ones
 
 
 @register
@@ -79,19 +85,22 @@ class AverageHardmax(HardWeighting):
         )
 
     def lift(
-        self, scores: Array, values: Array, index: Array, visible: Array
+        self,
+        scores: Array,
+        values: Array,
+        index: Array,
+        visible: Array,
+        count: Array | None = None,
     ) -> AverageSummary:
         """Summarises a tile of keys."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
-        levels = lift_levels(scores, cells, visible)
-        sums = [
-            contract(
-                ((cells == levels.cell[..., k, None]) & visible).astype(values.dtype),
-                values,
-            )
-            for k in (0, 1)
-        ]
-        return AverageSummary(levels, *sums)
+        levels = lift_levels(scores, cells, visible, count)
+
+        def sum_at(level: int) -> Array:
+            members = (cells == levels.cell[..., level, None]) & visible
+            return contract(tallied(members, count, values.dtype), values)
+
+        return AverageSummary(levels, sum_at(0), sum_at(1))
 
     def merge(self, first: AverageSummary, second: AverageSummary) -> AverageSummary:
         """Joins two summaries."""
@@ -164,26 +173,27 @@ class AverageHardmax(HardWeighting):
         )
         base = jax.tree.map(lambda x: x[..., None, :], summary.levels)
         was = is_member(old_cells, base) & moved.visible
-        levels = lift_levels(scores, cells, moved.visible)
+        levels = lift_levels(scores, cells, moved.visible, moved.count)
         now = (cells == levels.best[..., None]) & moved.visible
         dtype = scores.dtype
 
         def deviation(members: Array) -> tuple[Array, Array]:
-            weights = jnp.broadcast_to(members, now.shape).astype(dtype)
+            members = jnp.broadcast_to(members, now.shape)
+            weights = tallied(members, moved.count, dtype)
             count = weights.sum(axis=-1)
             return moved.spread(weights) - count[..., None] * summary.mean, count
 
         kept, kept_count = deviation(now & was)
+        left, left_count = deviation(was & ~now)
         joined, _ = deviation(now & ~was)
-        old, old_count = deviation(was)
         return AverageChange(
             levels,
-            moved.carry(now.astype(dtype)),
+            moved.carry(tallied(now, moved.count, dtype)),
             kept,
             kept_count,
+            left,
+            left_count,
             joined,
-            old,
-            old_count,
         )
 
     def merge_change(
@@ -193,30 +203,39 @@ class AverageHardmax(HardWeighting):
         levels = merge_levels(first.levels, second.levels)
         at_best = [s.levels.best == levels.best for s in (first, second)]
 
+        def at(a: Array) -> list[Array]:
+            return [m[..., None] if a.ndim > m.ndim else m for m in at_best]
+
         def kept(a: Array, b: Array) -> Array:
-            one, two = (m[..., None] if a.ndim > m.ndim else m for m in at_best)
+            one, two = at(a)
             return jnp.where(one, a, 0.0) + jnp.where(two, b, 0.0)
 
+        def left(a: Array, b: Array, a_kept: Array, b_kept: Array) -> Array:
+            one, two = at(a)
+            return a + jnp.where(one, 0.0, a_kept) + b + jnp.where(two, 0.0, b_kept)
+
+        counts = (first.kept_count, second.kept_count)
         return AverageChange(
             levels=levels,
             carried=kept(first.carried, second.carried),
             kept=kept(first.kept, second.kept),
-            kept_count=kept(first.kept_count, second.kept_count),
+            kept_count=kept(*counts),
+            left=left(first.left, second.left, first.kept, second.kept),
+            left_count=left(first.left_count, second.left_count, *counts),
             joined=kept(first.joined, second.joined),
-            old=first.old + second.old,
-            old_count=first.old_count + second.old_count,
         )
 
     def read_change(self, change: AverageChange) -> Array:
         """Returns the change of the mean [h, i, v].
 
-        The old members' deviations sum to zero, so the new members' sum is what joined
-        less what left; where nobody left, that second part is exactly zero.
+        The old members' deviations sum to zero, so those that left sum to what was kept
+        with the other sign. The sum over the fewer is the one that is rounded less; where
+        nobody left, it is exactly zero.
         """
-        stayed = (change.kept_count == change.old_count)[..., None]
-        left = jnp.where(stayed, 0.0, change.old - change.kept)
+        few_left = (change.left_count <= change.kept_count)[..., None]
+        stayed = jnp.where(few_left, -change.left, change.kept)
         count = _count(change.levels, 0)
-        return (change.carried + change.joined - left) / count
+        return (change.carried + change.joined + stayed) / count
 
     def ties(self, summary: AverageSummary, rows: Array) -> TieReport:
         """Returns the tie report of base summaries."""

@@ -9,6 +9,9 @@ the values. Every weighting here is a *mergeable summary*:
   replaced, from the summary alone;
 * `lift_change`, `merge_change`, `read_change` do the same when every column has moved.
 
+A column may stand for a class of equal keys: `count` says how many, and `index` is then
+the first or last of them, whichever the tie order looks at.
+
 The last two return *changes*: they never subtract two attended values.
 
 Shapes: h heads, r query rows, k keys, i replaced columns (or moved configurations), v
@@ -58,6 +61,7 @@ class MovedKeys:
     visible: Array  # [i or 1, k]
     spread: Callable[[Array], Array]
     carry: Callable[[Array], Array]
+    count: Array | None = None  # [k] equal keys that each stands for; one if None
 
 
 @register
@@ -117,7 +121,14 @@ class Weighting(abc.ABC):
         """Returns the weights [..., k]; hidden keys get 0, an empty row all zeros."""
 
     @abc.abstractmethod
-    def lift(self, scores: Array, values: Array, index: Array, visible: Array) -> Any:
+    def lift(
+        self,
+        scores: Array,
+        values: Array,
+        index: Array,
+        visible: Array,
+        count: Array | None = None,
+    ) -> Any:
         """Summarises a tile of keys for every row.
 
         Args:
@@ -125,6 +136,7 @@ class Weighting(abc.ABC):
             values: [h, k, v].
             index: positions of the keys [k].
             visible: [r, k].
+            count: how many equal keys each stands for [k]; one by default.
 
         Returns:
             A summary with fields [h, r, ...].
@@ -189,6 +201,12 @@ def contract(weights: Array, values: Array) -> Array:
     """
     subscripts = "hik,kv->hiv" if values.ndim == 2 else "hik,hkv->hiv"
     return jnp.einsum(subscripts, weights, values, precision=jax.lax.Precision.HIGHEST)
+
+
+def tallied(members: Array, count: Array | None, dtype: Any) -> Array:
+    """Returns how many keys each member stands for, 0 for the others [..., k]."""
+    weights = members.astype(dtype)
+    return weights if count is None else weights * count
 
 
 def same_position(first: Array, second: Array, dtype: Any) -> Array:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.pytree import register
-from jax_models.weighting.base import Column, TieReport, Weighting
+from jax_models.weighting.base import Column, TieReport, Weighting, tallied
 
 
 def default_resolution(dtype: Any) -> float:
@@ -86,8 +86,17 @@ class Levels:
         return self.cell[..., 1] == self.cell[..., 0] - 1
 
 
-def lift_levels(scores: Array, cells: Array, visible: Array) -> Levels:
-    """Returns the levels of a tile of keys [..., k] -> [..., 3]."""
+def lift_levels(
+    scores: Array, cells: Array, visible: Array, count: Array | None = None
+) -> Levels:
+    """Returns the levels of a tile of keys [..., k] -> [..., 3].
+
+    Args:
+        scores: of the keys [..., k].
+        cells: their cells.
+        visible: which of them are seen.
+        count: how many equal keys each stands for [k]; one by default.
+    """
     cells = jnp.where(visible, cells, -jnp.inf)
     found = []
     for _ in range(3):
@@ -98,7 +107,7 @@ def lift_levels(scores: Array, cells: Array, visible: Array) -> Levels:
                 cell,
                 jnp.min(scores, axis=-1, where=members, initial=jnp.inf),
                 jnp.max(scores, axis=-1, where=members, initial=-jnp.inf),
-                members.sum(axis=-1, dtype=scores.dtype),
+                tallied(members, count, scores.dtype).sum(axis=-1),
             )
         )
         cells = jnp.where(members, -jnp.inf, cells)

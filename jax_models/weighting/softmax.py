@@ -29,6 +29,7 @@ from jax_models.weighting.softmax_change import (
     SoftmaxChange,
     lift_softmax_change,
     merge_softmax_change,
+    raised_scores,
     read_softmax_change,
 )
 
@@ -124,10 +125,15 @@ class Softmax(Weighting):
         return weights / jnp.where(total > 0, total, 1)
 
     def lift(
-        self, scores: Array, values: Array, index: Array, visible: Array
+        self,
+        scores: Array,
+        values: Array,
+        index: Array,
+        visible: Array,
+        count: Array | None = None,
     ) -> SoftmaxSummary:
         """Summarises a tile of keys; equal scores make the first key the top."""
-        scores = jnp.where(visible, scores, -jnp.inf)
+        scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
         top = jnp.max(scores, axis=-1, keepdims=True)
         key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
         first = jnp.where(scores == top, key, scores.shape[-1]).min(axis=-1)

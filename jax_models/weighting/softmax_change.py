@@ -49,10 +49,16 @@ class SoftmaxChange:
     shifted: Array  # [h, i, v] sum a (e^d - e^c) (v - mean)
 
 
+def raised_scores(scores: Array, count: Array | None) -> Array:
+    """Returns scores + ln(count): m equal keys weigh as one with a score ln m higher."""
+    return scores if count is None else scores + jnp.log(count)
+
+
 def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxChange:
     """Summarises a tile of moved keys against the summaries [h, i or 1] of their rows."""
     lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)[..., None]
-    log_old = jnp.where(moved.visible, moved.score - lse, -jnp.inf)
+    score = raised_scores(moved.score, moved.count)
+    log_old = jnp.where(moved.visible, score - lse, -jnp.inf)
     peak = log_old.max(axis=-1)
     finite_peak = jnp.where(peak == -jnp.inf, 0.0, peak)[..., None]
     old = jnp.exp(log_old - finite_peak)

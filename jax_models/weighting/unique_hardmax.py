@@ -83,27 +83,34 @@ class _UniqueHardmax(HardWeighting):
         earlier = self.side * index < self.side * other_index
         return (cell > other) | ((cell == other) & earlier)
 
-    def _best(self, cells: Array) -> Array:
+    def _best(self, cells: Array, index: Array) -> Array:
         """One-hot [..., k] of the winning key; all False for a row that sees nothing."""
-        key = jnp.arange(cells.shape[-1], dtype=jnp.int32)
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
-        ordered = jnp.where(best, self.side * key, cells.shape[-1])
-        return best & (self.side * key == ordered.min(axis=-1, keepdims=True))
+        # As floats: see `same_position`.
+        order = (self.side * index).astype(cells.dtype)
+        ordered = jnp.where(best, order, jnp.inf)
+        return best & (order == ordered.min(axis=-1, keepdims=True))
 
     def weights(self, scores: Array, visible: Array) -> Array:
         """Returns weight 1 on the winner."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
-        return self._best(cells).astype(scores.dtype)
+        key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
+        return self._best(cells, key).astype(scores.dtype)
 
     def lift(
-        self, scores: Array, values: Array, index: Array, visible: Array
+        self,
+        scores: Array,
+        values: Array,
+        index: Array,
+        visible: Array,
+        count: Array | None = None,
     ) -> UniqueSummary:
         """Summarises a tile of keys."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
-        levels = lift_levels(scores, cells, visible)
+        levels = lift_levels(scores, cells, visible, count)
 
         def candidate(cells: Array) -> tuple[Candidate, Array]:
-            onehot = self._best(cells)
+            onehot = self._best(cells, index)
             key = jnp.arange(cells.shape[-1], dtype=jnp.int32)
             at = jnp.where(onehot, key, 0).max(axis=-1)
             cell = cells.max(axis=-1)
@@ -167,7 +174,7 @@ class _UniqueHardmax(HardWeighting):
         cells = jnp.where(
             moved.visible, to_cells(scores, self.tie_resolution), -jnp.inf
         )
-        now = self._best(cells)
+        now = self._best(cells, moved.index)
         same = same_position(moved.index, summary.winner.index[..., None], scores.dtype)
         fresh = (now & ~same).astype(scores.dtype)
         entered = fresh.sum(axis=-1)[..., None]
@@ -177,7 +184,7 @@ class _UniqueHardmax(HardWeighting):
             cell=cells.max(axis=-1),
             index=jnp.where(now.any(axis=-1), index, -1),
             change=deviation + moved.carry(now.astype(scores.dtype)),
-            levels=lift_levels(scores, cells, moved.visible),
+            levels=lift_levels(scores, cells, moved.visible, moved.count),
         )
 
     def merge_change(self, first: UniqueChange, second: UniqueChange) -> UniqueChange:

@@ -65,6 +65,8 @@ def scaled_weights(model, **factors) -> Any:
 
     def scale(path, leaf):
         name = jax.tree_util.keystr(path[-1:]).strip(".")
-        return leaf * jnp.asarray(factors.get(name, 1.0), leaf.dtype)
+        if name not in factors:
+            return leaf
+        return leaf * jnp.asarray(factors[name], leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(scale, model)

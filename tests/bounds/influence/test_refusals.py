@@ -12,7 +12,7 @@ from bounds.influence import METHODS, compute_influence
 from tests.bounds.influence.models import TOKENS, build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-MODEL = build({"num_layers": 1, "mask": "future"})
+MODEL = build({"num_layers": 1, "mask": "none"})
 N = len(TOKENS)
 
 

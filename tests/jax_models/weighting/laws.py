@@ -21,6 +21,7 @@ from tests.jax_models.weighting.rows import (
     ROWS,
     WIDTH,
     Replacement,
+    Rows,
     attended,
     dominated,
     draw,
@@ -227,6 +228,49 @@ def perturbing_is_reading_the_difference(weighting):
             assert (found[:, empty] == 0).all(), case
 
 
+COUNTS = np.asarray([3, 1, KEYS - 4])
+
+
+def classes_weigh_as_their_members(weighting):
+    """Three classes of equal keys, read and moved, are the keys one by one."""
+    ends = np.cumsum(COUNTS)
+    # The tie order looks at the first of a class from the left, the last from the right.
+    index = ends - 1 if getattr(weighting, "side", 1) < 0 else ends - COUNTS
+    index, count = jnp.asarray(index, jnp.int32), jnp.asarray(COUNTS, float)
+
+    def repeated(array, axis=-1):
+        return np.repeat(array, COUNTS, axis=axis)
+
+    @jax.jit
+    def run(scores, values, visible, score_change, value_change):
+        summary = weighting.lift(scores, values, index, visible, count)
+        moved = MovedKeys(
+            index,
+            scores,
+            score_change,
+            visible,
+            lambda w: contract(w, values),
+            lambda w: jnp.einsum("hik,hikv->hiv", w, value_change),
+            count,
+        )
+        return weighting.read(summary), weighting.perturb(summary, moved)
+
+    for case in ("random", "masked", "ties", "masked ties", "dominant by 36"):
+        rows = CASES[case]
+        few = Rows(rows.scores[..., :3], rows.values[:, :3], rows.visible[:, :3])
+        many = Rows(
+            repeated(few.scores), repeated(few.values, 1), repeated(few.visible)
+        )
+        for kind, moved in moves(rows).items():
+            score, value = moved.score[..., :3], moved.value[:, :, :3]
+            read, change = run(few.scores, few.values, few.visible, score, value)
+            expected = attended(weighting.name, many)
+            assert_close(read, expected, label=case)
+            both = Replacement(repeated(score), repeated(value, 2))
+            expected = moved_change(weighting.name, many, both)
+            assert_close(change, expected, absolute=2e-12, label=f"{case}, {kind}")
+
+
 # The rows of the laws against 50 digits: scores with ties for the hard weightings, and
 # dominant columns; all differences of scores are exact in float64.
 PRECISE = {
@@ -305,6 +349,7 @@ LAWS = {
         replacing_in_a_merged_summary_is_the_same,
         replacing_back_is_the_identity,
         perturbing_is_reading_the_difference,
+        classes_weigh_as_their_members,
         small_replacements_keep_their_digits,
         large_replacements_keep_their_digits,
         moves_keep_their_digits,

@@ -21,8 +21,8 @@ class WrongSide(LeftmostHardmax):
 class NoRunnerUp(LeftmostHardmax):
     """Nothing is left when the winner leaves."""
 
-    def lift(self, scores, values, index, visible):
-        summary = super().lift(scores, values, index, visible)
+    def lift(self, scores, values, index, visible, count=None):
+        summary = super().lift(scores, values, index, visible, count)
         nobody = jax.tree.map(jnp.zeros_like, summary.runner_up)
         return dataclasses.replace(
             summary, runner_up=dataclasses.replace(nobody, cell=nobody.cell - jnp.inf)
@@ -52,6 +52,28 @@ class NobodyStayed(AverageHardmax):
     def lift_change(self, summary, moved):
         change = super().lift_change(summary, moved)
         return dataclasses.replace(change, kept=jnp.zeros_like(change.kept))
+
+
+class CountsForgotten(AverageHardmax):
+    """A class weighs as one key."""
+
+    def lift(self, scores, values, index, visible, count=None):
+        return super().lift(scores, values, index, visible)
+
+
+class MovedCountsForgotten(Softmax):
+    """A class weighs as one key once it has moved."""
+
+    def lift_change(self, summary, moved):
+        return super().lift_change(summary, dataclasses.replace(moved, count=None))
+
+
+class WrongEnd(LeftmostHardmax):
+    """The order in which classes are given decides ties, not where they stand."""
+
+    def lift(self, scores, values, index, visible, count=None):
+        backwards = -jnp.arange(len(index), dtype=jnp.int32)
+        return super().lift(scores, values, backwards, visible, count)
 
 
 class FirstTileOnly(Softmax):
@@ -108,6 +130,9 @@ PLANTS = [
     (NoSecondCell, laws.merging_is_lifting_the_union),
     (NoSecondCell, laws.replacing_in_a_merged_summary_is_the_same),
     (NobodyStayed, laws.perturbing_is_reading_the_difference),
+    (CountsForgotten, laws.classes_weigh_as_their_members),
+    (MovedCountsForgotten, laws.classes_weigh_as_their_members),
+    (WrongEnd, laws.classes_weigh_as_their_members),
     (FirstTileOnly, laws.merging_is_lifting_the_union),
     (FirstTileOnly, laws.replacing_in_a_merged_summary_is_the_same),
     (TopNotApart, laws.replacing_is_reading_the_difference),

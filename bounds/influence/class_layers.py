@@ -1,0 +1,224 @@
+"""Change propagation through layers of classes: k rows stand for all n.
+
+Every class row moves: in each layer its query and all keys and values, in change form,
+as in `deep`, with the count of each class in the sums over keys. The replaced row is a
+class of one row that changes, so counts are the same before and after. No two outputs
+are subtracted, whatever the depth.
+
+Shapes: as in `classes`; j of the k rows are computed, h heads.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.base import Ties
+from bounds.influence.classes import Configurations
+from bounds.influence.deep import moved_score_changes
+from bounds.influence.first_layer import centred_store
+from bounds.influence.incremental import finish, merge_reports
+from bounds.influence.pointwise import base_rows, change_rows
+from bounds.influence.query_row import input_changes
+from bounds.influence.sizes import output_size, written_size
+from bounds.influence.substitution import padded
+from bounds.rounding import change_radius
+from jax_models.attention import (
+    compute_scores,
+    per_row,
+    project,
+    project_queries,
+    score_scale,
+)
+from jax_models.blocks import tile_elements
+from jax_models.reweight import at_length
+from jax_models.transformer import (
+    Layer,
+    Transformer,
+    combine_heads,
+    join_heads,
+    reduce_reports,
+)
+from jax_models.transformer import attention_input as read_rows
+from jax_models.weighting import MovedKeys, RightmostHardmax, TieReport, contract
+
+# Configurations at once: at most (more leave the cache), and at least.
+MOST_AT_ONCE, LEAST_AT_ONCE = 1024, 16
+# A length for temperatures that are numbers, and do not ask for one.
+ANY = 1
+
+
+class MovedClasses(NamedTuple):
+    """A layer's output at j class rows, and what its rounding depends on."""
+
+    rows: Array  # [j, d]
+    change: Array  # [j, d]
+    ties: TieReport | None
+    score_range: Array  # [] the largest |score|, ln(count) included
+    condition: Array  # [] what the heads write over what becomes of it, at least 1
+
+
+def move_classes(
+    layer: Layer,
+    rows: Array,
+    change: Array,
+    one: Configurations,
+    query_only: bool,
+) -> MovedClasses:
+    """Returns the layer's output rows and their changes.
+
+    Args:
+        layer: The layer, without a mask, its temperature a number (`at_length`).
+        rows: Its input, one row for each class [k, d].
+        change: Of those rows [k, d].
+        one: One configuration, fields [k].
+        query_only: Whether the query row alone is wanted, as in the last layer.
+    """
+    attention, weighting = layer.attention, layer.attention.weighting
+    inputs = read_rows(layer, rows)
+    moved = input_changes(layer, rows, change)
+    store, offset = centred_store(attention, inputs)
+    wanted = slice(-1, None) if query_only else slice(None)
+    at, seen = one.first[wanted], one.count > 0
+    queries = project_queries(attention, inputs[wanted], ANY, at)
+    moved_queries = project(attention.query, None, moved[wanted])
+    if attention.score != "additive":
+        moved_queries = moved_queries / per_row(score_scale(attention, ANY, at))
+    moved_keys = project(attention.key, None, moved)
+    moved_values = project(attention.value, None, moved)
+    visible = seen[wanted][:, None] & seen
+    index = one.last if isinstance(weighting, RightmostHardmax) else one.first
+    count = one.count.astype(rows.dtype)
+    scores = compute_scores(attention, queries, store.keys, ANY, at)
+    summary = weighting.lift(scores, store.values, index, visible, count)
+    lifted = weighting.lift_change(
+        summary,
+        MovedKeys(
+            index=index,
+            score=scores,
+            score_change=moved_score_changes(
+                layer, queries, moved_queries, store.keys, moved_keys, ANY, at
+            ),
+            visible=visible,
+            spread=lambda w: contract(w, store.values),
+            carry=lambda w: contract(w, moved_values),
+            count=count,
+        ),
+    )
+    heads = join_heads(weighting.read(summary) + offset[:, None])
+    base = base_rows(layer, rows[wanted], heads)
+    output = combine_heads(layer, rows[wanted], heads)
+    entering = join_heads(weighting.read_change(lifted))
+    ties = None
+    if weighting.hard:
+        before, after = weighting.ties(summary, at), weighting.ties_changed(lifted, at)
+        assert before is not None and after is not None
+        ties = before.merge(after)
+    weight = jnp.where(seen[wanted], count[wanted], 0)
+    squares = (weight[:, None] * output**2).sum() / weight.sum()
+    size = jnp.sqrt(squares)
+    written = written_size(layer, jnp.where(seen[:, None], store.values, 0))
+    held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0)
+    largest = jnp.where(visible, jnp.abs(scores) + held, 0).max()
+    return MovedClasses(
+        output,
+        change_rows(layer, base, change[wanted], entering),
+        ties,
+        largest,
+        jnp.maximum(jnp.where(size > 0, written / size, 1), 1),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="target")
+def change_configurations(
+    model: Transformer,
+    encodings: Array,
+    configurations: Configurations,
+    *,
+    target: str,
+) -> tuple[Array, Array, Array, TieReport]:
+    """Returns influences [b], the sizes that their rounding is relative to, and ties.
+
+    Args:
+        model: A transformer without masks, at its length, with a layer at least.
+        encodings: The distinct position encodings [P, d].
+        configurations: The configurations [b].
+        target: "activation" or "logits".
+
+    Returns:
+        Influences [b], sizes [b], largest scores [b], and a report over all of them.
+    """
+
+    def run(one: Configurations) -> tuple[Array, Array, Array, TieReport]:
+        rows = model.embedding[one.symbol] + encodings[one.place]
+        # A class without rows is nothing that the model need be finite on.
+        rows = jnp.where(one.count[:, None] > 0, rows, rows[-1])
+        moved = model.embedding[one.substitute] - model.embedding[one.symbol[one.slot]]
+        change = jnp.zeros_like(rows).at[one.slot].set(moved)
+        score_range = jnp.zeros((), model.dtype)
+        condition, reports = jnp.ones((), model.dtype), []
+        for depth, layer in enumerate(model.layers):
+            last = depth == len(model.layers) - 1
+            found = move_classes(layer, rows, change, one, last)
+            rows, change = found.rows, found.change
+            score_range = jnp.maximum(score_range, found.score_range)
+            if not last:
+                condition = jnp.maximum(condition, found.condition)
+            reports.append(found.ties)
+        influence = finish(model, rows[0], change[0], target)
+        size = condition * influence
+        if model.is_hard:
+            size = size + output_size(model, rows[0], 0, target)
+        # A change of exactly zero is one: nothing that is read has moved.
+        size = jnp.where(influence > 0, size, 0)
+        return influence, size, score_range, merge_reports(model, reports)
+
+    influence, size, score_range, reports = jax.vmap(run)(configurations)
+    return influence, size, score_range, reduce_reports(reports)
+
+
+def batch_size(model: Transformer, configurations: Configurations) -> int:
+    """Returns how many configurations run at once: a tile of scores of all of them."""
+    k = configurations.symbol.shape[1]
+    per_pair = max(
+        x.attention.num_heads
+        * (x.attention.key_width if x.attention.score == "additive" else 1)
+        for x in model.layers
+    )
+    room = tile_elements() // (per_pair * k * k)
+    wanted = 1 << (max(len(configurations), LEAST_AT_ONCE) - 1).bit_length()
+    return max(1, min(MOST_AT_ONCE, room, wanted))
+
+
+def run_configurations(
+    model: Transformer,
+    encodings: Array,
+    configurations: Configurations,
+    *,
+    length: int,
+    target: str,
+) -> Iterator[tuple[np.ndarray, np.ndarray, Ties | None]]:
+    """Yields influences and radii of batches of configurations, and the ties met.
+
+    Args:
+        model: A transformer without masks, with a layer at least.
+        encodings: The distinct position encodings [P, d].
+        configurations: At least one.
+        length: n.
+        target: "activation" or "logits".
+    """
+    model, batch = at_length(model, length), batch_size(model, configurations)
+    k = configurations.symbol.shape[1]
+    for start in range(0, len(configurations), batch):
+        part = configurations[start : start + batch]
+        filled = jax.tree.map(lambda x: padded(x, batch), part)
+        found = change_configurations(model, encodings, filled, target=target)
+        influence, size, score_range = (
+            np.asarray(x, np.float64)[: len(part)] for x in found[:3]
+        )
+        radius = change_radius(model, k, size, score_range)
+        yield influence, radius, Ties.of(found[3]) if model.is_hard else None

@@ -1,0 +1,201 @@
+"""Classes of equal rows: what an unmasked model sees of an input.
+
+Without a mask a layer maps equal input rows to equal output rows, so an input is a
+multiset of rows, held as classes with counts; unique-hard attention also reads where in
+the tie order a class stands, at its first or last member. The query row is a class of
+its own, and so is the row that a substitution replaces, before and after it. Rows are
+equal where position encoding and token are, bit by bit, never within a tolerance.
+
+Shapes: n positions, b configurations, c classes of the input without the query, k = c +
+2 classes of a configuration: those, the replaced row, the query row.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_models.pytree import register
+from jax_models.transformer import Transformer, encode_positions
+from jax_models.weighting import LeftmostHardmax, RightmostHardmax
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Configurations:
+    """Inputs as classes, each with one substitution; equal ones change alike."""
+
+    symbol: Any  # [b, k] token of each class
+    place: Any  # [b, k] which of the distinct position encodings it has
+    count: Any  # [b, k] how many rows it stands for, 0 for none
+    first: Any  # [b, k] position of its first row, or any number in the same order
+    last: Any  # [b, k] position of its last row, likewise
+    slot: Any  # [b] the class of one row that is substituted
+    substitute: Any  # [b] its new token
+
+    def __len__(self) -> int:
+        """b."""
+        return self.slot.shape[0]
+
+    def __getitem__(self, part: Any) -> "Configurations":
+        """Returns some of the configurations."""
+        return jax.tree.map(lambda x: x[part], self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """The distinct position encodings of a length, and which position has which."""
+
+    encodings: Any  # [P, d]
+    of: np.ndarray  # [n]
+
+    @property
+    def count(self) -> int:
+        """P."""
+        return self.encodings.shape[0]
+
+
+def distinct_places(
+    model: Transformer, length: int, at_most: int | None = None
+) -> Places | None:
+    """Returns the distinct position encodings of a length; None if there are too many.
+
+    Args:
+        model: A transformer.
+        length: n.
+        at_most: How many there may be; any number by default.
+
+    Raises:
+        InputError: The model has no encoding of that length.
+    """
+    if model.position is None:
+        return Places(np.zeros((1, model.width), model.dtype), np.zeros(length, int))
+    rows = np.ascontiguousarray(encode_positions(model, length))
+    as_bytes = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
+    if at_most is not None and len(np.unique(as_bytes[: at_most + 1])) > at_most:
+        return None
+    _, first, of = np.unique(as_bytes, return_index=True, return_inverse=True)
+    if at_most is not None and len(first) > at_most:
+        return None
+    return Places(rows[first], of.ravel())
+
+
+def tie_orders(model: Transformer) -> tuple[bool, bool]:
+    """Returns whether some layer reads the leftmost, and some the rightmost of ties."""
+    weightings = [layer.attention.weighting for layer in model.layers]
+    return (
+        any(isinstance(weighting, LeftmostHardmax) for weighting in weightings),
+        any(isinstance(weighting, RightmostHardmax) for weighting in weightings),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class InputClasses:
+    """The classes of one input: counts, and the two outermost members at each end."""
+
+    tokens: np.ndarray  # [n]
+    query: int
+    places: Places
+    of: np.ndarray  # [n] the class of each position, the query's own not meant
+    symbol: np.ndarray  # [c]
+    place: np.ndarray  # [c]
+    count: np.ndarray  # [c] without the query
+    ends: np.ndarray  # [4, c] first, second, last and last but one; beyond n if absent
+
+    def configure(
+        self,
+        position: np.ndarray,
+        symbol: np.ndarray,
+        orders: tuple[bool, bool],
+    ) -> tuple[Configurations, np.ndarray]:
+        """Returns the distinct configurations of substitutions, and which is whose.
+
+        Args:
+            position: Replaced positions [p], p >= 1.
+            symbol: Substitutes [p].
+            orders: Whether the order of first and of last members matters.
+        """
+        of = self.of[position]
+        at_query = position == self.query
+        keys = [np.where(at_query, -1, of), symbol]
+        for matters, ends in zip(orders, (self.ends[0], self.ends[2]), strict=True):
+            if matters:
+                borders = np.sort(np.append(ends, self.query))
+                # Where among the ends of the classes, and whether it is one itself.
+                keys += [np.searchsorted(borders, position), ends[of] == position]
+        columns = np.stack([np.asarray(key, np.int64) for key in keys], axis=1)
+        _, index, whose = np.unique(
+            _joined(columns), return_index=True, return_inverse=True
+        )
+        return self._build(position[index], symbol[index]), whose.ravel()
+
+    def _build(self, position: np.ndarray, symbol: np.ndarray) -> Configurations:
+        """Returns the configurations of substitutions, one each."""
+        b, c = position.size, self.count.size
+        at_query = position == self.query
+        leaving = (self.of[position][:, None] == np.arange(c)) & ~at_query[:, None]
+        first, second, last, before_last = self.ends
+        here = leaving & (first == position[:, None])
+        there = leaving & (last == position[:, None])
+        beyond = len(self.tokens)
+        alone = np.where(at_query, beyond, position)
+
+        def classes(members: np.ndarray, replaced: Any, query: int) -> np.ndarray:
+            ends = (np.broadcast_to(x, b)[:, None] for x in (replaced, query))
+            members = np.broadcast_to(members, (b, c))
+            return np.concatenate([members, *ends], axis=1).astype(np.int32)
+
+        query, of = self.query, self.places.of
+        return Configurations(
+            symbol=classes(self.symbol, self.tokens[position], self.tokens[query]),
+            place=classes(self.place, of[position], of[query]),
+            count=classes(self.count - leaving, ~at_query, 1),
+            first=classes(np.where(here, second, first), alone, query),
+            last=classes(np.where(there, before_last, last), alone, query),
+            slot=np.where(at_query, c + 1, c).astype(np.int32),
+            substitute=symbol.astype(np.int32),
+        )
+
+
+def _joined(columns: np.ndarray) -> np.ndarray:
+    """One integer [p] for each row of small integers [p, m]."""
+    joined = np.zeros(len(columns), np.int64)
+    for column in columns.T:
+        joined = joined * (column.max() - column.min() + 1) + (column - column.min())
+    return joined
+
+
+def classify(tokens: np.ndarray, places: Places, query: int) -> InputClasses:
+    """Returns the classes of an input.
+
+    Args:
+        tokens: The input [n].
+        places: Of its length.
+        query: The position that is a class of its own.
+    """
+    n = len(tokens)
+    kind = places.of.astype(np.int64) * (int(tokens.max()) + 1) + tokens
+    others = np.delete(np.arange(n), query)
+    found, count = np.unique(kind[others], return_counts=True)
+    by_class = others[np.argsort(kind[others], kind="stable")]
+    end = np.cumsum(count)
+    start, several = end - count, count > 1
+    outermost = [
+        by_class[start],
+        np.where(several, by_class[np.minimum(start + 1, end - 1)], n),
+        by_class[end - 1],
+        np.where(several, by_class[np.maximum(end - 2, start)], n),
+    ]
+    some = by_class[start]
+    of = np.searchsorted(found, kind)  # the query's own may be no class of the others
+    return InputClasses(
+        tokens=tokens,
+        query=query,
+        places=places,
+        of=np.minimum(of, max(len(found) - 1, 0)),
+        symbol=tokens[some],
+        place=places.of[some],
+        count=count,
+        ends=np.stack(outermost).reshape(4, -1),
+    )

@@ -1,0 +1,104 @@
+"""Exact influence by lumping: equal rows of an unmasked model are one class.
+
+Positions of one class are alike, so that the substitutions fall into few configurations
+(class, substitute and, for unique-hard layers, place in the tie order), and each is a
+pass over the k classes: O(k^2 d) per layer, whatever n is. Statement and proof are in
+docs/lumped.md.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bounds.influence.base import Block, Method, Problem
+from bounds.influence.class_layers import run_configurations
+from bounds.influence.classes import Places, classify, distinct_places, tie_orders
+from jax_models import Transformer
+from jax_models.temperature import PowerTemperature
+
+# Classes of one input, at most.
+MAX_CLASSES = 256
+# Substitutions of a block.
+BLOCK = 2**18
+
+
+def refuse_model(model: object) -> str | None:
+    """Returns why a model's rows do not fall into classes whatever the input, or None."""
+    if not isinstance(model, Transformer):
+        return "it needs the model's layers, and a bare function has none to see"
+    if not model.layers:
+        return "it needs a layer, and the model has none"
+    for depth, layer in enumerate(model.layers):
+        attention = layer.attention
+        if attention.mask != "none":
+            return (
+                f"it needs attention without a mask, and layer {depth} has mask "
+                f"{attention.mask!r}, so that equal rows see different keys"
+            )
+        schedule = attention.temperature
+        if isinstance(schedule, PowerTemperature) and schedule.of == "position":
+            return (
+                f"it needs equal rows to attend alike, and layer {depth} has a "
+                "temperature that depends on the position"
+            )
+    return None
+
+
+def _lump(problem: Problem) -> tuple[Places, int] | str:
+    """The places of a problem and its number of classes, or why there are too many."""
+    n = problem.tokens.size
+    places = distinct_places(problem.model, n, at_most=MAX_CLASSES)
+    if places is None:
+        return (
+            f"it needs equal rows, and the {n} positions have more than {MAX_CLASSES} "
+            "different position encodings"
+        )
+    kinds = places.of * problem.model.vocab_size + problem.tokens
+    classes = len(np.unique(np.delete(kinds, problem.query)))
+    if classes > MAX_CLASSES:
+        return (
+            f"it needs few classes of equal rows, and this input has {classes}, more "
+            f"than {MAX_CLASSES}"
+        )
+    return places, classes
+
+
+def _refuse(problem: Problem) -> str | None:
+    if refusal := refuse_model(problem.model):
+        return refusal
+    found = _lump(problem)
+    return found if isinstance(found, str) else None
+
+
+def _cost(problem: Problem) -> float:
+    """Forward passes: base and change of k rows, for each configuration at most."""
+    found = _lump(problem)
+    assert not isinstance(found, str)
+    k = found[1] + 2
+    orders = sum(tie_orders(problem.model))
+    kinds = (found[1] + 1) * problem.model.vocab_size * (2 * k) ** orders
+    return 3 * min(problem.position.size, kinds) * (k / problem.tokens.size) ** 2
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    model, n = problem.model, problem.tokens.size
+    places = distinct_places(model, n)
+    assert places is not None
+    classes = classify(problem.tokens, places, problem.query)
+    configurations, whose = classes.configure(
+        problem.position, problem.symbol, tie_orders(model)
+    )
+    influence, radius, seen = [], [], None
+    for norms, radii, ties in run_configurations(
+        model, places.encodings, configurations, length=n, target=problem.target
+    ):
+        influence.append(norms)
+        radius.append(radii)
+        seen = ties if seen is None or ties is None else seen.merge(ties)
+    norms, radii = np.concatenate(influence), np.concatenate(radius)
+    for start in range(0, problem.position.size, BLOCK):
+        part = whose[start : start + BLOCK]
+        yield Block(norms[part], radii[part], seen)
+
+
+LUMPED = Method(name="lumped", exact=True, refuse=_refuse, cost=_cost, blocks=_blocks)
