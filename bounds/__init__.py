@@ -1,10 +1,12 @@
 """Bounds on what attention can and cannot compute: exact, certified, estimated.
 
 `compute_influence` gives the exact influence of every single-symbol substitution,
+`supremum` the largest over all inputs of a length, where positions are few or none,
 `certify_influence` what is certain of it for the same input, in less time,
 `closed_form_bounds` what is certain of it for all inputs of a length.
 """
 
+from bounds.all_inputs import Supremum, supremum
 from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
@@ -17,6 +19,7 @@ __all__ = [
     "Certificate",
     "Influence",
     "LipschitzEstimate",
+    "Supremum",
     "bound_curve",
     "certify_influence",
     "closed_form_bounds",
@@ -26,4 +29,5 @@ __all__ = [
     "lipschitz_curve",
     "read_constants",
     "read_store",
+    "supremum",
 ]

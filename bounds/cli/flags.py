@@ -243,6 +243,11 @@ def define_question(values: flags.FlagValues) -> None:
         "How the influence is computed; auto picks the cheapest exact method.",
         flag_values=values,
     )
+    define_ties(values)
+
+
+def define_ties(values: flags.FlagValues) -> None:
+    """Add `--ties`."""
     flags.DEFINE_enum(
         "ties",
         "error",

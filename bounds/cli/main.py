@@ -59,6 +59,11 @@ COMMANDS = (
         "The influence of every position and symbol of one input on one model.",
     ),
     Command(
+        "supremum",
+        "bounds.cli.supremum",
+        "The largest influence over all inputs of a length, and one that has it.",
+    ),
+    Command(
         "constants",
         "bounds.cli.constants",
         "Every closed-form constant of a model, printed and corrected.",

@@ -46,8 +46,9 @@ from jax_models.transformer import (
 from jax_models.transformer import attention_input as read_rows
 from jax_models.weighting import MovedKeys, RightmostHardmax, TieReport, contract
 
-# Configurations at once: at most (more leave the cache), and at least.
-MOST_AT_ONCE, LEAST_AT_ONCE = 1024, 16
+# Configurations at once: few sizes, so that few programs are compiled; more than these
+# leave the cache.
+AT_ONCE = (16, 128, 1024)
 # A length for temperatures that are numbers, and do not ask for one.
 ANY = 1
 
@@ -190,8 +191,10 @@ def batch_size(model: Transformer, configurations: Configurations) -> int:
         for x in model.layers
     )
     room = tile_elements() // (per_pair * k * k)
-    wanted = 1 << (max(len(configurations), LEAST_AT_ONCE) - 1).bit_length()
-    return max(1, min(MOST_AT_ONCE, room, wanted))
+    wanted = next(
+        (size for size in AT_ONCE if size >= len(configurations)), AT_ONCE[-1]
+    )
+    return max(1, min(room, wanted))
 
 
 def run_configurations(

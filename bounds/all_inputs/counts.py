@@ -1,0 +1,302 @@
+"""Every input of a length by its count vectors, instead of one by one.
+
+An unmasked model sees an input as counts of its classes (one for each place and symbol)
+and the query's token; unique-hard attention also sees the order in which classes begin
+or end, so that a count vector comes with each arrangement (`arrangements`). Of an
+exchange and its reverse one is enough, their influences being equal.
+
+Shapes: V symbols, P places, c = P V classes, k = c + 2, m count vectors, s states (a
+count vector in an arrangement).
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from bounds.all_inputs.arrangements import (
+    Arrangement,
+    arrange,
+    events_of,
+    num_arrangements,
+    others_before,
+    write_out,
+)
+from bounds.all_inputs.block import Attained, Found, largest
+from bounds.all_inputs.universe import Universe
+from bounds.influence.classes import Configurations
+from jax_models.weighting import LeftmostHardmax, RightmostHardmax
+
+# Configurations of a block: what a command records, and repeats if it was interrupted.
+BLOCK = 2**17
+
+
+def compositions(total: int, parts: int) -> np.ndarray:
+    """Returns all vectors of `parts` non-negative integers that sum to `total`.
+
+    Args:
+        total: Their sum.
+        parts: Their length, at least 1.
+
+    Returns:
+        [comb(total + parts - 1, parts - 1), parts], in lexicographic order.
+    """
+    table, left = np.zeros((1, 0), np.int32), np.asarray([total], np.int32)
+    for _ in range(parts - 1):
+        choices = left + 1
+        table = np.repeat(table, choices, axis=0)
+        starts = np.repeat(np.cumsum(choices) - choices, choices)
+        chosen = (np.arange(len(table)) - starts).astype(np.int32)
+        left = np.repeat(left, choices) - chosen
+        table = np.concatenate([table, chosen[:, None]], axis=1)
+    return np.concatenate([table, left[:, None]], axis=1)
+
+
+def num_vectors(sizes: np.ndarray, num_symbols: int) -> int:
+    """Returns how many count vectors places of the given sizes have."""
+    parts = num_symbols - 1
+    return math.prod(math.comb(int(size) + parts, parts) for size in sizes)
+
+
+def vectors_of(sizes: np.ndarray, num_symbols: int) -> np.ndarray:
+    """Returns the count vectors of classes [m, P V], for places of the given sizes."""
+    vectors = np.zeros((1, 0), np.int32)
+    for size in sizes:
+        more = compositions(int(size), num_symbols)
+        m = len(vectors)
+        vectors = np.repeat(vectors, len(more), axis=0)
+        vectors = np.concatenate([vectors, np.tile(more, (m, 1))], axis=1)
+    return vectors
+
+
+@dataclasses.dataclass(frozen=True)
+class States:
+    """What the classes can be while one row is replaced: counts and orders.
+
+    Attributes:
+        place: Of the replaced row; -1 where it is the query's own.
+        pairs: Its symbols before and after, or the query's [u, 2].
+        vectors: Count vectors of the other rows [m, c].
+        arrangements: Orders; none where the model reads no order.
+        vector: Of each state, which count vector [s].
+        arrangement: Of each state, which arrangement [s].
+    """
+
+    place: int
+    pairs: np.ndarray
+    vectors: np.ndarray
+    arrangements: tuple[Arrangement, ...]
+    vector: np.ndarray
+    arrangement: np.ndarray
+
+
+class TooManyError(Exception):
+    """There are more configurations than are to be evaluated."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CountPlan:
+    """All inputs, by count vectors."""
+
+    universe: Universe
+    tables: tuple[States, ...]
+    name: str = "counts"
+    exact: bool = True
+
+    @functools.cached_property
+    def offsets(self) -> np.ndarray:
+        """Where the configurations of each table begin, and where all end."""
+        return np.cumsum([0, *(self._size(table) for table in self.tables)])
+
+    def _symbols_at_query(self, table: States) -> np.ndarray:
+        # A query that is substituted has its symbol from the pair.
+        return self.universe.query_symbols if table.place >= 0 else np.zeros(1, int)
+
+    def _size(self, table: States) -> int:
+        at_query = len(self._symbols_at_query(table))
+        return len(table.pairs) * at_query * len(table.vector)
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        return -(-int(self.offsets[-1]) // BLOCK)
+
+    @property
+    def description(self) -> str:
+        """What is gone through, in one line."""
+        return (
+            f"all {num_vectors(self.universe.sizes, len(self.universe.symbols))} count "
+            f"vectors of the positions besides the query, {int(self.offsets[-1])} "
+            "configurations"
+        )
+
+    def run(self, block: int) -> Found:
+        """Returns the largest influence of a block."""
+        start = block * BLOCK
+        stop = min(start + BLOCK, int(self.offsets[-1]))
+
+        def parts():
+            bounds = itertools.pairwise(self.offsets)
+            for table, (first, end) in zip(self.tables, bounds, strict=True):
+                low, high = max(start, first), min(stop, end)
+                if low < high:
+                    index = np.arange(low - first, high - first)
+                    yield (
+                        self._configurations(table, index),
+                        lambda i, table=table, low=low - first: self._attained(
+                            table, int(low + i)
+                        ),
+                    )
+
+        return largest(self.universe, parts())
+
+    def _split(self, table: States, index: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns (pair, symbol at the query, state) of configurations [b]."""
+        at_query = self._symbols_at_query(table)
+        rest, state = np.divmod(index, len(table.vector))
+        pair, which = np.divmod(rest, len(at_query))
+        if table.place < 0:
+            return table.pairs[pair], table.pairs[pair, 0], state
+        return table.pairs[pair], at_query[which], state
+
+    def _configurations(self, table: States, index: np.ndarray) -> Configurations:
+        universe = self.universe
+        pair, at_query, state = self._split(table, index)
+        b, replaced = len(index), table.place >= 0
+        num_symbols, places = len(universe.symbols), universe.places
+        symbol = np.tile(universe.symbols, places.count)
+        place = np.repeat(np.arange(places.count), num_symbols)
+        c, query_place = len(symbol), places.of[universe.query]
+
+        def joined(classes: np.ndarray, own: object, query: object) -> np.ndarray:
+            ends = (np.broadcast_to(np.asarray(x), b)[:, None] for x in (own, query))
+            classes = np.broadcast_to(classes, (b, c))
+            return np.concatenate([classes, *ends], axis=1).astype(np.int32)
+
+        if table.arrangements:
+            firsts = np.stack([one.first for one in table.arrangements])
+            lasts = np.stack([one.last for one in table.arrangements])
+            first, last = (x[table.arrangement[state]] for x in (firsts, lasts))
+        else:
+            first = last = np.tile(np.arange(c + 2, dtype=np.int32), (b, 1))
+        return Configurations(
+            symbol=joined(symbol, pair[:, 0], at_query),
+            place=joined(place, table.place if replaced else query_place, query_place),
+            count=joined(table.vectors[table.vector[state]], int(replaced), 1),
+            first=first,
+            last=last,
+            slot=np.full(b, c if replaced else c + 1, np.int32),
+            substitute=pair[:, 1].astype(np.int32),
+        )
+
+    def _attained(self, table: States, index: int) -> Attained:
+        universe = self.universe
+        found = self._split(table, np.asarray([index]))
+        pair, at_query, state = found[0][0], int(found[1][0]), int(found[2][0])
+        counts = table.vectors[table.vector[state]]
+        tokens = np.full(universe.length, at_query)
+        if table.arrangements:
+            written = write_out(
+                table.arrangements[table.arrangement[state]],
+                counts,
+                universe.orders,
+                universe.query,
+            )
+            symbol = np.tile(universe.symbols, universe.places.count)
+            tokens = np.append(symbol, [pair[0], at_query])[written]
+            own = written == len(symbol)
+        else:
+            own = np.zeros(universe.length, bool)
+            by_place = counts.reshape(universe.places.count, -1)
+            for place, some in enumerate(by_place):
+                held = some + (place == table.place) * (universe.symbols == pair[0])
+                where = universe.others[universe.places.of[universe.others] == place]
+                tokens[where] = np.repeat(universe.symbols, held)
+                if place == table.place:
+                    own[where] = tokens[where] == pair[0]
+        position = universe.query if table.place < 0 else int(np.flatnonzero(own)[0])
+        return Attained(tokens.astype(np.int32), position, int(pair[1]))
+
+
+def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
+    """Returns the way through all inputs by counts; None where places have orders.
+
+    Args:
+        universe: The question.
+        budget: Configurations that may be evaluated.
+
+    Raises:
+        TooManyError: There are more.
+    """
+    sizes = universe.sizes
+    if any(universe.orders) and (sizes > 0).sum() > 1:
+        return None
+    tables, room = [], budget
+    for place in [*np.flatnonzero(sizes), -1]:
+        pairs = universe.pairs if place >= 0 else universe.query_pairs
+        if not len(pairs):
+            continue
+        left = sizes - (np.arange(len(sizes)) == place)
+        copies = len(pairs) * (len(universe.query_symbols) if place >= 0 else 1)
+        if num_vectors(left, len(universe.symbols)) * copies > room:
+            raise TooManyError
+        vectors = vectors_of(left, len(universe.symbols))
+        states = _states(universe, int(place), pairs, vectors, room // copies)
+        room -= len(states.vector) * copies
+        tables.append(states)
+    return CountPlan(universe, tuple(tables))
+
+
+def _states(
+    universe: Universe, place: int, pairs: np.ndarray, vectors: np.ndarray, room: int
+) -> States:
+    """Returns the states while one row is replaced, at most `room` of them."""
+    m, n, query = len(vectors), universe.length, universe.query
+    if not any(universe.orders):
+        if m > room:
+            raise TooManyError
+        return States(place, pairs, vectors, (), np.arange(m), np.zeros(m, int))
+    most = 2 if all(universe.orders) else 1
+    at_an_end = query in (0, n - 1)
+    signatures, representative, of = np.unique(
+        np.minimum(vectors, most), axis=0, return_index=True, return_inverse=True
+    )
+    if at_an_end and _reads_orders_alone(universe):
+        # Counts beyond the signature are read by no layer.
+        vectors, of = vectors[representative], np.arange(len(representative))
+    held = np.bincount(of.ravel(), minlength=len(signatures))
+    total = sum(
+        int(count)
+        * num_arrangements(events_of(signature, universe.orders), int(place >= 0))
+        * (1 if at_an_end else 1 + sum(events_of(signature, universe.orders)))
+        for signature, count in zip(signatures, held, strict=True)
+    )
+    if total > room:
+        raise TooManyError
+    arrangements: list[Arrangement] = []
+    vector, arrangement = [], []
+    for number, signature in enumerate(signatures):
+        some = np.flatnonzero(of.ravel() == number)
+        for one in arrange(signature, universe.orders, query, n, place >= 0):
+            _, possible = others_before(one, vectors[some], universe.orders, query)
+            if possible.any():
+                vector.append(some[possible])
+                arrangement.append(np.full(int(possible.sum()), len(arrangements)))
+                arrangements.append(one)
+    return States(
+        place,
+        pairs,
+        vectors,
+        tuple(arrangements),
+        np.concatenate(vector),
+        np.concatenate(arrangement),
+    )
+
+
+def _reads_orders_alone(universe: Universe) -> bool:
+    return all(
+        isinstance(layer.attention.weighting, LeftmostHardmax | RightmostHardmax)
+        for layer in universe.model.layers
+    )

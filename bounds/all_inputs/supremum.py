@@ -1,0 +1,274 @@
+"""`supremum`: the largest influence that any input of a length has."""
+
+import dataclasses
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from bounds.all_inputs.block import Found, NotFiniteError, Plan
+from bounds.all_inputs.counts import TooManyError, plan_counts
+from bounds.all_inputs.search import SearchPlan
+from bounds.all_inputs.strings import StringPlan
+from bounds.all_inputs.universe import Universe, make_universe
+from bounds.influence.base import Influence, Target, Ties
+from bounds.influence.compute import compute_influence
+from bounds.notation import enclosure_label
+from jax_models import InputError, TieError, Transformer
+from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
+from jax_models.initialise import choose_name
+from jax_models.weighting import HardWeighting
+
+# Configurations (a count vector, an order, an exchange) that are evaluated at most.
+BUDGET = 2**22
+# Up to this length the input that is found is run again as it is, without classes.
+RERUN_LENGTH = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Supremum:
+    """The largest influence of one symbol over all inputs of a length.
+
+    Where it is `exact`, the supremum lies in [max_lower, max_upper], which differ by the
+    rounding radius. Where it is not, it is an estimate from below: `max_lower` is
+    attained, and `max_upper` is infinite.
+    """
+
+    max: float
+    max_lower: float
+    max_upper: float
+    exact: bool
+    tokens: np.ndarray  # [n] an input that attains the maximum
+    position: int | None  # where it is changed; None where nothing can be
+    symbol: int | None
+    length: int
+    query: int
+    target: Target
+    plan: str  # "counts", "inputs" or "search"
+    reason: str  # what was gone through
+    configurations: int  # how many were evaluated
+    recomputed: float  # the influence of the named substitution, computed again
+    recomputed_by: str  # by which method
+    ties: Ties | None
+    seconds: float
+
+    def __repr__(self) -> str:
+        """One line: the maximum, where it is, and what was gone through."""
+        kind = "exact" if self.exact else "estimated from below"
+        upper = self.max_upper if self.exact else self.max
+        maximum = enclosure_label(self.max, self.max_lower, upper)
+        return (
+            f"Supremum(max={maximum} [{kind}], position={self.position}, "
+            f"symbol={self.symbol}, length={self.length}, query={self.query}, "
+            f"plan={self.plan!r})"
+        )
+
+
+def supremum(
+    model: Transformer,
+    length: int,
+    *,
+    query: int = -1,
+    target: Target = "activation",
+    query_symbols: Sequence[int] | None = None,
+    include_query: bool = False,
+    budget: int = BUDGET,
+    ties: TieRule = "error",
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Supremum:
+    """Returns the largest influence of one symbol over all inputs of a length.
+
+    sup over x, i != q, s of |y_q(x with x_i := s) - y_q(x)|_2, which Lemma 5 bounds, in
+    the units of the activations (or of the logits). Inputs are those whose tokens are
+    substitutable everywhere but at the query; there stands one of `query_symbols`. It is
+    for unmasked models whose positions have few different encodings: inputs are then
+    classes with counts, and all count vectors are gone through (for two symbols without
+    positions, n of them); exact, up to the stated rounding. Beyond the budget it is a
+    search, marked as an estimate.
+
+    Args:
+        model: a transformer without masks.
+        length: n.
+        query: the row that is watched; negative counts from the end.
+        target: "activation" (final activations) or "logits".
+        query_symbols: tokens at the query. By default those that are not substitutable,
+            if the model has such (an end or query token stands there), else all.
+        include_query: whether the query's own token is changed too.
+        budget: configurations that are evaluated at most for an exact answer.
+        ties: what to do where rounding decides a hard-attention winner on some input:
+            "error", "warn" or "ignore".
+        seed: of the search.
+        progress: called with (blocks done, all) after every block.
+
+    Returns:
+        A `Supremum`.
+
+    Raises:
+        InputError: for a model whose rows do not fall into few classes, or a question
+            that does not fit it.
+        TieError: for an ambiguous tie under ties="error".
+
+    Source:
+        spec/exact-influence, section 8; docs/lumped.md.
+    """
+    started = time.perf_counter()
+    choose_name("ties", ties, get_args(TieRule))
+    choose_name("target", target, get_args(Target))
+    universe = make_universe(
+        model,
+        length,
+        query=query,
+        target=target,
+        query_symbols=query_symbols,
+        include_query=include_query,
+    )
+    plan = choose_plan(universe, budget, seed)
+    found = None
+    for block in range(plan.num_blocks):
+        one = run_block(plan, block, ties)
+        found = one if found is None else found.merge(one)
+        if progress is not None:
+            progress(block + 1, plan.num_blocks)
+    return conclude(universe, plan, found, ties, time.perf_counter() - started)
+
+
+def choose_plan(universe: Universe, budget: int, seed: int) -> Plan:
+    """Returns the way through the inputs: exact within the budget, else a search.
+
+    Args:
+        universe: The question.
+        budget: Configurations that are evaluated at most for an exact answer.
+        seed: Of the search.
+
+    Raises:
+        InputError: The budget is not a positive number.
+    """
+    if budget < 1:
+        raise InputError(f"budget = {budget}; expected at least 1")
+    if universe.length == 1 or not len(universe.pairs):
+        # Nothing but the query's own token can be exchanged, if that.
+        universe = dataclasses.replace(universe, orders=(False, False))
+    try:
+        plan = plan_counts(universe, budget)
+    except TooManyError:
+        return SearchPlan(universe, seed)
+    if plan is not None:
+        return plan
+    substitutions = universe.length * (len(universe.symbols) - 1)
+    if universe.num_inputs * substitutions <= budget:
+        return StringPlan(universe)
+    return SearchPlan(universe, seed)
+
+
+def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
+    """Returns the largest influence of a block, its ties judged.
+
+    Args:
+        plan: The way through the inputs.
+        block: Which of its blocks.
+        ties: What an ambiguous tie is.
+
+    Raises:
+        InputError: An influence is not a finite number.
+        TieError: For an ambiguous tie under ties="error".
+    """
+    try:
+        found = plan.run(block)
+    except NotFiniteError as error:
+        raise InputError(
+            f"{error} is not a finite number: the model overflows or divides by zero (a "
+            "layer norm with epsilon 0 on a constant row?)"
+        ) from error
+    met = found.ties
+    if met is None or not met.ambiguous or ties == "ignore":
+        return found
+    layers = (layer.attention.weighting for layer in plan.universe.model.layers)
+    hard = [weighting for weighting in layers if isinstance(weighting, HardWeighting)]
+    why = describe_tie(hard, *met.scores, plan.universe.model.dtype)
+    message = f"on some input of length {plan.universe.length}: {why}"
+    if ties == "error":
+        raise TieError(message)
+    warnings.warn(message, AmbiguousTieWarning, stacklevel=3)
+    return found
+
+
+def conclude(
+    universe: Universe, plan: Plan, found: Found | None, ties: TieRule, seconds: float
+) -> Supremum:
+    """Returns the result of all blocks, its input run again.
+
+    Args:
+        universe: The question.
+        plan: The way through the inputs.
+        found: The largest of all blocks; None where nothing can be changed.
+        ties: What an ambiguous tie is.
+        seconds: How long the blocks took.
+
+    Raises:
+        RuntimeError: Run again, the substitution has another influence: a fault here.
+    """
+    asked: dict[str, Any] = {
+        "length": universe.length,
+        "query": universe.query,
+        "target": universe.target,
+        "plan": plan.name,
+        "exact": plan.exact,
+        "seconds": seconds,
+    }
+    if found is None:
+        tokens = np.full(universe.length, universe.symbols[0], np.int32)
+        tokens[universe.query] = universe.query_symbols[0]
+        return Supremum(
+            max=0.0,
+            max_lower=0.0,
+            max_upper=0.0,
+            tokens=tokens,
+            position=None,
+            symbol=None,
+            reason="nothing can be changed",
+            configurations=0,
+            recomputed=0.0,
+            recomputed_by="none",
+            ties=None,
+            **asked,
+        )
+    again = _run_again(universe, found, ties)
+    if not (again.max_lower <= found.max_upper and found.max_lower <= again.max_upper):
+        raise RuntimeError(
+            f"the influence {found.max!r} of position {found.attained.position}, symbol "
+            f"{found.attained.symbol} is {again.max!r} by {again.method}"
+        )
+    return Supremum(
+        max=found.max,
+        max_lower=found.max_lower,
+        max_upper=found.max_upper if plan.exact else math.inf,
+        tokens=found.attained.tokens,
+        position=found.attained.position,
+        symbol=found.attained.symbol,
+        reason=plan.description,
+        configurations=found.evaluated,
+        recomputed=again.max,
+        recomputed_by=again.method,
+        ties=found.ties,
+        **asked,
+    )
+
+
+def _run_again(universe: Universe, found: Found, ties: TieRule) -> Influence:
+    """The influence of the substitution that was found, on its input as it is."""
+    attained = found.attained
+    return compute_influence(
+        universe.model,
+        attained.tokens,
+        method="exhaustive" if universe.length <= RERUN_LENGTH else "lumped",
+        query=universe.query,
+        target=universe.target,
+        positions=[attained.position],
+        symbols=[attained.symbol],
+        include_query=True,
+        ties="ignore" if ties == "warn" else ties,
+    )

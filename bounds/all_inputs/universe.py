@@ -1,0 +1,149 @@
+"""Which inputs the supremum runs over, and which substitutions."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bounds.influence.base import Target
+from bounds.influence.classes import Places, distinct_places, tie_orders
+from bounds.influence.lumped import MAX_CLASSES, refuse_model
+from bounds.influence.substitution import check_query
+from jax_models import InputError, Transformer
+from jax_models.evaluate import require_readout
+from jax_models.float_type import check_float_type
+
+
+@dataclasses.dataclass(frozen=True)
+class Universe:
+    """All inputs of one length: any of `symbols` anywhere but at the query.
+
+    Attributes:
+        model: The model.
+        length: n.
+        query: The query position, from 0.
+        target: What is read of it.
+        places: The distinct position encodings.
+        symbols: The tokens of the other positions, which are also the substitutes.
+        query_symbols: The tokens at the query.
+        include_query: Whether the query's own token is substituted too.
+        orders: Whether some layer reads the leftmost, and the rightmost, of ties.
+    """
+
+    model: Transformer
+    length: int
+    query: int
+    target: Target
+    places: Places
+    symbols: np.ndarray
+    query_symbols: np.ndarray
+    include_query: bool
+    orders: tuple[bool, bool]
+
+    @property
+    def others(self) -> np.ndarray:
+        """The positions besides the query [n - 1]."""
+        return np.delete(np.arange(self.length), self.query)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many positions besides the query have each encoding [P]."""
+        return np.bincount(self.places.of[self.others], minlength=self.places.count)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many inputs there are."""
+        others = len(self.symbols) ** (self.length - 1)
+        return others * len(self.query_symbols)
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Unordered pairs of different symbols [m, 2]: an exchange and its reverse.
+
+        The influence of an exchange on an input is that of its reverse on the other.
+        """
+        lesser, greater = np.triu_indices(len(self.symbols), 1)
+        return np.stack([self.symbols[lesser], self.symbols[greater]], axis=1)
+
+    @property
+    def query_pairs(self) -> np.ndarray:
+        """The same at the query, the first being a query symbol [m, 2]."""
+        if not self.include_query:
+            return np.zeros((0, 2), int)
+        own = np.intersect1d(self.query_symbols, self.symbols)
+        found = [(a, b) for a in own for b in self.symbols if a != b]
+        both = set(own.tolist())
+        kept = [(a, b) for a, b in found if not (b in both and b < a)]
+        return np.asarray(kept, int).reshape(-1, 2)
+
+
+def make_universe(
+    model: Transformer,
+    length: int,
+    *,
+    query: int,
+    target: Target,
+    query_symbols: Sequence[int] | None,
+    include_query: bool,
+) -> Universe:
+    """Returns the inputs of a length, once the question is known to fit the model.
+
+    Args:
+        model: A transformer.
+        length: n.
+        query: Negative counts from the end.
+        target: "activation" or "logits".
+        query_symbols: The tokens at the query. By default those that are not
+            substitutable, if the model has such (an end or query token stands there),
+            else all.
+        include_query: Whether the query's own token is substituted too.
+
+    Raises:
+        InputError: For a model whose rows do not fall into classes, or a length, query
+            or symbol that does not fit it.
+    """
+    if refusal := refuse_model(model):
+        raise InputError(f"the supremum over all inputs cannot be had: {refusal}")
+    check_float_type(model.dtype, "the model")
+    if target == "logits":
+        require_readout(model)
+    if length < 1:
+        raise InputError(f"length = {length}; expected at least 1")
+    query = check_query(query, length)
+    every = np.arange(model.vocab_size)
+    symbols = every if model.substitutable is None else np.unique(model.substitutable)
+    if not len(symbols):
+        raise InputError(
+            "the model's substitutable symbols are none, so there is no input to change"
+        )
+    fixed = np.setdiff1d(every, symbols)
+    if query_symbols is None:
+        at_query = fixed if len(fixed) else every
+    else:
+        at_query = np.unique(np.asarray(query_symbols, np.int64))
+        bad = at_query[(at_query < 0) | (at_query >= model.vocab_size)]
+        if bad.size or not at_query.size:
+            found = f"symbol {bad[0]}" if bad.size else "no symbol"
+            raise InputError(
+                f"query_symbols: {found}; expected some of 0 to {model.vocab_size - 1}"
+            )
+    places = distinct_places(model, length, at_most=MAX_CLASSES)
+    if places is None or places.count * len(symbols) > MAX_CLASSES:
+        found = "more" if places is None else places.count
+        raise InputError(
+            f"the supremum over all inputs cannot be had: with {found} different "
+            f"position encodings and {len(symbols)} symbols the {length} positions have "
+            f"more than {MAX_CLASSES} classes of equal rows; it needs no, constant or "
+            "periodic positions"
+        )
+    return Universe(
+        model,
+        length,
+        query,
+        target,
+        places,
+        symbols,
+        at_query,
+        include_query,
+        tie_orders(model),
+    )

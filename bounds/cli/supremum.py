@@ -1,0 +1,235 @@
+"""The largest influence of one symbol over all inputs of a length.
+
+For a model without masks whose positions have few different encodings: `supremum.json`
+names the maximum and an input, position and symbol that attain it. It is exact where
+all count vectors (with orders, for unique-hard attention) fit the budget, and otherwise
+a search, marked as an estimate. Blocks of the work are kept in --out as they are done:
+the same command continues where it stopped.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.all_inputs import Supremum
+from bounds.all_inputs.block import Attained, Found, Plan
+from bounds.all_inputs.supremum import BUDGET, choose_plan, conclude, run_block
+from bounds.all_inputs.universe import Universe, make_universe
+from bounds.cli import flags as shared
+from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.progress import Progress
+from bounds.cli.record import open_store, run_record
+from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.influence import Ties
+from bounds.measurement import tokens_sha256, weighting_label
+from bounds.notation import enclosure_label
+from bounds.output import write_json
+from bounds.store import ResultStore
+from bounds.sweep import Cell, missing_cells, run_cells
+from bounds.version import __version__
+
+DEFAULT_LENGTH = 64
+VOCAB_SIZE = 2  # symbols of a random model where nothing is said
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer(
+        "length",
+        DEFAULT_LENGTH,
+        "Tokens n of the inputs, the query's included.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    shared.define_model(values)
+    # Under a mask, or at positions that are all different, rows are not equal.
+    values.set_default("mask", "none")
+    values.set_default("position", "none")
+    shared.define_weighting(values)
+    shared.define_read(values)
+    flags.DEFINE_list(
+        "query_symbols",
+        None,
+        "Tokens at the query; by default those that are not substitutable, if the model "
+        "has such, else all.",
+        flag_values=values,
+    )
+    flags.register_validator(
+        "query_symbols",
+        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
+        "expected symbols as integers, separated by commas",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "include_query",
+        False,
+        "Substitute the query's own token too.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "budget",
+        BUDGET,
+        "Configurations (a count vector, an order, an exchange) that are evaluated at "
+        "most for an exact answer; beyond them it is a search.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    shared.define_ties(values)
+    shared.define_dtype(values)
+    shared.define_output(values, "supremum")
+    shared.define_store(values)
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Compute the blocks that the store does not hold, then report from the store."""
+    print(f"supremum: results go to {options.out}", flush=True)
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
+    model = reweighted(model, options.weighting, options.temperature)
+    symbols = options.query_symbols
+    universe = make_universe(
+        model,
+        options.length,
+        query=options.query,
+        target=options.target,
+        query_symbols=None if symbols is None else [int(entry) for entry in symbols],
+        include_query=options.include_query,
+    )
+    plan = choose_plan(universe, options.budget, options.seed)
+    print(f"{plan.description}, in {plan.num_blocks} blocks", flush=True)
+    hashes = {
+        "model_sha256": model_sha256(options, model),
+        "weighting": weighting_label(model),
+    }
+    with open_store(options) as store, quiet_ties():
+        found, seconds = _gather(options, store, plan, hashes)
+        best = conclude(universe, plan, found, options.ties, seconds)
+    record = {
+        **run_record("supremum", options),
+        "n": best.length,
+        "kind": "exact" if best.exact else "estimated: attained, from below",
+        **_fields(best),
+        **hashes,
+        "tokens_sha256": tokens_sha256(best.tokens),
+        **_inputs(universe),
+        "ambiguous": best.ties is not None and best.ties.ambiguous,
+    }
+    path = Path(options.out) / "supremum.json"
+    write_json(path, record)
+    print(_finding(best))
+    print(f"Written to {path}")
+    warn_of_ties(int(record["ambiguous"]))
+
+
+def _gather(
+    options: flags.FlagValues, store: ResultStore, plan: Plan, hashes: dict[str, Any]
+) -> tuple[Found | None, float]:
+    """Return the largest of all blocks, and the seconds that they took."""
+    universe = plan.universe
+    cells = []
+    for block in range(plan.num_blocks):
+        config = {
+            "command": "supremum",
+            "version": __version__,
+            "block": block,
+            "plan": plan.name,
+            "budget": options.budget,
+            "n": universe.length,
+            "query": universe.query,
+            "target": universe.target,
+            "include_query": universe.include_query,
+            "ties": options.ties,
+            "dtype": options.dtype,
+            "seed": options.seed,
+            **_inputs(universe),
+            **hashes,
+        }
+
+        def compute(block=block) -> dict[str, Any]:
+            return _recorded(run_block(plan, block, options.ties))
+
+        cells.append(Cell(config, f"block {block}", compute))
+    todo = missing_cells(store, cells, fresh=options.fresh)
+    if len(todo) < len(cells):
+        print(f"{len(cells) - len(todo)} blocks are in the store", flush=True)
+    with Progress(len(todo), "blocks") as progress:
+        for cell in todo:
+            for failure in run_cells(store, [cell], progress.advance):
+                raise jm.InputError(failure.message)
+    found, seconds = None, 0.0
+    for cell in cells:
+        block = store.find(cell.config)
+        assert block is not None
+        one = _read(block)
+        found = one if found is None else found.merge(one)
+        seconds += store.seconds(cell.config) or 0.0
+    return found, seconds
+
+
+def _inputs(universe: Universe) -> dict[str, Any]:
+    return {"symbols": universe.symbols, "query_symbols": universe.query_symbols}
+
+
+def _recorded(found: Found) -> dict[str, Any]:
+    """Return what is recorded of a block."""
+    return {
+        "max": found.max,
+        "max_lower": found.max_lower,
+        "max_upper": found.max_upper,
+        **dataclasses.asdict(found.attained),
+        "evaluated": found.evaluated,
+        "ties": None if found.ties is None else dataclasses.asdict(found.ties),
+    }
+
+
+def _read(block: dict[str, Any]) -> Found:
+    """Return a block from what was recorded of it."""
+    ties = block["ties"]
+    if ties is not None:
+        # An infinite gap, where nothing was compared, is null in JSON.
+        gap = np.inf if ties["gap"] is None else ties["gap"]
+        scores = tuple(np.nan if x is None else x for x in ties["scores"])
+        ties = Ties(**{**ties, "gap": gap, "scores": scores})
+    tokens = np.asarray(block["tokens"], np.int32)
+    return Found(
+        max=block["max"],
+        max_lower=block["max_lower"],
+        max_upper=block["max_upper"],
+        attained=Attained(tokens, block["position"], block["symbol"]),
+        evaluated=block["evaluated"],
+        ties=ties,
+    )
+
+
+def _fields(best: Supremum) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(best)]
+    return {
+        name: getattr(best, name) for name in names if name not in ("length", "ties")
+    }
+
+
+def _finding(best: Supremum) -> str:
+    """Return what was found, in one sentence."""
+    if best.position is None:
+        return f"n = {best.length}: no input can be changed."
+    where = (
+        f"attained at position {best.position}, symbol {best.symbol}; recomputed by "
+        f"{best.recomputed_by}: {best.recomputed:.10g}"
+    )
+    if not best.exact:
+        return (
+            f"n = {best.length}: an estimate from below of the maximum influence over "
+            f"all inputs is {best.max:.6g}, {where}."
+        )
+    maximum = enclosure_label(best.max, best.max_lower, best.max_upper)
+    return (
+        f"n = {best.length}: the maximum influence over all inputs is {maximum}, exact, "
+        f"{where}."
+    )

@@ -1,0 +1,292 @@
+"""The largest influence over all inputs: brute force where that can be had."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.all_inputs import counts
+from bounds.all_inputs.arrangements import arrange, write_out
+from bounds.influence import compute_influence
+from jax_models.evaluate import AmbiguousTieWarning
+from jax_models.position import Coordinates, ResidueTerm
+from jax_models.weighting import WEIGHTINGS
+from tests.bounds.all_inputs.brute_force import all_strings, largest_influence
+from tests.bounds.influence.models import build, scaled_weights
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+PERIODIC = Coordinates((ResidueTerm(0, 2, (0,)), ResidueTerm(3, 2, (1,))))
+BINARY = {"vocab_size": 2, "position": None}
+
+
+def weighted(model, *names, tie_resolution=None):
+    """The model with its layers weighted by these names."""
+
+    def change(layer, name):
+        options = {} if tie_resolution is None else {"tie_resolution": tie_resolution}
+        weighting = WEIGHTINGS[name](**(options if WEIGHTINGS[name].hard else {}))
+        attention = dataclasses.replace(layer.attention, weighting=weighting)
+        return dataclasses.replace(layer, attention=attention)
+
+    pairs = zip(model.layers, names, strict=True)
+    layers = tuple(change(layer, name) for layer, name in pairs)
+    return dataclasses.replace(model, layers=layers)
+
+
+def tied(model):
+    """All keys tie, so that the tie order decides alone."""
+    return scaled_weights(model, query=0.0, query_bias=0.0)
+
+
+def assert_brute_force(model, length, *, plan="counts", **question):
+    best = bounds.supremum(model, length, ties="ignore", **question)
+    expected = largest_influence(model, length, **question)
+    assert best.exact
+    assert best.plan == plan
+    # Brute force subtracts two outputs; its rounding is that of `exhaustive`.
+    assert best.max == pytest.approx(expected, rel=1e-10, abs=1e-11)
+    assert best.max_lower - 1e-11 <= expected <= best.max_upper + 1e-11
+    if best.position is None:
+        return best
+    # The input that is named attains it, and is one of those that are meant.
+    again = compute_influence(
+        model,
+        best.tokens,
+        method="exhaustive",
+        ties="ignore",
+        positions=[best.position],
+        symbols=[best.symbol],
+        query=question.get("query", -1),
+        target=question.get("target", "activation"),
+        include_query=True,
+    )
+    assert again.max == pytest.approx(expected, rel=1e-10, abs=1e-11)
+    assert again.substitutions == 1
+    return best
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_all_binary_inputs_of_twelve_tokens(name):
+    assert_brute_force(build({**BINARY, "weighting": name}), 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_all_binary_inputs_of_every_length_up_to_twelve(name, num_layers):
+    for seed, options in enumerate(({"layer_norm": "post"}, {"score": "additive"})):
+        case = {**BINARY, **options, "weighting": name, "num_layers": num_layers}
+        model = build(case, seed)
+        for length in range(1, 13):
+            assert_brute_force(model, length, target="logits")
+        for query in (0, 5):
+            assert_brute_force(tied(model), 9, query=query, include_query=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "query"),
+    [
+        (("leftmost_hard",), 0),
+        (("leftmost_hard", "rightmost_hard"), 3),
+        (("leftmost_hard", "rightmost_hard"), 6),
+        (("rightmost_hard", "average_hard"), 2),
+    ],
+    ids=str,
+)
+def test_tie_orders_are_part_of_the_state(names, query):
+    model = build({**BINARY, "num_layers": len(names)})
+    question = {"query": query, "include_query": query > 2}
+    # Cells so wide that some classes tie, and with a query of zero all do.
+    assert_brute_force(weighted(model, *names, tie_resolution=3.0), 7, **question)
+    assert_brute_force(weighted(tied(model), *names), 7, **question)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"), [("softmax", "counts"), ("leftmost_hard", "inputs")]
+)
+def test_periodic_positions_and_more_symbols(name, plan):
+    model = build({"weighting": name, "position": None})
+    model = tied(model) if plan == "inputs" else model
+    model = dataclasses.replace(model, position=PERIODIC)
+    assert_brute_force(model, 6, plan=plan, query=1, target="logits")
+
+
+def test_an_end_token_stands_at_the_query_and_nowhere_else():
+    model = build({"position": None})
+    model = dataclasses.replace(model, substitutable=(0, 1))
+    best = assert_brute_force(model, 7)
+    assert best.tokens[-1] == 2
+    assert (best.tokens[:-1] < 2).all()
+    assert best.symbol in (0, 1)
+    free = bounds.supremum(model, 7, query_symbols=[0, 1, 2])
+    assert free.max >= best.max
+    assert free.max == pytest.approx(
+        largest_influence(model, 7, at_query=[0, 1, 2]), rel=1e-10
+    )
+
+
+def test_what_cannot_change_has_the_supremum_zero():
+    model = build(BINARY)
+    best = bounds.supremum(model, 1)
+    assert (best.max, best.max_upper, best.position, best.exact) == (0, 0, None, True)
+    assert bounds.supremum(model, 1, include_query=True).max > 0
+    alone = dataclasses.replace(build({"position": None}), substitutable=(1,))
+    assert bounds.supremum(alone, 5).position is None
+
+
+def test_the_comparison_catches_a_count_vector_left_out(monkeypatch):
+    model = build(BINARY)
+    best = bounds.supremum(model, 7)
+    left = np.bincount(best.tokens[:-1], minlength=2)
+    left[best.tokens[best.position]] -= 1
+    vectors_of = counts.vectors_of
+
+    def without_the_best(sizes, num_symbols):
+        vectors = vectors_of(sizes, num_symbols)
+        return vectors[(vectors != left).any(axis=1)]
+
+    monkeypatch.setattr(counts, "vectors_of", without_the_best)
+    with pytest.raises(AssertionError):
+        assert_brute_force(model, 7)
+
+
+# ------------------------------------------------------------------- long inputs
+
+
+@pytest.mark.parametrize("length", [1000, 100_000])
+def test_a_long_maximum_is_attained_and_no_sampled_input_exceeds_it(length):
+    model = build({**BINARY, "num_layers": 1, "weighting": "softmax"})
+    best = bounds.supremum(model, length)
+    assert best.exact
+    assert best.configurations == 2 * (length - 1)
+    assert best.recomputed == pytest.approx(best.max, rel=1e-10)
+    rng = np.random.default_rng(0)
+    for share in (0.02, 0.3, 0.7, 1.0):
+        tokens = (rng.random(length) < share).astype(int)
+        result = compute_influence(model, tokens, keep="position_max")
+        assert result.max_lower <= best.max_upper
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_a_hundred_thousand_tokens_take_less_than_a_minute(name):
+    model = build({**BINARY, "weighting": name})
+    best = bounds.supremum(model, 100_000)
+    assert best.exact
+    assert best.seconds < 60
+
+
+# ---------------------------------------------------------------------- the search
+
+
+def test_beyond_the_budget_it_is_an_estimate_and_says_so():
+    model = build({"position": None, "num_layers": 1})
+    exact = bounds.supremum(model, 9)
+    found = bounds.supremum(model, 9, budget=100)
+    assert not found.exact
+    assert found.plan == "search"
+    assert "estimated" in repr(found)
+    assert "estimated" not in repr(exact)
+    assert found.max_upper == math.inf
+    assert 0.5 * exact.max <= found.max <= exact.max_upper
+    assert found.recomputed == pytest.approx(found.max, rel=1e-9)
+    assert bounds.supremum(model, 9, budget=100).max == found.max, "it is repeatable"
+
+
+# ----------------------------------------------------------------------- its parts
+
+
+@pytest.mark.parametrize(("total", "parts"), [(0, 1), (5, 1), (4, 2), (5, 3), (3, 4)])
+def test_compositions_are_all_vectors_of_a_sum(total, parts):
+    expected = [
+        vector
+        for vector in itertools.product(range(total + 1), repeat=parts)
+        if sum(vector) == total
+    ]
+    found = counts.compositions(total, parts)
+    np.testing.assert_array_equal(found, np.asarray(expected))
+    assert counts.num_vectors(np.asarray([total]), parts) == len(expected)
+
+
+def ends_in_order(string, orders):
+    """What unique-hard attention reads of a string of classes: its events in order."""
+    events = []
+    for at, kind in enumerate(string):
+        first, last = kind not in string[:at], kind not in string[at + 1 :]
+        if (first and orders[0]) or (last and orders[1]):
+            events.append(int(kind))
+    return tuple(events)
+
+
+@pytest.mark.parametrize("orders", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("query", [0, 2, 5])
+def test_arrangements_are_the_orders_that_strings_have(orders, query):
+    length, classes, replaced, own = 6, 2, 2, 3
+    strings = []
+    for rest in all_strings(range(classes), length - 2):
+        for at in range(length - 1):
+            strings.append(
+                np.insert(np.insert(rest, at, replaced), query, own).tolist()
+            )
+    for zeros in range(length - 1):
+        vector = np.asarray([zeros, length - 2 - zeros])
+        expected = {
+            ends_in_order(string, orders)
+            for string in strings
+            if string.count(0) == zeros
+        }
+        found = set()
+        for one in arrange(vector, orders, query, length, True):
+            _, possible = counts.others_before(one, vector[None], orders, query)
+            if possible[0]:
+                assert one.sequence not in found
+                found.add(one.sequence)
+                string = write_out(one, vector, orders, query).tolist()
+                assert string in strings
+                assert ends_in_order(string, orders) == one.sequence
+        assert found == expected
+
+
+# ------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("case", "length", "question", "message"),
+    [
+        ({"mask": "future"}, 8, {}, "layer 0 has mask 'future'"),
+        ({}, 2000, {}, "have more than 256 classes of equal rows"),
+        ({"position": None}, 0, {}, "length = 0; expected at least 1"),
+        ({"position": None}, 8, {"query": 8}, "query = 8 is out of range"),
+        ({"position": None}, 8, {"query_symbols": [3]}, "symbol 3; .* 0 to 2"),
+        ({"position": None}, 8, {"query_symbols": []}, "no symbol"),
+        ({"position": None}, 8, {"budget": 0}, "budget = 0"),
+        ({"position": None}, 8, {"target": "row"}, "target = 'row'"),
+        ({"position": None}, 8, {"ties": "maybe"}, "ties = 'maybe'"),
+        ({"num_layers": 0}, 8, {}, "the model has none"),
+    ],
+    ids=str,
+)
+def test_a_question_that_does_not_fit_is_refused(case, length, question, message):
+    with pytest.raises(jm.InputError, match=message) as caught:
+        bounds.supremum(build(case), length, **question)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bare_function_is_refused():
+    with pytest.raises(jm.InputError, match="a bare function has none"):
+        bounds.supremum(lambda tokens: tokens, 8)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_ambiguous_tie_on_some_input_is_an_error_a_warning_or_ignored():
+    model = weighted(build(BINARY), "average_hard", "average_hard", tie_resolution=2.0)
+    with pytest.raises(jm.TieError, match=r"on some input of length 9: .*cells"):
+        bounds.supremum(model, 9)
+    with pytest.warns(AmbiguousTieWarning, match="on some input"):
+        told = bounds.supremum(model, 9, ties="warn")
+    assert told.ties is not None
+    assert told.ties.ambiguous
+    assert bounds.supremum(model, 9, ties="ignore").max == told.max

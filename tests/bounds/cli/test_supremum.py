@@ -1,0 +1,132 @@
+"""`supremum` names the largest influence over all inputs, and an input that has it."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.all_inputs import counts
+from bounds.all_inputs.counts import CountPlan
+from bounds.influence import compute_influence
+from tests.bounds.all_inputs.brute_force import largest_influence
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/supremum")
+
+
+def read_json():
+    # NaN and infinity are no JSON, though Python would read them.
+    text = (OUT / "supremum.json").read_text()
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+@pytest.fixture
+def unmasked(model_file):
+    """Write a model that lumps."""
+    return model_file(mask="none", position=None)
+
+
+def test_it_is_brute_force_over_all_inputs(run, unmasked):
+    result = run("supremum", "--length=8", f"--model={unmasked}")
+    assert result.code == 0, result.err
+    record, model = read_json(), jm.load(unmasked)
+    assert record["max"] == pytest.approx(largest_influence(model, 8), rel=1e-10)
+    assert record["exact"] is True
+    assert record["kind"] == "exact"
+    again = compute_influence(
+        model,
+        record["tokens"],
+        positions=[record["position"]],
+        symbols=[record["symbol"]],
+    )
+    assert again.max == pytest.approx(record["max"], rel=1e-10)
+    assert record["n"] == len(record["tokens"]) == 8
+    assert "exact, attained at position" in result.out
+    best = bounds.supremum(model, 8)
+    assert record["max"] == best.max
+    np.testing.assert_array_equal(record["tokens"], best.tokens)
+
+
+def test_a_random_model_lumps_by_default(run):
+    assert run("supremum", "--length=6", *SHAPE_FLAGS).code == 0
+    assert read_json()["plan"] == "counts"
+
+
+def test_beyond_the_budget_it_says_that_it_estimates(run, unmasked):
+    result = run("supremum", "--length=8", f"--model={unmasked}", "--budget=3")
+    assert result.code == 0, result.err
+    assert "an estimate from below" in result.out
+    record = read_json()
+    assert record["exact"] is False
+    assert record["max_upper"] is None
+    assert record["kind"].startswith("estimated")
+
+
+def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
+    monkeypatch.setattr(counts, "BLOCK", 5)
+    command = ("supremum", "--length=8", f"--model={unmasked}", "--weighting=softmax")
+    assert run(*command).code == 0
+    whole = read_json()
+    ran, original = [], CountPlan.run
+
+    def interrupted(self, block):
+        if block == 1 and ran == [0]:
+            ran.append(block)
+            raise KeyboardInterrupt
+        ran.append(block)
+        return original(self, block)
+
+    monkeypatch.setattr(CountPlan, "run", interrupted)
+    assert run(*command, "--fresh", "--seed=1").code == 130
+    assert ran == [0, 1]
+    ran[:] = ["stopped"]
+    result = run(*command, "--seed=1")
+    assert result.code == 0, result.err
+    assert ran == ["stopped", 1, 2]
+    assert "1 blocks are in the store" in result.out
+    again = read_json()
+    for name in ("max", "max_lower", "max_upper", "tokens", "position", "symbol"):
+        assert again[name] == whole[name]
+
+
+def test_hard_attention_reports_its_ties(run, model_file):
+    model = model_file(
+        mask="none", position=None, weighting="average_hard", tie_resolution=0.2
+    )
+    command = ("supremum", "--length=9", f"--model={model}")
+    run(*command).assert_refused("rounding decides the winner")
+    result = run(*command, "--ties=warn")
+    assert result.code == 0
+    assert "warning" in result.err
+    assert read_json()["ambiguous"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--mask=future",), "layer 0 has mask 'future'"),
+        (("--position=sinusoidal", "--length=2000"), "different position encodings"),
+        (("--length=0",), "length"),
+        (("--length=4", "--query=9"), "query = 9 is out of range"),
+        (("--query_symbols=a",), "expected symbols as integers"),
+        (("--query_symbols=7",), "symbol 7; expected some of 0 to 1"),
+        (("--target=logits",), "no read-out"),
+        (("--budget=0",), "budget"),
+        (("--length=many",), "length"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asked_is_refused(run, arguments, complaint):
+    run("supremum", *SHAPE_FLAGS, *arguments).assert_refused(complaint)
+
+
+def test_nothing_to_change_is_said(run):
+    result = run("supremum", "--length=1", *SHAPE_FLAGS)
+    assert result.code == 0, result.err
+    assert "no input can be changed" in result.out
+    assert read_json()["position"] is None
+    assert not math.isnan(read_json()["max"])
