@@ -19,6 +19,7 @@ LINEAR_DECADES = 10
 # How each kind of number looks, in the order of the legend.
 KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "exact": ("exact", {"linestyle": "-", "linewidth": 1.4}),
+    "supremum": ("exact, worst input", {"linestyle": "none", "marker": "*"}),
     "estimate": ("estimated, worst input met", {"linestyle": "none", "marker": "x"}),
     "certified": (
         "certified, these inputs",

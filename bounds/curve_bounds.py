@@ -2,7 +2,8 @@
 
 Each kind is one row of `CURVE_BOUNDS`. They are different words and stay apart: the
 certificate is an upper bound for one input, the corrected recursion one for all inputs,
-the printed constant a claim of a paper, and the estimate is neither. Where a kind does
+the printed constant a claim of a paper, the estimate is neither, and the supremum, where
+it can be had, is what those for all inputs bound. Where a kind does
 not apply to a model (hard attention has no Lipschitz constant), its columns are None
 and `REASON` says why.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds.all_inputs import exact_supremum
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
 from bounds.lipschitz import estimate_lipschitz
@@ -42,12 +44,14 @@ class CurveBound:
         per_input: Whether it depends on the input, or on its length alone.
         compute: Its columns, from the model, the tokens (of any input where
             `per_input` is false), the question and a seed.
+        of_hard: Whether hard weightings have it too.
     """
 
     name: str
     columns: tuple[str, ...]
     per_input: bool
     compute: Callable[[Transformer, np.ndarray, Question, int], Mapping[str, Any]]
+    of_hard: bool = False
 
     def measure(
         self, model: Transformer, tokens: np.ndarray, question: Question, seed: int
@@ -63,7 +67,7 @@ class CurveBound:
         Returns:
             A value or None per column, and under `REASON` why there is none.
         """
-        if model.is_hard:
+        if model.is_hard and not self.of_hard:
             return {**dict.fromkeys(self.columns), REASON: HARD}
         try:
             found = self.compute(at_length(model, len(tokens)), tokens, question, seed)
@@ -123,6 +127,19 @@ def _estimate(
     return {"estimate": found.influence}
 
 
+def _supremum(
+    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+) -> dict[str, Any]:
+    best = exact_supremum(
+        model,
+        len(tokens),
+        query=question.query,
+        target=question.target,
+        ties=question.ties,  # pyright: ignore[reportArgumentType]
+    )
+    return {"supremum": best.max}
+
+
 CURVE_BOUNDS: Mapping[str, CurveBound] = {
     kind.name: kind
     for kind in (
@@ -131,11 +148,13 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "closed_forms", ("log10_corrected", "log10_printed"), False, _closed_forms
         ),
         CurveBound("estimate", ("estimate",), False, _estimate),
+        CurveBound("supremum", ("supremum",), False, _supremum, of_hard=True),
     )
 }
 """The kinds by name.
 
 `certified` bounds the influence on this input; `log10_corrected` and `log10_printed` are
 decimal logarithms for all inputs of the length; `estimate` is the largest influence that
-the estimator's search over inputs met, an estimate of their supremum from below.
+the estimator's search over inputs met, an estimate of their supremum from below;
+`supremum` is that supremum, exactly, for models without masks whose positions are few.
 """

@@ -103,7 +103,7 @@ def bound_curve(
         method: Influence method; "auto" picks the cheapest exact one.
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
         bounds: What is to stand beside the exact influence: some of `CURVE_BOUNDS`,
-            "certified", "closed_forms" and "estimate".
+            "certified", "closed_forms", "estimate" and "supremum".
 
     Returns:
         A table with one row per n: the largest influence over the inputs at that n.

@@ -24,6 +24,8 @@ from jax_models.weighting import HardWeighting
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most.
 BUDGET = 2**22
+# The same where the supremum stands beside other numbers, at many lengths.
+CURVE_BUDGET = 2**19
 # Up to this length the input that is found is run again as it is, without classes.
 RERUN_LENGTH = 1024
 
@@ -134,6 +136,39 @@ def supremum(
         if progress is not None:
             progress(block + 1, plan.num_blocks)
     return conclude(universe, plan, found, ties, time.perf_counter() - started)
+
+
+def exact_supremum(
+    model: Transformer,
+    length: int,
+    *,
+    query: int,
+    target: Target,
+    ties: TieRule = "error",
+) -> Supremum:
+    """Returns the supremum where it is exact at little cost, for a place in a curve.
+
+    Args:
+        model: a transformer without masks.
+        length: n.
+        query: the row that is watched; negative counts from the end.
+        target: "activation" or "logits".
+        ties: what an ambiguous tie is.
+
+    Raises:
+        InputError: As in `supremum`, and where it would take more than `CURVE_BUDGET`
+            configurations.
+    """
+    question: dict[str, Any] = {"query": query, "target": target}
+    universe = make_universe(
+        model, length, **question, query_symbols=None, include_query=False
+    )
+    if not choose_plan(universe, CURVE_BUDGET, 0).exact:
+        raise InputError(
+            f"the exact supremum over all inputs of length {length} takes more than "
+            f"{CURVE_BUDGET} configurations; `supremum` goes further"
+        )
+    return supremum(model, length, **question, ties=ties, budget=CURVE_BUDGET)
 
 
 def choose_plan(universe: Universe, budget: int, seed: int) -> Plan:

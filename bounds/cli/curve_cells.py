@@ -87,6 +87,8 @@ def bound_cells(
                     "query": question.query,
                     "target": question.target,
                 }
+                if kind.of_hard:
+                    config["ties"] = question.ties
                 if kind.per_input:
                     config["tokens_sha256"] = tokens_sha256(tokens)
 

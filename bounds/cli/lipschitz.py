@@ -43,6 +43,7 @@ COLUMNS = (
     "seed",
     "iterations",
     "influence",
+    "supremum",
     "radius",
     "substitution",
     "local",

@@ -12,6 +12,7 @@ SIGNIFICANT = 2.0
 # Heading and column of what stands beside the exact influence.
 BOUND_COLUMNS = (
     ("certified", "certified"),
+    ("supremum", "supremum"),
     ("corrected, log10", "log10_corrected"),
     ("printed, log10", "log10_printed"),
     ("estimate", "estimate"),
@@ -90,10 +91,10 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
                     table.append([curve.label, str(row["n"]), exact, *cells])
         lines += [
             "",
-            "Beside the largest of them: certified for that input, decimal logarithms "
-            "of the constants",
-            "of Lemma 5 for all inputs of the length, and the largest that a search over "
-            "inputs met:",
+            "Beside the largest of them: certified for that input; over all inputs of the "
+            "length, the exact",
+            "supremum, decimal logarithms of the constants of Lemma 5, and the largest "
+            "that a search met:",
             *_aligned(table),
         ]
     lacking: dict[str, list[str]] = {}

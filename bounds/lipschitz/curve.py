@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from bounds.all_inputs import exact_supremum
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
 from bounds.decay import DecayFit, fit_decay
@@ -40,9 +41,10 @@ class LipschitzCurve(RowPerLength):
     A row holds what `LipschitzEstimate.row` gives; `log10_NAME`, the closed forms: of
     K_n (bound / D) where the form is proportional to D, of the influence for the
     saturating `corrected`; `log10_centred` and `log10_base`, the certificates of the
-    substitution of largest exact ratio, over its distance; and for each of these
+    substitution of largest exact ratio, over its distance; `supremum`, the exact largest
+    influence over all inputs, None where it cannot be had; and for each of the bounds
     `looseness_NAME`, the decades between it and what it bounds as observed: the
-    estimate, the largest influence, and that exact ratio.
+    estimate, the largest influence (the supremum, if there is one), and that exact ratio.
     """
 
     def fit(self, column: str = "estimate") -> DecayFit:
@@ -155,6 +157,11 @@ def measure_lipschitz(
         target=target,
     )
     notes = []
+    supremum = None
+    try:
+        supremum = exact_supremum(model, length, query=query, target=target).max
+    except InputError as error:
+        notes.append(f"no supremum: {error}")
     logs: dict[str, float] = {}
     loose: dict[str, float] = {}
     try:
@@ -169,7 +176,7 @@ def measure_lipschitz(
     else:
         for bounds, observed in (
             (log10_lipschitz(forms), found.value),
-            (log10_influence(forms), found.influence),
+            (log10_influence(forms), max(found.influence, supremum or 0.0)),
         ):
             logs |= bounds
             loose |= looseness(bounds, observed)
@@ -184,6 +191,7 @@ def measure_lipschitz(
         loose |= looseness(certified, exact.value)
     return {
         **found.row(),
+        "supremum": supremum,
         **{f"log10_{name}": value for name, value in logs.items()},
         **{f"looseness_{name}": value for name, value in loose.items()},
         "notes": notes,

@@ -26,7 +26,9 @@ def beside():
     """Every column for one model and input, with the exact influence."""
     model, question = build(), Question()
     found = measure(model, TOKENS, question)
-    for kind in CURVE_BOUNDS.values():
+    for name, kind in CURVE_BOUNDS.items():
+        if name == "supremum":
+            continue  # of models without masks
         found |= kind.measure(model, TOKENS, question, 0)
         assert found[REASON] is None
     return found
@@ -44,7 +46,29 @@ def test_the_estimate_is_an_influence_that_some_input_has(beside):
     assert math.log10(beside["estimate"]) <= beside["log10_corrected"]
 
 
-@pytest.mark.parametrize("name", CURVE_BOUNDS)
+@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
+def test_the_supremum_is_between_these_inputs_and_the_bound_for_all(weighting):
+    model = build(mask="none", position=None, weighting=weighting)
+    found = measure(model, TOKENS, Question())
+    for name in ("supremum", "closed_forms"):
+        found |= CURVE_BOUNDS[name].measure(model, TOKENS, Question(), 0)
+    assert 0 < found["supremum"]
+    assert found["influence_lower"] <= found["supremum"] * (1 + 1e-10)
+    if weighting == "softmax":
+        assert math.log10(found["supremum"]) <= found["log10_corrected"]
+
+
+def test_the_supremum_says_where_it_cannot_be_had():
+    kind = CURVE_BOUNDS["supremum"]
+    found = kind.measure(build(), TOKENS, Question(), 0)
+    assert found["supremum"] is None
+    assert "mask 'future'" in found[REASON]
+    many = build(mask="none", position=None, vocab_size=5)
+    found = kind.measure(many, np.zeros(200, int), Question(), 0)
+    assert "takes more than" in found[REASON]
+
+
+@pytest.mark.parametrize("name", [n for n, k in CURVE_BOUNDS.items() if not k.of_hard])
 def test_hard_attention_has_none_and_says_why(name):
     kind = CURVE_BOUNDS[name]
     found = kind.measure(build(weighting="leftmost_hard"), TOKENS, Question(), 0)

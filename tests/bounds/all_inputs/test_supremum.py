@@ -77,11 +77,11 @@ def test_all_binary_inputs_of_twelve_tokens(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_layers", [1, 3])
 @pytest.mark.parametrize("name", WEIGHTINGS)
-def test_all_binary_inputs_of_every_length_up_to_twelve(name, num_layers):
+def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
     for seed, options in enumerate(({"layer_norm": "post"}, {"score": "additive"})):
         case = {**BINARY, **options, "weighting": name, "num_layers": num_layers}
         model = build(case, seed)
-        for length in range(1, 13):
+        for length in (1, 2, 3, 7, 12):
             assert_brute_force(model, length, target="logits")
         for query in (0, 5):
             assert_brute_force(tied(model), 9, query=query, include_query=True)
