@@ -7,7 +7,7 @@ import numpy as np
 
 from bounds.influence.base import Target
 from bounds.influence.classes import Places, distinct_places, tie_orders
-from bounds.influence.lumped import MAX_CLASSES, refuse_model
+from bounds.influence.lumped import MAX_CLASSES, refuse_length, refuse_model
 from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
 from jax_models.evaluate import require_readout
@@ -109,6 +109,8 @@ def make_universe(
         require_readout(model)
     if length < 1:
         raise InputError(f"length = {length}; expected at least 1")
+    if refusal := refuse_length(model, length):
+        raise InputError(f"the supremum over all inputs cannot be had: {refusal}")
     query = check_query(query, length)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)

@@ -8,6 +8,7 @@ docs/lumped.md.
 
 from collections.abc import Iterator
 
+import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.base import Block, Method, Problem
@@ -44,9 +45,22 @@ def refuse_model(model: object) -> str | None:
     return None
 
 
+def refuse_length(model: Transformer, length: int) -> str | None:
+    """Returns why counts up to a length are not exact in the float type, or None."""
+    info = jnp.finfo(model.dtype)
+    if length <= 2 ** (info.nmant + 1):
+        return None
+    return (
+        f"it needs counts that {info.dtype} holds exactly, which end at "
+        f"{2 ** (info.nmant + 1)}, and the length is {length}; use float64"
+    )
+
+
 def _lump(problem: Problem) -> tuple[Places, int] | str:
     """The places of a problem and its number of classes, or why there are too many."""
     n = problem.tokens.size
+    if refusal := refuse_length(problem.model, n):
+        return refusal
     places = distinct_places(problem.model, n, at_most=MAX_CLASSES)
     if places is None:
         return (

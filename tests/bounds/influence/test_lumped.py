@@ -242,6 +242,9 @@ def test_it_says_why_it_cannot():
     spread = np.tile([0, 1, 2], 100)
     found = refusal(many, spread)
     assert f"this input has 299, more than {lumped.MAX_CLASSES}" in found
+    half = build({"position": None, "dtype": "float32"})
+    assert lumped.refuse_length(half, 2**24) is None
+    assert "float32 holds exactly" in str(lumped.refuse_length(half, 2**24 + 1))
     by_position = build({"temperature": "power of the position", "mask": "future"})
     attention = dataclasses.replace(by_position.layers[0].attention, mask="none")
     layer = dataclasses.replace(by_position.layers[0], attention=attention)
