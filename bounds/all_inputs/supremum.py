@@ -22,7 +22,8 @@ from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 from jax_models.initialise import choose_name
 from jax_models.weighting import HardWeighting
 
-# Configurations (a count vector, an order, an exchange) that are evaluated at most.
+# Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
+# classes: two symbols without positions. A configuration of k classes costs (k / 4)^2.
 BUDGET = 2**22
 # The same where the supremum stands beside other numbers, at many lengths.
 CURVE_BUDGET = 2**19
@@ -100,7 +101,8 @@ def supremum(
         query_symbols: tokens at the query. By default those that are not substitutable,
             if the model has such (an end or query token stands there), else all.
         include_query: whether the query's own token is changed too.
-        budget: configurations that are evaluated at most for an exact answer.
+        budget: configurations of four classes (two symbols without positions) that are
+            evaluated at most for an exact answer; one of k classes counts (k / 4)^2.
         ties: what to do where rounding decides a hard-attention winner on some input:
             "error", "warn" or "ignore".
         seed: of the search.
@@ -156,8 +158,7 @@ def exact_supremum(
         ties: what an ambiguous tie is.
 
     Raises:
-        InputError: As in `supremum`, and where it would take more than `CURVE_BUDGET`
-            configurations.
+        InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
     """
     question: dict[str, Any] = {"query": query, "target": target}
     universe = make_universe(
@@ -165,7 +166,7 @@ def exact_supremum(
     )
     if not choose_plan(universe, CURVE_BUDGET, 0).exact:
         raise InputError(
-            f"the exact supremum over all inputs of length {length} takes more than "
+            "the exact supremum over all inputs takes more than "
             f"{CURVE_BUDGET} configurations; `supremum` goes further"
         )
     return supremum(model, length, **question, ties=ties, budget=CURVE_BUDGET)
@@ -176,7 +177,8 @@ def choose_plan(universe: Universe, budget: int, seed: int) -> Plan:
 
     Args:
         universe: The question.
-        budget: Configurations that are evaluated at most for an exact answer.
+        budget: Configurations of four classes that are evaluated at most for an exact
+            answer.
         seed: Of the search.
 
     Raises:
@@ -184,6 +186,8 @@ def choose_plan(universe: Universe, budget: int, seed: int) -> Plan:
     """
     if budget < 1:
         raise InputError(f"budget = {budget}; expected at least 1")
+    classes = universe.places.count * len(universe.symbols) + 2
+    budget = budget * 16 // classes**2
     if universe.length == 1 or not len(universe.pairs):
         # Nothing but the query's own token can be exchanged, if that.
         universe = dataclasses.replace(universe, orders=(False, False))

@@ -76,7 +76,8 @@ def define_flags() -> flags.FlagValues:
         "budget",
         BUDGET,
         "Configurations (a count vector, an order, an exchange) that are evaluated at "
-        "most for an exact answer; beyond them it is a search.",
+        "most for an exact answer; one of k classes counts (k / 4)^2. Beyond them it is "
+        "a search.",
         lower_bound=1,
         flag_values=values,
     )

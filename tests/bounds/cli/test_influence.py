@@ -51,6 +51,16 @@ def tokens_file(tmp_path):
     return path
 
 
+def test_positions_that_lump_are_not_done_in_small_blocks(run, model_file, tmp_path):
+    model = model_file(mask="none", position=None, num_layers=3)
+    tokens = tmp_path / "many.npy"
+    np.save(tokens, np.random.default_rng(0).integers(0, 2, 600))
+    run("influence", f"--model={model}", f"--tokens={tokens}")
+    record = read_json()
+    assert (record["method"], record["n"]) == ("lumped", 600)
+    assert len(read_store(OUT / "results.sqlite")) == 1
+
+
 @pytest.fixture
 def three_symbols(model_file):
     """Write a model over three symbols."""

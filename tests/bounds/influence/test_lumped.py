@@ -67,12 +67,10 @@ def check_case(case, seed=0):
 
 
 FEW = [
-    {"weighting": "softmax", "num_layers": 4, "layer_norm": "post", "length": 96},
-    {"weighting": "leftmost_hard", "num_layers": 3, "tied": True},
-    {"weighting": "rightmost_hard", "num_layers": 2, "position": "period 2"},
+    {"weighting": "softmax", "num_layers": 3, "layer_norm": "post", "length": 96},
+    {"weighting": "leftmost_hard", "num_layers": 2, "tied": True},
     {"weighting": "rightmost_hard", "num_layers": 2, "tied": True, "query": "middle"},
-    {"weighting": "average_hard", "num_layers": 5, "position": "period 3"},
-    {"weighting": "softmax", "num_layers": 1, "score": "additive", "query": "middle"},
+    {"weighting": "average_hard", "num_layers": 3, "position": "period 3"},
 ]
 USUAL = {
     "length": 29,
