@@ -1,5 +1,6 @@
 """The flags that share work out: over the devices of a process, and over processes."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -90,9 +91,10 @@ def open_devices(options: flags.FlagValues) -> Devices:
             f"--{given[0]} is for several processes, which also need "
             f"{' and '.join(missing)}"
         )
-    if options.num_devices not in (None, jax.config.jax_num_cpu_devices):
-        # Only a CPU heeds it.
-        jax.config.update("jax_num_cpu_devices", options.num_devices)
+    if options.num_devices is not None:
+        # Only a CPU heeds it; where JAX has its devices already, they are what there is.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", options.num_devices)
     if given:
         _connect(options)
     elif options.num_devices is None:

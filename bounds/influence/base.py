@@ -75,6 +75,10 @@ class Block:
     ties: Ties | None
 
 
+def _no_kernel(problem: Problem) -> None:
+    """Of a method that runs on one device alone."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Method:
     """A way to compute influences: its refusals, its cost, its blocks.
@@ -89,7 +93,7 @@ class Method:
     refuse: Callable[[Problem], str | None]
     cost: Callable[[Problem], float]
     blocks: Callable[[Problem], Iterator[Block]]
-    kernel: "Callable[[Problem], Kernel | None]" = lambda problem: None
+    kernel: "Callable[[Problem], Kernel | None]" = _no_kernel
 
 
 @dataclasses.dataclass(frozen=True)

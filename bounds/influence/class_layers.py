@@ -29,10 +29,9 @@ from bounds.influence.substitution import padded
 from bounds.rounding import change_radius
 from jax_models.attention import (
     compute_scores,
-    per_row,
     project,
     project_queries,
-    score_scale,
+    project_query_changes,
 )
 from jax_models.blocks import tile_elements
 from jax_models.reweight import at_length
@@ -86,9 +85,7 @@ def move_classes(
     wanted = slice(-1, None) if query_only else slice(None)
     at, seen = one.first[wanted], one.count > 0
     queries = project_queries(attention, inputs[wanted], ANY, at)
-    moved_queries = project(attention.query, None, moved[wanted])
-    if attention.score != "additive":
-        moved_queries = moved_queries / per_row(score_scale(attention, ANY, at))
+    moved_queries = project_query_changes(attention, moved[wanted], ANY, at)
     moved_keys = project(attention.key, None, moved)
     moved_values = project(attention.value, None, moved)
     visible = seen[wanted][:, None] & seen
