@@ -80,7 +80,7 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     # The compiler fuses the program of a lone device in its own way.
     alone, ties_alone = influences(in_blocks_of_five(METHODS[name]), problem)
     np.testing.assert_allclose(two, alone, rtol=1e-13, atol=1e-15 * alone.max())
-    assert ties_alone == ties
+    assert ties is None or ties_alone.ambiguous == ties.ambiguous
 
 
 @pytest.mark.parametrize("num_devices", [1, 3, 8])
