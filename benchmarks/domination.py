@@ -226,6 +226,8 @@ def main(arguments: list[str]) -> None:
                     )
                     rows.append({**row, "n": n, "depth": depth})
                     print(table(rows[-1:]).splitlines()[-1], flush=True)
+                    # Thousands of programs would take more memory maps than Linux gives.
+                    jax.clear_caches()
     text = table(rows)
     print(text)
     if DOCS.value is not None:

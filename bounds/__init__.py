@@ -6,7 +6,7 @@
 `closed_form_bounds` what is certain of it for all inputs of a length.
 """
 
-from bounds.all_inputs import Supremum, supremum
+from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
@@ -29,5 +29,6 @@ __all__ = [
     "lipschitz_curve",
     "read_constants",
     "read_store",
+    "search_inputs",
     "supremum",
 ]

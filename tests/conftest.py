@@ -5,12 +5,27 @@ different rank do mix: a bias is added to rows. The CPU is divided into eight de
 which all but the tests of sharding use the first.
 """
 
+from pathlib import Path
+
 import jax
 import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
+
+
+# Linux gives a process 65530 memory maps, and every compiled program takes some.
+MOST_MAPS = 40_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_memory_maps():
+    """Forgets what is compiled before a worker runs out of memory maps."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bounds.all_inputs.universe import Universe
+from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.base import Ties
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import Configurations
@@ -52,7 +52,7 @@ class Plan(Protocol):
     """A way through all inputs, or some of them, block by block."""
 
     @property
-    def universe(self) -> Universe:
+    def universe(self) -> AllInputs:
         """The question."""
         ...
 

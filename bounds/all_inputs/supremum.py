@@ -9,11 +9,12 @@ from typing import Any, get_args
 
 import numpy as np
 
+from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
 from bounds.all_inputs.block import Found, NotFiniteError, Plan
 from bounds.all_inputs.counts import TooManyError, plan_counts
 from bounds.all_inputs.search import SearchPlan
 from bounds.all_inputs.strings import StringPlan
-from bounds.all_inputs.universe import Universe, make_universe
+from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.base import Influence, Target, Ties
 from bounds.influence.compute import compute_influence
 from bounds.notation import enclosure_label
@@ -87,14 +88,14 @@ def supremum(
 
     sup over x, i != q, s of |y_q(x with x_i := s) - y_q(x)|_2, which Lemma 5 bounds, in
     the units of the activations (or of the logits). Inputs are those whose tokens are
-    substitutable everywhere but at the query; there stands one of `query_symbols`. It is
-    for unmasked models whose positions have few different encodings: inputs are then
-    classes with counts, and all count vectors are gone through (for two symbols without
-    positions, n of them); exact, up to the stated rounding. Beyond the budget it is a
-    search, marked as an estimate.
+    substitutable everywhere but at the query; there stands one of `query_symbols`. In
+    unmasked models whose positions have few different encodings inputs are classes with
+    counts, and all count vectors are gone through (for two symbols without positions, n
+    of them); exact, up to the stated rounding. Beyond the budget, and for other models,
+    it is a search (`search_inputs`), marked as an estimate.
 
     Args:
-        model: a transformer without masks.
+        model: a transformer.
         length: n.
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations) or "logits".
@@ -112,17 +113,15 @@ def supremum(
         A `Supremum`.
 
     Raises:
-        InputError: for a model whose rows do not fall into few classes, or a question
-            that does not fit it.
+        InputError: for a question that does not fit the model.
         TieError: for an ambiguous tie under ties="error".
 
     Source:
         spec/exact-influence, section 8; docs/lumped.md.
     """
-    started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
     choose_name("target", target, get_args(Target))
-    universe = make_universe(
+    inputs = list_inputs(
         model,
         length,
         query=query,
@@ -130,14 +129,80 @@ def supremum(
         query_symbols=query_symbols,
         include_query=include_query,
     )
-    plan = choose_plan(universe, budget, seed)
-    found = None
+    return _go_through(choose_plan(inputs, budget, seed), ties, progress)
+
+
+def search_inputs(
+    model: Transformer,
+    length: int,
+    *,
+    query: int = -1,
+    target: Target = "activation",
+    query_symbols: Sequence[int] | None = None,
+    include_query: bool = False,
+    restarts: int = RESTARTS,
+    rounds: int = ROUNDS,
+    steps: int = STEPS,
+    ties: TieRule = "error",
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Supremum:
+    """Returns a large influence that some input of a length has: an estimate.
+
+    A lower bound of the supremum over all inputs, for models of any weighting, mask and
+    position encoding; the influence returned is exact for the input returned. From
+    random inputs: discrete coordinate ascent over the tokens, and from every second one
+    an ascent over mixtures of tokens (Adam, projected to the simplex) before it.
+
+    Args:
+        model: a transformer.
+        length: n.
+        query: the row that is watched; negative counts from the end.
+        target: "activation" (final activations) or "logits".
+        query_symbols: as in `supremum`.
+        include_query: whether the query's own token is changed too.
+        restarts: inputs that are started from.
+        rounds: of coordinate ascent from each, at most.
+        steps: of the ascent over mixtures.
+        ties: what an ambiguous tie of hard attention is: "error", "warn" or "ignore".
+        seed: restart r is drawn from it and r alone.
+        progress: called with (restarts done, all) after every restart.
+
+    Returns:
+        A `Supremum` with exact = False and an infinite `max_upper`.
+
+    Raises:
+        InputError: for a question that does not fit the model.
+        TieError: for an ambiguous tie under ties="error".
+    """
+    choose_name("ties", ties, get_args(TieRule))
+    choose_name("target", target, get_args(Target))
+    for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
+        if number < 1:
+            raise InputError(f"{name} = {number}; expected at least 1")
+    inputs = list_inputs(
+        model,
+        length,
+        query=query,
+        target=target,
+        query_symbols=query_symbols,
+        include_query=include_query,
+    )
+    plan = AscentPlan(inputs, seed, restarts, rounds, steps)
+    return _go_through(plan, ties, progress)
+
+
+def _go_through(
+    plan: Plan, ties: TieRule, progress: Callable[[int, int], None] | None
+) -> Supremum:
+    """Runs all blocks of a plan, and the input that is found once more."""
+    started, found = time.perf_counter(), None
     for block in range(plan.num_blocks):
         one = run_block(plan, block, ties)
         found = one if found is None else found.merge(one)
         if progress is not None:
             progress(block + 1, plan.num_blocks)
-    return conclude(universe, plan, found, ties, time.perf_counter() - started)
+    return conclude(plan, found, ties, time.perf_counter() - started)
 
 
 def exact_supremum(
@@ -161,10 +226,12 @@ def exact_supremum(
         InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
     """
     question: dict[str, Any] = {"query": query, "target": target}
-    universe = make_universe(
+    inputs = list_inputs(
         model, length, **question, query_symbols=None, include_query=False
     )
-    if not choose_plan(universe, CURVE_BUDGET, 0).exact:
+    if isinstance(why := lump(inputs), str):
+        raise InputError(f"the supremum over all inputs cannot be had: {why}")
+    if not choose_plan(inputs, CURVE_BUDGET, 0).exact:
         raise InputError(
             "the exact supremum over all inputs takes more than "
             f"{CURVE_BUDGET} configurations; `supremum` goes further"
@@ -172,11 +239,11 @@ def exact_supremum(
     return supremum(model, length, **question, ties=ties, budget=CURVE_BUDGET)
 
 
-def choose_plan(universe: Universe, budget: int, seed: int) -> Plan:
+def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:
     """Returns the way through the inputs: exact within the budget, else a search.
 
     Args:
-        universe: The question.
+        inputs: The question.
         budget: Configurations of four classes that are evaluated at most for an exact
             answer.
         seed: Of the search.
@@ -186,6 +253,9 @@ def choose_plan(universe: Universe, budget: int, seed: int) -> Plan:
     """
     if budget < 1:
         raise InputError(f"budget = {budget}; expected at least 1")
+    universe = lump(inputs)
+    if isinstance(universe, str):
+        return AscentPlan(inputs, seed, why=universe)
     classes = universe.places.count * len(universe.symbols) + 2
     budget = budget * 16 // classes**2
     if universe.length == 1 or not len(universe.pairs):
@@ -236,12 +306,11 @@ def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
 
 
 def conclude(
-    universe: Universe, plan: Plan, found: Found | None, ties: TieRule, seconds: float
+    plan: Plan, found: Found | None, ties: TieRule, seconds: float
 ) -> Supremum:
     """Returns the result of all blocks, its input run again.
 
     Args:
-        universe: The question.
         plan: The way through the inputs.
         found: The largest of all blocks; None where nothing can be changed.
         ties: What an ambiguous tie is.
@@ -250,6 +319,7 @@ def conclude(
     Raises:
         RuntimeError: Run again, the substitution has another influence: a fault here.
     """
+    universe = plan.universe
     asked: dict[str, Any] = {
         "length": universe.length,
         "query": universe.query,
@@ -297,13 +367,13 @@ def conclude(
     )
 
 
-def _run_again(universe: Universe, found: Found, ties: TieRule) -> Influence:
+def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
     """The influence of the substitution that was found, on its input as it is."""
-    attained = found.attained
+    attained, lumps = found.attained, isinstance(universe, Universe)
     return compute_influence(
         universe.model,
         attained.tokens,
-        method="exhaustive" if universe.length <= RERUN_LENGTH else "lumped",
+        method="lumped" if lumps and universe.length > RERUN_LENGTH else "exhaustive",
         query=universe.query,
         target=universe.target,
         positions=[attained.position],

@@ -12,10 +12,11 @@ from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
 from jax_models.evaluate import require_readout
 from jax_models.float_type import check_float_type
+from jax_models.transformer import encode_positions
 
 
 @dataclasses.dataclass(frozen=True)
-class Universe:
+class AllInputs:
     """All inputs of one length: any of `symbols` anywhere but at the query.
 
     Attributes:
@@ -23,32 +24,23 @@ class Universe:
         length: n.
         query: The query position, from 0.
         target: What is read of it.
-        places: The distinct position encodings.
         symbols: The tokens of the other positions, which are also the substitutes.
         query_symbols: The tokens at the query.
         include_query: Whether the query's own token is substituted too.
-        orders: Whether some layer reads the leftmost, and the rightmost, of ties.
     """
 
     model: Transformer
     length: int
     query: int
     target: Target
-    places: Places
     symbols: np.ndarray
     query_symbols: np.ndarray
     include_query: bool
-    orders: tuple[bool, bool]
 
     @property
     def others(self) -> np.ndarray:
         """The positions besides the query [n - 1]."""
         return np.delete(np.arange(self.length), self.query)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """How many positions besides the query have each encoding [P]."""
-        return np.bincount(self.places.of[self.others], minlength=self.places.count)
 
     @property
     def num_inputs(self) -> int:
@@ -77,7 +69,25 @@ class Universe:
         return np.asarray(kept, int).reshape(-1, 2)
 
 
-def make_universe(
+@dataclasses.dataclass(frozen=True)
+class Universe(AllInputs):
+    """All inputs of a length as classes of equal rows with counts.
+
+    Attributes:
+        places: The distinct position encodings.
+        orders: Whether some layer reads the leftmost, and the rightmost, of ties.
+    """
+
+    places: Places
+    orders: tuple[bool, bool]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many positions besides the query have each encoding [P]."""
+        return np.bincount(self.places.of[self.others], minlength=self.places.count)
+
+
+def list_inputs(
     model: Transformer,
     length: int,
     *,
@@ -85,7 +95,7 @@ def make_universe(
     target: Target,
     query_symbols: Sequence[int] | None,
     include_query: bool,
-) -> Universe:
+) -> AllInputs:
     """Returns the inputs of a length, once the question is known to fit the model.
 
     Args:
@@ -99,18 +109,20 @@ def make_universe(
         include_query: Whether the query's own token is substituted too.
 
     Raises:
-        InputError: For a model whose rows do not fall into classes, or a length, query
-            or symbol that does not fit it.
+        InputError: For what is not a transformer, or a length, query or symbol that does
+            not fit it.
     """
-    if refusal := refuse_model(model):
-        raise InputError(f"the supremum over all inputs cannot be had: {refusal}")
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"model is a {type(model).__name__}; the inputs of a Transformer are "
+            "searched, since it says which symbols there are"
+        )
     check_float_type(model.dtype, "the model")
     if target == "logits":
         require_readout(model)
     if length < 1:
         raise InputError(f"length = {length}; expected at least 1")
-    if refusal := refuse_length(model, length):
-        raise InputError(f"the supremum over all inputs cannot be had: {refusal}")
+    encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)
@@ -129,23 +141,25 @@ def make_universe(
             raise InputError(
                 f"query_symbols: {found}; expected some of 0 to {model.vocab_size - 1}"
             )
+    return AllInputs(model, length, query, target, symbols, at_query, include_query)
+
+
+def lump(inputs: AllInputs) -> Universe | str:
+    """Returns the inputs as classes with counts, or why rows do not fall into few.
+
+    Args:
+        inputs: Of one length.
+    """
+    model, length = inputs.model, inputs.length
+    if refusal := refuse_model(model) or refuse_length(model, length):
+        return refusal
     places = distinct_places(model, length, at_most=MAX_CLASSES)
-    if places is None or places.count * len(symbols) > MAX_CLASSES:
+    if places is None or places.count * len(inputs.symbols) > MAX_CLASSES:
         found = "more" if places is None else places.count
-        raise InputError(
-            f"the supremum over all inputs cannot be had: with {found} different "
-            f"position encodings and {len(symbols)} symbols the {length} positions have "
-            f"more than {MAX_CLASSES} classes of equal rows; it needs no, constant or "
-            "periodic positions"
+        return (
+            f"with {found} different position encodings and {len(inputs.symbols)} "
+            f"symbols the {length} positions have more than {MAX_CLASSES} classes of "
+            "equal rows; it needs no, constant or periodic positions"
         )
-    return Universe(
-        model,
-        length,
-        query,
-        target,
-        places,
-        symbols,
-        at_query,
-        include_query,
-        tie_orders(model),
-    )
+    fields = {x.name: getattr(inputs, x.name) for x in dataclasses.fields(inputs)}
+    return Universe(**fields, places=places, orders=tie_orders(model))

@@ -1,9 +1,9 @@
 """The largest influence of one symbol over all inputs of a length.
 
-For a model without masks whose positions have few different encodings: `supremum.json`
-names the maximum and an input, position and symbol that attain it. It is exact where
-all count vectors (with orders, for unique-hard attention) fit the budget, and otherwise
-a search, marked as an estimate. Blocks of the work are kept in --out as they are done:
+`supremum.json` names the maximum and an input, position and symbol that attain it. It is
+exact for a model without masks whose positions have few different encodings, where all
+count vectors (with orders, for unique-hard attention) fit the budget, and otherwise a
+search over inputs, marked as an estimate. Blocks of the work are kept in --out as they are done:
 the same command continues where it stopped.
 """
 
@@ -19,7 +19,7 @@ import jax_models as jm
 from bounds.all_inputs import Supremum
 from bounds.all_inputs.block import Attained, Found, Plan
 from bounds.all_inputs.supremum import BUDGET, choose_plan, conclude, run_block
-from bounds.all_inputs.universe import Universe, make_universe
+from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli import flags as shared
 from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.progress import Progress
@@ -95,7 +95,7 @@ def run(options: flags.FlagValues) -> None:
     model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
     model = reweighted(model, options.weighting, options.temperature)
     symbols = options.query_symbols
-    universe = make_universe(
+    inputs = list_inputs(
         model,
         options.length,
         query=options.query,
@@ -103,7 +103,7 @@ def run(options: flags.FlagValues) -> None:
         query_symbols=None if symbols is None else [int(entry) for entry in symbols],
         include_query=options.include_query,
     )
-    plan = choose_plan(universe, options.budget, options.seed)
+    plan = choose_plan(inputs, options.budget, options.seed)
     print(f"{plan.description}, in {plan.num_blocks} blocks", flush=True)
     hashes = {
         "model_sha256": model_sha256(options, model),
@@ -111,7 +111,7 @@ def run(options: flags.FlagValues) -> None:
     }
     with open_store(options) as store, quiet_ties():
         found, seconds = _gather(options, store, plan, hashes)
-        best = conclude(universe, plan, found, options.ties, seconds)
+        best = conclude(plan, found, options.ties, seconds)
     record = {
         **run_record("supremum", options),
         "n": best.length,
@@ -119,7 +119,7 @@ def run(options: flags.FlagValues) -> None:
         **_fields(best),
         **hashes,
         "tokens_sha256": tokens_sha256(best.tokens),
-        **_inputs(universe),
+        **_inputs(inputs),
         "ambiguous": best.ties is not None and best.ties.ambiguous,
     }
     path = Path(options.out) / "supremum.json"
@@ -174,8 +174,8 @@ def _gather(
     return found, seconds
 
 
-def _inputs(universe: Universe) -> dict[str, Any]:
-    return {"symbols": universe.symbols, "query_symbols": universe.query_symbols}
+def _inputs(inputs: AllInputs) -> dict[str, Any]:
+    return {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
 
 
 def _recorded(found: Found) -> dict[str, Any]:

@@ -35,8 +35,8 @@ UNKNOWN_STEPS = 256
 BARE_BATCH = 32
 
 
-def _read(model: Transformer, output: Array, target: str) -> Array:
-    """The target from the final activation of the query row."""
+def read_target(model: Transformer, output: Array, target: str) -> Array:
+    """Returns the target from the final activation of the query row [d]."""
     if target == "activation":
         return output
     assert model.readout is not None
@@ -63,7 +63,7 @@ def _base(model: Transformer, tokens: Array, *, query: int, target: str) -> Any:
     size = output_size(model, output, largest, target)
     if model.final_norm is not None:
         output = model.final_norm(output)
-    return _read(model, output, target), size, merge_reports(model, reports)
+    return read_target(model, output, target), size, merge_reports(model, reports)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
@@ -82,7 +82,7 @@ def _rerun(
     def one(at: Array, to: Array) -> Any:
         rows = jnp.asarray([query], jnp.int32)
         y, reports = forward(model, tokens.at[at].set(to), rows)
-        change = _read(model, y[0], target) - base
+        change = read_target(model, y[0], target) - base
         return scaled_norm(change), merge_reports(model, list(reports))
 
     norms, reports = jax.vmap(one)(position, symbol)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bounds.influence.exhaustive import read_target
 from bounds.lipschitz.power_iteration import power_iteration
 from jax_models import Transformer
 from jax_models.differentiable import forward_embeddings
@@ -39,10 +40,7 @@ def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array
         A vector, of d activations or of the logits.
     """
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
-    if target == "logits":
-        assert model.readout is not None
-        return model.readout(y)
-    return y
+    return read_target(model, y, target)
 
 
 def output_width(model: Transformer, target: str) -> int:

@@ -108,8 +108,6 @@ def test_hard_attention_reports_its_ties(run, model_file):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--mask=future",), "layer 0 has mask 'future'"),
-        (("--position=sinusoidal", "--length=2000"), "different position encodings"),
         (("--length=0",), "length"),
         (("--length=4", "--query=9"), "query = 9 is out of range"),
         (("--query_symbols=a",), "expected symbols as integers"),
@@ -122,6 +120,22 @@ def test_hard_attention_reports_its_ties(run, model_file):
 )
 def test_what_cannot_be_asked_is_refused(run, arguments, complaint):
     run("supremum", *SHAPE_FLAGS, *arguments).assert_refused(complaint)
+
+
+def test_under_a_mask_it_is_a_search_that_says_so_and_goes_on_where_it_stopped(run):
+    command = ("supremum", "--length=6", "--mask=future", *SHAPE_FLAGS)
+    result = run(*command)
+    assert result.code == 0, result.err
+    assert "layer 0 has mask 'future'" in result.out
+    assert "an estimate from below" in result.out
+    found = read_json()
+    assert found["exact"] is False
+    assert found["max_upper"] is None
+    assert found["plan"] == "search"
+    assert len(found["tokens"]) == 6
+    again = run(*command)
+    assert "8 blocks are in the store" in again.out
+    assert read_json()["max"] == found["max"]
 
 
 def test_nothing_to_change_is_said(run):

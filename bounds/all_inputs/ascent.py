@@ -1,0 +1,208 @@
+"""Ascent over inputs where rows do not lump: an estimate of the supremum from below.
+
+From an input drawn at random: the largest of its influences names a substitution; other
+tokens are then changed so that this substitution counts more, one alone or a stretch of
+them at a time, and with the best of these inputs it begins again; where none is better,
+with an input near the best. Changed inputs are compared by subtracting outputs; what is
+kept is an exact influence.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.all_inputs.block import Attained, Found
+from bounds.all_inputs.relaxed import ascend_mixture
+from bounds.all_inputs.universe import AllInputs
+from bounds.influence.compute import compute_influence
+from bounds.influence.exhaustive import batch_size, read_target
+from bounds.influence.sizes import scaled_norm
+from jax_models import Transformer, forward
+
+RESTARTS, ROUNDS, STEPS = 8, 24, 60
+# Changed inputs that are compared in a round; with few positions all single changes are.
+CANDIDATES = 64
+# Where every position costs a forward pass, so many of them are looked at on an input.
+EXHAUST_TO, POSITIONS = 256, 32
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target", "batch"))
+def changes_on(
+    model: Transformer,
+    inputs: Array,
+    position: Array,
+    symbol: Array,
+    *,
+    query: int,
+    target: str,
+    batch: int,
+) -> Array:
+    """Returns the size of one substitution's change on each of many inputs [c].
+
+    Args:
+        model: a transformer.
+        inputs: [c, n].
+        position: what is substituted [].
+        symbol: its substitute [].
+        query: position of the output.
+        target: "activation" or "logits".
+        batch: inputs at once.
+    """
+    at = jnp.asarray([query], jnp.int32)
+
+    def run(tokens: Array) -> Array:
+        (output,), _ = forward(model, tokens, at)
+        return read_target(model, output, target)
+
+    def one(tokens: Array) -> Array:
+        return scaled_norm(run(tokens.at[position].set(symbol)) - run(tokens))
+
+    return jax.lax.map(one, inputs, batch_size=batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class AscentPlan:
+    """Each block is an ascent from its own starting point."""
+
+    universe: AllInputs
+    seed: int
+    restarts: int = RESTARTS
+    rounds: int = ROUNDS
+    steps: int = STEPS
+    why: str = ""  # why it is not gone through exactly
+    name: str = "search"
+    exact: bool = False
+
+    @property
+    def num_blocks(self) -> int:
+        """How many ascents there are; none where nothing can be substituted."""
+        others = self.universe.length > 1 and len(self.universe.symbols) > 1
+        return self.restarts if others or len(self.universe.query_pairs) else 0
+
+    @property
+    def description(self) -> str:
+        """What is gone through, in one line."""
+        why = f", since {self.why}" if self.why else ""
+        return f"a search by ascent from {self.num_blocks} inputs{why}"
+
+    def run(self, block: int) -> Found:
+        """Returns the largest influence that one ascent met."""
+        rng = np.random.default_rng([self.seed, block])
+        tokens = self._draw(rng)
+        best = self._exact(rng, tokens)
+        if block % 2:
+            tokens = self._relax(tokens, best.attained)
+            best = best.merge(self._exact(rng, tokens, best.attained))
+        here = best
+        for _ in range(self.rounds):
+            at = here.attained
+            found = self._exact(rng, self._improve(rng, at.tokens, at), at)
+            best = best.merge(found)
+            if found.max > here.max:
+                here = found
+            else:  # a peak: on from an input near the best one
+                around = self._changed(rng, best.attained.tokens)
+                here = self._exact(rng, around[rng.integers(len(around))])
+                best = best.merge(here)
+        return best
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        """An input whose symbols have random shares."""
+        universe = self.universe
+        shares = rng.dirichlet(np.full(len(universe.symbols), 0.5))
+        tokens = rng.choice(universe.symbols, universe.length, p=shares)
+        tokens[universe.query] = rng.choice(universe.query_symbols)
+        return tokens.astype(np.int32)
+
+    def _exact(
+        self, rng: np.random.Generator, tokens: np.ndarray, near: Attained | None = None
+    ) -> Found:
+        """The largest influence on an input, of all positions or of some."""
+        universe, positions = self.universe, None
+        deep = len(universe.model.layers) > 2
+        if deep and universe.length > EXHAUST_TO:
+            drawn = rng.choice(universe.length, POSITIONS, replace=False)
+            known = [] if near is None else [near.position]
+            positions = sorted({*drawn.tolist(), *known})
+        found = compute_influence(
+            universe.model,
+            tokens,
+            query=universe.query,
+            target=universe.target,
+            positions=positions,
+            include_query=universe.include_query,
+            ties="ignore",  # judged when the block is done
+            keep="position_max",
+        )
+        position, symbol = found.position, found.symbol
+        if position is None or symbol is None:  # only the query's token was looked at
+            position, symbol = universe.query, int(tokens[universe.query])
+        return Found(
+            found.max,
+            found.max_lower,
+            found.max_upper,
+            Attained(tokens, position, symbol),
+            found.substitutions,
+            found.ties,
+        )
+
+    def _relax(self, tokens: np.ndarray, at: Attained) -> np.ndarray:
+        """The tokens nearest to mixtures on which the substitution counts more."""
+        universe = self.universe
+        free = np.ones(universe.length, bool)
+        free[[universe.query, at.position]] = False
+        mixture = ascend_mixture(
+            universe.model,
+            jnp.asarray(tokens),
+            jnp.asarray(universe.symbols, jnp.int32),
+            jnp.asarray(free),
+            jnp.asarray(at.position, jnp.int32),
+            jnp.asarray(at.symbol, jnp.int32),
+            query=universe.query,
+            target=universe.target,
+            steps=self.steps,
+        )
+        chosen = universe.symbols[np.asarray(mixture).argmax(axis=1)]
+        return np.where(free, chosen, tokens).astype(np.int32)
+
+    def _improve(
+        self, rng: np.random.Generator, tokens: np.ndarray, at: Attained
+    ) -> np.ndarray:
+        """The changed input on which the substitution counts most."""
+        universe, model = self.universe, self.universe.model
+        inputs = self._changed(rng, tokens)
+        sizes = changes_on(
+            model,
+            jnp.asarray(inputs),
+            jnp.asarray(at.position, jnp.int32),
+            jnp.asarray(at.symbol, jnp.int32),
+            query=universe.query,
+            target=universe.target,
+            batch=min(len(inputs), batch_size(model, universe.length)),
+        )
+        return inputs[int(np.argmax(np.nan_to_num(np.asarray(sizes))))]
+
+    def _changed(self, rng: np.random.Generator, tokens: np.ndarray) -> np.ndarray:
+        """Inputs [c, n] with one token changed, or a stretch set to one symbol."""
+        universe, count = self.universe, CANDIDATES
+        changed = np.repeat(tokens[None], 2 * count, axis=0)
+        others, symbols = universe.others, universe.symbols
+        singles = len(others) * len(symbols)
+        few = singles <= count
+        drawn = np.arange(count) % max(singles, 1)
+        drawn = drawn if few else rng.integers(singles, size=count)
+        for row, number in enumerate(drawn if singles else ()):
+            place, which = divmod(int(number), len(symbols))
+            changed[row, others[place]] = symbols[which]
+        for row in range(count, 2 * count):
+            if len(others):
+                span = int(len(others) ** rng.random())
+                start = rng.integers(len(others))
+                changed[row, others[start : start + span]] = rng.choice(symbols)
+            if len(universe.query_symbols) > 1 and not rng.integers(4):
+                changed[row, universe.query] = rng.choice(universe.query_symbols)
+        return changed

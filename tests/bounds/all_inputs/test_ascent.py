@@ -1,0 +1,137 @@
+"""The search over inputs finds what is attained, never more, and says that it is one."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.all_inputs import ascent
+from bounds.all_inputs.ascent import AscentPlan
+from bounds.all_inputs.relaxed import ascend_mixture
+from bounds.all_inputs.supremum import exact_supremum
+from bounds.all_inputs.universe import list_inputs
+from tests.bounds.all_inputs.brute_force import largest_influence
+from tests.bounds.influence.models import build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N = 7
+
+
+def masked(**settings):
+    return build({"mask": "future", "vocab_size": 2, "num_layers": 2, **settings})
+
+
+@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
+def test_on_short_inputs_it_finds_the_supremum(weighting):
+    model = masked(weighting=weighting)
+    found = bounds.search_inputs(model, N, restarts=4, ties="ignore")
+    assert found.max == pytest.approx(largest_influence(model, N), rel=1e-10)
+
+
+def test_what_it_returns_is_attained_and_an_estimate():
+    model = masked(vocab_size=3)
+    found = bounds.search_inputs(model, 12, restarts=2, rounds=4, steps=5)
+    again = bounds.compute_influence(
+        model, found.tokens, positions=[found.position], symbols=[found.symbol]
+    )
+    assert again.max == pytest.approx(found.max, rel=1e-12)
+    assert not found.exact
+    assert found.max_upper == math.inf
+    assert "estimated from below" in repr(found)
+
+
+def test_it_does_not_pass_the_supremum_where_that_is_known():
+    model = build({"position": None, "vocab_size": 2, "num_layers": 2})
+    exact = bounds.supremum(model, 30)
+    found = bounds.search_inputs(model, 30, restarts=2, rounds=6, steps=10)
+    assert exact.exact
+    assert 0.5 * exact.max < found.max <= exact.max_upper
+
+
+def test_a_restart_depends_on_the_seed_and_itself_alone():
+    asked = {"query": -1, "target": "activation", "query_symbols": None}
+    inputs = list_inputs(masked(), 9, include_query=False, **asked)
+    few, many = (AscentPlan(inputs, 5, restarts, 3, 4) for restarts in (2, 8))
+    for block in (1, 0):
+        one, two = few.run(block), many.run(block)
+        assert one.max == two.max
+        np.testing.assert_array_equal(one.attained.tokens, two.attained.tokens)
+    other = AscentPlan(inputs, 6, 2, 3, 4).run(0)
+    assert (other.attained.tokens != few.run(0).attained.tokens).any()
+
+
+def test_every_round_starts_no_lower_than_the_drawn_inputs():
+    model = masked()
+    start = bounds.search_inputs(model, 12, restarts=1, rounds=1)
+    further = bounds.search_inputs(model, 12, restarts=1, rounds=6)
+    assert further.max >= start.max
+    assert further.configurations > start.configurations
+
+
+def test_deep_models_are_looked_at_in_some_positions(monkeypatch):
+    monkeypatch.setattr(ascent, "EXHAUST_TO", 4)
+    monkeypatch.setattr(ascent, "POSITIONS", 2)
+    model = masked(num_layers=3)
+    found = bounds.search_inputs(model, 8, restarts=1, rounds=2)
+    # The drawn input, two rounds and at most two new starts: three positions each.
+    assert 0 < found.configurations <= 5 * 3
+
+
+@pytest.mark.parametrize("weighting", ["softmax", "leftmost_hard"])
+def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weighting):
+    model = masked(weighting=weighting)
+    tokens, free = jnp.array([0, 1, 1, 0, 1, 0], jnp.int32), np.ones(6, bool)
+    free[[2, 5]] = False
+    arguments = (
+        model,
+        tokens,
+        jnp.arange(2, dtype=jnp.int32),
+        jnp.asarray(free),
+        jnp.asarray(2, jnp.int32),
+        jnp.asarray(0, jnp.int32),
+    )
+    how = {"query": 5, "target": "activation"}
+    mixture = np.asarray(ascend_mixture(*arguments, **how, steps=40))
+    np.testing.assert_allclose(mixture.sum(axis=1), 1, rtol=1e-12)
+    assert (mixture >= 0).all()
+
+    def influence(chosen):
+        x = np.where(free, chosen, tokens)
+        return bounds.compute_influence(
+            model, x, positions=[2], method="incremental", ties="ignore"
+        ).max
+
+    drawn = [
+        influence(np.array(x, np.int32)) for x in itertools.product(range(2), repeat=6)
+    ]
+    # Rounded to tokens, above the middle of all inputs.
+    assert influence(mixture.argmax(axis=1).astype(np.int32)) >= np.median(drawn)
+
+
+def test_a_single_symbol_leaves_nothing_to_search():
+    found = bounds.search_inputs(masked(vocab_size=1), 5)
+    assert (found.max, found.position, found.symbol) == (0.0, None, None)
+
+
+@pytest.mark.parametrize("name", ["restarts", "rounds", "steps"])
+def test_an_effort_of_nothing_is_refused(name):
+    with pytest.raises(jm.InputError, match=f"{name} = 0; expected at least 1"):
+        bounds.search_inputs(masked(), 5, **{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("case", "length", "message"),
+    [
+        ({"mask": "future"}, 8, "layer 0 has mask 'future'"),
+        ({}, 2000, "have more than 256 classes of equal rows"),
+        ({"num_layers": 0}, 8, "the model has none"),
+    ],
+    ids=str,
+)
+def test_where_only_an_exact_one_will_do_the_reason_is_given(case, length, message):
+    with pytest.raises(jm.InputError, match=message):
+        exact_supremum(build(case), length, query=-1, target="activation")
