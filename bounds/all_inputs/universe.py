@@ -14,6 +14,9 @@ from jax_models.evaluate import require_readout
 from jax_models.float_type import check_float_type
 from jax_models.transformer import encode_positions
 
+# Positions are 32-bit integers.
+MAX_LENGTH = 2**31 - 1
+
 
 @dataclasses.dataclass(frozen=True)
 class AllInputs:
@@ -120,8 +123,8 @@ def list_inputs(
     check_float_type(model.dtype, "the model")
     if target == "logits":
         require_readout(model)
-    if length < 1:
-        raise InputError(f"length = {length}; expected at least 1")
+    if not 1 <= length <= MAX_LENGTH:
+        raise InputError(f"length = {length}; expected 1 to {MAX_LENGTH}")
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length)
     every = np.arange(model.vocab_size)
@@ -134,13 +137,13 @@ def list_inputs(
     if query_symbols is None:
         at_query = fixed if len(fixed) else every
     else:
-        at_query = np.unique(np.asarray(query_symbols, np.int64))
-        bad = at_query[(at_query < 0) | (at_query >= model.vocab_size)]
-        if bad.size or not at_query.size:
-            found = f"symbol {bad[0]}" if bad.size else "no symbol"
+        bad = [x for x in query_symbols if not 0 <= x < model.vocab_size]
+        if bad or not len(query_symbols):
+            found = f"symbol {bad[0]}" if bad else "no symbol"
             raise InputError(
                 f"query_symbols: {found}; expected some of 0 to {model.vocab_size - 1}"
             )
+        at_query = np.unique(np.asarray(query_symbols, np.int64))
     return AllInputs(model, length, query, target, symbols, at_query, include_query)
 
 
@@ -155,11 +158,11 @@ def lump(inputs: AllInputs) -> Universe | str:
         return refusal
     places = distinct_places(model, length, at_most=MAX_CLASSES)
     if places is None or places.count * len(inputs.symbols) > MAX_CLASSES:
-        found = "more" if places is None else places.count
+        found = f"more than {MAX_CLASSES}" if places is None else places.count
         return (
-            f"with {found} different position encodings and {len(inputs.symbols)} "
-            f"symbols the {length} positions have more than {MAX_CLASSES} classes of "
-            "equal rows; it needs no, constant or periodic positions"
+            f"it needs at most {MAX_CLASSES} classes of equal rows, and the {length} "
+            f"positions have {found} different encodings, each with "
+            f"{len(inputs.symbols)} symbols"
         )
     fields = {x.name: getattr(inputs, x.name) for x in dataclasses.fields(inputs)}
     return Universe(**fields, places=places, orders=tie_orders(model))

@@ -2,6 +2,9 @@
 
 import contextlib
 import dataclasses
+import socket
+import time
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -9,12 +12,17 @@ from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from bounds.influence.sharding import device_mesh
+from bounds.influence.sharding import check_agreement, device_mesh
+from bounds.store import cell_key
+from bounds.sweep import Cell
 from jax_models.errors import InputError
 
 CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
 # Seconds until a process that does not find the others says so.
 PATIENCE = 60
+# More than this are a mistake: a CPU would be divided into as many.
+MOST_DEVICES = 256
+LARGEST_PORT = 65535
 
 
 def define_devices(values: flags.FlagValues) -> None:
@@ -25,6 +33,7 @@ def define_devices(values: flags.FlagValues) -> None:
         "Devices of each process that positions are shared out over; a CPU is divided "
         "into as many. By default one, with several processes all.",
         lower_bound=1,
+        upper_bound=MOST_DEVICES,
         flag_values=values,
     )
     flags.DEFINE_string(
@@ -61,10 +70,19 @@ class Devices:
     mesh: Mesh | None
     leads: bool
 
-    def agree(self, chosen: list[bool]) -> list[bool]:
-        """Return the choice of the leading process, in every process."""
+    def agree(self, cells: Sequence[Cell], chosen: list[bool]) -> list[bool]:
+        """Return which cells the leading process chose, in every process.
+
+        Args:
+            cells: Of the sweep, the same in all processes.
+            chosen: Whether each is to be computed; read of the leading process.
+
+        Raises:
+            InputError: The processes have different cells.
+        """
         if jax.process_count() == 1:
             return chosen
+        check_agreement("".join(cell_key(cell.config) for cell in cells).encode())
         told = multihost_utils.broadcast_one_to_all(np.array(chosen, np.int32))
         return [bool(one) for one in np.asarray(told)]
 
@@ -81,8 +99,8 @@ def open_devices(options: flags.FlagValues) -> Devices:
         The devices.
 
     Raises:
-        InputError: The flags do not fit together, there are fewer devices, or the other
-            processes are not found.
+        InputError: The flags do not fit together, there are fewer devices, or process 0
+            is not found. (Process 0 is ended by JAX where the others do not come.)
     """
     given = [name for name in CLUSTER_FLAGS if options[name].value is not None]
     if given and len(given) < len(CLUSTER_FLAGS):
@@ -102,6 +120,41 @@ def open_devices(options: flags.FlagValues) -> Devices:
     return Devices(device_mesh(options.num_devices), jax.process_index() == 0)
 
 
+def _await_leader(host: str, port: int, name: str) -> None:
+    """Wait until process 0 listens.
+
+    Raises:
+        InputError: It does not within `PATIENCE` seconds.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=PATIENCE).close()
+        except OSError as error:
+            if time.monotonic() > end:
+                raise InputError(
+                    f"{name} does not find process 0 at {host}:{port} within "
+                    f"{PATIENCE} s ({error}); start process 0 there"
+                ) from error
+            time.sleep(0.2)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def explained_loss() -> Iterator[None]:
+    """Turn what JAX says of a lost process into one line."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        raise InputError(
+            "another process stopped or was not found; see what it says itself. The same "
+            f"commands continue where they stopped ({str(error).splitlines()[0]})"
+        ) from error
+
+
 def _connect(options: flags.FlagValues) -> None:
     number, count = options.process_id, options.num_processes
     if number >= count:
@@ -109,10 +162,19 @@ def _connect(options: flags.FlagValues) -> None:
             f"--process_id={number}, but --num_processes={count} counts from 0 to "
             f"{count - 1}"
         )
-    if not options.coordinator.rpartition(":")[2].isdigit():
+    host, _, port = options.coordinator.rpartition(":")
+    if not (host and port.isdigit() and 1 <= int(port) <= LARGEST_PORT):
         raise InputError(
             f"--coordinator={options.coordinator}: expected host:port, as in "
             "10.0.0.1:1234"
+        )
+    if number:
+        # JAX ends a process that does not find process 0 with a stack trace.
+        _await_leader(host, int(port), f"process {number} of {count}")
+    else:
+        print(
+            f"waiting up to {PATIENCE} s for {count} processes at {options.coordinator}",
+            flush=True,
         )
     try:
         jax.distributed.initialize(

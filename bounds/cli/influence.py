@@ -15,7 +15,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.devices import Devices, define_devices, open_devices
+from bounds.cli.devices import Devices, define_devices, explained_loss, open_devices
 from bounds.cli.influence_blocks import COLUMNS, SUMMARY, make_blocks, read_rows
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.model_source import load_model, model_sha256, reweighted
@@ -74,6 +74,11 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Compute the blocks that the store does not hold, then report from the store."""
+    with explained_loss():
+        _run(options)
+
+
+def _run(options: flags.FlagValues) -> None:
     devices = open_devices(options)
     if devices.leads:
         print(f"influence: results go to {options.out}", flush=True)
@@ -102,7 +107,7 @@ def run(options: flags.FlagValues) -> None:
     ):
         cells = make_blocks(options, model, tokens, identity, progress, devices.mesh)
         todo = missing_cells(store, cells, fresh=options.fresh)
-        devices.agree([cell in todo for cell in cells])
+        devices.agree(cells, [cell in todo for cell in cells])
         for cell in cells:
             if cell not in todo:
                 done = cell.config["stop"] - cell.config["start"]
@@ -134,7 +139,7 @@ def run(options: flags.FlagValues) -> None:
 
 def _follow(cells: list[Cell], devices: Devices) -> None:
     """Compute a share of what the leading process says is missing."""
-    chosen = devices.agree([False] * len(cells))
+    chosen = devices.agree(cells, [False] * len(cells))
     for cell, missing in zip(cells, chosen, strict=True):
         if missing:
             cell.compute()

@@ -103,6 +103,12 @@ def main(arguments: Sequence[str]) -> int:
     except (InputError, OSError, flags.Error) as error:
         print(f"{PROGRAM}: {one_line(error)}", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        print(
+            f"{PROGRAM}: this takes more memory than there is: {one_line(error)}",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         print(
             f"{PROGRAM}: interrupted; the same command continues where it stopped",

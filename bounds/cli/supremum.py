@@ -160,7 +160,8 @@ def _gather(
     todo = missing_cells(store, cells, fresh=options.fresh)
     if len(todo) < len(cells):
         print(f"{len(cells) - len(todo)} blocks are in the store", flush=True)
-    with Progress(len(todo), "blocks") as progress:
+    with Progress(len(cells), "blocks") as progress:
+        progress.advance("from the store", len(cells) - len(todo))
         for cell in todo:
             for failure in run_cells(store, [cell], progress.advance):
                 raise jm.InputError(failure.message)

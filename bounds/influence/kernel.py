@@ -81,8 +81,8 @@ def _started(
 ) -> Iterator[tuple[int, Any, Any]]:
     """Starts one block after another: its substitutions, their norms, and ties."""
     for part in kernel.parts:
-        each = min(part.batch, -(-(part.end - part.start) // devices))
-        size = each * devices
+        # The same on any number of devices, so that a substitution is computed alike.
+        size = min(part.batch, part.end - part.start) * devices
         for start in range(part.start, part.end, size):
             block = slice(start, min(start + size, part.end))
             position, symbol = problem.position[block], problem.symbol[block]

@@ -7,6 +7,7 @@ share is computed as a whole block of its size is on one device.
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -51,15 +52,43 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
     return Mesh(np.array(chosen), (POSITIONS,))
 
 
+def check_agreement(question: bytes) -> None:
+    """Raises `InputError` in every process unless all of them ask the same question.
+
+    Args:
+        question: what the process is about to do.
+    """
+    if jax.process_count() == 1:
+        return
+    digest = np.frombuffer(hashlib.sha256(question).digest(), np.uint8)
+    told = np.asarray(multihost_utils.process_allgather(digest.astype(np.int32)))
+    others = np.flatnonzero((told != told[0]).any(axis=1))
+    if others.size:
+        raise InputError(
+            f"process {others[0]} was asked another question than process 0; give all "
+            "processes the same flags, files and versions"
+        )
+
+
+def _written_out(problem: Problem, mesh: Mesh) -> bytes:
+    """A problem and its devices, byte by byte."""
+    leaves, structure = jax.tree.flatten(problem.model)
+    arrays = [problem.tokens, problem.position, problem.symbol, *leaves]
+    words = (structure, problem.query, problem.target, mesh.size, jax.__version__)
+    return repr(words).encode() + b"".join(np.asarray(x).tobytes() for x in arrays)
+
+
 def sharded(method: Method, mesh: Mesh) -> Method:
     """Returns a method that shares its substitutions out over a mesh.
 
     Args:
         method: of the table; where it has no kernel it runs on one device.
-        mesh: of `device_mesh`. Every process of it must run the same problem.
+        mesh: of `device_mesh`. Its processes run the same problem, or none does: another
+            is an `InputError`.
     """
 
     def blocks(problem: Problem) -> Iterator[Block]:
+        check_agreement(_written_out(problem, mesh))
         kernel = method.kernel(problem)
         if kernel is None:
             yield from method.blocks(problem)

@@ -127,7 +127,7 @@ def test_an_effort_of_nothing_is_refused(name):
     ("case", "length", "message"),
     [
         ({"mask": "future"}, 8, "layer 0 has mask 'future'"),
-        ({}, 2000, "have more than 256 classes of equal rows"),
+        ({}, 2000, "at most 256 classes of equal rows, and the 2000 positions"),
         ({"num_layers": 0}, 8, "the model has none"),
     ],
     ids=str,

@@ -246,7 +246,7 @@ def test_arrangements_are_the_orders_that_strings_have(orders, query):
 @pytest.mark.parametrize(
     ("case", "length", "question", "message"),
     [
-        ({"position": None}, 0, {}, "length = 0; expected at least 1"),
+        ({"position": None}, 0, {}, "length = 0; expected 1 to"),
         ({"position": None}, 8, {"query": 8}, "query = 8 is out of range"),
         ({"position": None}, 8, {"query_symbols": [3]}, "symbol 3; .* 0 to 2"),
         ({"position": None}, 8, {"query_symbols": []}, "no symbol"),

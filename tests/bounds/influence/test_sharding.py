@@ -131,32 +131,48 @@ def test_devices_that_are_not_there_are_refused(wanted):
         device_mesh(wanted)
 
 
-@pytest.mark.slow
-def test_two_processes_agree_with_one(tmp_path):
-    def command(out, *more):
-        arguments = ["influence", "--length=40", "--num_layers=2", f"--out={out}"]
-        return [sys.executable, "-m", "bounds", *arguments, *more]
+def command(out, *more):
+    arguments = ["influence", "--length=40", "--num_layers=2", f"--out={out}"]
+    return [sys.executable, "-m", "bounds", *arguments, *more]
 
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    subprocess.run(command(alone), check=True, capture_output=True)
+
+def two_processes(out, *of_the_second):
+    """Exit codes and messages of two processes with two devices each."""
     with socket.socket() as free:  # a port that was free a moment ago
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     more = [f"--coordinator={address}", "--num_processes=2", "--num_devices=2"]
     processes = [
         subprocess.Popen(
-            command(together, *more, f"--process_id={number}"),
+            command(out, *more, f"--process_id={number}", *extra),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number in range(2)
+        for number, extra in enumerate([(), of_the_second])
     ]
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    return [process.returncode for process in processes], errors
+
+
+@pytest.mark.slow
+def test_two_processes_agree_with_one(tmp_path):
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    subprocess.run(command(alone), check=True, capture_output=True)
+    codes, errors = two_processes(together)
+    assert codes == [0, 0], errors
     rows = [read_store(x / "results.sqlite").rows for x in (alone, together)]
     assert [len(some) for some in rows] == [1, 1]
     one, two = (some[0] for some in rows)
     assert (one["position"], one["symbol"]) == (two["position"], two["symbol"])
     assert abs(one["max"] - two["max"]) <= one["max_upper"] - one["max_lower"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["--seed=1", "--length=9000", "--query=3"])
+def test_processes_that_are_asked_different_questions_refuse(tmp_path, other):
+    codes, errors = two_processes(tmp_path, other)
+    assert codes == [1, 1], errors
+    for error in errors:
+        assert "process 1 was asked another question than process 0" in error
+    assert not read_store(tmp_path / "results.sqlite").rows
