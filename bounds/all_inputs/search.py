@@ -31,7 +31,10 @@ class SearchPlan:
     @property
     def description(self) -> str:
         """What is gone through, in one line."""
-        return f"a search from {self.num_blocks} inputs"
+        return (
+            f"a search from {self.num_blocks} inputs, since there are more "
+            "configurations than the budget, within which it would be exact"
+        )
 
     def run(self, block: int) -> Found:
         """Returns the largest influence that one search met."""

@@ -70,7 +70,7 @@ def largest_on(universe: Universe, inputs: Iterable[np.ndarray]) -> Found | None
         return None
     # As many classes as an input can have, so that all blocks share one program.
     most = int(np.minimum(universe.sizes, len(universe.symbols)).sum()) + 2
-    whole = _joined([_filled(some, most) for _, some in found])
+    whole = _concatenated([_filled(some, most) for _, some in found])
     starts = np.cumsum([0, *(len(some) for _, some in found)])
 
     def attained(index: int) -> Attained:
@@ -86,7 +86,7 @@ def largest_on(universe: Universe, inputs: Iterable[np.ndarray]) -> Found | None
     return largest(universe, [(whole, attained)])
 
 
-def _joined(parts: list[Configurations]) -> Configurations:
+def _concatenated(parts: list[Configurations]) -> Configurations:
     names = [field.name for field in dataclasses.fields(Configurations)]
     return Configurations(
         **{name: np.concatenate([getattr(x, name) for x in parts]) for name in names}

@@ -231,12 +231,13 @@ def exact_supremum(
     )
     if isinstance(why := lump(inputs), str):
         raise InputError(f"the supremum over all inputs cannot be had: {why}")
-    if not choose_plan(inputs, CURVE_BUDGET, 0).exact:
+    plan = choose_plan(inputs, CURVE_BUDGET, 0)
+    if not plan.exact:
         raise InputError(
             "the exact supremum over all inputs takes more than "
             f"{CURVE_BUDGET} configurations; `supremum` goes further"
         )
-    return supremum(model, length, **question, ties=ties, budget=CURVE_BUDGET)
+    return _go_through(plan, ties, None)
 
 
 def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:

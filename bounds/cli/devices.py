@@ -110,7 +110,8 @@ def open_devices(options: flags.FlagValues) -> Devices:
             f"{' and '.join(missing)}"
         )
     if options.num_devices is not None:
-        # Only a CPU heeds it; where JAX has its devices already, they are what there is.
+        # Only a CPU heeds it, and only once: JAX that has its devices refuses, and
+        # `device_mesh` then says how many they are.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", options.num_devices)
     if given:
