@@ -17,7 +17,7 @@ import jax
 from absl import app, flags
 
 from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table
+from benchmarks.page import replace_table, table_text
 from bounds import closed_form_bounds, supremum
 from bounds.store import ResultStore
 from jax_models import InputError, random_transformer
@@ -78,7 +78,7 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def table(rows: list[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
     """Returns the rows as a Markdown table, bounds as n times themselves."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS)]
+    lines = []
     for config, row in rows:
         n = config["n"]
         bounds = (row.get(f"log10_{name}") for name in FORMS)
@@ -92,7 +92,7 @@ def table(rows: list[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
                 *(_scaled(value, n) for value in bounds),
             )
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table_text(HEADINGS, lines)
 
 
 def _scaled(log10: float | None, n: int) -> str:

@@ -229,9 +229,9 @@ def exact_supremum(
     inputs = list_inputs(
         model, length, **question, query_symbols=None, include_query=False
     )
-    if isinstance(why := lump(inputs), str):
-        raise InputError(f"the supremum over all inputs cannot be had: {why}")
     plan = choose_plan(inputs, CURVE_BUDGET, 0)
+    if isinstance(plan, AscentPlan):
+        raise InputError(f"the supremum over all inputs cannot be had: {plan.why}")
     if not plan.exact:
         raise InputError(
             "the exact supremum over all inputs takes more than "
