@@ -6,7 +6,6 @@ import numpy as np
 from jax import Array
 
 from bounds.certificate.base_radius import centred, embedding_radius
-from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.norm_gain import (
     norm_gains,
     norm_jacobian,
@@ -14,6 +13,7 @@ from bounds.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.influence.base import Problem
+from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
 from jax_models.changes import norm_change
 from jax_models.layers import linear

@@ -15,13 +15,13 @@ from jax import Array
 
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.norm_gain import (
     norm_jacobian,
     norm_rounding,
     vector_norms,
 )
 from bounds.influence.pointwise import RowBase
+from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
 from jax_models.changes import activation_change, norm_change
 from jax_models.layers import linear

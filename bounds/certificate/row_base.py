@@ -15,10 +15,10 @@ from jax import Array
 
 from bounds.certificate.base_radius import BaseRadius, RowRadius, base_radius
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.matrix_norm import spectral_norms
 from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.pointwise import RowNorms, row_norms
 from bounds.influence.pointwise import RowBase, base_rows
+from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff, tiled_summation
 from jax_models.attention import (
     Attention,

@@ -239,11 +239,31 @@ def define_question(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "method",
         "auto",
-        ("auto", "lumped", "incremental", "exhaustive"),
-        "How the influence is computed; auto picks the cheapest exact method.",
+        ("auto", "lumped", "incremental", "screened", "exhaustive"),
+        "How the influence is computed; auto picks the cheapest exact method, screened "
+        "certifies the maximum and encloses the rest.",
         flag_values=values,
     )
     define_ties(values)
+
+
+def define_stopping(values: flags.FlagValues) -> None:
+    """Add when a screen stops: `--rtol`, `--budget`."""
+    flags.DEFINE_float(
+        "rtol",
+        0.0,
+        "Of --method=screened: stop when the maximum is enclosed this closely, "
+        "upper / lower - 1.",
+        lower_bound=0.0,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "budget",
+        32,
+        "Of --method=screened: the most exact evaluations.",
+        lower_bound=1,
+        flag_values=values,
+    )
 
 
 def define_ties(values: flags.FlagValues) -> None:

@@ -58,6 +58,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_question(values)
+    shared.define_stopping(values)
     flags.DEFINE_boolean(
         "include_query",
         False,
@@ -126,6 +127,9 @@ def _run(options: flags.FlagValues) -> None:
         # The ends of the maximum are the maxima of the ends, of whichever block.
         **{end: max(block[end] for block in blocks) for end in ENDS},
         "exact": all(block["exact"] for block in blocks),
+        "evaluated": sum(block["evaluated"] for block in blocks),
+        "uncertified": sum(block["uncertified"] for block in blocks),
+        "levels": [level for block in blocks for level in block["levels"]],
         "ambiguous": any(block["ambiguous"] for block in blocks),
         **hashes,
         "seconds": seconds,
@@ -189,10 +193,18 @@ def _finding(record: dict[str, Any]) -> str:
     """Return what was found, in one sentence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
-    maximum = f"{record['max_upper']:.6g} (an upper bound, by {record['method']})"
-    if record["exact"]:
-        ends = (record[name] for name in ("max", "max_lower", "max_upper"))
-        maximum = f"{enclosure_label(*ends)}, exact by {record['method']}"
+    ends = (record[name] for name in ("max", "max_lower", "max_upper"))
+    how = "exact" if record["exact"] else "certified"
+    maximum = f"{enclosure_label(*ends)}, {how} by {record['method']}"
+    if record["uncertified"]:
+        return (
+            f"n = {record['n']}: the maximum influence lies between "
+            f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
+            f"{record['uncertified']} substitutions are not certified to be below the "
+            f"largest that was evaluated ({record['max']:.6g}, at position "
+            f"{record['position']}, symbol {record['symbol']}, on the output at position "
+            f"{record['query']}). A larger --budget narrows it."
+        )
     return (
         f"n = {record['n']}: the maximum influence is {maximum}, at position "
         f"{record['position']}, symbol {record['symbol']}, on the output at position "

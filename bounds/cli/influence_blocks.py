@@ -27,6 +27,8 @@ SUMMARY = (
     "exact",
     "method",
     "reason",
+    "evaluated",
+    "uncertified",
 )
 
 
@@ -62,6 +64,8 @@ def make_blocks(
         "keep": keep,
         "query": identity["query"],
     }
+    if options.method == "screened":
+        asked |= {"rtol": options.rtol, "budget": options.budget}
 
     def make(start: int) -> Cell:
         stop = min(start + size, n)
@@ -120,6 +124,8 @@ def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
     Returns:
         A number of positions.
     """
+    if method == "screened":
+        return len(tokens)  # the largest of all is what it looks for
     deep = len(model.layers) > 2 and not _lumps(model, tokens, method)
     if method == "exhaustive" or deep:
         return 256
@@ -139,7 +145,7 @@ def summarise(result: Influence) -> dict[str, Any]:
         result: The influences of its positions.
 
     Returns:
-        The fields of `SUMMARY`, `ties`, and `substitutions` by column.
+        The fields of `SUMMARY`, `levels`, `ties`, and `substitutions` by column.
     """
     if result.lower is None or result.upper is None:
         position = np.flatnonzero(result.position_symbol >= 0)
@@ -150,6 +156,7 @@ def summarise(result: Influence) -> dict[str, Any]:
         lower, upper = result.lower[position, symbol], result.upper[position, symbol]
     return {
         **{name: getattr(result, name) for name in SUMMARY},
+        "levels": [dataclasses.asdict(level) for level in result.levels],
         "ambiguous": result.ties is not None and result.ties.ambiguous,
         "ties": None if result.ties is None else dataclasses.asdict(result.ties),
         "substitutions": {

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from bounds.influence.kernel import Kernel
 
 Target = Literal["activation", "logits"]
+# Called with (substitutions done, all).
+Progress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +66,9 @@ class Problem:
     target: Target
     position: np.ndarray  # [P] replaced positions
     symbol: np.ndarray  # [P] substitutes
+    # Of methods that enclose: when to stop (`Enclosures`), relatively and in evaluations.
+    rtol: float = 0.0
+    budget: int = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +78,34 @@ class Block:
     influence: np.ndarray  # [p]
     radius: np.ndarray  # [p], the true value is within it of the computed one
     ties: Ties | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One level of a screen: how sharp, what it saw, what it left, how long it took."""
+
+    groups: int  # of rows, per head
+    mean_field: bool
+    screened: int
+    left: int  # neither evaluated nor below the largest that was
+    seconds: float
+    seconds_each: float  # of one substitution, compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Enclosures:
+    """Certified enclosures of all substitutions of a problem, some evaluated exactly."""
+
+    lower: np.ndarray  # [P]
+    upper: np.ndarray  # [P]
+    value: np.ndarray  # [P] exact values, NaN where not evaluated
+    left: np.ndarray  # those not evaluated that may exceed every one that was
+    levels: tuple[Level, ...]
+
+    @property
+    def evaluated(self) -> int:
+        """How many were evaluated exactly."""
+        return int(np.isfinite(self.value).sum())
 
 
 def _no_kernel(problem: Problem) -> None:
@@ -85,7 +118,8 @@ class Method:
 
     `cost` is in forward passes, for choosing among methods; `blocks` yields the
     substitutions of a problem in order. A method that can be shared out over devices
-    has a `kernel`, which is None for the problems where it cannot.
+    has a `kernel`, which is None for the problems where it cannot. A method that does not
+    compute every influence has `enclose` instead of blocks.
     """
 
     name: str
@@ -94,6 +128,7 @@ class Method:
     cost: Callable[[Problem], float]
     blocks: Callable[[Problem], Iterator[Block]]
     kernel: "Callable[[Problem], Kernel | None]" = _no_kernel
+    enclose: Callable[[Problem, Progress | None], Enclosures] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +136,10 @@ class Influence:
     """Single-position influences on one input: enclosures, the maximum, and how.
 
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
-    differ by the stated rounding radius only. The dense tables are None where only the
-    per-position maximum was kept.
+    differ by the stated rounding radius only. For `screened` they are certified enclosures;
+    `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
+    `uncertified` is 0; `max_upper` bounds it in any case. The dense tables are None where
+    only the per-position maximum was kept.
     """
 
     lower: np.ndarray | None  # [n, V], NaN where nothing is substituted
@@ -124,13 +161,22 @@ class Influence:
     substitutions: int
     ties: Ties | None
     seconds: float
+    evaluated: int = 0  # substitutions that were computed exactly
+    uncertified: int = 0  # substitutions that may exceed `max`; 0 of an exact method
+    levels: tuple[Level, ...] = ()  # of the screen
+
+    @property
+    def kind(self) -> str:
+        """Returns "exact", "certified" (of which only the maximum is), or "enclosure"."""
+        if self.exact:
+            return "exact"
+        return "enclosure" if self.uncertified else "certified"
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was found."""
-        kind = "exact" if self.exact else "enclosure"
         maximum = enclosure_label(self.max, self.max_lower, self.max_upper)
         return (
-            f"Influence(max={maximum} [{kind}], position={self.position}, "
+            f"Influence(max={maximum} [{self.kind}], position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
             f"substitutions={self.substitutions})"
         )

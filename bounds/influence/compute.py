@@ -14,6 +14,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.maxima import Maxima
+from bounds.influence.screened import SCREENED
 from bounds.influence.sharding import sharded
 from bounds.influence.substitution import (
     Substitutions,
@@ -33,7 +34,7 @@ from jax_models.initialise import choose_name
 from jax_models.weighting import HardWeighting
 
 METHODS: dict[str, Method] = {
-    method.name: method for method in (LUMPED, INCREMENTAL, EXHAUSTIVE)
+    method.name: method for method in (LUMPED, INCREMENTAL, SCREENED, EXHAUSTIVE)
 }
 Keep = Literal["pairs", "position_max"]
 
@@ -75,6 +76,8 @@ def compute_influence(
     vocab_size: int | None = None,
     dtype: Any = None,
     mesh: Mesh | None = None,
+    rtol: float = 0.0,
+    budget: int = 32,
     progress: Callable[[int, int], None] | None = None,
 ) -> Influence:
     """Returns how much each single-symbol substitution changes the query row, exactly.
@@ -87,8 +90,9 @@ def compute_influence(
             `exhaustive` applies and `vocab_size` is needed). A function made by
             `jax.jit` runs on a batch of inputs at a time.
         tokens: integers in [0, V) [n].
-        method: "auto", "lumped" (classes of equal rows), "incremental" (change
-            propagation), or "exhaustive".
+        method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
+            "incremental" (change propagation), "screened" (certified enclosures, and the
+            exact maximum where they close), or "exhaustive".
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations) or "logits".
         symbols: substitute symbols; by default all that the model's `substitutable`
@@ -102,6 +106,9 @@ def compute_influence(
         dtype: asserts the float type; "float64" without x64 is an error.
         mesh: devices to share the substitutions out over (`device_mesh`), in one process
             or, if all of them ask the same question, in many; by default one device.
+        rtol: of "screened": stop when the maximum's upper end / lower end - 1 is at most
+            this.
+        budget: of "screened": the most exact evaluations.
         progress: called with (substitutions done, all) after every block.
 
     Returns:
@@ -140,11 +147,21 @@ def compute_influence(
         substitutable=allowed,
         include_query=include_query,
     )
-    problem = Problem(model, checked, query, target, pairs.position, pairs.symbol)
+    _check_stopping(rtol, budget)
+    problem = Problem(
+        model, checked, query, target, pairs.position, pairs.symbol, rtol, budget
+    )
     chosen, reason = choose_method(method, problem)
     if mesh is not None:
         chosen = sharded(chosen, mesh)
     return _gather(problem, pairs, chosen, reason, ties, keep, progress, started)
+
+
+def _check_stopping(rtol: float, budget: int) -> None:
+    if not 0 <= rtol < float("inf"):
+        raise InputError(f"rtol = {rtol}; expected a number of at least 0")
+    if budget < 1:
+        raise InputError(f"budget = {budget}; expected at least 1 exact evaluation")
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:
@@ -167,7 +184,11 @@ def _gather(
 ) -> Influence:
     """Collects the blocks of a method into the result."""
     found, met = Maxima(pairs, dense=keep == "pairs"), None
-    for block in method.blocks(problem) if len(pairs) else ():
+    enclosed = None
+    if method.enclose is not None and len(pairs):
+        enclosed = method.enclose(problem, progress)
+        found.enclose(enclosed)
+    for block in method.blocks(problem) if len(pairs) and enclosed is None else ():
         if not np.isfinite(block.influence).all():
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
             position, symbol = pairs[found.done + bad]
@@ -202,6 +223,9 @@ def _gather(
         substitutions=len(pairs),
         ties=met,
         seconds=time.perf_counter() - started,
+        evaluated=len(pairs) if enclosed is None else enclosed.evaluated,
+        uncertified=0 if enclosed is None else enclosed.left.size,
+        levels=() if enclosed is None else enclosed.levels,
     )
 
 

@@ -6,7 +6,7 @@ each is reduced as it comes, so that only what is kept takes memory.
 
 import numpy as np
 
-from bounds.influence.base import Block
+from bounds.influence.base import Block, Enclosures
 from bounds.influence.substitution import Substitutions
 
 
@@ -55,6 +55,26 @@ class Maxima:
         """Take in the next block of substitutions, of one or more of them."""
         value = block.influence
         lower, upper = np.maximum(value - block.radius, 0), value + block.radius
+        first = self.done
+        self._take(value, lower, upper)
+        top = int(np.argmax(value))
+        # Strictly larger: of equal maxima the first is named.
+        if self.best is None or value[top] > self.max:
+            self.max, self.best = float(value[top]), first + top
+
+    def enclose(self, found: Enclosures) -> None:
+        """Take in the enclosures of all substitutions at once.
+
+        The largest is the largest that was evaluated, never one that was estimated. The
+        symbols of positions are those of the largest upper ends.
+        """
+        self._take(found.upper, found.lower, found.upper)
+        if np.isfinite(found.value).any():
+            self.best = int(np.nanargmax(found.value))
+            self.max = float(found.value[self.best])
+
+    def _take(self, value: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
+        """Keep the ends of the next substitutions, and symbols by the values."""
         part = slice(self.done, self.done + value.size)
         position, symbol = self._pairs.position[part], self._pairs.symbol[part]
         if self.lower is not None and self.upper is not None:
@@ -65,10 +85,6 @@ class Maxima:
         for ends, kept in ((lower, self.position_lower), (upper, self.position_upper)):
             kept[at] = np.fmax(kept[at], np.maximum.reduceat(ends, first))
         self._keep_symbols(position, symbol, value, first)
-        top = int(np.argmax(value))
-        # Strictly larger: of equal maxima the first is named.
-        if self.best is None or value[top] > self.max:
-            self.max, self.best = float(value[top]), self.done + top
         self.zeros += int((lower == 0).sum())
         self.done += value.size
 

@@ -208,15 +208,22 @@ class Softmax(Weighting):
         return read_softmax_change(change)
 
 
-def _replace_scalars(
-    summary: SoftmaxSummary, column: Column
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """What `replace` multiplies: three scalars a pair and two vectors a row.
+@register
+@dataclasses.dataclass(frozen=True)
+class _Odds:
+    """A replaced column's odds before and after, against the columns it is held to.
 
-    Returns:
-        Factors of v' - v, v - mean and mean - rest mean [h, r, i], zero where the
-        column is hidden; the mean and mean - rest mean [h, r, v].
+    Against all columns, itself included, or against the rest where it is the top one.
     """
+
+    is_top: Array  # [h, r, i]
+    lone: Array  # [h, r, i] the top column, and the only one
+    old: Array  # [h, r, i]
+    new: Array  # [h, r, i]
+    gain: Array  # [h, r, i] new - old
+
+
+def _odds(summary: SoftmaxSummary, column: Column) -> _Odds:
     is_top = same_position(
         column.index, summary.top_index[..., None], column.score.dtype
     )
@@ -232,12 +239,57 @@ def _replace_scalars(
     old = jnp.exp(jnp.minimum(old_log, cap))
     new = jnp.exp(jnp.minimum(old_log + shift, cap))
     gain = jnp.where(jnp.abs(shift) <= 1, old * jnp.expm1(shift), new - old)
+    return _Odds(is_top, lone, old, new, gain)
+
+
+def _replace_scalars(
+    summary: SoftmaxSummary, column: Column
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """What `replace` multiplies: three scalars a pair and two vectors a row.
+
+    Returns:
+        Factors of v' - v, v - mean and mean - rest mean [h, r, i], zero where the
+        column is hidden; the mean and mean - rest mean [h, r, v].
+    """
+    odds = _odds(summary, column)
+    old, new, gain, is_top = odds.old, odds.new, odds.gain, odds.is_top
     total = jnp.where(is_top, (1 + old) * (1 + new), 1 + gain)
     scale = jnp.where(column.visible, 1 / total, 0.0)
     direct = new * scale * jnp.where(is_top, 1 + old, 1)
-    direct = jnp.where(lone & column.visible, 1.0, direct)
-    shifted = jnp.where(lone, 0.0, gain * scale)
+    direct = jnp.where(odds.lone & column.visible, 1.0, direct)
+    shifted = jnp.where(odds.lone, 0.0, gain * scale)
     # For the top, v - rest mean = (v - mean) + (mean - rest mean).
     at_top = jnp.where(is_top, shifted, 0.0)
     mean = summary.mean
     return (direct, shifted, at_top), (mean, mean - summary.rest_mean)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ReplacedWeights:
+    """What replacing column i does to a row's weights; 0, 0, 1, 0 where it is hidden."""
+
+    old: Array  # [h, r, i] its weight before
+    new: Array  # [h, r, i] its weight after
+    others: Array  # [h, r, i] the factor of every other column's weight
+    others_change: Array  # [h, r, i] that factor less one
+
+
+def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
+    """Returns the weights of a row when column i is replaced.
+
+    With odds P before and P' after against all columns, the others' weights are
+    multiplied by 1/(1 + P' - P), and against the rest alone, where the column is the
+    top one, by (1 + P)/(1 + P'): a factor that may be as large as e^{score range}.
+    """
+    odds = _odds(summary, column)
+    old, new, is_top, lone = odds.old, odds.new, odds.is_top, odds.lone
+    after = jnp.where(is_top, 1 + new, 1 + odds.gain)
+    before = jnp.where(is_top, 1 + old, 1)
+    seen = column.visible
+    return ReplacedWeights(
+        jnp.where(seen, jnp.where(lone, 1.0, old / before), 0.0),
+        jnp.where(seen, jnp.where(lone, 1.0, new / after), 0.0),
+        jnp.where(seen & ~lone, before / after, 1.0),
+        jnp.where(seen & ~lone, -odds.gain / after, 0.0),
+    )

@@ -1,0 +1,50 @@
+"""The largest influence at any depth without computing them all: a certified screen.
+
+For softmax models of two layers and more. Every influence is enclosed; the maximum is
+exact where the screen closes, and an enclosure that says so where it does not.
+
+Source: exact influence; proofs in docs/screened.md.
+"""
+
+import math
+from collections.abc import Iterator
+
+from bounds.influence.base import Block, Enclosures, Method, Problem, Progress
+from bounds.influence.screening.ladder import climb_ladder
+from jax_models import InputError, Transformer
+
+
+def _refuse(problem: Problem) -> str | None:
+    model = problem.model
+    if not isinstance(model, Transformer):
+        return "it needs the model's layers, and a bare function has none to see"
+    if len(model.layers) < 2:
+        return f"it needs two layers, and the model has {len(model.layers)}"
+    for depth, layer in enumerate(model.layers, start=1):
+        if layer.attention.weighting.hard:
+            return (
+                f"it needs softmax, and layer {depth} is "
+                f"{layer.attention.weighting.name}"
+            )
+        if layer.attention.score == "additive" and depth > 1:
+            return f"it needs dot-product scores, and layer {depth} has additive ones"
+    return None
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    raise InputError("method 'screened' encloses influences and computes few of them")
+
+
+def _enclose(problem: Problem, progress: Progress | None) -> Enclosures:
+    return climb_ladder(problem, problem.rtol, problem.budget, progress)
+
+
+SCREENED = Method(
+    name="screened",
+    exact=False,
+    refuse=_refuse,
+    # Never chosen by itself: an enclosure of all influences is not their values.
+    cost=lambda problem: math.inf,
+    blocks=_blocks,
+    enclose=_enclose,
+)

@@ -1,0 +1,1 @@
+"""The screen: estimates of all influences with certified errors, and its ladder."""

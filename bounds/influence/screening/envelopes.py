@@ -1,0 +1,201 @@
+"""Rows in groups of like weights: bounds on sums over all columns without n^3.
+
+sum_m a_jm E_m is wanted for every row j and every substitution. Rows of a group c share
+
+    env_cm = max_j a_jm,   value_cm = max_j a_jm |v_m - b_j|,
+
+so that sum_m a_jm E_m <= sum_m env_cm E_m for any E >= 0: a product of [G, n] and [n, i].
+With a *mean field* the group also has means abar, bbar, qbar, and what a row may differ
+from them:
+
+    plain_cm = max_j |a_jm - abar_cm|,
+    scored_cm = max_j | a_jm (v_m - b_j) q_j^T - abar_cm (v_m - bbar_c) qbar_c^T |.
+
+Any grouping is sound. Rows are split in halves along the principal direction of what
+their log weights vary with: the query, in the metric of the keys, and the log-partition
+function, in which the length of a masked row shows.
+
+Source: exact influence, section 4; groups of equal size here, so that a maximum over a
+group is one over an axis.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.screening.row_statistics import RowStatistics, tile_weights
+from jax_models.attention import Attention
+from jax_models.blocks import slice_tile
+from jax_models.pytree import register
+
+# Entries of a tile of weights of one group.
+TILE_ELEMENTS = 2**20
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class MeanField:
+    """Means of groups and the distance of their rows from them."""
+
+    weight: Array  # [h, g, n] abar
+    query: Array  # [h, g, e]
+    value: Array  # [h, g, v] bbar
+    plain: Array  # [h, g, n]
+    scored: Array  # [h, g, n]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Envelopes:
+    """Bounds on the weights of groups of rows."""
+
+    group: Array  # [n, h] the group of each row
+    weight: Array  # [h, g, n]
+    value: Array  # [h, g, n]
+    mean: MeanField | None
+
+
+def group_rows(
+    queries: np.ndarray, keys: np.ndarray, lse: np.ndarray, groups: int
+) -> np.ndarray:
+    """Returns the rows of one head in an order whose equal parts are groups.
+
+    Args:
+        queries: [n, e].
+        keys: [n, e].
+        lse: log-sum-exp of each row's scores [n].
+        groups: how many, a power of two; fewer where there are fewer rows.
+
+    Returns:
+        Indices [groups, size], the last group filled up with rows of its own.
+    """
+    n = queries.shape[0]
+    centre = keys.mean(axis=0)
+    spread = np.cov((keys - centre).T, ddof=0).reshape(2 * (keys.shape[1],))
+    values, vectors = np.linalg.eigh(spread)
+    metric = vectors * np.sqrt(np.maximum(values, 0))
+    finite = np.where(np.isfinite(lse), lse, 0.0)
+    features = np.concatenate(
+        [queries @ metric, (finite - queries @ centre)[:, None]], axis=1
+    )
+    parts = [np.arange(n)]
+    while len(parts) < groups and len(parts[0]) > 1:
+        parts = [half for part in parts for half in _halves(features, part)]
+    size = max(len(part) for part in parts)
+    return np.stack([np.resize(part, size) for part in parts])
+
+
+def _halves(features: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Splits rows at the median of the direction in which they spread most."""
+    here = features[rows] - features[rows].mean(axis=0)
+    _, vectors = np.linalg.eigh(here.T @ here)
+    order = np.argsort(here @ vectors[:, -1], kind="stable")
+    half = math.ceil(len(rows) / 2)
+    low, high = rows[order[:half]], rows[order[half:]]
+    return low, high if len(high) else low
+
+
+def make_envelopes(
+    attention: Attention,
+    prepared: PreparedLayer,
+    statistics: RowStatistics,
+    groups: int,
+    mean_field: bool,
+) -> Envelopes:
+    """Returns the envelopes of a softmax layer.
+
+    Args:
+        attention: the sublayer.
+        prepared: its base pass.
+        statistics: its rows' moments.
+        groups: how many groups of rows a head has.
+        mean_field: whether means and distances from them are formed too.
+    """
+    queries, keys = np.asarray(prepared.queries), np.asarray(prepared.store.keys)
+    lse = np.asarray(prepared.summary.lse)
+    members = np.stack(
+        [group_rows(*head, groups) for head in zip(queries, keys, lse, strict=True)]
+    )
+    group = np.zeros(members.shape[:1] + queries.shape[1:2], np.int32)
+    for head, rows in zip(group, members, strict=True):
+        head[rows] = np.arange(rows.shape[0])[:, None]
+    found, mean = _measure(
+        attention, prepared, statistics, jnp.asarray(members, jnp.int32), mean_field
+    )
+    weight, value = found
+    return Envelopes(jnp.asarray(group.T), weight, value, mean)
+
+
+def _measure_impl(
+    attention: Attention,
+    prepared: PreparedLayer,
+    statistics: RowStatistics,
+    members: Array,
+    mean_field: bool,
+) -> tuple[tuple[Array, Array], MeanField | None]:
+    store, n = prepared.store, prepared.store.length
+    size = members.shape[2]
+    tile = max(1, min(n, TILE_ELEMENTS // max(1, size * attention.value.shape[1])))
+    tiles = math.ceil(n / tile)
+    firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile)
+
+    def of_group(rows: Array, head: Array) -> Any:
+        queries = prepared.queries[head, rows]
+        lse = prepared.summary.lse[head, rows]
+        means = statistics.mean_value[rows, head]
+        query, value = queries.mean(axis=0), means.mean(axis=0)
+        apart = jnp.sqrt(((queries - query) ** 2).sum(axis=-1))
+
+        def of_tile(first: Array) -> Any:
+            index = first + jnp.arange(tile, dtype=jnp.int32)
+            keys = slice_tile(store.keys[head], index, 0)
+            values = slice_tile(store.values[head], index, 0)
+            weights, _ = tile_weights(
+                attention, queries[None], lse[None], rows, keys[None], index, n
+            )
+            weights = weights[0]
+            away = values - means[:, None]
+            reach = jnp.sqrt((away**2).sum(axis=-1))
+            found = (weights.max(axis=0), (weights * reach).max(axis=0))
+            if not mean_field:
+                return found, ()
+            mean = weights.mean(axis=0)
+            moved = weights[..., None] * away - (mean[:, None] * (values - value))
+            moved = jnp.sqrt((moved**2).sum(axis=-1))
+            length = jnp.sqrt((query**2).sum())
+            scored = weights * reach * apart[:, None] + moved * length
+            return found, (
+                mean,
+                jnp.abs(weights - mean).max(axis=0),
+                scored.max(axis=0),
+            )
+
+        at = firsts.astype(jnp.int32)
+        stacked = jax.lax.map(of_tile, at)
+
+        def joined(x: Array) -> Array:
+            ends = tile - (tiles * tile - n)
+            last = x[-1, tile - ends :] if tiles > 1 else x[-1]
+            return jnp.concatenate([x[:-1].ravel(), last])
+
+        return jax.tree.map(joined, stacked), (query, value)
+
+    def of_head(head: Array) -> Any:
+        return jax.lax.map(lambda rows: of_group(rows, head), members[head])
+
+    (found, means), (query, value) = jax.lax.map(
+        of_head, jnp.arange(members.shape[0], dtype=jnp.int32)
+    )
+    if not mean_field:
+        return found, None
+    mean, plain, scored = means
+    return found, MeanField(mean, query, value, plain, scored)
+
+
+_measure = jax.jit(_measure_impl, static_argnames="mean_field")

@@ -1,0 +1,249 @@
+"""Screen, certify, refine: the largest influence without computing them all.
+
+Every substitution is screened at the first level. The largest estimates are evaluated
+exactly; the best of them is a lower bound `lo` on the maximum, and a substitution whose
+upper end is below it cannot be the maximum. Those that remain go up the ladder, each level
+with sharper envelopes, as long as a level promises to cost less than evaluating them all;
+at last they are evaluated, the largest upper end first, until none is left, the enclosure
+is as narrow as asked for, or the budget of evaluations is spent.
+
+An estimate never enters: the maximum's lower end is that of an exact evaluation, its upper
+end the largest upper end of what is left.
+
+Source: exact influence, section 5.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.base import Enclosures, Level, Problem
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.kernel import Kernel
+from bounds.influence.screening.screen import (
+    ScreenBase,
+    prepare_envelopes,
+    prepare_screen,
+    screen_block,
+)
+from bounds.influence.substitution import padded
+
+# (groups of rows per head, whether their mean field is formed); sharper and dearer.
+LADDER = ((64, False), (64, True), (256, True))
+# Exact evaluations at a time, and before the first look at what is left.
+TOGETHER = 4
+# Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
+BLOCK_ELEMENTS = (2**21, 2**27)
+# Elements of a tile of rows of a block.
+TILE_ELEMENTS = (2**16, 2**24)
+
+
+def block_sizes(problem: Problem) -> tuple[int, int]:
+    """Returns (substitutions, rows) of a block: its tiles stay in a CPU's cache."""
+    n, width = problem.tokens.size, problem.model.width
+    which = 0 if jax.default_backend() == "cpu" else 1
+    batch = max(8, min(256, BLOCK_ELEMENTS[which] // (n * width)))
+    batch = min(batch, problem.position.size)
+    return batch, max(8, min(n, TILE_ELEMENTS[which] // (batch * width)))
+
+
+class Climb:
+    """One climb of the ladder: what is known of every substitution so far."""
+
+    def __init__(
+        self, problem: Problem, progress: Callable[[int, int], None] | None
+    ) -> None:
+        """Start with nothing known."""
+        count = problem.position.size
+        self.problem = problem
+        self.lower, self.upper = np.zeros(count), np.full(count, np.inf)
+        self.value = np.full(count, np.nan)  # of what was evaluated
+        self.levels: list[Level] = []
+        self._progress = progress
+        self._kernel: Kernel | None = None
+        self._base: ScreenBase | None = None
+        self._evaluating = (0.0, 0)  # seconds and substitutions, warm
+
+    @property
+    def best(self) -> int | None:
+        """The first of the largest exact values, None where nothing was evaluated."""
+        known = np.isfinite(self.value)
+        return int(np.nanargmax(self.value)) if known.any() else None
+
+    @property
+    def least(self) -> float:
+        """A lower end of the maximum."""
+        return 0.0 if self.best is None else float(self.lower.max())
+
+    def left(self, rtol: float = 0.0) -> np.ndarray:
+        """Returns the substitutions not evaluated that may exceed the maximum."""
+        open_ = np.isnan(self.value) & (self.upper > self.least * (1 + rtol))
+        return np.flatnonzero(open_)
+
+    @property
+    def kernel(self) -> Kernel:
+        """What evaluates exactly, and the radii of its arithmetic."""
+        if self._kernel is None:
+            assert INCREMENTAL.kernel is not None
+            found = INCREMENTAL.kernel(self.problem)
+            assert found is not None
+            self._kernel = found
+        return self._kernel
+
+    def evaluate(self, chosen: np.ndarray) -> None:
+        """Evaluates substitutions exactly."""
+        kernel, problem = self.kernel, self.problem
+        options = kernel.parts[0].options
+        for start in range(0, chosen.size, TOGETHER):
+            part = chosen[start : start + TOGETHER]
+            block = [
+                padded(x[part], TOGETHER) for x in (problem.position, problem.symbol)
+            ]
+            began = time.perf_counter()
+            norms, _ = kernel.function(*kernel.shared, *block, **options)
+            value = np.asarray(norms, np.float64)[: part.size]
+            seconds, count = self._evaluating
+            # The first evaluation compiles.
+            warm = count > 0
+            spent = time.perf_counter() - began if warm else 0.0
+            self._evaluating = seconds + spent, count + (TOGETHER if warm else 1)
+            radius = kernel.radius(value)
+            self.value[part] = value
+            self.lower[part] = np.maximum(value - radius, 0)
+            self.upper[part] = value + radius
+
+    @property
+    def evaluated(self) -> int:
+        """How many substitutions have been evaluated."""
+        return int(np.isfinite(self.value).sum())
+
+    def screen(self, groups: int, mean_field: bool, chosen: np.ndarray) -> None:
+        """Screens substitutions at one level, and notes it."""
+        problem, began = self.problem, time.perf_counter()
+        model, tokens = problem.model, jnp.asarray(problem.tokens)
+        if self._base is None:
+            self._base = prepare_screen(model, tokens, problem.query, problem.target)
+        envelopes = prepare_envelopes(model, self._base, groups, mean_field)
+        jax.block_until_ready(envelopes)
+        prepared = time.perf_counter()
+        batch, row_tile = block_sizes(problem)
+        times = []
+        for start in range(0, chosen.size, batch):
+            part = chosen[start : start + batch]
+            block = [padded(x[part], batch) for x in (problem.position, problem.symbol)]
+            found = screen_block(
+                model,
+                tokens,
+                self._base,
+                envelopes,
+                *block,
+                query=problem.query,
+                target=problem.target,
+                row_tile=row_tile,
+            )
+            names = ("estimate", "error", "magnitude")
+            estimate, error, magnitude = (
+                np.asarray(getattr(found, name), np.float64)[: part.size]
+                for name in names
+            )
+            self._enclose(part, estimate, error, magnitude)
+            times.append(time.perf_counter())
+            if self._progress is not None:
+                self._progress(min(start + batch, chosen.size), chosen.size)
+        blocks = np.diff([prepared, *times])
+        # The first block compiles.
+        each = float(blocks[1:].mean() if blocks.size > 1 else blocks[0]) / batch
+        seconds = time.perf_counter() - began
+        level = Level(groups, mean_field, chosen.size, 0, seconds, each)
+        self.levels.append(level)
+
+    def close_level(self, rtol: float) -> None:
+        """Notes what the last level has left."""
+        left = self.left(rtol).size
+        self.levels[-1] = dataclasses.replace(self.levels[-1], left=left)
+
+    def _enclose(
+        self,
+        part: np.ndarray,
+        estimate: np.ndarray,
+        error: np.ndarray,
+        magnitude: np.ndarray,
+    ) -> None:
+        """Narrows the enclosures by an estimate and its error."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            radius = error + self.kernel.radius(magnitude + error)
+            upper, lower = estimate + radius, estimate - radius
+        # What is not a number bounds nothing.
+        upper = np.where(np.isnan(upper), np.inf, upper)
+        lower = np.where(np.isnan(lower), 0.0, lower)
+        self.upper[part] = np.minimum(self.upper[part], upper)
+        self.lower[part] = np.maximum(self.lower[part], lower)
+
+    def evaluation_seconds(self) -> float:
+        """Returns the time of one exact evaluation, warm."""
+        seconds, count = self._evaluating
+        return seconds / max(count - 1, 1)
+
+
+def climb_ladder(
+    problem: Problem,
+    rtol: float,
+    budget: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Enclosures:
+    """Returns enclosures of all influences, and the largest exactly where it closes.
+
+    Args:
+        problem: its model is one that `refuse` lets through.
+        rtol: stop when upper / lower - 1 of the maximum is at most this.
+        budget: the most exact evaluations.
+        progress: called with (substitutions done, all) after every block of a level.
+    """
+    climb = Climb(problem, progress)
+    at_query = np.flatnonzero(problem.position == problem.query)
+    others = np.flatnonzero(problem.position != problem.query)
+    climb.evaluate(at_query[:budget])
+    for step, (groups, mean_field) in enumerate(LADDER):
+        left = climb.left(rtol)
+        chosen = np.intersect1d(left, others, assume_unique=True) if step else others
+        if not chosen.size or (step and not _pays(climb, step, chosen.size, budget)):
+            break
+        climb.screen(groups, mean_field, chosen)
+        room = budget - climb.evaluated
+        if step == 0 and room > 0:
+            climb.evaluate(_largest(climb, climb.left(rtol), min(2 * TOGETHER, room)))
+        climb.close_level(rtol)
+    while (room := budget - climb.evaluated) > 0:
+        left = climb.left(rtol)
+        if not left.size:
+            break
+        climb.evaluate(_largest(climb, left, min(TOGETHER, room)))
+    return Enclosures(
+        climb.lower, climb.upper, climb.value, climb.left(), tuple(climb.levels)
+    )
+
+
+def _largest(climb: Climb, chosen: np.ndarray, count: int) -> np.ndarray:
+    """The substitutions with the largest upper ends, finite middles first."""
+    middle = (climb.lower + climb.upper)[chosen]
+    order = np.argsort(-np.where(np.isfinite(middle), middle, -np.inf), kind="stable")
+    return chosen[order[:count]]
+
+
+def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
+    """Whether a level promises to cost less than evaluating all that is left.
+
+    A level costs what the last one did for each substitution, times four where its groups
+    are four times as many, twice that where it is the first with a mean field.
+    """
+    last, (groups, mean_field) = climb.levels[-1], LADDER[step]
+    factor = max(groups // last.groups, 1) * (2 if mean_field > last.mean_field else 1)
+    batch, _ = block_sizes(climb.problem)
+    screened = factor * last.seconds_each * batch * math.ceil(count / batch)
+    room = budget - climb.evaluated
+    return count > room or screened < count * climb.evaluation_seconds()

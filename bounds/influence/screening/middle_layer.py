@@ -1,0 +1,207 @@
+"""A layer between the first and the last, screened: every row in O(d^2) operations.
+
+Row j != i of a block of substitutions i changes by what column i does to it, exactly
+(`replace`), by its own known change, exactly to first order in the query, and by what the
+other columns do to it. Of the latter only a bound is had at the row, by envelopes; but
+its effect on what is wanted is a product with N_m (`adjoint`), to first order, summed
+over all rows at once. What is of second order is bounded row by row and weighed with the
+norms of the cotangents.
+
+Source: exact influence, sections 2 to 4. Shapes: n rows, j of a tile, i substitutions,
+c wanted coordinates.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.screening.column_sums import GroupSums, sum_columns
+from bounds.influence.screening.envelopes import Envelopes
+from bounds.influence.screening.layer_base import ScreenedLayer
+from bounds.influence.screening.own_row import move_own_row
+from bounds.influence.screening.replaced_column import (
+    Columns,
+    replace_column,
+    take_columns,
+)
+from bounds.influence.screening.row_map import RowMap, move_row_map
+from bounds.influence.screening.row_statistics import RowStatistics
+from bounds.influence.screening.softmax_defect import MovedRow, head_defect
+from bounds.influence.screening.state import State, move_columns, read_inputs
+from jax_models.blocks import map_rows
+from jax_models.pytree import register
+from jax_models.transformer import Layer
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a layer adds to the estimate and to the bound on its error."""
+
+    state: State  # of the layer's output rows
+    estimate: Array  # [c, i] of the change of what is wanted
+    defect: Array  # [i] bound on what the estimate leaves out
+    magnitude: Array  # [i] of the terms, for their rounding
+
+
+def screen_layer(
+    layer: Layer,
+    base: ScreenedLayer,
+    envelopes: Envelopes,
+    state: State,
+    position: Array,
+    reached: tuple[bool, bool],
+    row_tile: int,
+    exact: bool,
+) -> Step:
+    """Returns the rows after a middle layer, and what it adds to the estimate.
+
+    Args:
+        layer: the layer; softmax, dot-product scores.
+        base: its base and adjoint pass.
+        envelopes: bounds on its weights.
+        state: of its input rows.
+        position: the replaced positions [i].
+        reached: whether rows before and after position i can change in this layer.
+        row_tile: rows at once.
+        exact: whether all changes of the input rows are known.
+    """
+    attention, n = layer.attention, base.prepared.store.length
+    inputs = read_inputs(layer, base.prepared.rows, state, position)
+    moved = move_columns(attention, inputs, base.map_norms[:2])
+    sums = sum_columns(envelopes, moved, base.prepared.store.values, inputs.here)
+    columns = take_columns(base.prepared, moved, base.centres, position)
+
+    def run(tile: _Tile) -> Any:
+        return _screen_rows(layer, base, tile, sums, columns, reached)
+
+    by_row = (base.prepared.queries, base.prepared.summary)
+    queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    known, unknown, defect, field = map_rows(
+        run,
+        _Tile(
+            at=jnp.arange(n, dtype=jnp.int32),
+            queries=queries,
+            summary=summary,
+            statistics=base.statistics,
+            rows=base.rows,
+            sent=base.sent,
+            head_weight=base.head_weight,
+            query_scale=base.query_scale,
+            group=envelopes.group,
+            known=state.known,
+            unknown=state.unknown,
+            inputs=inputs.others,
+            inputs_unknown=inputs.unknown,
+        ),
+        row_tile,
+    )
+    own = move_own_row(layer, base, state, inputs, position, row_tile, exact)
+    estimate = jnp.einsum(
+        "ncd,ndi->ci", base.columns, inputs.others, precision=HIGHEST
+    ) - jnp.einsum("ich,hi->ci", base.sent[position], own.linear, precision=HIGHEST)
+    if field is not None:
+        estimate = estimate - field.sum(axis=0)
+    defect = defect.sum(axis=0) + (base.input_weight[:, None] * inputs.defect).sum(0)
+    sizes = jnp.sqrt((inputs.others**2).sum(axis=1)) + inputs.unknown
+    after = jnp.sqrt((known**2).sum(axis=1)) + unknown
+    magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
+    magnitude = magnitude + (base.rows.out_weight[:, None] * after).sum(axis=0)
+    return Step(
+        State(known, unknown, own.change, own.unknown),
+        estimate,
+        defect + own.defect,
+        magnitude,
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class _Tile:
+    """A tile of rows: their base, and what is known of their input."""
+
+    at: Array  # [j]
+    queries: Array  # [j, h, e]
+    summary: Any  # fields [j, h, ...]
+    statistics: RowStatistics
+    rows: RowMap
+    sent: Array  # [j, c, h v]
+    head_weight: Array  # [j, h]
+    query_scale: Array  # [j]
+    group: Array  # [j, h]
+    known: Array  # [j, d, i]
+    unknown: Array  # [j, i]
+    inputs: Array  # [j, d, i]
+    inputs_unknown: Array  # [j, i]
+
+
+def _screen_rows(
+    layer: Layer,
+    base: ScreenedLayer,
+    tile: _Tile,
+    sums: GroupSums,
+    columns: Columns,
+    reached: tuple[bool, bool],
+) -> tuple[Array, Array, Array, Array | None]:
+    """Returns a tile's known and unknown changes, its defects, its part of the field."""
+    attention, statistics = layer.attention, tile.statistics
+    by_head = (tile.queries, tile.summary)
+    queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_head)
+    heads, column = replace_column(
+        attention, summary, queries, tile.at, statistics, base.centres, columns
+    )
+    moved_query = jnp.einsum(
+        "hed,jdi->jhei", attention.query, tile.inputs, precision=HIGHEST
+    )
+    moved_query = moved_query / tile.query_scale[:, None, None, None]
+    by_query = jnp.einsum(
+        "jhve,jhei->jhvi", statistics.covariance, moved_query, precision=HIGHEST
+    )
+    query_norm = base.map_norms[2][:, None, None] / tile.query_scale[:, None]
+    query_unknown = query_norm * tile.inputs_unknown
+    query_change = jnp.sqrt((moved_query**2).sum(axis=2)).swapaxes(0, 1)
+    row = MovedRow(
+        query=jnp.sqrt((queries**2).sum(axis=-1))[..., None],
+        query_change=query_change + query_unknown,
+        spread=statistics.spread.T[..., None],
+        reach=statistics.reach.T[..., None],
+    )
+    by_columns, plain, scored = sums.at_rows(tile.group)
+    bounds = head_defect(by_columns, row, column)
+    source = plain + row.query * scored + bounds.column + bounds.defect
+    source = source + statistics.covariance_norm.T[..., None] * query_unknown
+    touched = _touched(tile.at, columns.position, reached)
+    moved_heads = (heads + by_query).reshape(heads.shape[0], -1, heads.shape[-1])
+    sent_field = None
+    if sums.field is not None:
+        field = jnp.where(touched[:, None], sums.field_at_rows(tile.group), 0)
+        moved_heads = moved_heads + field
+        sent_field = jnp.einsum("jch,jhi->jci", tile.sent, field, precision=HIGHEST)
+    moved = move_row_map(
+        layer,
+        tile.rows,
+        tile.known,
+        moved_heads,
+        jnp.concatenate([tile.unknown[None], source]),
+    )
+    defect = jnp.einsum(
+        "jh,hji->ji", tile.head_weight, bounds.defect, precision=HIGHEST
+    )
+    return (
+        jnp.where(touched[:, None], moved.known, 0),
+        jnp.where(touched, moved.unknown, 0),
+        jnp.where(touched, defect + moved.defect, 0),
+        sent_field,
+    )
+
+
+def _touched(at: Array, position: Array, reached: tuple[bool, bool]) -> Array:
+    """Which rows other than the replaced one can change at all [j, i]."""
+    before, after = reached
+    rows, columns = at[:, None], position[None]
+    return ((rows < columns) & before) | ((rows > columns) & after)

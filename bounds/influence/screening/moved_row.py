@@ -1,0 +1,244 @@
+"""One row per substitution whose keys have all moved: its exact change, and the rest.
+
+With known changes alone the row is evaluated exactly (`perturb`). Around that
+configuration, of weights w_m, the unknown changes of all columns and of the query are
+bounded by the softmax lemma; its sums over the columns are exact but for the triangle
+inequality in |v'_m - output| <= |v_m - b| + |W_v x_m| + |change of b| and likewise for
+keys, which enter terms of second order only.
+
+Source: exact influence, sections 3.1 and 3.2. Shapes: h heads, i substitutions, j columns
+of a tile, n in all.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.query_row import MovedRows
+from bounds.influence.screening.softmax_defect import Moments, softmax_defect
+from bounds.influence.screening.state import Inputs
+from jax_models.attention import Attention, KeyStore
+from jax_models.blocks import fold_tiles, slice_tile
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.weighting import MovedKeys, contract
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class BaseRow:
+    """The base of the row of each substitution: one for all (r = 1) or its own (r = i)."""
+
+    position: Array  # [r]
+    query: Array  # [h, r, e], scaled
+    summary: Any  # fields [h, r, ...]
+    mean_key: Array  # [h, r, e]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """Norms of what further moves a row, beside its columns: see `Inputs`."""
+
+    query: Array  # [h, i]
+    key_norm: Array  # [h] spectral norms of the key maps
+    value_norm: Array  # [h]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ColumnTile:
+    """A tile of columns as the rows of a block see it."""
+
+    rows: MovedRows
+    score: Array  # [h, r, j]
+    score_change: Array  # [h, i, j]
+    seen: Array  # [r, j]
+    values: Array  # [h, j, v]
+    weights: Array  # [h, r, j] base
+
+
+def tiles_of(
+    attention: Attention,
+    base: BaseRow,
+    query_change: Array,
+    store: KeyStore,
+    inputs: Inputs,
+    position: Array,
+) -> Any:
+    """Returns a function from the positions of a tile of columns to the tile."""
+    now = base.query + query_change
+    back = jnp.einsum("hed,hie->hdi", attention.key, now, precision=HIGHEST)
+    lse = base.summary.lse
+    finite = jnp.where(lse == -jnp.inf, 0.0, lse)[..., None]
+    own = jnp.take_along_axis(inputs.change, position[None, None], axis=0)[0]
+
+    def of_columns(at: Array, valid: Array) -> ColumnTile:
+        keys, values = (slice_tile(x, at, 1) for x in (store.keys, store.values))
+        rows = MovedRows(at, valid, slice_tile(inputs.others, at, 0), position, own)
+        by_query = jnp.einsum("hie,hje->hij", query_change, keys, precision=HIGHEST)
+        score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
+        seen = visible(attention.mask, base.position, at) & valid
+        change = rows.products(back).swapaxes(1, 2) + by_query
+        weights = jnp.exp(jnp.where(seen, score - finite, -jnp.inf))
+        return ColumnTile(rows, score, change, seen, values, weights)
+
+    return of_columns
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """The row of each substitution where all known changes have been made."""
+
+    heads: Array  # [h, i, v] change of the heads' outputs
+    log_total: Array  # [h, i] change of the log-partition function
+
+
+def configure_row(
+    attention: Attention,
+    base: BaseRow,
+    query_change: Array,
+    store: KeyStore,
+    inputs: Inputs,
+    position: Array,
+    tile: int,
+) -> Configuration:
+    """Returns the configuration of rows with known changes.
+
+    Args:
+        attention: softmax, dot-product scores.
+        base: the base rows.
+        query_change: the known changes of their queries [h, i, e].
+        store: base keys and values.
+        inputs: changes of what attention reads.
+        position: the replaced positions [i].
+        tile: columns at once.
+    """
+    weighting = attention.weighting
+    columns = tiles_of(attention, base, query_change, store, inputs, position)
+
+    def lift(at: Array, valid: Array) -> Any:
+        here = columns(at, valid)
+
+        def carry(weights: Array) -> Array:
+            moved = here.rows.weighted(weights)
+            return jnp.einsum("hvd,hid->hiv", attention.value, moved, precision=HIGHEST)
+
+        return weighting.lift_change(
+            base.summary,
+            MovedKeys(
+                index=at,
+                score=here.score,
+                score_change=here.score_change,
+                visible=here.seen,
+                spread=lambda w: contract(w, here.values),
+                carry=carry,
+            ),
+        )
+
+    change = fold_tiles(lift, weighting.merge_change, store.length, tile)
+    some = change.total > 0
+    total = jnp.log(jnp.where(some, change.total, 1)) + change.reference
+    return Configuration(weighting.read_change(change), jnp.where(some, total, 0.0))
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RowBounds:
+    """Bounds on the further change of a head's output [h, i], by unknown changes."""
+
+    linear: Array  # |base derivative|
+    turned: Array  # |configuration's derivative - base derivative|
+    curved: Array  # |change - configuration's derivative|
+    moves: Array  # |change|
+
+
+def bound_row(
+    attention: Attention,
+    base: BaseRow,
+    query_change: Array,
+    store: KeyStore,
+    inputs: Inputs,
+    position: Array,
+    tile: int,
+    configuration: Configuration,
+    unknown: Unknown,
+) -> RowBounds:
+    """Returns bounds on what unknown changes do to a row, around its configuration.
+
+    A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the
+    query's sum_m w_m (dq . (k_m - kbar)) (v_m - b). Arguments as in `configure_row`.
+    """
+    columns = tiles_of(attention, base, query_change, store, inputs, position)
+    mean = base.summary.mean
+    shift = jnp.sqrt((configuration.heads**2).sum(axis=-1))[..., None]
+    size, step = (
+        jnp.sqrt((q**2).sum(axis=-1))[..., None] for q in (base.query, query_change)
+    )
+    key_norm, value_norm = (
+        x[:, None, None] for x in (unknown.key_norm, unknown.value_norm)
+    )
+    query = unknown.query[..., None]
+
+    def lift(at: Array, valid: Array) -> tuple[Array, Array]:
+        here = columns(at, valid)
+        known = jnp.sqrt((slice_tile(inputs.change, at, 0) ** 2).sum(axis=1)).T
+        key, value = (
+            x * slice_tile(inputs.unknown, at, 0).T for x in (key_norm, value_norm)
+        )
+        reach = _distances(here.values, mean)
+        away = _distances(slice_tile(store.keys, at, 1), base.mean_key)
+        moved_value = value_norm * known + shift
+        moved_key = key_norm * known
+        now_reach, now_away = reach + moved_value, away + moved_key
+        relative = here.score_change - configuration.log_total[..., None]
+        weights = jnp.where(here.seen, here.weights * jnp.exp(relative), 0)
+        gap = jnp.abs(here.weights * jnp.expm1(relative))
+        gap = jnp.where(here.seen, gap, 0)
+        y = (size + step + query) * key + query * now_away
+        weighted = weights * y
+        # How far w (v - b) has moved, and w (v - b)(k - kbar)^T.
+        turned_value = gap * now_reach + here.weights * moved_value
+        turned_both = turned_value * now_away + here.weights * reach * moved_key
+        linear = here.weights * (value + size * key * reach)
+        turned = (
+            gap * value
+            + (turned_value * (size + step) + here.weights * reach * step) * key
+            + turned_both * query
+        )
+        sums = (
+            linear,
+            turned,
+            weighted,
+            weighted * now_reach,
+            weighted * y * now_reach,
+            weights * query * key * now_reach,
+            weights * value,
+            weighted * value,
+        )
+        largest = [
+            jnp.where(here.seen, x, 0).max(axis=-1) for x in (y, now_reach + value)
+        ]
+        return jnp.stack([x.sum(axis=-1) for x in sums]), jnp.stack(largest)
+
+    def merge(first: Any, second: Any) -> Any:
+        return first[0] + second[0], jnp.maximum(first[1], second[1])
+
+    sums, largest = fold_tiles(lift, merge, store.length, tile)
+    linear, turned = sums[:2]
+    moments = Moments(sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], largest[0])
+    curved, moves = softmax_defect(moments)
+    moves = jnp.minimum(curved + moves, largest[1])
+    return RowBounds(linear, turned, curved, moves)
+
+
+def _distances(points: Array, centres: Array) -> Array:
+    """|points[h, j] - centres[h, r]| as [h, r, j]."""
+    apart = points[:, None] - centres[:, :, None]
+    return jnp.sqrt((apart * apart).sum(axis=-1))

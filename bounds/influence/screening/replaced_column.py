@@ -1,0 +1,148 @@
+"""Column i of a middle layer, replaced: what it does to every row, exactly.
+
+Source: exact influence, section 2.1 (direct effect). Shapes: h heads, j rows, i
+substitutions.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.screening.row_statistics import RowStatistics
+from bounds.influence.screening.softmax_defect import ReplacedColumn
+from bounds.influence.screening.state import MovedColumns
+from jax_models.attention import Attention
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.weighting import Column
+from jax_models.weighting.softmax import SoftmaxSummary, replaced_weights
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Column i of each substitution, as all rows see it."""
+
+    position: Array  # [i]
+    keys: Array  # [h, i, e]
+    values: Array  # [h, v, i]
+    key_change: Array  # [h, i, e]
+    value_change: Array  # [h, v, i]
+    key_unknown: Array  # [h, i]
+    value_unknown: Array  # [h, i]
+    # Distances [h, i] from the mean key and value: before, and after.
+    key_away: tuple[Array, Array]
+    value_away: tuple[Array, Array]
+
+
+def take_columns(
+    prepared: PreparedLayer,
+    moved: MovedColumns,
+    centres: tuple[Array, Array],
+    position: Array,
+) -> Columns:
+    """Returns the replaced columns.
+
+    Args:
+        prepared: the layer's base pass.
+        moved: the changes of all columns.
+        centres: the mean key and value of each head [h, e], [h, v].
+        position: the replaced positions [i].
+    """
+    store, at = prepared.store, jnp.arange(position.shape[0])
+    keys, values = store.keys[:, position], store.values[:, position]
+
+    def own(x: Array) -> Array:
+        return jnp.moveaxis(x, 0, -1)[position, ..., at, :]
+
+    key_change, value_change = (
+        jnp.moveaxis(own(x), -1, 0) for x in (moved.key, moved.value)
+    )
+    key_unknown, value_unknown = (
+        jnp.moveaxis(own(x), -1, 0) for x in (moved.key_unknown, moved.value_unknown)
+    )
+    key_start, value_start = (
+        x - centre[:, None] for x, centre in zip((keys, values), centres, strict=True)
+    )
+    return Columns(
+        position,
+        keys,
+        values.swapaxes(1, 2),
+        key_change,
+        value_change.swapaxes(1, 2),
+        key_unknown,
+        value_unknown,
+        (_norm(key_start), _norm(key_start + key_change)),
+        (_norm(value_start), _norm(value_start + value_change)),
+    )
+
+
+def replace_column(
+    attention: Attention,
+    summary: SoftmaxSummary,
+    queries: Array,
+    at: Array,
+    statistics: RowStatistics,
+    centres: tuple[Array, Array],
+    columns: Columns,
+) -> tuple[Array, ReplacedColumn]:
+    """Returns the change a of the rows' heads [j, h, v, i], and the lemma's column.
+
+    Distances from a row's own means are bounded by way of the centre.
+
+    Args:
+        attention: the sublayer; softmax, dot-product scores.
+        summary: of the rows [h, j].
+        queries: of the rows [h, j, e].
+        at: their positions [j].
+        statistics: their moments [j, ...].
+        centres: the mean key and value of each head.
+        columns: the replaced columns.
+    """
+    position = columns.position
+
+    def scores(keys: Array) -> Array:
+        return jnp.einsum("hje,hie->hji", queries, keys, precision=HIGHEST)
+
+    seen = visible(attention.mask, at, position) & (at[:, None] != position)
+    column = Column(
+        index=position,
+        score=scores(columns.keys),
+        score_change=scores(columns.key_change),
+        value=columns.values,
+        value_change=columns.value_change,
+        visible=seen,
+    )
+    heads = attention.weighting.replace(summary, column)
+    weights = replaced_weights(summary, column)
+    key_rows, value_rows = (
+        _norm(x.swapaxes(0, 1) - centre[:, None])[..., None]
+        for x, centre in zip(
+            (statistics.mean_key, statistics.mean_value), centres, strict=True
+        )
+    )
+    shift = jnp.sqrt((heads**2).sum(axis=2)).swapaxes(0, 1)
+    key_before, key_after = (x[:, None] for x in columns.key_away)
+    value_before, value_after = (x[:, None] for x in columns.value_away)
+    return heads, ReplacedColumn(
+        old=weights.old,
+        new=weights.new,
+        others=weights.others,
+        others_change=jnp.abs(weights.others_change),
+        old_key=key_before + key_rows,
+        old_value=value_before + value_rows,
+        new_key=key_after + key_rows,
+        new_value=value_after + value_rows + shift,
+        key=columns.key_unknown[:, None],
+        value=columns.value_unknown[:, None],
+        shift=shift,
+    )
+
+
+def _norm(x: Array) -> Array:
+    return jnp.sqrt((x * x).sum(axis=-1))

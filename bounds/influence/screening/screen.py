@@ -1,0 +1,202 @@
+"""The screen: an estimate of every influence with a bound on its error, in O(n d^2) each.
+
+    change of the target = estimate + error,   |error| <= R,
+
+the estimate being the known change of the target and, to first order, what the layers
+between did not know of their rows. See docs/screened.md for the identity and its proof.
+
+Source: exact influence, sections 2 and 6. Shapes: i substitutions of a block, c wanted
+coordinates.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.first_layer import (
+    PreparedLayer,
+    other_rows,
+    own_rows,
+    prepare_layer,
+    replace_tokens,
+    replaced_columns,
+    take_rows,
+)
+from bounds.influence.screening.envelopes import Envelopes, make_envelopes
+from bounds.influence.screening.last_row import screen_last_row
+from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
+from bounds.influence.screening.middle_layer import screen_layer
+from bounds.influence.screening.norm_defect import pull_back
+from bounds.influence.screening.state import State
+from bounds.influence.sizes import scaled_norm
+from bounds.influence.target import target_map
+from jax_models.blocks import map_rows
+from jax_models.pytree import register
+from jax_models.transformer import Transformer, embed
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ScreenBase:
+    """Base and adjoint passes, which all substitutions and symbols share."""
+
+    first: PreparedLayer
+    middle: tuple[ScreenedLayer, ...]
+    last: ScreenedLayer
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Screened:
+    """What the screen says of a block of substitutions [i]."""
+
+    change: Array  # [i, c] the estimated change of the target
+    estimate: Array  # its norm
+    error: Array  # R
+    magnitude: Array  # of the terms of the estimate, for their rounding
+
+
+@jax.jit
+def _prepare_rows(model: Transformer, tokens: Array) -> tuple[PreparedLayer, ...]:
+    rows, found = embed(model, tokens), []
+    everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
+    for layer in model.layers[:-1]:
+        found.append(prepare_layer(layer, rows, everywhere))
+        rows = found[-1].output
+    return tuple(found)
+
+
+@functools.partial(jax.jit, static_argnames="target")
+def _prepare_last(
+    model: Transformer, rows: Array, query: Array, target: str
+) -> tuple[ScreenedLayer, Array]:
+    layer = model.layers[-1]
+    prepared = prepare_layer(layer, rows, query)
+    cotangents = target_map(model, target)[None]
+    if model.final_norm is not None:
+        cotangents = pull_back(model.final_norm, prepared.output, cotangents)
+    return make_screened_layer(layer, prepared, query, cotangents)
+
+
+def prepare_screen(
+    model: Transformer, tokens: Array, query: int, target: str
+) -> ScreenBase:
+    """Returns the base and adjoint passes of a model of two layers and more."""
+    bases = _prepare_rows(model, tokens)
+    at = jnp.asarray([query], jnp.int32)
+    last, cotangents = _prepare_last(model, bases[-1].output, at, target)
+    everywhere, middle = jnp.arange(tokens.shape[0], dtype=jnp.int32), []
+    layers = model.layers[1:-1]
+    for layer, prepared in zip(layers[::-1], bases[:0:-1], strict=True):
+        base, cotangents = make_screened_layer(layer, prepared, everywhere, cotangents)
+        middle.append(base)
+    return ScreenBase(bases[0], tuple(middle[::-1]), last)
+
+
+def prepare_envelopes(
+    model: Transformer, base: ScreenBase, groups: int, mean_field: bool
+) -> tuple[Envelopes, ...]:
+    """Returns the envelopes of all layers between the first and the last."""
+    return tuple(
+        make_envelopes(
+            layer.attention, one.prepared, one.statistics, groups, mean_field
+        )
+        for layer, one in zip(model.layers[1:-1], base.middle, strict=True)
+    )
+
+
+def screen_states(
+    model: Transformer,
+    tokens: Array,
+    base: ScreenBase,
+    envelopes: tuple[Envelopes, ...],
+    position: Array,
+    symbol: Array,
+    *,
+    query: int,
+    target: str,
+    row_tile: int,
+) -> tuple[Screened, tuple[State, ...]]:
+    """Screens a block of substitutions, and says what it knows between the layers.
+
+    Args:
+        model: softmax, two layers and more; see `bounds.influence.screened`.
+        tokens: the input [n].
+        base: its base and adjoint passes.
+        envelopes: of the middle layers.
+        position: the replaced positions [i], the query not among them.
+        symbol: the substitutes [i].
+        query: the row whose output is watched.
+        target: "activation" or "logits".
+        row_tile: rows at once.
+    """
+    states = [enter(model, tokens, base.first, position, symbol, row_tile)]
+    zeros = jnp.zeros(position.shape, model.dtype)
+    error, magnitude, estimate = zeros, zeros, jnp.zeros((), model.dtype)
+    masks = [model.layers[0].attention.mask]
+    middle = zip(model.layers[1:-1], base.middle, envelopes, strict=True)
+    for layer, one, envelope in middle:
+        masks.append(layer.attention.mask)
+        step = screen_layer(
+            layer,
+            one,
+            envelope,
+            states[-1],
+            position,
+            reached(masks),
+            row_tile,
+            exact=len(states) == 1,
+        )
+        states.append(step.state)
+        estimate, error = estimate + step.estimate, error + step.defect
+        magnitude = magnitude + step.magnitude
+    known, rest, terms = screen_last_row(
+        model, base.last, states[-1], position, jnp.int32(query), target, row_tile
+    )
+    change = (known + estimate).T
+    found = Screened(change, scaled_norm(change), error + rest, magnitude + terms)
+    return found, tuple(states)
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))
+def screen_block(*arguments: Any, **options: Any) -> Screened:
+    """Screens a block of substitutions; arguments as in `screen_states`."""
+    return screen_states(*arguments, **options)[0]
+
+
+def enter(
+    model: Transformer,
+    tokens: Array,
+    first: PreparedLayer,
+    position: Array,
+    symbol: Array,
+    row_tile: int,
+) -> State:
+    """Returns the exact changes of all rows after the first layer."""
+    layer = model.layers[0]
+    replaced = replace_tokens(model, tokens, first, position, symbol)
+    columns = replaced_columns(first, replaced)
+    own, _ = own_rows(layer, first, replaced, position)
+
+    def run(at: Array) -> Array:
+        return other_rows(layer, first, columns, at, take_rows(first, at))[0]
+
+    everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
+    known = map_rows(run, everywhere, row_tile)
+    zeros = jnp.zeros((tokens.shape[0], position.shape[0]), model.dtype)
+    return State(known, zeros, own.T, zeros[0])
+
+
+def reached(masks: list[str]) -> tuple[bool, bool]:
+    """Returns whether rows before and after a replaced one can change under the masks.
+
+    Args:
+        masks: of all layers so far.
+    """
+    hides_future = [mask.endswith("future") for mask in masks]
+    hides_past = [mask.endswith("past") for mask in masks]
+    return not all(hides_future), not all(hides_past)

@@ -1,0 +1,179 @@
+"""The softmax lemma: what a head does beyond its base derivative, from above.
+
+One row and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every
+column then moves: its score by s_m, its value by x_m. With s_m = s0_m + s1_m, s0 linear
+in the columns' and the query's change and s1 their product, and Z = sum_m w_m e^{s_m},
+
+    output - c = sum_m w_m [ (e^{s_m} - 1)(r_m - c) + e^{s_m} x_m ] / Z,
+    linear      = sum_m w_m [ s0_m (r_m - c) + x_m ],
+    output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c) + (e^{s_m} - 1) x_m ]
+                            - (Z - 1) linear } / Z.
+
+For |s_m| <= y_m <= ymax: |e^s - 1| <= y e^ymax, |e^s - 1 - s| <= y^2 e^ymax / 2, |Z - 1|
+<= e^ymax T with T = sum w y, and Z >= e^-T by Jensen's inequality. Hence
+
+    |output - c - linear| <= e^T { sum_m w_m [ (y_m^2 e^ymax / 2 + |s1_m|) |r_m - c|
+                                               + y_m e^ymax |x_m| ]
+                                   + e^ymax T sum_m w_m (|x_m| + y_m |r_m - c|) }.
+
+No path and no Gronwall inequality is needed, and no term is bounded twice. Both outputs
+being weighted means, output - c is also at most the largest |r_m + x_m - c| (the hull).
+
+Where the reference is the base with column i replaced (weights t before and t' after, all
+others times f = 1 / (1 + ...), outputs b and c = b + a), the reference's derivative is not
+the base's; `column_terms` bounds the difference.
+
+Source: the identity replaces the path argument of exact influence, section 3, which
+bounds the same quantities; proof in docs/screened.md.
+Shapes: h heads, j rows, i substitutions.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.pytree import register
+
+# Beyond this exponent nothing is gained over the hull, and e^x would overflow soon.
+LARGEST_EXPONENT = 60.0
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """Sums over the columns of a reference, all of one shape [..., j, i]."""
+
+    score: Array  # T = sum w y
+    score_value: Array  # sum w y |r - c|
+    score2_value: Array  # sum w y^2 |r - c|
+    product_value: Array  # sum w |s1| |r - c|
+    value: Array  # sum w |x|
+    score_x_value: Array  # sum w y |x|
+    largest: Array  # ymax
+
+
+def softmax_defect(moments: Moments) -> tuple[Array, Array]:
+    """Returns bounds on |output - c - linear| and on |linear|; see the module.
+
+    The first is infinite where an exponent is beyond `LARGEST_EXPONENT`.
+    """
+    m = moments
+    clipped = jnp.minimum(m.largest, LARGEST_EXPONENT)
+    grown = jnp.exp(clipped)
+    linear = m.value + m.score_value
+    curved = grown * m.score2_value / 2 + m.product_value + grown * m.score_x_value
+    total = jnp.minimum(m.score, LARGEST_EXPONENT)
+    defect = jnp.exp(total) * (curved + grown * m.score * linear)
+    fits = (m.largest <= LARGEST_EXPONENT) & (m.score <= LARGEST_EXPONENT)
+    return jnp.where(fits, defect, jnp.inf), linear
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ColumnSums:
+    """Sums over all columns but the replaced one, with base weights a_m [h, j, i].
+
+    key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
+    """
+
+    key: Array  # sum a key
+    value: Array  # sum a value
+    key_value: Array  # sum a key value
+    key_reach: Array  # sum a |v - b| key
+    key2_reach: Array  # sum a |v - b| key^2
+    largest_key: Array  # max key
+    largest_value: Array  # max value
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class MovedRow:
+    """What else the lemma needs of a row [h, j, 1] and of its pairs [h, j, i]."""
+
+    query: Array  # |q|
+    query_change: Array  # |dq|
+    spread: Array  # [4, h, j, 1] sums a X, a X^2, a X V, a X^2 V
+    reach: Array  # [2, h, j, 1] the largest X and V
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ReplacedColumn:
+    """Column i of each pair: before and after its replacement, and since [h, j, i]."""
+
+    old: Array  # t
+    new: Array  # t'
+    others: Array  # f
+    others_change: Array  # |f - 1|
+    old_key: Array  # |k_i - kbar|
+    old_value: Array  # |v_i - b|
+    new_key: Array  # |k'_i - kbar|
+    new_value: Array  # |v'_i - c|
+    key: Array  # |change of k'_i since|
+    value: Array  # |change of v'_i since|
+    shift: Array  # |a|, the output's change when the column is replaced
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class HeadDefect:
+    """Bounds on what becomes of a head's output [h, j, i]."""
+
+    defect: Array  # |output - b - a - (base derivative)|
+    column: Array  # |base derivative|, its part through column i
+
+
+def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> HeadDefect:
+    """Returns how far a head is from its base derivative, column i apart.
+
+    Args:
+        sums: over the other columns.
+        row: the row.
+        column: the replaced column.
+    """
+    spread, spread2, cross, cross2 = row.spread
+    moved = row.query + row.query_change
+    dq, f, t = row.query_change, column.others, column.new
+    # Base-weighted sums over the other columns, of y = moved key + dq X.
+    y = moved * sums.key + dq * spread
+    y_reach = moved * sums.key_reach + dq * cross
+    largest = moved * sums.largest_key + dq * row.reach[0]
+    y2_reach = (moved * jnp.sqrt(sums.key2_reach) + dq * jnp.sqrt(cross2)) ** 2
+    x_value = jnp.minimum(
+        row.reach[0] * sums.value,
+        jnp.sqrt(spread2 * sums.largest_value * sums.value),
+    )
+    y_value = moved * sums.key_value + dq * x_value
+    own = dq * column.new_key + moved * column.key
+    product = dq * column.key
+    moments = Moments(
+        score=f * y + t * own,
+        score_value=f * (y_reach + column.shift * y) + t * own * column.new_value,
+        score2_value=f * (y2_reach + column.shift * largest * y)
+        + t * own**2 * column.new_value,
+        product_value=f * dq * (sums.key_reach + column.shift * sums.key)
+        + t * product * column.new_value,
+        value=f * sums.value + t * column.value,
+        score_x_value=f * y_value + t * own * column.value,
+        largest=jnp.maximum(largest, own),
+    )
+    defect, linear = softmax_defect(moments)
+    before = dq * column.old_key + row.query * column.key
+    through_column = column.old * (column.value + before * column.old_value)
+    apart = (
+        column.others_change * (sums.value + y_reach)
+        + f * column.shift * y
+        + t * (column.value + own * column.new_value)
+        + through_column
+    )
+    hull = jnp.maximum(
+        row.reach[1] + sums.largest_value + column.shift,
+        column.new_value + column.value,
+    )
+    linear_base = sums.value + y_reach + through_column
+    moved_by = jnp.minimum(hull, defect + linear)
+    return HeadDefect(
+        defect=jnp.minimum(defect + apart, moved_by + linear_base),
+        column=column.old * (column.value + row.query * column.key * column.old_value),
+    )

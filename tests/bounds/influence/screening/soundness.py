@@ -1,0 +1,111 @@
+"""Tiny models of wild sizes, and what the screen claims of them against two passes."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_models as jm
+from bounds.influence.screening.screen import (
+    prepare_envelopes,
+    prepare_screen,
+    screen_states,
+)
+from bounds.influence.target import change_target
+from jax_models.transformer import apply_layer, embed
+
+N, SYMBOLS = 6, 2
+TOKENS = np.array([0, 1, 1, 0, 1, 0], np.int32)
+SHAPE = {"num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 2, "dtype": "float64"}
+
+
+def wild_model(seed, **case):
+    """A random model, every matrix times a factor from five decades."""
+    rng = np.random.default_rng(seed)
+    model = jm.random_transformer(jax.random.key(seed), **{**SHAPE, **case})
+
+    def scale(leaf):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        return leaf * float(10.0 ** rng.uniform(-2.5, 0.7))
+
+    return jax.tree.map(scale, model)
+
+
+@functools.lru_cache
+def _pass(structure_key, depth):
+    del structure_key
+
+    def run(model, tokens):
+        rows = [embed(model, tokens)]
+        for layer in model.layers[:depth]:
+            rows.append(apply_layer(layer, rows[-1])[0])
+        return rows
+
+    return jax.jit(run)
+
+
+def examine(model, query, target="activation", groups=2, mean_field=False):
+    """Returns error / bound of the target, of all rows between layers, and of row i.
+
+    Where the error is within rounding of the largest row, it is not counted.
+    """
+    position = np.array([i for i in range(N) if i != query], np.int32)
+    symbol = (1 - TOKENS[position]).astype(np.int32)
+    tokens = jnp.asarray(TOKENS)
+    base = prepare_screen(model, tokens, query, target)
+    envelopes = prepare_envelopes(model, base, groups, mean_field)
+    options = {"query": query, "target": target, "row_tile": N}
+    found, states = _screen(
+        model,
+        tokens,
+        base,
+        envelopes,
+        jnp.asarray(position),
+        jnp.asarray(symbol),
+        **options,
+    )
+    run = _pass(jax.tree.structure(model), len(model.layers))
+    before = [np.asarray(x) for x in run(model, tokens)]
+    ratios = {"target": 0.0, "rows": 0.0, "own": 0.0}
+    values = max(np.abs(x).max() for x in before)
+    for k, (i, s) in enumerate(zip(position, symbol, strict=True)):
+        after = [np.asarray(x) for x in run(model, tokens.at[i].set(int(s)))]
+        change = [b - a for a, b in zip(before, after, strict=True)]
+        largest = max(values, *(np.abs(x).max() for x in after))
+        rounding = 1e-12 * largest * max(1.0, largest)
+        exact = change_target(
+            model,
+            jnp.asarray(before[-1][query]),
+            jnp.asarray(change[-1][query]),
+            target,
+        )
+        error = np.linalg.norm(np.asarray(exact) - np.asarray(found.change)[k])
+        _raise(ratios, "target", error, float(found.error[k]), rounding)
+        for state, moved in zip(states, change[1:], strict=False):
+            rest = np.linalg.norm(moved - np.asarray(state.known)[:, :, k], axis=1)
+            own = np.linalg.norm(moved[i] - np.asarray(state.own)[:, k])
+            rest[i] = 0
+            for error, bound in zip(rest, np.asarray(state.unknown)[:, k], strict=True):
+                _raise(ratios, "rows", error, bound, rounding)
+            _raise(ratios, "own", own, float(state.own_unknown[k]), rounding)
+    return ratios
+
+
+def _raise(ratios, name, error, bound, rounding):
+    if np.isnan(bound) or np.isinf(bound):
+        return  # says nothing, and is not used
+    excess = error if error > rounding else 0.0
+    if excess > 0:
+        ratios[name] = max(ratios[name], excess / max(bound, 1e-300))
+
+
+_screen = jax.jit(screen_states, static_argnames=("query", "target", "row_tile"))
+
+
+def forget():
+    """Drops compiled screens, so that a patched term is compiled anew."""
+    global _screen
+    jax.clear_caches()
+    _screen = jax.jit(screen_states, static_argnames=("query", "target", "row_tile"))

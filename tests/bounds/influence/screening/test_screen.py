@@ -1,0 +1,164 @@
+"""Nothing goes beyond what the screen says: targets, rows between layers, row i itself."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import pytest
+
+from bounds.influence.screening import (
+    last_row,
+    middle_layer,
+    moved_row,
+    own_row,
+    row_map,
+    softmax_defect,
+)
+from tests.bounds.influence.screening.soundness import N, examine, forget, wild_model
+
+CASES = {
+    "three layers": {"num_layers": 3},
+    "four layers": {"num_layers": 4},
+    "five layers, causal": {"num_layers": 5, "mask": "future"},
+    "pre-norm": {"num_layers": 4, "layer_norm": "pre"},
+    "post-norm": {"num_layers": 4, "layer_norm": "post", "final_norm": True},
+    "gelu": {"num_layers": 3, "activation": "gelu"},
+    "concatenated": {"num_layers": 3, "combine": "concat"},
+    "strictly causal, pre-norm, gelu": {
+        "num_layers": 4,
+        "mask": "strict_future",
+        "layer_norm": "pre",
+        "activation": "gelu",
+        "final_norm": True,
+    },
+}
+FAST = ("three layers",)
+
+
+def worst(case, seeds, **options):
+    """The largest error / bound of each kind over wild models."""
+    found = {"target": 0.0, "rows": 0.0, "own": 0.0}
+    for seed in seeds:
+        ratios = examine(wild_model(seed, **case), N - 1, **options)
+        found = {name: max(found[name], ratios[name]) for name in found}
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in CASES]
+)
+def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation):
+    """Of the target, of every row between layers, and of row i, over wild models."""
+    found = worst(CASES[name], range(24))
+    assert max(found.values()) <= 1
+    # A test in which bounds are far above the errors would miss a term that is not there.
+    assert found["rows"] > 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_no_error_is_beyond_its_bound_with_a_mean_field(name, quick_compilation):
+    """The same where groups know their mean field, of one row each and of several."""
+    for groups in (2, 8):
+        found = worst(CASES[name], range(24), mean_field=True, groups=groups)
+        assert max(found.values()) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["three layers", "pre-norm"])
+def test_no_error_of_logits_is_beyond_its_bound(name, quick_compilation):
+    """The same of the read-out."""
+    case = {**CASES[name], "num_classes": 3}
+    assert max(worst(case, range(24), target="logits").values()) <= 1
+
+
+def _without_kinks(monkeypatch):
+    zero = lambda layer, rows, moved, reach: jnp.zeros_like(reach)
+    monkeypatch.setattr(row_map, "neuron_defect", zero)
+
+
+def _without(module, name, field):
+    """A function's result, or one field of it, becomes zero."""
+
+    def patch(monkeypatch):
+        whole = getattr(module, name)
+
+        def without(*arguments, **options):
+            found = whole(*arguments, **options)
+            if field is None:
+                return jnp.zeros_like(found)
+            zero = jnp.zeros_like(getattr(found, field))
+            return dataclasses.replace(found, **{field: zero})
+
+        monkeypatch.setattr(module, name, without)
+
+    return patch
+
+
+def _without_curvature(monkeypatch):
+    whole = softmax_defect.softmax_defect
+
+    def without(moments):
+        defect, linear = whole(moments)
+        return jnp.zeros_like(defect), linear
+
+    monkeypatch.setattr(moved_row, "softmax_defect", without)
+
+
+def _without_norm_defect(module):
+    def patch(monkeypatch):
+        whole = module.norm_defect
+
+        def without(*arguments):
+            defect, moved = whole(*arguments)
+            return jnp.zeros_like(defect), moved
+
+        monkeypatch.setattr(module, "norm_defect", without)
+
+    return patch
+
+
+# What is left out, and where the error then shows.
+MUTATIONS = {
+    "the neurons' kinks": (_without_kinks, "three layers"),
+    "heads of a middle layer": (
+        _without(middle_layer, "head_defect", "defect"),
+        "three layers",
+    ),
+    "unknown changes of the rows": (
+        _without(row_map, "MovedOutput", "unknown"),
+        "three layers",
+    ),
+    "curvature at the query row": (_without_curvature, "three layers"),
+    "turned derivative at the query row": (
+        _without(last_row, "bound_row", "turned"),
+        "three layers",
+    ),
+    "what the base derivative says there": (
+        _without(last_row, "bound_row", "linear"),
+        "three layers",
+    ),
+    "distance of row i from its reference": (
+        _without(own_row, "reach_row", None),
+        "four layers",
+    ),
+    "curvature of norms in the row map": (_without_norm_defect(row_map), "post-norm"),
+    "curvature of a final norm": (_without_norm_defect(last_row), "post-norm"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_term_that_is_left_out_is_missed(name, monkeypatch, quick_compilation):
+    """Without any one part of the bound some wild model goes beyond what is left."""
+    patch, case = MUTATIONS[name]
+    patch(monkeypatch)
+    forget()
+    try:
+        seeds = range(120)
+        found = max(
+            max(worst(CASES[case], [seed], groups=8).values()) for seed in seeds
+        )
+    finally:
+        monkeypatch.undo()
+        forget()
+    assert found > 1.05

@@ -1,0 +1,175 @@
+"""`screened`: the maximum is that of `exhaustive`, or the enclosure says that it is not."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from bounds.influence.screening import ladder
+from jax_models.reweight import with_dtype
+
+N = 24
+TOKENS = np.random.default_rng(0).integers(0, 3, N)
+
+
+def small(scale=0.5, seed=0, **case):
+    """A softmax model of three layers."""
+    options = {
+        "num_layers": 3,
+        "num_heads": 2,
+        "d_model": 8,
+        "d_ff": 8,
+        "vocab_size": 3,
+        "num_classes": 2,
+        "dtype": "float64",
+        "scale": scale,
+        **case,
+    }
+    return jm.random_transformer(jax.random.key(seed), **options)
+
+
+def assert_encloses(found, exact, tolerance=1e-8):
+    """Every enclosure holds the exact one, and the maximum is where it is said to be."""
+    asked = ~np.isnan(exact.lower)
+    np.testing.assert_array_equal(~np.isnan(found.lower), asked)
+    assert (found.lower[asked] <= exact.upper[asked]).all()
+    assert (found.upper[asked] >= exact.lower[asked]).all()
+    assert found.max_lower <= exact.max_upper
+    assert found.max_upper >= exact.max_lower
+    if found.kind == "certified":
+        assert (found.position, found.symbol) == (exact.position, exact.symbol)
+        assert found.max == pytest.approx(exact.max, rel=tolerance)
+        assert found.max_upper - found.max_lower < tolerance * found.max
+
+
+def compare(model, tokens=TOKENS, **question):
+    """Returns the screen's answer after comparing it with the exhaustive one."""
+    found = compute_influence(model, tokens, method="screened", **question)
+    question = {k: v for k, v in question.items() if k not in ("rtol", "budget")}
+    exact = compute_influence(model, tokens, method="exhaustive", **question)
+    assert_encloses(found, exact)
+    return found
+
+
+def test_the_maximum_is_certified_with_few_evaluations(quick_compilation):
+    """At a small scale the first level and a few evaluations close the screen."""
+    found = compare(small(), include_query=True)
+    assert found.kind == "certified"
+    assert not found.exact
+    assert found.uncertified == 0
+    # The query's own two, and eight of the largest estimates.
+    assert found.evaluated <= 10 < found.substitutions
+    assert [level.mean_field for level in found.levels] == [False]
+    assert "certified" in repr(found)
+
+
+def test_a_screen_that_does_not_close_says_so(quick_compilation):
+    """At a scale where bounds are loose the enclosure is honest and the budget holds."""
+    found = compare(small(scale=2.0), budget=5)
+    assert found.kind == "enclosure"
+    assert found.evaluated == 5
+    assert (
+        found.uncertified
+        == (found.upper > found.max_lower).sum()
+        - (found.lower == found.max_lower).sum()
+    )
+    assert found.max <= found.max_upper
+    assert "enclosure" in repr(found)
+
+
+@pytest.mark.slow
+def test_a_budget_for_all_closes_every_screen(quick_compilation):
+    """Evaluating all that is left is the last step of the ladder."""
+    found = compare(small(scale=2.0), budget=100)
+    assert found.kind == "certified"
+
+
+@pytest.mark.slow
+def test_a_tolerance_stops_early(quick_compilation):
+    """A wide tolerance needs no evaluation beyond the first."""
+    wide = compare(small(), rtol=10.0, budget=100)
+    assert wide.max_upper / wide.max_lower - 1 <= 10.0
+    assert len(wide.levels) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation):
+    """A substitution whose error is not finite is never taken to be below the maximum."""
+    screen = ladder.screen_block
+
+    def broken(*arguments, **options):
+        found = screen(*arguments, **options)
+        error = jnp.where(arguments[4] == 3, bad, found.error)
+        return dataclasses.replace(found, error=error)
+
+    monkeypatch.setattr(ladder, "screen_block", broken)
+    found = compute_influence(small(), TOKENS, method="screened", budget=8)
+    assert found.uncertified >= 1
+    assert found.max_upper == np.inf
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ({"weighting": "average_hard"}, "layer 1 is average_hard"),
+        ({"num_layers": 1}, "it needs two layers, and the model has 1"),
+        ({"score": "additive"}, "layer 2 has additive ones"),
+    ],
+)
+def test_models_that_it_cannot_do_are_refused_with_the_reason(case, message):
+    """One line that names the layer and what was found."""
+    with pytest.raises(jm.InputError, match=message):
+        compute_influence(small(**case), TOKENS, method="screened")
+
+
+@pytest.mark.parametrize("bad", [{"rtol": -1.0}, {"rtol": np.nan}, {"budget": 0}])
+def test_bad_limits_are_refused(bad):
+    """Tolerances below zero and budgets below one."""
+    with pytest.raises(jm.InputError, match=next(iter(bad))):
+        compute_influence(small(), TOKENS, method="screened", **bad)
+
+
+def test_auto_is_exact():
+    """`auto` never takes an enclosure for the influences."""
+    found = compute_influence(small(), TOKENS[:6])
+    assert found.exact
+    assert found.evaluated == found.substitutions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
+@pytest.mark.parametrize("mask", ["none", "future", "strict_past"])
+@pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
+def test_random_models_are_enclosed(layer_norm, mask, num_layers, quick_compilation):
+    """Every architecture at three scales, activations and logits."""
+    case = {"layer_norm": layer_norm, "mask": mask, "num_layers": num_layers}
+    query = 0 if mask == "strict_past" else N - 1
+    for seed, scale in enumerate((0.3, 0.7, 1.5)):
+        for target in ("activation", "logits"):
+            model = small(scale, seed, final_norm=layer_norm == "pre", **case)
+            compare(model, query=query, target=target)
+
+
+@pytest.mark.slow
+def test_long_inputs_are_certified():
+    """n = 512, three layers, scale 0.7: as the benchmark, against all passes."""
+    model = small(0.7, d_model=16, d_ff=32, vocab_size=2)
+    tokens = np.random.default_rng(0).integers(0, 2, 512)
+    found = compare(model, tokens)
+    assert found.kind == "certified"
+    assert found.evaluated <= 16
+
+
+@pytest.mark.slow
+def test_float32_encloses_float64(quick_compilation):
+    """The radius of float32 arithmetic is in the enclosures."""
+    model = small(0.5, dtype="float32")
+    found = compute_influence(model, TOKENS, method="screened")
+    wider = with_dtype(model, "float64")
+    exact = compute_influence(wider, TOKENS, method="exhaustive")
+    assert_encloses(found, exact, tolerance=1e-4)
