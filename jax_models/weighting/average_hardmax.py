@@ -22,6 +22,8 @@ from jax_models.weighting.cells import (
     leave,
     lift_levels,
     merge_levels,
+    reaches,
+    remove_levels,
     report_replaced,
     report_ties,
     to_cells,
@@ -237,6 +239,42 @@ class AverageHardmax(HardWeighting):
         count = _count(change.levels, 0)
         return (change.carried + change.joined + stayed) / count
 
+    def replace_set(
+        self, summary: AverageSummary, moved: MovedKeys
+    ) -> tuple[AverageChange, Array]:
+        """Summarises a row of which only some keys moved.
+
+        The deviations of all old members sum to zero, so those of the members that
+        stayed sum to those of the moved ones with the other sign. Where all of the best
+        cell moved, the second cell is the best that is left, until it is empty too.
+        """
+        levels, was, certain = remove_levels(summary.levels, moved, self.tie_resolution)
+        dtype = moved.score.dtype
+
+        def deviation(level: int) -> Array:
+            members = jnp.broadcast_to(was[..., level], moved.score_change.shape)
+            weights = tallied(members, moved.count, dtype)
+            return moved.spread(weights) - weights.sum(axis=-1)[..., None] * mean
+
+        mean = summary.mean
+        second_count = summary.levels.count[..., 1, None]
+        emptied = levels.best < summary.levels.best
+        second = summary.second_sum - second_count * mean - deviation(1)
+        none = jnp.zeros_like(second)
+        stayed = AverageChange(
+            levels=levels,
+            carried=none,
+            kept=jnp.where(emptied[..., None], 0.0, -deviation(0)),
+            kept_count=jnp.where(emptied, 0.0, levels.count[..., 0]),
+            left=none,
+            left_count=jnp.zeros_like(levels.count[..., 0]),
+            joined=jnp.where(emptied[..., None], second, 0.0),
+        )
+        found = self.merge_change(stayed, self.lift_change(summary, moved))
+        # The third cell's values are not in the summary: none of them may be needed.
+        known = ~emptied | (found.levels.best > summary.levels.cell[..., 2])
+        return found, known & certain & reaches(found.levels, summary.levels)
+
     def ties(self, summary: AverageSummary, rows: Array) -> TieReport:
         """Returns the tie report of base summaries."""
         return report_ties(self, summary.levels, rows)
@@ -247,6 +285,8 @@ class AverageHardmax(HardWeighting):
         """Returns the tie report of the rows after each replacement."""
         return report_replaced(self, summary.levels, column, rows)
 
-    def ties_changed(self, change: AverageChange, rows: Array) -> TieReport:
+    def ties_changed(
+        self, change: AverageChange, rows: Array, relevant: Array | None = None
+    ) -> TieReport:
         """Returns the tie report of moved rows."""
-        return report_ties(self, change.levels, rows)
+        return report_ties(self, change.levels, rows, relevant)

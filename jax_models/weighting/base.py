@@ -184,8 +184,16 @@ class Weighting(abc.ABC):
         """Returns the tie report of the rows after each replacement; None if soft."""
         return None
 
-    def ties_changed(self, change: Any, rows: Array) -> TieReport | None:
-        """Returns the tie report of moved rows [i]; None for a soft weighting."""
+    def ties_changed(
+        self, change: Any, rows: Array, relevant: Array | None = None
+    ) -> TieReport | None:
+        """Returns the tie report of moved rows [i]; None for a soft weighting.
+
+        Args:
+            change: their change summary [h, i, ...].
+            rows: their positions, broadcastable to [h, i].
+            relevant: which of them count, likewise; all by default.
+        """
         return None
 
 

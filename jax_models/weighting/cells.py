@@ -6,6 +6,7 @@ merging summaries does not depend on the order. `Levels` keeps the three best di
 cells of a row: enough to know the best two after any one column has left.
 """
 
+import abc
 import dataclasses
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.pytree import register
-from jax_models.weighting.base import Column, TieReport, Weighting, tallied
+from jax_models.weighting.base import (
+    Column,
+    MovedKeys,
+    TieReport,
+    Weighting,
+    tallied,
+)
 
 
 def default_resolution(dtype: Any) -> float:
@@ -57,6 +64,19 @@ class HardWeighting(Weighting):
     def score_roundoff(self, dtype: Any) -> float:
         """Returns k u: how far a score may be rounded, over its magnitude."""
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
+
+    @abc.abstractmethod
+    def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:
+        """Summarises a row of which only some keys moved, from its summary alone.
+
+        `replace` for several columns at once, all the keys that moved: what is left of
+        the summary without them is merged with them in their new places.
+
+        Returns:
+            The change summary over all keys, moved or not; and where it is right
+            [h, i]. Elsewhere too many of the best keys moved, the best of the others is
+            not in the summary, and the row must be seen again as a whole.
+        """
 
 
 def to_cells(scores: Array, resolution: float | None) -> Array:
@@ -201,6 +221,50 @@ def replace_levels(levels: Levels, leaving: Array, score: Array, cell: Array) ->
         new,
     )
     return _take_best(both)
+
+
+def remove_levels(
+    levels: Levels, moved: MovedKeys, resolution: float | None
+) -> tuple[Levels, Array, Array]:
+    """Returns the levels of a row's keys without those that moved.
+
+    Args:
+        levels: [h, i or 1, 3] of the row before.
+        moved: the keys that moved.
+        resolution: the width of a cell.
+
+    Returns:
+        The levels that are left [h, i, 3]; which of the three each moved key was in
+        [h, i, k, 3]; and whether that is certain [h, i]: a score that was computed anew
+        may stand beside the cell of the second or third level.
+    """
+    base = jax.tree.map(lambda x: x[..., None, :], levels)
+    old = to_cells(moved.score, resolution)
+    best = (is_member(old, base) & moved.visible)[..., None]
+    below = base.cell[..., 1:]
+    distance = jnp.where(
+        moved.visible[..., None] & ~best & (below > -jnp.inf),
+        jnp.abs(old[..., None] - below),
+        jnp.inf,
+    )
+    was = jnp.concatenate([best, distance == 0], axis=-1)
+    weights = 1 if moved.count is None else moved.count[:, None]
+    count = levels.count - (was.astype(levels.count.dtype) * weights).sum(axis=-2)
+    left = Levels(
+        jnp.where(count > 0, levels.cell, -jnp.inf), levels.low, levels.high, count
+    )
+    left = jax.tree.map(lambda x: jnp.broadcast_to(x, count.shape), left)
+    return _take_best(left), was, (distance != 1).all(axis=(-1, -2))
+
+
+def reaches(found: Levels, before: Levels) -> Array:
+    """Whether the two best levels after a replacement are known [...].
+
+    Args:
+        found: what is left of a row's levels, merged with the keys that moved [..., 3].
+        before: the row's levels: a key in none of them is below the third.
+    """
+    return found.cell[..., 1] >= before.cell[..., 2]
 
 
 def report_ties(

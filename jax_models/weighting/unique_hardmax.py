@@ -25,6 +25,8 @@ from jax_models.weighting.cells import (
     leave,
     lift_levels,
     merge_levels,
+    reaches,
+    remove_levels,
     report_replaced,
     report_ties,
     to_cells,
@@ -179,7 +181,7 @@ class _UniqueHardmax(HardWeighting):
         fresh = (now & ~same).astype(scores.dtype)
         entered = fresh.sum(axis=-1)[..., None]
         deviation = moved.spread(fresh) - entered * summary.winner.value
-        index = jnp.where(now, moved.index, 0).sum(axis=-1)
+        index = jnp.where(now, moved.index, 0).sum(axis=-1, dtype=moved.index.dtype)
         return UniqueChange(
             cell=cells.max(axis=-1),
             index=jnp.where(now.any(axis=-1), index, -1),
@@ -201,6 +203,37 @@ class _UniqueHardmax(HardWeighting):
         """Returns the change of the winner's value [h, i, v]."""
         return change.change
 
+    def replace_set(
+        self, summary: UniqueSummary, moved: MovedKeys
+    ) -> tuple[UniqueChange, Array]:
+        """Summarises a row of which only some keys moved.
+
+        The winner stands unless it moved, then the runner-up. Where that moved too, no
+        key that stayed is before the place it had.
+        """
+        levels, _, certain = remove_levels(summary.levels, moved, self.tie_resolution)
+        winner, runner_up = summary.winner, summary.runner_up
+
+        def moves(candidate: Candidate) -> Array:
+            dtype = moved.score.dtype
+            same = same_position(moved.index, candidate.index[..., None], dtype)
+            return (same & moved.visible).any(axis=-1)
+
+        first, second = moves(winner), moves(runner_up)
+        best = _choose(first, runner_up, winner)
+        change = jnp.where(
+            (first & (runner_up.index >= 0))[..., None],
+            runner_up.value - winner.value,
+            0.0,
+        )
+        stayed = UniqueChange(best.cell, best.index, change, levels)
+        lifted = self.lift_change(summary, moved)
+        found = self.merge_change(lifted, stayed)
+        known = ~(first & second) | self._beats(
+            lifted.cell, lifted.index, runner_up.cell, runner_up.index
+        )
+        return found, known & certain & reaches(found.levels, summary.levels)
+
     def ties(self, summary: UniqueSummary, rows: Array) -> TieReport:
         """Returns the tie report of base summaries."""
         return report_ties(self, summary.levels, rows)
@@ -211,9 +244,11 @@ class _UniqueHardmax(HardWeighting):
         """Returns the tie report of the rows after each replacement."""
         return report_replaced(self, summary.levels, column, rows)
 
-    def ties_changed(self, change: UniqueChange, rows: Array) -> TieReport:
+    def ties_changed(
+        self, change: UniqueChange, rows: Array, relevant: Array | None = None
+    ) -> TieReport:
         """Returns the tie report of moved rows."""
-        return report_ties(self, change.levels, rows)
+        return report_ties(self, change.levels, rows, relevant)
 
 
 @register
