@@ -5,6 +5,7 @@ a model (or None), `influences` yields the changes of blocks of substitutions.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,11 @@ class Ties:
     ambiguous: bool  # whether some winner was decided within rounding
     row: int  # the row of the smallest gap (or an ambiguous one)
     scores: tuple[float, float]  # the best score and the next at that row
+
+    @staticmethod
+    def none() -> "Ties":
+        """Returns the report of no comparison at all."""
+        return Ties(math.inf, 0.0, False, 0, (0.0, 0.0))
 
     @staticmethod
     def of(report: TieReport) -> "Ties":

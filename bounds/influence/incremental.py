@@ -3,14 +3,16 @@
 One layer: every position is one replaced column of the query row. Two layers: a tile of
 (substitution i, row j) pairs at a time, the first layer's rows change by `replace` (row
 i itself by `perturb`), and the query row of the second layer folds the moved rows into
-a change summary. More layers are in `deep`, O(n^2) per position and layer. Nothing of
-size n x n, let alone n x n x d, is stored, and no two outputs are subtracted.
+a change summary. More layers: where all but the last are hard few rows change, and only
+those are computed (`sparse`), O(n) per changed row; otherwise all rows move (`deep`),
+O(n^2) per position and layer. Nothing of size n x n, let alone n x n x d, is stored, and
+no two outputs are subtracted.
 """
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -18,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.base import Method, Problem, Ties
+from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.deep import propagate
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -41,6 +43,7 @@ from bounds.influence.query_row import (
     read_query_row,
 )
 from bounds.influence.sizes import output_size, scaled_norm, written_size
+from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.rounding import change_radius
 from jax_models.attention import compute_scores, store_keys
 from jax_models.blocks import fold_tiles
@@ -55,6 +58,9 @@ from jax_models.weighting import TieReport
 ONE_LAYER_BATCH = 8192
 # Blocks under way at a time: the next ones are started before one is waited for.
 IN_FLIGHT = 4
+# Forward passes for one substitution at each position where few rows change: what
+# random models of three layers take on a CPU at most (docs/influence-speed.md).
+SPARSE_PASSES = 30
 
 
 @register
@@ -247,18 +253,56 @@ def _refuse(problem: Problem) -> str | None:
     return None
 
 
+def is_sparse(problem: Problem) -> bool:
+    """Whether only changed rows are followed: three layers, all but the last hard."""
+    layers = problem.model.layers
+    below = (layer.attention.weighting.hard for layer in layers[:-1])
+    return len(layers) > 2 and all(below)
+
+
+def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
+    """Yields what every substitution changes, of a problem that `is_sparse`.
+
+    Args:
+        problem: the question.
+        state: its base pass.
+    """
+    query = jnp.asarray([problem.query], jnp.int32)
+    bases = (state.first, *state.middle)
+    last = _prepare_last(problem.model.layers[-1], bases[-1].output, query)
+    yield from change_windows(
+        problem.model,
+        problem.tokens,
+        make_steps(problem.model, (*bases, last), problem.query),
+        problem.position,
+        problem.symbol,
+    )
+
+
+_prepare_last = jax.jit(prepare_layer)
+
+
 def _cost(problem: Problem) -> float:
-    """Forward passes, from the cost of a pair in layer one and of a row otherwise."""
-    depth, count = len(problem.model.layers), problem.position.size
-    if depth > 2:
-        return 1 + 3 * count
-    return 1 + (0.01 if depth == 1 else 12) * count / max(problem.tokens.size, 1)
+    """Forward passes, from the cost of a pair in layer one and of a row otherwise.
+
+    How many rows change is not known before they are: few in a hard model that tells
+    positions apart. Equal columns of average-hard attention all move at once.
+    """
+    model, count = problem.model, problem.position.size
+    depth, each = len(model.layers), count / max(problem.tokens.size, 1)
+    if depth <= 2:
+        return 1 + (0.01 if depth == 1 else 12) * each
+    averages = (x.attention.weighting.name == "average_hard" for x in model.layers)
+    if is_sparse(problem) and not (model.position is None and any(averages)):
+        return 1 + min(SPARSE_PASSES * each, 3 * count)
+    return 1 + 3 * count
 
 
-def _kernel(problem: Problem) -> Kernel:
-    model, tokens = problem.model, jnp.asarray(problem.tokens)
-    state = prepare(model, tokens, problem.query)
-    reports = [state.first.ties, None if state.last is None else state.last.ties]
+def _radius(
+    problem: Problem, state: IncrementalState
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Radii of influences, from the base pass."""
+    model = problem.model
     score_range, condition = float(state.score_range), float(state.condition)
     hard = model.is_hard
     base = float(output_size(model, state.output, 0, problem.target)) if hard else 0.0
@@ -268,14 +312,47 @@ def _kernel(problem: Problem) -> Kernel:
         size = np.where(influence > 0, condition * influence + base, 0.0)
         return change_radius(model, problem.tokens.size, size, score_range)
 
+    return radius
+
+
+def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
+    """What the base pass met; None where no layer is hard."""
+    if not problem.model.is_hard:
+        return None
+    reports = [base.ties for base in (state.first, *state.middle)]
+    reports.append(None if state.last is None else state.last.ties)
+    return Ties.of(merge_reports(problem.model, reports))
+
+
+def _kernel(problem: Problem) -> Kernel | None:
+    # Sets of rows are sized on the host as they are found: not a function of a block.
+    if is_sparse(problem):
+        return None
+    model, tokens = problem.model, jnp.asarray(problem.tokens)
+    state = prepare(model, tokens, problem.query)
     return Kernel(
         change_block,
         (model, tokens, state),
         tuple(_parts(problem)),
-        radius,
-        Ties.of(merge_reports(model, reports)) if hard else None,
+        _radius(problem, state),
+        _base_ties(problem, state),
         IN_FLIGHT,
     )
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    kernel = _kernel(problem)
+    if kernel is not None:
+        yield from run_kernel(kernel, problem)
+        return
+    state = prepare(problem.model, jnp.asarray(problem.tokens), problem.query)
+    seen, radius = _base_ties(problem, state), _radius(problem, state)
+    assert seen is not None
+    for window in follow(problem, state):
+        change = jnp.asarray(window.change)
+        influence = finish(problem.model, state.output, change, problem.target)
+        influence, seen = np.asarray(influence, np.float64), seen.merge(window.ties)
+        yield Block(influence, radius(influence), seen)
 
 
 def _parts(problem: Problem) -> Iterator[Part]:
@@ -303,6 +380,6 @@ INCREMENTAL = Method(
     exact=True,
     refuse=_refuse,
     cost=_cost,
-    blocks=lambda problem: run_kernel(_kernel(problem), problem),
+    blocks=_blocks,
     kernel=_kernel,
 )

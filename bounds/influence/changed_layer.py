@@ -1,0 +1,243 @@
+"""Rows of a layer computed anew where only a few of its input rows changed.
+
+Two ways, both in change form. `replace_rows` goes by the base summary: the query is what
+it was, and the keys that moved are taken out and put in again (`replace_set`), O(c) per
+row. `rescan_rows` sees all keys again, those that stayed and those that moved: for rows
+whose own query moved, and where the summary does not decide, O(n) per row.
+
+Shapes: s lines of q rows and c moved keys each (a frame of `changed_rows`), h heads,
+e = d_k, v = d_v.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.deep import moved_score_changes
+from bounds.influence.first_layer import PreparedLayer, take_rows
+from bounds.influence.pointwise import change_rows
+from bounds.influence.query_row import input_changes
+from jax_models.attention import (
+    additive_score_changes,
+    compute_scores,
+    project,
+    project_query_changes,
+)
+from jax_models.blocks import fold_tiles, formed_once, key_tile, row_block, slice_tile
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.transformer import Layer, join_heads
+from jax_models.weighting import HardWeighting, MovedKeys, TieReport, contract
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """A frame on the device."""
+
+    slot: Array  # [s, q] where the base pass holds each row
+    at: Array  # [s, q] its position
+    valid: Array  # [s, q]
+    row_change: Array  # [s, q, d] of the row's own input
+    index: Array  # [s, c] positions of the keys that moved; n where there is none
+    change: Array  # [s, c, d] changes of their input rows
+
+
+def _query_changes(layer: Layer, base: PreparedLayer, line: Lines) -> Array:
+    """Changes of the queries of one line [h, q, e]."""
+    inner = input_changes(layer, base.rows[line.at], line.row_change)
+    return project_query_changes(layer.attention, inner, base.store.length, line.at)
+
+
+def _moved_keys(
+    layer: Layer, base: PreparedLayer, line: Lines, query_changes: Array | None
+) -> tuple[Any, MovedKeys]:
+    """The base summaries of one line's rows [h, q], and its moved keys as they see them."""
+    attention, n = layer.attention, base.store.length
+    queries, summary, _ = take_rows(base, line.slot)
+    real = line.index < n
+    index = jnp.where(real, line.index, 0)
+    inner = input_changes(layer, base.rows[index], line.change)
+    keys, values = base.store.keys[:, index], base.store.values[:, index]
+    moved = project(attention.key, None, inner)
+    carried = project(attention.value, None, inner)
+    if query_changes is None:
+        query_changes = jnp.zeros_like(queries)
+    return summary, MovedKeys(
+        index=line.index,
+        score=compute_scores(attention, queries, keys, n, line.at),
+        score_change=moved_score_changes(
+            layer, queries, query_changes, keys, moved, n, line.at
+        ),
+        visible=visible(attention.mask, line.at, index) & real,
+        spread=lambda w: contract(w, values),
+        carry=lambda w: contract(w, carried),
+    )
+
+
+@jax.jit
+def replace_rows(
+    layer: Layer, base: PreparedLayer, lines: Lines, count: Array
+) -> tuple[tuple[Array, Array], TieReport]:
+    """Returns the changes of rows whose queries did not move, and where they are right.
+
+    Args:
+        layer: a hard layer.
+        base: its base pass.
+        lines: the rows and the keys that moved.
+        count: how many lines are used.
+
+    Returns:
+        Changes of the layer's output rows [s, q, d]; where the summary decided them
+        [s, q]; and the ties of the rows that it decided.
+    """
+    attention = layer.attention
+    weighting = attention.weighting
+    assert isinstance(weighting, HardWeighting)
+
+    def one(line: Lines) -> Any:
+        summary, moved = _moved_keys(layer, base, line, None)
+        change, decided = weighting.replace_set(summary, moved)
+        return change, decided.all(axis=0)
+
+    def run(some: Lines) -> Any:
+        change, decided = jax.vmap(one)(some)
+        heads = jax.vmap(lambda x: join_heads(weighting.read_change(x)))(change)
+        relevant = decided & some.valid
+        ties = weighting.ties_changed(change, some.at[:, None], relevant[:, None])
+        return (_outputs(layer, base, some, heads), decided), ties
+
+    (_, rows), members = lines.at.shape, lines.index.shape[1]
+    per_line = 8 * attention.num_heads * rows * members
+    if attention.score == "additive":
+        per_line *= attention.key_width
+    return _over_lines(run, lines, count, per_line, layer)
+
+
+@jax.jit
+def rescan_rows(
+    layer: Layer, base: PreparedLayer, lines: Lines, count: Array
+) -> tuple[Array, TieReport]:
+    """Returns the changes of rows that see all keys again, and their ties.
+
+    Args:
+        layer: the layer.
+        base: its base pass.
+        lines: the rows and the keys that moved.
+        count: how many lines are used.
+
+    Returns:
+        Changes of the layer's output rows [s, q, d], and the ties of those rows.
+    """
+    attention, n = layer.attention, base.store.length
+    weighting = attention.weighting
+
+    def moved_part(line: Lines, query_changes: Array) -> Any:
+        return weighting.lift_change(*_moved_keys(layer, base, line, query_changes))
+
+    def run(some: Lines) -> Any:
+        s, q = some.at.shape
+        query_changes = jax.vmap(lambda x: _query_changes(layer, base, x))(some)
+        moved = jax.vmap(moved_part)(some, query_changes)
+        moved = jax.tree.map(lambda x: _rows_of_lines(x.swapaxes(0, 1)), moved)
+        at, slot = some.at.reshape(-1), some.slot.reshape(-1)
+        queries, summary, _ = take_rows(base, slot)
+        turned = _rows_of_lines(query_changes.swapaxes(0, 1))
+        stays = jax.vmap(lambda i: jnp.ones((n,), bool).at[i].set(False, mode="drop"))(
+            some.index
+        )
+
+        def lift(index: Array, valid: Array) -> Any:
+            keys = slice_tile(base.store.keys, index, 1)
+            values = slice_tile(base.store.values, index, 1)
+            unmoved = slice_tile(stays, index, 1)
+            unmoved = unmoved if q == 1 else jnp.repeat(unmoved, q, axis=0)
+            # Formed once: each use of the mask would otherwise go through the scatter.
+            seen = formed_once(
+                valid.any(),
+                lambda x: visible(attention.mask, at, index) & valid & x,
+                unmoved,
+            )
+            return weighting.lift_change(
+                summary,
+                MovedKeys(
+                    index=index,
+                    score=compute_scores(attention, queries, keys, n, at),
+                    score_change=_turned_scores(layer, queries, turned, keys, n, at),
+                    visible=seen,
+                    spread=lambda w: contract(w, values),
+                    carry=lambda w: jnp.zeros((*w.shape[:2], values.shape[2]), w.dtype),
+                ),
+            )
+
+        stayed = fold_tiles(lift, weighting.merge_change, n, key_tile(n))
+        change = weighting.merge_change(stayed, moved)
+        ties = weighting.ties_changed(change, at, some.valid.reshape(-1))
+        heads = join_heads(weighting.read_change(change)).reshape(s, q, -1)
+        return _outputs(layer, base, some, heads), ties
+
+    rows = lines.at.shape[1]
+    per_line = attention.num_heads * rows * key_tile(n)
+    if attention.score == "additive":
+        per_line *= attention.key_width
+    return _over_lines(run, lines, count, per_line, layer)
+
+
+def _turned_scores(
+    layer: Layer, queries: Array, turned: Array, keys: Array, length: int, at: Array
+) -> Array:
+    """Changes of scores of keys that stayed [h, i, k], from those of the queries."""
+    attention = layer.attention
+    if attention.score != "additive":
+        return jnp.einsum("hie,hke->hik", turned, keys, precision=HIGHEST)
+    start = queries[:, :, None] + keys[:, None]
+    return additive_score_changes(attention, start, turned[:, :, None], length, at)
+
+
+def _rows_of_lines(x: Array) -> Array:
+    """[h, s, q, ...] as [h, s q, ...]."""
+    return x.reshape(x.shape[0], -1, *x.shape[3:])
+
+
+def _outputs(layer: Layer, base: PreparedLayer, lines: Lines, heads: Array) -> Array:
+    """Changes of the output rows [s, q, d] from those of the heads [s, q, h v]."""
+    _, _, rows = take_rows(base, lines.slot)
+    return change_rows(layer, rows, lines.row_change, heads)
+
+
+def _over_lines(
+    function: Callable[[Lines], Any],
+    lines: Lines,
+    count: Array,
+    per_line: int,
+    layer: Layer,
+) -> Any:
+    """Results and merged ties over blocks of lines, only as many as are used."""
+    total = lines.at.shape[0]
+    block = row_block(total, per_line)
+    while total % block:
+        block -= 1
+    shapes, _ = jax.eval_shape(function, jax.tree.map(lambda x: x[:block], lines))
+    results = jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), shapes)
+
+    def step(number: Array, so_far: Any) -> Any:
+        results, ties = so_far
+        first = number * block
+        some, more = function(
+            jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, block), lines)
+        )
+        results = jax.tree.map(
+            lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, first, 0),
+            results,
+            some,
+        )
+        return results, ties if more is None else ties.merge(more)
+
+    none = TieReport.empty(layer.attention.query.dtype)
+    return jax.lax.fori_loop(0, -(-count // block), step, (results, none))

@@ -1,0 +1,251 @@
+"""Change propagation for hard layers: only the rows that change are ever computed.
+
+A hard layer's row reads few keys, so that a substitution changes few rows: itself, those
+it wins or won, and above those the rows that read them. Layer by layer, for a window of
+substitutions: `touched_rows` finds the rows that the changed ones can reach, a product
+of width d_k per (changed row, row) pair; `replace_rows` and `rescan_rows` compute those
+anew; the rest is what it was. Sets are exact: rows that turn out unchanged drop out, and
+a substitution whose set is empty has influence 0. With C changed rows in a layer, over
+all substitutions, the next costs O(C n) and a window's memory O(C).
+
+The layers below the last are hard; the last may have any weighting, as its query row is
+the only one, seen again as a whole where its weighting is soft.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.base import Ties
+from bounds.influence.changed_layer import Lines, replace_rows, rescan_rows
+from bounds.influence.changed_rows import ChangedRows, Frame, capacities, frames
+from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.substitution import padded
+from bounds.influence.touched import least_scores, touched_rows
+from jax_models.transformer import Layer, Transformer
+
+# Pairs (changed row, row of the next layer) that are told from one another at a time.
+PAIRS = 2**22
+# Numbers that a frame holds of the keys that moved, and rows that one may ask for.
+FRAME_ELEMENTS, FRAME_ROWS = 2**19, 512
+# Rows whose changes are kept at a time in each layer: [rows, d].
+ROWS_KEPT = 2**18
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A layer with its base pass over the rows that are wanted of it."""
+
+    layer: Layer
+    base: PreparedLayer
+    wanted: np.ndarray  # [r] their positions, increasing
+    least: jax.Array  # [h, r] of `least_scores`
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """What consecutive substitutions change."""
+
+    change: np.ndarray  # [p, d] of the final query row
+    sizes: np.ndarray  # [L - 1, p] how many rows change in each layer below the last
+    ties: Ties
+
+
+def make_steps(
+    model: Transformer, bases: tuple[PreparedLayer, ...], query: int
+) -> tuple[Step, ...]:
+    """Returns the steps of a model.
+
+    Args:
+        model: a transformer.
+        bases: of all its layers: all rows, and of the last the query row alone.
+        query: its position.
+    """
+    everywhere = np.arange(bases[0].store.length, dtype=np.int32)
+    one = np.asarray([query], np.int32)
+    last = len(bases) - 1
+    return tuple(
+        Step(layer, base, one if k == last else everywhere, least_scores(layer, base))
+        for k, (layer, base) in enumerate(zip(model.layers, bases, strict=True))
+    )
+
+
+def change_windows(
+    model: Transformer,
+    tokens: np.ndarray,
+    steps: tuple[Step, ...],
+    position: np.ndarray,
+    symbol: np.ndarray,
+) -> Iterator[Window]:
+    """Yields the changes of the final query row, window by window.
+
+    Args:
+        model: a transformer.
+        tokens: the input [n].
+        steps: of `make_steps`.
+        position: the replaced positions [P].
+        symbol: the substitutes [P].
+    """
+    embedding = np.asarray(model.embedding)
+    size = window_size(tokens.size)
+    for first in range(0, position.size, size):
+        at = position[first : first + size]
+        change = embedding[symbol[first : first + size]] - embedding[tokens[at]]
+        rows = ChangedRows.gather(at.size, np.arange(at.size), at, change)
+        yield _follow(steps, rows)
+
+
+def window_size(length: int) -> int:
+    """Returns how many substitutions go together: those whose rows can all be marked."""
+    return int(np.clip(2**23 // length, 16, 1024))
+
+
+def _follow(steps: tuple[Step, ...], rows: ChangedRows) -> Window:
+    """What the changed rows below some layers change at the top of them."""
+    p, width = rows.sizes.size, rows.change.shape[1]
+    if not steps:
+        change = np.zeros((p, width), rows.change.dtype)
+        change[rows.owner] = rows.change
+        return Window(change, np.zeros((0, p), int), Ties.none())
+    step, above = steps[0], steps[1:]
+    owner, slot, asks = _touched(step, rows)
+    parts = []
+    for first, end in _runs(owner, p):
+        some = (owner >= first) & (owner < end)
+        held = slice(rows.start[first], rows.start[end])
+        moved, ties = _next_rows(
+            step, rows.part(first, end), owner[some] - first, slot[some], asks[held]
+        )
+        part = _follow(above, moved)
+        sizes = part.sizes
+        if above:
+            sizes = np.concatenate([moved.sizes[None], sizes])
+        parts.append(Window(part.change, sizes, ties.merge(part.ties)))
+    return _joined(parts)
+
+
+def _joined(parts: list[Window]) -> Window:
+    ties = parts[0].ties
+    for part in parts[1:]:
+        ties = ties.merge(part.ties)
+    return Window(
+        np.concatenate([part.change for part in parts]),
+        np.concatenate([part.sizes for part in parts], axis=1),
+        ties,
+    )
+
+
+def _runs(owner: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
+    """Consecutive substitutions that ask for at most `ROWS_KEPT` rows, or one alone."""
+    ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
+    while first < count:
+        done = ends[first - 1] if first else 0
+        end = int(np.searchsorted(ends, done + ROWS_KEPT, side="right"))
+        end = max(first + 1, end)
+        yield first, end
+        first = end
+
+
+def _touched(
+    step: Step, rows: ChangedRows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows that may change: substitution [Q], slot in the step [Q], in order; asks.
+
+    These are the rows that a changed one touches, and the changed ones themselves. The
+    last result says of each changed row whether it asks another question [P].
+    """
+    wanted, owner = step.wanted, rows.owner
+    own = np.minimum(np.searchsorted(wanted, rows.row), wanted.size - 1)
+    known = wanted[own] == rows.row
+    found = [owner[known] * wanted.size + own[known]]
+    asks = np.zeros(owner.size, bool)
+    size = max(1, min(256, PAIRS // wanted.size))
+    for first in range(0, owner.size, size):
+        part = slice(first, first + size)
+        moved, change = rows.row[part], rows.change[part]
+        hits, asking = touched_rows(
+            step.layer,
+            step.base,
+            step.least,
+            *map(jnp.asarray, (wanted, padded(moved, size), padded(change, size))),
+        )
+        asks[part] = np.asarray(asking)[: moved.size]
+        begins = np.flatnonzero(np.diff(owner[part], prepend=-1))
+        by_owner = np.logical_or.reduceat(np.asarray(hits)[: moved.size], begins)
+        at = np.flatnonzero(by_owner)
+        found.append(
+            owner[part][begins][at // wanted.size] * wanted.size + at % wanted.size
+        )
+    both = np.unique(np.concatenate(found))
+    return both // wanted.size, both % wanted.size, asks
+
+
+def _next_rows(
+    step: Step,
+    rows: ChangedRows,
+    owner: np.ndarray,
+    slot: np.ndarray,
+    asks: np.ndarray,
+) -> tuple[ChangedRows, Ties]:
+    """The changed rows above a layer, from those below it.
+
+    Args:
+        step: the layer.
+        rows: those below.
+        owner: the substitutions of the rows that may change [Q].
+        slot: where the step holds those [Q].
+        asks: which of the rows below have another query [P].
+    """
+    n, at = step.base.store.length, step.wanted[slot]
+    own = rows.find(owner, at, n)
+    if rows.row.size:
+        row_change = np.where((own >= 0)[:, None], rows.change[own], 0)
+        again = (own >= 0) & asks[own]
+    else:
+        row_change = np.zeros((0, rows.change.shape[1]), rows.change.dtype)
+        again = np.zeros(0, bool)
+    if not step.layer.attention.weighting.hard:
+        again = np.ones_like(again)
+    result, ties = np.zeros_like(row_change), Ties.none()
+    capacity = capacities(rows.sizes, n)[owner]
+
+    def lines(frame: Frame, tasks: np.ndarray) -> tuple[np.ndarray, Lines]:
+        task = np.where(frame.task >= 0, tasks[frame.task], tasks[0])
+        fields = (slot[task], at[task], frame.task >= 0, row_change[task])
+        return task, Lines(*map(jnp.asarray, (*fields, frame.index, frame.change)))
+
+    for c in np.unique(capacity).tolist():
+        here = capacity == c
+        tasks = np.flatnonzero(here & ~again)
+        width = min(c, 64)
+        for frame, used in frames(
+            rows, owner[tasks], n, c, width=width, lines=_lines(c, width)
+        ):
+            task, asked = lines(frame, tasks)
+            (change, decided), met = replace_rows(
+                step.layer, step.base, asked, jnp.int32(used)
+            )
+            valid = frame.task >= 0
+            result[task[valid]] = np.asarray(change)[valid]
+            again[task[valid & ~np.asarray(decided)]] = True
+            ties = ties.merge(Ties.of(met))
+        tasks = np.flatnonzero(here & again)
+        width = max(1, c // 512)
+        for frame, used in frames(
+            rows, owner[tasks], n, c, width=width, lines=_lines(c, width)
+        ):
+            task, asked = lines(frame, tasks)
+            change, met = rescan_rows(step.layer, step.base, asked, jnp.int32(used))
+            valid = frame.task >= 0
+            result[task[valid]] = np.asarray(change)[valid]
+            ties = ties.merge(Ties.of(met))
+    return ChangedRows.gather(rows.sizes.size, owner, at, result), ties
+
+
+def _lines(capacity: int, width: int) -> int:
+    """How many lines a frame has: a power of two."""
+    wanted = min(FRAME_ROWS // width, FRAME_ELEMENTS // (capacity * 16))
+    return 2 ** max(0, wanted.bit_length() - 1)

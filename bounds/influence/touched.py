@@ -1,0 +1,100 @@
+"""Which rows of a hard layer can tell that some keys moved.
+
+A row's base summary holds its two best score cells. While every key that moved was below
+them and stays below them, neither the attended value nor the tie report of the row can
+change: it is not touched. All that has to be known of a (moved key, row) pair is its
+score before and after, two products of width d_k. The comparison errs towards touching.
+
+Shapes: p moved keys, r rows, h heads, e = d_k.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.query_row import input_changes
+from jax_models.attention import (
+    additive_score_changes,
+    compute_scores,
+    project,
+    project_query_changes,
+)
+from jax_models.blocks import map_rows, row_block
+from jax_models.mask import visible
+from jax_models.transformer import Layer
+from jax_models.weighting import HardWeighting
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@jax.jit
+def least_scores(layer: Layer, base: PreparedLayer) -> Array:
+    """Returns, per row, the least score that touches it [h, r].
+
+    Two cells below the second best cell: one for what a cell is wide, and one because a
+    score that is computed anew may stand in the neighbouring cell; and what a score may
+    be rounded by, where cells are narrower than that. A soft row is touched by all.
+    """
+    weighting = layer.attention.weighting
+    if not isinstance(weighting, HardWeighting):
+        shape = base.queries.shape[:2]
+        return jnp.full(shape, -jnp.inf, base.queries.dtype)
+    levels = base.summary.levels
+    low = levels.low[..., 1]
+    known = levels.cell[..., 1] > -jnp.inf
+    size = jnp.maximum(jnp.abs(low), jnp.abs(levels.high[..., 0]))
+    cell = weighting.resolution(low.dtype)
+    slack = 2 * cell + 2 * weighting.score_roundoff(low.dtype) * size
+    return jnp.where(known, low - slack, -jnp.inf)
+
+
+@jax.jit
+def touched_rows(
+    layer: Layer,
+    base: PreparedLayer,
+    least: Array,
+    wanted: Array,
+    moved: Array,
+    change: Array,
+) -> tuple[Array, Array]:
+    """Returns which rows a moved key touches [p, r], and whether its query moves [p].
+
+    Args:
+        layer: the layer.
+        base: its base pass over the wanted rows.
+        least: of `least_scores` [h, r].
+        wanted: positions of those rows [r].
+        moved: positions of the keys that moved [p].
+        change: of their input rows [p, d].
+    """
+    attention, n = layer.attention, base.store.length
+    inner = input_changes(layer, base.rows[moved], change)
+    asks = project_query_changes(attention, inner, n, moved) != 0
+    speaks = project(attention.key, None, inner), project(attention.value, None, inner)
+    says = (speaks[0] != 0).any(axis=(0, 2)) | (speaks[1] != 0).any(axis=(0, 2))
+
+    def run(block: tuple[Array, Array, Array]) -> Array:
+        at, before, step = block
+        before, step = before.swapaxes(0, 1), step.swapaxes(0, 1)
+        if attention.score == "additive":
+            old = compute_scores(attention, base.queries, before, n, wanted)
+            start = base.queries[:, :, None] + before[:, None]
+            grown = additive_score_changes(attention, start, step[:, None], n, wanted)
+            old, grown = old.swapaxes(1, 2), grown.swapaxes(1, 2)
+        else:
+            old, grown = (
+                jnp.einsum("hpe,hre->hpr", x, base.queries, precision=HIGHEST)
+                for x in (before, step)
+            )
+        best = old + jnp.maximum(grown, 0)
+        seen = visible(attention.mask, wanted, at).T
+        return (best >= least[:, None]).any(axis=0) & seen
+
+    per_key = 2 * attention.num_heads * wanted.shape[0]
+    if attention.score == "additive":
+        per_key *= attention.key_width
+    keys = base.store.keys[:, moved].swapaxes(0, 1)
+    block = row_block(moved.shape[0], per_key)
+    hits = map_rows(run, (moved, keys, speaks[0].swapaxes(0, 1)), block)
+    return hits & says[:, None], asks.any(axis=(0, 2))

@@ -1,0 +1,353 @@
+"""Following only the rows that change gives what moving all rows gives, exactly."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import METHODS, compute_influence, device_mesh, sparse
+from bounds.influence.base import Problem, Ties
+from bounds.influence.changed_rows import ChangedRows, capacities, frames
+from bounds.influence.incremental import change_block, follow, is_sparse, prepare
+from bounds.influence.substitution import list_substitutions
+from jax_models.constructions import PRESETS
+from tests.bounds.influence.models import FACTORS, allowed, build
+from tests.bounds.influence.test_laws import assert_agree
+from tests.covering import cover
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+HARD = ("leftmost_hard", "rightmost_hard", "average_hard")
+N = 40
+TOKENS = np.random.default_rng(5).integers(0, 3, N).astype(np.int32)
+
+
+def both(model, tokens=TOKENS, query=-1, **question):
+    question = {"query": query, "include_query": True, **question}
+    return [
+        compute_influence(model, tokens, method=name, **question)
+        for name in ("incremental", "exhaustive")
+    ]
+
+
+def problem_of(model, tokens=TOKENS, query=N - 1):
+    pairs = list_substitutions(tokens, model.vocab_size, query=query)
+    return Problem(model, tokens, query, "activation", pairs.position, pairs.symbol)
+
+
+def check(case, seed=0, tokens=TOKENS):
+    model = build(case, seed)
+    query = 0 if "past" in case.get("mask", "none") else tokens.size - 1
+    assert is_sparse(problem_of(model, tokens, query))
+    found, expected = both(
+        model, tokens, query, target=case.get("target", "activation")
+    )
+    assert expected.max > 1e-3
+    assert_agree(found, expected, hard=True)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"weighting": "leftmost_hard", "num_layers": 4, "layer_norm": "pre"},
+        {"weighting": "rightmost_hard", "mask": "strict_past", "activation": "gelu"},
+        {"weighting": "average_hard", "mask": "future", "score": "additive"},
+        {"weighting": "average_hard", "position": None, "layer_norm": "post"},
+        {"weighting": "rightmost_hard", "position": None, "combine": "concat"},
+        {
+            "weighting": "leftmost_hard",
+            "mask": "strict_future",
+            "temperature": "power of the position",
+            "position": None,
+            "final_norm": True,
+            "target": "logits",
+        },
+    ],
+    ids=lambda case: "-".join(map(str, case.values())),
+)
+def test_the_influences_are_those_of_the_definition(case):
+    check({"num_layers": 3, **case})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    cover({**FACTORS, "weighting": HARD, "num_layers": (3, 4, 5)}, 2, allowed),
+    ids=lambda case: "-".join(str(x) for x in case.values()),
+)
+def test_where_any_two_features_meet(case):
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weighting", HARD)
+@pytest.mark.parametrize(("vocab", "n"), [(2, 96), (5, 30), (3, 7), (4, 1)])
+def test_at_any_length_and_vocabulary(weighting, vocab, n):
+    tokens = np.random.default_rng(n).integers(0, vocab, n).astype(np.int32)
+    case = {"weighting": weighting, "num_layers": 3, "vocab_size": vocab}
+    for seed in range(3):
+        for position in (None, "sinusoidal"):
+            model = build({**case, "position": position}, seed)
+            found, expected = both(model, tokens)
+            assert_agree(found, expected, hard=True)
+
+
+def test_the_last_layer_may_be_soft_and_the_layers_may_differ():
+    layers, below = [], None
+    for k, (weighting, score) in enumerate(
+        [
+            ("average_hard", "dot_product"),
+            ("leftmost_hard", "additive"),
+            ("softmax", "scaled_dot_product"),
+        ]
+    ):
+        below = build({"weighting": weighting, "score": score, "num_layers": 1}, k)
+        layers += below.layers
+    model = type(below)(below.embedding, tuple(layers), below.position)
+    assert is_sparse(problem_of(model))
+    found, expected = both(model)
+    assert_agree(found, expected, hard=True)
+
+
+def stacked(model, depth):
+    """A construction's layers several times over: exact ties at every depth."""
+    return type(model)(
+        model.embedding, model.layers * depth, model.position, readout=model.readout
+    )
+
+
+@pytest.mark.parametrize(("name", "depth"), [("ones", 3), ("anbn", 2)])
+def test_constructions_with_exact_ties(name, depth):
+    model = stacked(PRESETS[name](dtype="float64"), depth)
+    tokens = np.random.default_rng(2).integers(0, 2, 24).astype(np.int32)
+    assert is_sparse(problem_of(model, tokens, 23))
+    found, expected = both(model, tokens, ties="ignore")
+    assert expected.max > 1e-3
+    assert found.ties.ambiguous == expected.ties.ambiguous
+    assert_agree(found, expected, hard=False)
+
+
+def all_rows_moved(problem):
+    """The dense propagation: influences and ties."""
+    tokens = jnp.asarray(problem.tokens)
+    state = prepare(problem.model, tokens, problem.query)
+    norms, ties = change_block(
+        problem.model,
+        tokens,
+        state,
+        jnp.asarray(problem.position),
+        jnp.asarray(problem.symbol),
+        query=problem.query,
+        target="activation",
+        row_tile=16,
+    )
+    base = [state.first.ties, *(x.ties for x in state.middle), state.last.ties]
+    seen = Ties.of(ties)
+    for report in base:
+        seen = seen.merge(Ties.of(report))
+    return np.asarray(norms), seen
+
+
+@pytest.mark.parametrize("weighting", HARD)
+@pytest.mark.parametrize("position", ["sinusoidal", None])
+def test_influences_and_ties_are_those_of_moving_all_rows(weighting, position):
+    case = {"weighting": weighting, "num_layers": 4, "position": position}
+    problem = problem_of(build(case, seed=3))
+    expected, ties = all_rows_moved(problem)
+    blocks = list(METHODS["incremental"].blocks(problem))
+    found = np.concatenate([block.influence for block in blocks])
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    met = blocks[-1].ties
+    assert met.ambiguous == ties.ambiguous
+    assert met.gap == pytest.approx(ties.gap, rel=1e-9)
+    assert met.spread == pytest.approx(ties.spread, abs=1e-13)
+
+
+@pytest.mark.parametrize("weighting", HARD)
+def test_wide_cells_are_reported_alike(weighting):
+    """Cells so wide that rows are ambiguous, some only after a substitution."""
+    case = {"weighting": weighting, "num_layers": 3, "tie_resolution": 0.02}
+    verdicts = []
+    for seed in range(3):
+        problem = problem_of(build(case, seed))
+        _, ties = all_rows_moved(problem)
+        found = compute_influence(
+            problem.model, TOKENS, method="incremental", ties="ignore"
+        )
+        assert found.ties.ambiguous == ties.ambiguous
+        verdicts.append(ties.ambiguous)
+    assert any(verdicts)
+
+
+def test_a_substitution_that_changes_no_row_above_has_no_influence():
+    problem = problem_of(build({"weighting": "leftmost_hard", "num_layers": 3}))
+    state = prepare(problem.model, jnp.asarray(TOKENS), N - 1)
+    windows = list(follow(problem, state))
+    change = np.concatenate([window.change for window in windows])
+    sizes = np.concatenate([window.sizes for window in windows], axis=1)
+    assert sizes.shape == (2, problem.position.size)
+    assert (change[sizes[-1] == 0] == 0).all()
+    # A future query's rows reach it only through what it reads.
+    assert 0 < (change != 0).any(axis=1).sum() < problem.position.size
+
+
+def test_under_a_future_mask_no_earlier_row_changes(monkeypatch):
+    case = {"weighting": "average_hard", "mask": "future", "num_layers": 3}
+    problem = problem_of(build(case))
+    earliest, gather = [], ChangedRows.gather
+
+    def watched(count, owner, row, change):
+        rows = gather(count, owner, row, change)
+        if rows.row.size:
+            earliest.append((rows.row - problem.position[rows.owner]).min())
+        return rows
+
+    monkeypatch.setattr(sparse.ChangedRows, "gather", staticmethod(watched))
+    state = prepare(problem.model, jnp.asarray(TOKENS), N - 1)
+    list(follow(problem, state))
+    assert len(earliest) >= 3
+    assert min(earliest) == 0
+
+
+def test_how_sets_are_cut_changes_nothing(monkeypatch):
+    """Capacities 1, 4, 16 and 40, frames of few rows, one substitution a run."""
+    model = build({"weighting": "average_hard", "num_layers": 3}, seed=4)
+    usual = compute_influence(model, TOKENS, method="incremental")
+    monkeypatch.setattr("bounds.influence.changed_rows.GROWTH", 4)
+    monkeypatch.setattr("bounds.influence.changed_rows.SHORT", 0)
+    monkeypatch.setattr(sparse, "FRAME_ROWS", 4)
+    monkeypatch.setattr(sparse, "ROWS_KEPT", 1)
+    monkeypatch.setattr(sparse, "PAIRS", 7 * N)
+    monkeypatch.setattr(sparse, "window_size", lambda length: 13)
+    cut = compute_influence(model, TOKENS, method="incremental")
+    np.testing.assert_allclose(cut.upper, usual.upper, rtol=1e-12, atol=1e-14)
+    assert cut.ties == usual.ties
+
+
+def test_a_mesh_leaves_it_to_one_device():
+    model = build({"weighting": "leftmost_hard", "num_layers": 3})
+    alone = compute_influence(model, TOKENS, method="incremental")
+    shared = compute_influence(model, TOKENS, method="incremental", mesh=device_mesh(2))
+    np.testing.assert_array_equal(shared.upper, alone.upper)
+
+
+def test_auto_follows_changed_rows_where_positions_are_told_apart():
+    tokens = np.random.default_rng(1).integers(0, 3, 100)
+    for case, method in [
+        ({"weighting": "leftmost_hard"}, "incremental"),
+        ({"weighting": "average_hard"}, "incremental"),
+        ({"weighting": "average_hard", "position": None}, "exhaustive"),
+        ({"weighting": "softmax"}, "exhaustive"),
+    ]:
+        model = build({"num_layers": 3, "mask": "future", **case})
+        found = compute_influence(model, tokens, positions=range(60))
+        assert found.method == method, case
+
+
+# Planted errors.
+
+
+def always_decided(replace_rows):
+    def replace(*arguments):
+        (change, decided), ties = replace_rows(*arguments)
+        return (change, jnp.ones_like(decided)), ties
+
+    return replace
+
+
+def no_question_moves(touched_rows):
+    def touched(*arguments):
+        hits, asks = touched_rows(*arguments)
+        return hits, jnp.zeros_like(asks)
+
+    return touched
+
+
+def no_row_is_touched(touched_rows):
+    def touched(*arguments):
+        hits, asks = touched_rows(*arguments)
+        return jnp.zeros_like(hits), asks
+
+    return touched
+
+
+def only_old_scores_touch(touched_rows):
+    """Forgets that a key that moved may beat the winner."""
+
+    def touched(layer, base, least, wanted, moved, change):
+        attention = layer.attention
+        keys = base.store.keys[:, moved]
+        scores = jm.attention.compute_scores(
+            attention, base.queries, keys, base.store.length, wanted
+        )
+        hits = (scores >= least[..., None]).any(axis=0).T
+        _, asks = touched_rows(layer, base, least, wanted, moved, change)
+        return hits, asks
+
+    return touched
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("replace_rows", always_decided),
+        ("touched_rows", no_question_moves),
+        ("touched_rows", no_row_is_touched),
+        ("touched_rows", only_old_scores_touch),
+    ],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+@pytest.mark.parametrize("weighting", ["leftmost_hard", "average_hard"])
+def test_a_planted_error_is_caught(monkeypatch, weighting, name, planted):
+    case = {"weighting": weighting, "num_layers": 3, "mask": "none"}
+    monkeypatch.setattr(sparse, name, planted(getattr(sparse, name)))
+    worst = 0.0
+    for seed in range(3):
+        found, expected = both(build(case, seed), ties="ignore")
+        worst = max(worst, np.nanmax(np.abs(found.upper - expected.upper)))
+    assert worst > 1e-3
+
+
+# The sets themselves.
+
+
+def test_frames_hold_every_row_once_beside_its_own_keys():
+    rng = np.random.default_rng(0)
+    sizes = np.array([3, 0, 1, 4, 2])
+    row = np.concatenate([np.sort(rng.permutation(9)[:size]) for size in sizes])
+    change = rng.normal(size=(10, 2))
+    rows = ChangedRows(np.concatenate([[0], np.cumsum(sizes)]), row, change)
+    owner = np.array([0, 0, 0, 0, 0, 2, 3, 3, 4])
+    seen = []
+    for frame, used in frames(rows, owner, 9, 4, width=2, lines=3):
+        assert frame.task.shape == (3, 2)
+        assert (frame.task[used:] == -1).all()
+        for task, index, moved in zip(
+            frame.task, frame.index, frame.change, strict=True
+        ):
+            tasks = task[task >= 0]
+            seen += tasks.tolist()
+            for one in tasks:
+                held = slice(rows.start[owner[one]], rows.start[owner[one] + 1])
+                np.testing.assert_array_equal(index[index < 9], row[held])
+                np.testing.assert_array_equal(moved[index < 9], change[held])
+    assert sorted(seen) == list(range(owner.size))
+
+
+def test_sets_keep_what_changed_in_order():
+    owner, row = np.array([0, 0, 2, 2]), np.array([1, 5, 0, 3])
+    change = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0], [3.0, 3.0]])
+    rows = ChangedRows.gather(4, owner, row, change)
+    np.testing.assert_array_equal(rows.sizes, [1, 0, 2, 0])
+    np.testing.assert_array_equal(rows.row, [1, 0, 3])
+    np.testing.assert_array_equal(rows.owner, [0, 2, 2])
+    np.testing.assert_array_equal(rows.part(1, 3).sizes, [0, 2])
+    found = rows.find(np.array([0, 0, 2, 3]), np.array([1, 5, 3, 3]), 6)
+    np.testing.assert_array_equal(found, [0, -1, 2, -1])
+
+
+def test_capacities_are_powers_of_two_that_hold_the_sets():
+    sizes = np.arange(101)
+    found = capacities(sizes, 100)
+    assert (found >= np.minimum(sizes, 100)).all()
+    np.testing.assert_array_equal(np.unique(found), [1, 8, 100])
+    np.testing.assert_array_equal(np.unique(capacities(sizes[:41], 40)), [1, 40])
