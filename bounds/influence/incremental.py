@@ -59,8 +59,8 @@ ONE_LAYER_BATCH = 8192
 # Blocks under way at a time: the next ones are started before one is waited for.
 IN_FLIGHT = 4
 # Forward passes for one substitution at each position where few rows change: what
-# random models of three layers take on a CPU at most (docs/influence-speed.md).
-SPARSE_PASSES = 30
+# random models of three layers take on a CPU, rounded up (docs/influence-speed.md).
+SPARSE_PASSES = 40
 
 
 @register

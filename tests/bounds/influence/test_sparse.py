@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.influence import METHODS, compute_influence, device_mesh, sparse
 from bounds.influence.base import Problem, Ties
 from bounds.influence.changed_rows import ChangedRows, capacities, frames
 from bounds.influence.incremental import change_block, follow, is_sparse, prepare
 from bounds.influence.substitution import list_substitutions
+from jax_models.attention import compute_scores
 from jax_models.constructions import PRESETS
 from tests.bounds.influence.models import FACTORS, allowed, build
 from tests.bounds.influence.test_laws import assert_agree
@@ -276,7 +276,7 @@ def only_old_scores_touch(touched_rows):
     def touched(layer, base, least, wanted, moved, change):
         attention = layer.attention
         keys = base.store.keys[:, moved]
-        scores = jm.attention.compute_scores(
+        scores = compute_scores(
             attention, base.queries, keys, base.store.length, wanted
         )
         hits = (scores >= least[..., None]).any(axis=0).T

@@ -1,6 +1,7 @@
 """`replace_set`: some columns replaced, by the summary alone, against all seen again."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +14,8 @@ HARD = [name for name, weighting in WEIGHTINGS.items() if weighting.hard]
 H, ROWS, KEYS, SET, V = 2, 200, 12, 4, 3
 
 
-def draw(name, levels, seed):
-    """Summaries of rows with scores 0 .. levels - 1, all keys moved, and a part."""
+def draw(name, levels, seed) -> Any:
+    """Weighting, summaries of scores 0 .. levels - 1, all keys moved, and a part."""
     rng = np.random.default_rng(seed)
     weighting = WEIGHTINGS[name]()
     scores = jnp.asarray(rng.integers(0, levels, (H, ROWS, KEYS)), float)
@@ -80,7 +81,7 @@ def test_what_it_does_not_decide_would_often_be_wrong(name):
 @pytest.mark.parametrize("name", HARD)
 def test_a_score_computed_anew_beside_a_cell_is_left_to_a_second_look(name):
     """A last bit on the edge of the second best cell: which cell it left is not known."""
-    weighting = WEIGHTINGS[name](tie_resolution=1.0)
+    weighting: Any = WEIGHTINGS[name](tie_resolution=1.0)
     scores = jnp.asarray([[[9.0, 5.49999, 1.0]]])
     values = jnp.ones((1, 3, 1))
     seen = jnp.ones((1, 3), bool)
