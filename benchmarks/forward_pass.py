@@ -4,8 +4,9 @@ Times one forward pass over all rows, per float type, weighting and length, with
 peak memory of the process (its resident set; on an accelerator the device's own count
 besides) and that before the first pass. Attention runs by blocks of summaries, so memory
 should grow like n and not like n^2. Lengths go upwards, so that a peak belongs to the
-length it is reported with. Rows go to results.sqlite in --out; a row that is there is
-not measured again.
+length it is reported with. With --num_devices rows and keys are shared out over as many
+devices, which a CPU is divided into; the process holds what all of them hold. Rows go to
+results.sqlite in --out; a row that is there is not measured again.
 """
 
 import functools
@@ -21,12 +22,15 @@ from absl import app, flags
 from benchmarks.cells import find_or_measure
 from benchmarks.timing import time_call
 from bounds.store import ResultStore
-from jax_models import forward, random_transformer
+from jax_models import apply, device_mesh, forward, random_transformer
 
 LENGTHS = flags.DEFINE_list("lengths", ["1024", "10000", "100000"], "lengths n")
 DTYPES = flags.DEFINE_list("dtypes", ["float64"], "float types")
 WEIGHTINGS = flags.DEFINE_list("weightings", ["softmax"], "weighting functions")
 MASK = flags.DEFINE_string("mask", "none", "attention mask")
+NUM_DEVICES = flags.DEFINE_integer(
+    "num_devices", None, "devices that rows and keys are shared out over", lower_bound=1
+)
 LAYERS = flags.DEFINE_integer("layers", 2, "number of layers L", lower_bound=1)
 BUDGET = flags.DEFINE_float("budget", 10.0, "seconds for each timing", lower_bound=0)
 REPEATS = flags.DEFINE_integer("repeats", 5, "timed calls at most", lower_bound=1)
@@ -54,7 +58,11 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     tokens = jax.random.randint(jax.random.key(1), (config["n"],), 0, 2)
     before = peak_resident_bytes()
-    run = jax.jit(lambda model, tokens: forward(model, tokens)[0])
+    if NUM_DEVICES.value is None:
+        run = jax.jit(lambda model, tokens: forward(model, tokens)[0])
+    else:
+        mesh = device_mesh(NUM_DEVICES.value)
+        run = functools.partial(apply, ties="ignore", mesh=mesh)
     timing = time_call(
         lambda: run(model, tokens), repeats=REPEATS.value, budget=BUDGET.value
     )
@@ -83,6 +91,8 @@ def main(arguments: list[str]) -> None:
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     jax.config.update("jax_enable_x64", True)
+    if NUM_DEVICES.value is not None:
+        jax.config.update("jax_num_cpu_devices", NUM_DEVICES.value)
     cells = [
         (n, dtype, weighting)
         for n in sorted(map(int, LENGTHS.value))
@@ -98,6 +108,7 @@ def main(arguments: list[str]) -> None:
                 "layers": LAYERS.value,
                 "mask": MASK.value,
                 "n": n,
+                "num_devices": NUM_DEVICES.value,
                 "seed": 0,
                 "weighting": weighting,
                 **SIZES,

@@ -10,9 +10,10 @@ from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
-from bounds.influence import Influence, compute_influence, device_mesh
+from bounds.influence import Influence, compute_influence
 from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
 from bounds.store import read_store
+from jax_models.mesh import device_mesh
 
 __all__ = [
     "BoundCurve",

@@ -161,7 +161,7 @@ def additive_score_changes(
 @register
 @dataclasses.dataclass(frozen=True)
 class KeyStore:
-    """All keys of a layer, ready to be attended to."""
+    """All keys of a layer, or some of them, ready to be attended to."""
 
     keys: Array  # [h, n, e]
     values: Array  # [h, n, v]
@@ -197,9 +197,32 @@ def summarise(
     length = store.length
 
     def lift(index: Array, valid: Array) -> Any:
-        keys, values = (slice_tile(x, index, 1) for x in (store.keys, store.values))
-        scores = compute_scores(attention, queries, keys, length, positions)
-        seen = visible(attention.mask, positions, index) & valid[None, :]
-        return attention.weighting.lift(scores, values, index, seen)
+        tile = KeyStore(*(slice_tile(x, index, 1) for x in (store.keys, store.values)))
+        return lift_keys(attention, queries, positions, tile, index, valid, length)
 
     return fold_tiles(lift, attention.weighting.merge, length, key_tile(length))
+
+
+def lift_keys(
+    attention: Attention,
+    queries: Array,
+    positions: Array,
+    tile: KeyStore,
+    index: Array,
+    valid: Array,
+    length: int,
+) -> Any:
+    """Returns the summaries of a block of query rows over one tile of keys.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled [h, r, e].
+        positions: 0-based positions of the rows [r].
+        tile: its keys [h, k, e] and values [h, k, v].
+        index: positions of the keys [k].
+        valid: which of them there are [k]; the others are seen by no row.
+        length: n.
+    """
+    scores = compute_scores(attention, queries, tile.keys, length, positions)
+    seen = visible(attention.mask, positions, index) & valid[None, :]
+    return attention.weighting.lift(scores, tile.values, index, seen)

@@ -99,6 +99,17 @@ def fold_tiles(
     return jax.lax.scan(step, placeholder, firsts)[0]
 
 
+def fold_stacked(merge: Callable[[Any, Any], Any], stacked: Any) -> Any:
+    """Returns the merge of summaries that lie along a first axis, in their order."""
+
+    def step(summary: Any, one: Any) -> tuple[Any, None]:
+        return merge(summary, one), None
+
+    first = jax.tree.map(lambda x: x[0], stacked)
+    rest = jax.tree.map(lambda x: x[1:], stacked)
+    return jax.lax.scan(step, first, rest)[0]
+
+
 def slice_tile(array: Array, at: Array, axis: int) -> Array:
     """Returns the entries of a contiguous tile of positions along an axis."""
     return jax.lax.dynamic_slice_in_dim(array, at[0], at.shape[0], axis)

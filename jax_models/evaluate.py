@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.sharding import Mesh
 
 from jax_models.errors import InputError, TieError
 from jax_models.float_type import check_float_type
+from jax_models.sharded_forward import forward_sharded
 from jax_models.transformer import Transformer, forward
 from jax_models.weighting import HardWeighting, TieReport
 
@@ -118,40 +120,59 @@ def check_ties(
 _forward = jax.jit(forward)
 
 
-def apply(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
+def apply(
+    model: Transformer,
+    tokens: Any,
+    *,
+    ties: TieRule = "error",
+    mesh: Mesh | None = None,
+) -> Array:
     """Returns the final activations y^(L) of a token sequence.
 
-    Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d).
+    Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d). On a mesh
+    each of D devices has 1/D of both.
 
     Args:
         model: the transformer.
         tokens: integers in [0, V) [n].
         ties: what to do about a hard-attention row whose winner rounding could change:
             "error", "warn" or "ignore". Under a JAX transformation nothing is raised.
+        mesh: devices to share rows and keys out over (`device_mesh`), in one process or,
+            if all of them call this alike, in many; by default one device.
 
     Returns:
-        Activations [n, d].
+        Activations [n, d], whole on one device.
 
     Raises:
         InputError: for tokens that do not fit the model, a length beyond its position
-            table, a float64 model without x64.
+            table, a float64 model without x64, a mesh under a JAX transformation.
         TieError: for an ambiguous tie under ties="error".
     """
     check_float_type(model.dtype, "the model")
     tokens = check_tokens(model.vocab_size, tokens)
-    y, reports = _forward(model, tokens)
+    if mesh is None:
+        y, reports = _forward(model, tokens)
+    else:
+        y, reports = forward_sharded(model, tokens, mesh)
     if not isinstance(y, Tracer):
         check_ties(model, reports, ties)
     return y
 
 
-def apply_logits(model: Transformer, tokens: Any, *, ties: TieRule = "error") -> Array:
+def apply_logits(
+    model: Transformer,
+    tokens: Any,
+    *,
+    ties: TieRule = "error",
+    mesh: Mesh | None = None,
+) -> Array:
     """Returns the read-out's logits at every position [n, classes].
 
     Args:
         model: a transformer with a read-out.
         tokens: integers in [0, V) [n].
         ties: as in `apply`.
+        mesh: as in `apply`.
 
     Returns:
         Logits [n, classes].
@@ -159,7 +180,7 @@ def apply_logits(model: Transformer, tokens: Any, *, ties: TieRule = "error") ->
     Raises:
         InputError: if the model has no read-out, and as in `apply`.
     """
-    return require_readout(model)(apply(model, tokens, ties=ties))
+    return require_readout(model)(apply(model, tokens, ties=ties, mesh=mesh))
 
 
 def require_readout(model: Transformer) -> Any:

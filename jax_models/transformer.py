@@ -145,28 +145,42 @@ def apply_layer(
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)
     positions = jnp.arange(length, dtype=jnp.int32) if queried is None else queried
-    weighting = layer.attention.weighting
 
     def run(block: tuple[Array, Array, Array]) -> tuple[Array, Any]:
         at, y, u = block
         queries = project_queries(layer.attention, u, length, at)
         summary = summarise(layer.attention, queries, at, store)
-        heads = join_heads(weighting.read(summary))
-        report = weighting.ties(summary, at)
-        # One report per block, repeated on its rows so that blocks can be rejoined.
-        spread = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (at.shape[0], *x.shape)), report
-        )
-        return combine_heads(layer, y, heads), spread
+        heads, reports = read_heads(layer.attention, at, summary)
+        return combine_heads(layer, y, heads), reports
 
-    per_row = layer.attention.num_heads * key_tile(length)
-    if layer.attention.score == "additive":
-        per_row *= layer.attention.key_width
+    per_row = scores_per_row(layer.attention, key_tile(length))
     block = row_block(positions.shape[0], per_row)
     if queried is not None:
         rows, inputs = rows[queried], inputs[queried]
     output, reports = map_rows(run, (positions, rows, inputs), block)
     return output, None if reports is None else reduce_reports(reports)
+
+
+def read_heads(
+    attention: Attention, positions: Array, summary: Any
+) -> tuple[Array, TieReport | None]:
+    """Returns what the heads of rows attend to [r, h v], and a tie report of each [r].
+
+    Args:
+        attention: the sublayer.
+        positions: of the rows [r].
+        summary: over all keys, fields [h, r, ...].
+    """
+    weighting = attention.weighting
+    # A report for each row: which row is named then does not depend on the blocks.
+    reports = jax.vmap(weighting.ties, in_axes=(1, 0))(summary, positions)
+    return join_heads(weighting.read(summary)), reports
+
+
+def scores_per_row(attention: Attention, tile: int) -> int:
+    """Returns how many numbers a row holds while it is scored against a tile of keys."""
+    hidden = attention.key_width if attention.score == "additive" else 1
+    return attention.num_heads * tile * hidden
 
 
 def reduce_reports(reports: TieReport) -> TieReport:

@@ -12,10 +12,10 @@ from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from bounds.influence.sharding import check_agreement, device_mesh
 from bounds.store import cell_key
 from bounds.sweep import Cell
 from jax_models.errors import InputError
+from jax_models.mesh import check_agreement, device_mesh
 
 CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
 # Seconds until a process that does not find the others says so.

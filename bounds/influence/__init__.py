@@ -5,7 +5,7 @@ A new method is one file with a `Method` and one row in `METHODS`.
 
 from bounds.influence.base import Block, Influence, Method, Problem, Ties
 from bounds.influence.compute import METHODS, compute_influence
-from bounds.influence.sharding import device_mesh, sharded
+from bounds.influence.sharding import sharded
 
 __all__ = [
     "METHODS",
@@ -15,6 +15,5 @@ __all__ = [
     "Problem",
     "Ties",
     "compute_influence",
-    "device_mesh",
     "sharded",
 ]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,50 +10,14 @@ import pytest
 
 import jax_models as jm
 from jax_models import blocks
-from jax_models.mask import MASKS
 from jax_models.transformer import embed
 from jax_models.weighting import WEIGHTINGS
 from tests import reference
 from tests.covering import cover
+from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 12, "vocab_size": 3, "dtype": "float64"}
-TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 3, 13))
-
-TEMPERATURES = {
-    "none": None,
-    "constant": jm.ConstantTemperature(0.4),
-    "inverse_log": jm.InverseLogTemperature(0.7),
-    "power of the length": jm.PowerTemperature(2.0, -0.3),
-    "power of the position": jm.PowerTemperature(1.5, -0.5, "position"),
-}
-FACTORS = {
-    "mask": MASKS,
-    "temperature": tuple(TEMPERATURES),
-    "weighting": tuple(WEIGHTINGS),
-    "score": ("dot_product", "scaled_dot_product", "additive"),
-    "layer_norm": ("none", "pre", "post"),
-    "position": (None, "sinusoidal", "table"),
-    "combine": ("residual", "concat"),
-    "activation": ("relu", "gelu"),
-    "final_norm": (False, True),
-    "biases": (False, True),
-}
-
-
-def allowed(case):
-    of_position = case.get("temperature") == "power of the position"
-    concat = case.get("combine") == "concat"
-    return (not of_position or "future" in case.get("mask", "future")) and (
-        not concat or case.get("layer_norm", "none") == "none"
-    )
-
-
-def build(case, **changed) -> Any:
-    named = {**case, "temperature": TEMPERATURES[case["temperature"]]}
-    options = {**SHAPE, "num_layers": 1, "num_classes": 2, **named, **changed}
-    return jm.random_transformer(jax.random.key(1), **options)
 
 
 def assert_is_reference(model, tokens, found):

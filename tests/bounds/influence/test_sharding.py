@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import METHODS, compute_influence, device_mesh, sharded
+from bounds import device_mesh
+from bounds.influence import METHODS, compute_influence, sharded
 from bounds.influence.base import Problem
 from bounds.influence.kernel import run_kernel
 from bounds.influence.substitution import list_substitutions
