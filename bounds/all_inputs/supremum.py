@@ -119,16 +119,7 @@ def supremum(
     Source:
         spec/exact-influence, section 8; docs/lumped.md.
     """
-    choose_name("ties", ties, get_args(TieRule))
-    choose_name("target", target, get_args(Target))
-    inputs = list_inputs(
-        model,
-        length,
-        query=query,
-        target=target,
-        query_symbols=query_symbols,
-        include_query=include_query,
-    )
+    inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
     return _go_through(choose_plan(inputs, budget, seed), ties, progress)
 
 
@@ -175,12 +166,27 @@ def search_inputs(
         InputError: for a question that does not fit the model.
         TieError: for an ambiguous tie under ties="error".
     """
-    choose_name("ties", ties, get_args(TieRule))
-    choose_name("target", target, get_args(Target))
+    inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
         if number < 1:
             raise InputError(f"{name} = {number}; expected at least 1")
-    inputs = list_inputs(
+    plan = AscentPlan(inputs, seed, restarts, rounds, steps)
+    return _go_through(plan, ties, progress)
+
+
+def _ask(
+    model: Transformer,
+    length: int,
+    ties: TieRule,
+    query: int,
+    target: Target,
+    query_symbols: Sequence[int] | None = None,
+    include_query: bool = False,
+) -> AllInputs:
+    """The inputs that are asked about, once the question is known to be one."""
+    choose_name("ties", ties, get_args(TieRule))
+    choose_name("target", target, get_args(Target))
+    return list_inputs(
         model,
         length,
         query=query,
@@ -188,8 +194,6 @@ def search_inputs(
         query_symbols=query_symbols,
         include_query=include_query,
     )
-    plan = AscentPlan(inputs, seed, restarts, rounds, steps)
-    return _go_through(plan, ties, progress)
 
 
 def _go_through(
@@ -225,10 +229,7 @@ def exact_supremum(
     Raises:
         InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
     """
-    question: dict[str, Any] = {"query": query, "target": target}
-    inputs = list_inputs(
-        model, length, **question, query_symbols=None, include_query=False
-    )
+    inputs = _ask(model, length, ties, query, target)
     plan = choose_plan(inputs, CURVE_BUDGET, 0)
     if isinstance(plan, AscentPlan):
         raise InputError(f"the supremum over all inputs cannot be had: {plan.why}")

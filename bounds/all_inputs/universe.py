@@ -6,8 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from bounds.influence.base import Target
-from bounds.influence.classes import Places, distinct_places, tie_orders
-from bounds.influence.lumped import MAX_CLASSES, refuse_length, refuse_model
+from bounds.influence.classes import (
+    MAX_CLASSES,
+    Places,
+    distinct_places,
+    tie_orders,
+)
+from bounds.influence.lumped import refuse_length, refuse_model
 from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
 from jax_models.evaluate import require_readout
@@ -156,7 +161,7 @@ def lump(inputs: AllInputs) -> Universe | str:
     model, length = inputs.model, inputs.length
     if refusal := refuse_model(model) or refuse_length(model, length):
         return refusal
-    places = distinct_places(model, length, at_most=MAX_CLASSES)
+    places = distinct_places(model, length)
     if places is None or places.count * len(inputs.symbols) > MAX_CLASSES:
         found = f"more than {MAX_CLASSES}" if places is None else places.count
         return (

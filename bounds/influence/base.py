@@ -5,12 +5,14 @@ a model (or None), `influences` yields the changes of blocks of substitutions.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bounds.influence.classes import Places, distinct_places
 from bounds.notation import enclosure_label
 from jax_models import TieReport
 
@@ -75,6 +77,14 @@ class Problem:
     # Of methods that enclose: when to stop (`Enclosures`), relatively and in evaluations.
     rtol: float = 0.0
     budget: int = 32
+
+    @functools.cached_property
+    def places(self) -> Places | None:
+        """The distinct position encodings of a transformer at this length.
+
+        Formed and sorted once for all that ask; None where they are too many to lump.
+        """
+        return distinct_places(self.model, self.tokens.size)
 
 
 @dataclasses.dataclass(frozen=True)

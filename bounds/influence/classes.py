@@ -20,6 +20,9 @@ from jax_models.pytree import register
 from jax_models.transformer import Transformer, encode_positions
 from jax_models.weighting import LeftmostHardmax, RightmostHardmax
 
+# Classes of one input, at most.
+MAX_CLASSES = 256
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -56,15 +59,12 @@ class Places:
         return self.encodings.shape[0]
 
 
-def distinct_places(
-    model: Transformer, length: int, at_most: int | None = None
-) -> Places | None:
-    """Returns the distinct position encodings of a length; None if there are too many.
+def distinct_places(model: Transformer, length: int) -> Places | None:
+    """Returns the distinct position encodings of a length; None beyond `MAX_CLASSES`.
 
     Args:
         model: A transformer.
         length: n.
-        at_most: How many there may be; any number by default.
 
     Raises:
         InputError: The model has no encoding of that length.
@@ -73,10 +73,10 @@ def distinct_places(
         return Places(np.zeros((1, model.width), model.dtype), np.zeros(length, int))
     rows = np.ascontiguousarray(encode_positions(model, length))
     as_bytes = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
-    if at_most is not None and len(np.unique(as_bytes[: at_most + 1])) > at_most:
+    if len(np.unique(as_bytes[: MAX_CLASSES + 1])) > MAX_CLASSES:
         return None
     _, first, of = np.unique(as_bytes, return_index=True, return_inverse=True)
-    if at_most is not None and len(first) > at_most:
+    if len(first) > MAX_CLASSES:
         return None
     return Places(rows[first], of.ravel())
 

@@ -13,12 +13,10 @@ import numpy as np
 
 from bounds.influence.base import Block, Method, Problem
 from bounds.influence.class_layers import run_configurations
-from bounds.influence.classes import Places, classify, distinct_places, tie_orders
+from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from jax_models import Transformer
 from jax_models.temperature import PowerTemperature
 
-# Classes of one input, at most.
-MAX_CLASSES = 256
 # Substitutions of a block.
 BLOCK = 2**18
 
@@ -61,7 +59,7 @@ def _lump(problem: Problem) -> tuple[Places, int] | str:
     n = problem.tokens.size
     if refusal := refuse_length(problem.model, n):
         return refusal
-    places = distinct_places(problem.model, n, at_most=MAX_CLASSES)
+    places = problem.places
     if places is None:
         return (
             f"it needs equal rows, and the {n} positions have more than {MAX_CLASSES} "
@@ -96,7 +94,7 @@ def _cost(problem: Problem) -> float:
 
 def _blocks(problem: Problem) -> Iterator[Block]:
     model, n = problem.model, problem.tokens.size
-    places = distinct_places(model, n)
+    places = problem.places
     assert places is not None
     classes = classify(problem.tokens, places, problem.query)
     configurations, whose = classes.configure(

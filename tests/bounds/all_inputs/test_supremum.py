@@ -260,6 +260,11 @@ def test_a_question_that_does_not_fit_is_refused(case, length, question, message
     with pytest.raises(jm.InputError, match=message) as caught:
         bounds.supremum(build(case), length, **question)
     assert "\n" not in str(caught.value)
+    if "budget" in question:
+        return
+    with pytest.raises(jm.InputError) as same:
+        bounds.search_inputs(build(case), length, **question)
+    assert str(same.value) == str(caught.value)
 
 
 def test_a_bare_function_is_refused():

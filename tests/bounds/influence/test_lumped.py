@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import compute_influence, lumped
+from bounds.influence import base, classes, compute_influence, lumped
 from jax_models.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
 from tests import reference
@@ -239,7 +239,7 @@ def test_it_says_why_it_cannot():
     many = with_places(build({}), PositionTable(jnp.asarray(table)))
     spread = np.tile([0, 1, 2], 100)
     found = refusal(many, spread)
-    assert f"this input has 299, more than {lumped.MAX_CLASSES}" in found
+    assert f"this input has 299, more than {classes.MAX_CLASSES}" in found
     half = build({"position": None, "dtype": "float32"})
     assert lumped.refuse_length(half, 2**24) is None
     assert "float32 holds exactly" in str(lumped.refuse_length(half, 2**24 + 1))
@@ -248,3 +248,18 @@ def test_it_says_why_it_cannot():
     layer = dataclasses.replace(by_position.layers[0], attention=attention)
     unmasked = dataclasses.replace(by_position, layers=(layer,))
     assert "layer 0 has a temperature" in refusal(unmasked, tokens)
+
+
+@pytest.mark.parametrize("position", [periodic(3), None], ids=["periodic", "none"])
+def test_position_encodings_are_formed_once(position, monkeypatch):
+    """For all that ask: what a method refuses, what it costs, and its blocks."""
+    lengths, form = [], base.distinct_places
+
+    def counted(model, length):
+        lengths.append(length)
+        return form(model, length)
+
+    monkeypatch.setattr(base, "distinct_places", counted)
+    model = with_places(build({}), position)
+    found = compute_influence(model, np.tile([0, 1, 2], 100))
+    assert (found.method, lengths) == ("lumped", [300])
