@@ -4,8 +4,10 @@ Times `incremental` over all positions and symbols against one forward pass of t
 model and float type, against one evaluation of the last row alone (the fair unit for
 one layer), and against `exhaustive`, all in one run. `exhaustive` is timed on its first
 substitutions and scaled to all of them where all would take longer than --budget; the
-row says how many were run. Rows go to results.sqlite in --out; a row that is there is
-not measured again.
+row says how many were run. Beside the times stand the floating-point operations of
+`incremental`, counted in its programs (`bounds/arithmetic.py` says why not by the
+compiler), how many a second they are, and the bytes of one block's program. Rows go to
+results.sqlite in --out; a row that is there is not measured again.
 """
 
 import functools
@@ -22,6 +24,7 @@ from benchmarks.timing import time_call
 from bounds.influence.base import Problem
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.outline import estimate_work
 from bounds.influence.substitution import list_substitutions
 from bounds.store import ResultStore
 from jax_models import Transformer, forward, random_transformer
@@ -84,6 +87,12 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     for name, timing in timings.items():
         row |= timing.columns(name)
+    outline = INCREMENTAL.outline(problem)
+    assert outline is not None
+    work = estimate_work(outline)
+    row["flops"] = work.flops
+    row["flops_per_second"] = work.flops / row["incremental_seconds"]
+    row["block_bytes"] = work.block.bytes
     row["calls"] = timings["incremental"].calls
     row["forward_passes"] = row["incremental_seconds"] / row["forward_seconds"]
     row["last_row_passes"] = row["incremental_seconds"] / row["last_row_seconds"]
@@ -108,9 +117,22 @@ def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         f"L = {config['layers']}  n = {config['n']:>6}  {config['dtype']}  "
         f"{config['weighting']}: incremental {row['incremental_seconds']:.4g} s = "
         f"{row['forward_passes']:.3g} forward passes = {row['last_row_passes']:.3g} "
-        "last rows" + (f" = exhaustive / {speedup:.3g}" if speedup is not None else ""),
+        "last rows"
+        + (f" = exhaustive / {speedup:.3g}" if speedup is not None else "")
+        + f"; {row['flops_per_second'] / 1e9:.3g} GFLOP/s, {_memory(row)}",
         flush=True,
     )
+
+
+def _memory(row: Mapping[str, Any]) -> str:
+    """What is known of the memory: of a block's program, and the device's own count."""
+    kinds = {"block_bytes": "a block", "peak_device_bytes": "the device at most"}
+    known = [
+        f"{row[name] / 2**20:.3g} MiB {kind}"
+        for name, kind in kinds.items()
+        if row[name] is not None
+    ]
+    return ", ".join(known) or "memory not told"
 
 
 def main(arguments: list[str]) -> None:

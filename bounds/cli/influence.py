@@ -17,6 +17,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.devices import Devices, define_devices, explained_loss, open_devices
 from bounds.cli.influence_blocks import COLUMNS, SUMMARY, make_blocks, read_rows
+from bounds.cli.influence_dry_run import describe_run
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.progress import Progress
@@ -70,6 +71,13 @@ def define_flags() -> flags.FlagValues:
     shared.define_store(values)
     define_devices(values)
     shared.define_figure(values)
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Check everything, say the method, the blocks and what they take, and stop: "
+        "nothing is run or written.",
+        flag_values=values,
+    )
     return values
 
 
@@ -81,7 +89,7 @@ def run(options: flags.FlagValues) -> None:
 
 def _run(options: flags.FlagValues) -> None:
     devices = open_devices(options)
-    if devices.leads:
+    if devices.leads and not options.dry_run:
         print(f"influence: results go to {options.out}", flush=True)
     jax.config.update("jax_enable_x64", True)
     model, tokens = _load(options)
@@ -94,6 +102,12 @@ def _run(options: flags.FlagValues) -> None:
         "tokens_sha256": tokens_sha256(tokens),
     }
     identity = {**hashes, "query": query}
+    if options.dry_run:
+        cells = make_blocks(options, model, tokens, identity, None, devices.mesh)
+        if devices.leads:
+            told = describe_run(options, model, tokens, query, cells, devices)
+            print("\n".join(told))
+        return
     if not devices.leads:
         with quiet_ties():
             _follow(

@@ -18,6 +18,7 @@ from jax_models import TieReport
 
 if TYPE_CHECKING:
     from bounds.influence.kernel import Kernel
+    from bounds.influence.outline import Outline
 
 Target = Literal["activation", "logits"]
 # Called with (substitutions done, all).
@@ -125,7 +126,7 @@ class Enclosures:
 
 
 def _no_kernel(problem: Problem) -> None:
-    """Of a method that runs on one device alone."""
+    """Of a method that runs on one device alone, and on its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +135,9 @@ class Method:
 
     `cost` is in forward passes, for choosing among methods; `blocks` yields the
     substitutions of a problem in order. A method that can be shared out over devices
-    has a `kernel`, which is None for the problems where it cannot. A method that does not
-    compute every influence has `enclose` instead of blocks.
+    has a `kernel`, which is None for the problems where it cannot; its `outline` tells
+    what that will run, and runs nothing. A method that does not compute every influence
+    has `enclose` instead of blocks.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Method:
     cost: Callable[[Problem], float]
     blocks: Callable[[Problem], Iterator[Block]]
     kernel: "Callable[[Problem], Kernel | None]" = _no_kernel
+    outline: "Callable[[Problem], Outline | None]" = _no_kernel
     enclose: Callable[[Problem, Progress | None], Enclosures] | None = None
 
 

@@ -16,6 +16,7 @@ from jax import Array
 from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.incremental import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.sizes import output_size, scaled_norm, written_size
 from bounds.influence.substitution import padded
 from bounds.rounding import rounding_steps, subtraction_radius
@@ -103,15 +104,29 @@ def _kernel(problem: Problem) -> Kernel | None:
     tokens = jnp.asarray(problem.tokens)
     base, size, ties = _base(model, tokens, **how)
     steps, size = rounding_steps(model, problem.tokens.size), float(size)
-    batch = batch_size(model, problem.tokens.size)
     return Kernel(
         _rerun,
         (model, tokens, base),
-        (Part(0, problem.position.size, batch, how),),
+        _parts(problem),
         # Both passes are within this size.
         lambda influence: subtraction_radius(model.dtype, steps, size + influence),
         Ties.of(ties) if model.is_hard else None,
     )
+
+
+def _outline(problem: Problem) -> Outline | None:
+    if not isinstance(problem.model, Transformer):
+        return None
+    model, tokens = shapes_of((problem.model, problem.tokens))
+    base = _base.trace(model, tokens, query=problem.query, target=problem.target)
+    shared = (model, tokens, shapes_of(base.out_info)[0])
+    return Outline(base, _rerun, shared, _parts(problem))
+
+
+def _parts(problem: Problem) -> tuple[Part]:
+    options = {"query": problem.query, "target": problem.target}
+    batch = batch_size(problem.model, problem.tokens.size)
+    return (Part(0, problem.position.size, batch, options),)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
@@ -159,4 +174,5 @@ EXHAUSTIVE = Method(
     cost=lambda problem: float(problem.position.size),
     blocks=_blocks,
     kernel=_kernel,
+    outline=_outline,
 )

@@ -34,6 +34,7 @@ from bounds.influence.first_layer import (
     take_rows,
 )
 from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.query_row import (
     MovedRows,
     QueryRow,
@@ -355,6 +356,15 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         yield Block(influence, radius(influence), seen)
 
 
+def _outline(problem: Problem) -> Outline | None:
+    if is_sparse(problem):
+        return None
+    model, tokens = shapes_of((problem.model, problem.tokens))
+    base = prepare.trace(model, tokens, problem.query)
+    shared = (model, tokens, shapes_of(base.out_info))
+    return Outline(base, change_block, shared, tuple(_parts(problem)))
+
+
 def _parts(problem: Problem) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
     batch, row_tile = block_sizes(model, problem.tokens.size)
@@ -382,4 +392,5 @@ INCREMENTAL = Method(
     cost=_cost,
     blocks=_blocks,
     kernel=_kernel,
+    outline=_outline,
 )

@@ -256,3 +256,47 @@ def test_an_ambiguous_tie_is_one_line(run, model_file):
     assert result.code == 0
     assert result.err.startswith("warning: in 1 results rounding decided")
     assert read_json()["ambiguous"] is True
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--num_layers=2"], ["method: incremental (the cheapest", "base pass: "]),
+        (["--method=exhaustive"], ["method: exhaustive (asked for)", "FLOP, "]),
+        (["--num_devices=8"], ["8 of 8 devices", "blocks: 1 in the largest part"]),
+        (
+            ["--mask=none", "--position=none"],
+            ["method: lumped", "lumped has none that can be told ahead"],
+        ),
+    ],
+    ids=["incremental", "exhaustive", "devices", "lumped"],
+)
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(run, flags, told, tmp_path):
+    shape = ["--length=40", "--d_model=4", "--num_heads=1", "--d_ff=4"]
+    before = set(tmp_path.rglob("*"))
+    result = run("influence", "--dry_run", *shape, *flags)
+    assert (result.code, result.err) == (0, "")
+    assert "substitutions: 39, in 1 parts" in result.out
+    for words in told:
+        assert words in result.out
+    assert set(tmp_path.rglob("*")) == before
+    assert not OUT.exists()
+
+
+def test_a_dry_run_counts_the_blocks_of_all_parts(run, monkeypatch):
+    monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 16)
+    shape = ["--length=40", "--d_model=4", "--num_heads=1", "--d_ff=4"]
+    out = run("influence", "--dry_run", *shape, "--method=exhaustive").out
+    assert "substitutions: 39, in 3 parts of at most 16" in out
+    assert "estimated cost: 39 forward passes" in out
+    assert (
+        "nothing can be substituted" in run("influence", "--dry_run", "--length=1").out
+    )
+
+
+def test_a_dry_run_refuses_what_the_run_would(run):
+    flags = ["--dry_run", "--length=40", "--method=lumped"]
+    result = run("influence", *flags)
+    assert result.code == 1
+    assert "cannot do this model" in result.err
+    assert run("influence", "--dry_run", "--length=4", "--query=4").code == 1

@@ -1,0 +1,108 @@
+"""How much arithmetic a program does, and how much memory it takes, before it runs.
+
+Floating-point operations are counted in the traced program: 2 for each product of a
+matrix product, 1 for each element of an elementwise function (an exponential too) or of
+a reduction; moving, comparing and choosing count nothing. A loop counts as often as it
+goes round. The compiler's own `cost_analysis` counts the body of a loop once, and on some
+accelerators no matrix product that a library does, so that what it says of a program
+that folds tiles is too small by the number of tiles.
+
+Memory is the compiler's account of its buffers, `memory_analysis`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+ELEMENTWISE = frozenset(
+    "acos acosh add add_any asin asinh atan atan2 atanh cbrt cos cosh digamma div erf "
+    "erf_inv erfc exp exp2 expm1 integer_pow lgamma log log1p logistic max min mul neg "
+    "nextafter pow rem round rsqrt sign sin sinh sqrt square sub tan tanh abs "
+    "floor ceil clamp".split()
+)
+REDUCTIONS = frozenset(
+    "argmax argmin cumlogsumexp cummax cummin cumprod cumsum reduce_max reduce_min "
+    "reduce_prod reduce_sum".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What one run of a program takes."""
+
+    flops: float  # floating-point operations
+    bytes: int | None  # of arguments, results and all between; None where not told
+
+    def __str__(self) -> str:
+        """Both, for a reader."""
+        memory = "" if self.bytes is None else f", {self.bytes / 2**20:.3g} MiB"
+        return f"{self.flops:.3g} FLOP{memory}"
+
+
+def measure_work(traced: jax.stages.Traced) -> Work:
+    """Returns the work of a program, compiled for the default device and not run.
+
+    Args:
+        traced: of `jax.jit(function).trace(...)`, from arrays or their shapes.
+    """
+    memory = traced.lower().compile().memory_analysis()
+    names = ("argument", "output", "temp")
+    held = (
+        None
+        if memory is None
+        else sum(getattr(memory, f"{name}_size_in_bytes") for name in names)
+    )
+    return Work(count_operations(traced.jaxpr), held)
+
+
+def count_operations(program: ClosedJaxpr | Jaxpr) -> float:
+    """Returns the floating-point operations of a traced program.
+
+    Of the branches of a condition the costliest counts; a loop whose number of rounds is
+    found out while it runs counts once.
+
+    Args:
+        program: what `jax.make_jaxpr` returns.
+    """
+    jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
+    return sum(_count(equation) for equation in jaxpr.eqns)
+
+
+def _count(equation: Any) -> float:
+    name = equation.primitive.name
+    inner = [count_operations(one) for one in _programs(equation.params)]
+    if name == "cond":
+        return max(inner)
+    if name == "scan":
+        return equation.params["length"] * sum(inner)
+    if inner:
+        return sum(inner)
+    (result, *_) = equation.outvars or [None]
+    if result is None or not jnp.issubdtype(_operand(equation), jnp.floating):
+        return 0
+    if name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        shape = equation.invars[0].aval.shape
+        return (
+            2 * math.prod(result.aval.shape) * math.prod(shape[i] for i in contracted)
+        )
+    if name in REDUCTIONS:
+        return math.prod(equation.invars[0].aval.shape)
+    return math.prod(result.aval.shape) if name in ELEMENTWISE else 0
+
+
+def _operand(equation: Any) -> Any:
+    return equation.invars[0].aval.dtype if equation.invars else jnp.int32
+
+
+def _programs(parameters: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:
+    """The programs that an operation is made of: of a call, a loop, the branches."""
+    for value in parameters.values():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, ClosedJaxpr | Jaxpr):
+                yield one

@@ -1,0 +1,104 @@
+"""What `influence` would do: its method, its blocks, and what each of them takes.
+
+The programs are traced and compiled for the device at hand, from shapes alone: nothing is
+run and nothing is written.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.devices import Devices
+from bounds.influence import Problem
+from bounds.influence.compute import choose_method
+from bounds.influence.outline import Outline, estimate_work
+from bounds.influence.substitution import list_substitutions
+from bounds.sweep import Cell
+from bounds.version import __version__
+
+
+def describe_run(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    tokens: np.ndarray,
+    query: int,
+    cells: Sequence[Cell],
+    devices: Devices,
+) -> list[str]:
+    """Return the lines that a dry run prints.
+
+    Args:
+        options: Flags of the `influence` command.
+        model: The model.
+        tokens: The input [n].
+        query: The query position, from 0.
+        cells: The blocks of positions that are kept as they are found.
+        devices: What they would be shared out over.
+
+    Raises:
+        InputError: The method cannot do this model.
+    """
+    posed = [_pose(options, model, tokens, query, cell) for cell in cells]
+    problems = [one for one in posed if one.position.size]
+    total = sum(one.position.size for one in problems)
+    count = 1 if devices.mesh is None else devices.mesh.size
+    lines = [
+        f"version {__version__}, jax {jax.__version__}, {count} of "
+        f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
+        f"model: {len(model.layers)} layers, d = {model.width}, V = "
+        f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {tokens.size}, query "
+        f"{query}, {options.target}",
+    ]
+    if not problems:
+        return [*lines, "nothing can be substituted"]
+    largest = max(problems, key=lambda one: one.position.size)
+    method, reason = choose_method(options.method, largest)
+    passes = sum(method.cost(one) for one in problems)
+    lines += [
+        f"method: {method.name} ({reason})",
+        f"substitutions: {total}, in {len(problems)} parts of at most "
+        f"{largest.position.size}; each has a base pass of its own and is kept when "
+        "it is done",
+        f"estimated cost: {passes:.3g} forward passes",
+    ]
+    outline = method.outline(largest)
+    if outline is None:
+        return [*lines, f"blocks: {method.name} has none that can be told ahead"]
+    return lines + _blocks(outline, [one.position.size for one in problems], count)
+
+
+def _pose(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    tokens: np.ndarray,
+    query: int,
+    cell: Cell,
+) -> Problem:
+    """Return the question that a block of positions asks."""
+    pairs = list_substitutions(
+        tokens,
+        model.vocab_size,
+        query=query,
+        positions=range(cell.config["start"], cell.config["stop"]),
+        substitutable=model.substitutable,
+        include_query=options.include_query,
+    )
+    return Problem(model, tokens, query, options.target, pairs.position, pairs.symbol)
+
+
+def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
+    """Return the lines on blocks, from the outline of the largest part of the work."""
+    work = estimate_work(outline, devices)
+    pass_flops = work.base.flops
+    alike = sum(sizes) / max(sizes)  # parts, the last perhaps a fraction of one
+    flops = (work.flops - pass_flops) * alike + pass_flops * len(sizes)
+    return [
+        f"blocks: {work.blocks} in the largest part, of {work.batch} substitutions on "
+        "each device",
+        f"base pass: {work.base}",
+        f"block, on each device: {work.block}",
+        f"all: {flops:.3g} FLOP",
+    ]

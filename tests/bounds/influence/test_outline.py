@@ -1,0 +1,75 @@
+"""What an outline says will run is what the kernel then runs."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import METHODS, Problem
+from bounds.influence.outline import estimate_work, shapes_of
+from bounds.influence.substitution import list_substitutions
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N = 40
+
+
+def pose(num_layers, weighting="softmax", include_query=False):
+    model = jm.random_transformer(
+        jax.random.key(3),
+        num_layers=num_layers,
+        weighting=weighting,
+        num_heads=2,
+        d_model=6,
+        d_ff=8,
+        vocab_size=2,
+        dtype="float64",
+    )
+    tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
+    pairs = list_substitutions(tokens, 2, query=20, include_query=include_query)
+    return Problem(model, tokens, 20, "activation", pairs.position, pairs.symbol)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("incremental", pose(1, include_query=True)),
+        ("incremental", pose(2, "average_hard")),
+        ("incremental", pose(3)),
+        ("exhaustive", pose(2)),
+    ],
+    ids=["one layer", "two", "three", "exhaustive"],
+)
+def test_an_outline_is_the_kernel_without_numbers(name, problem):
+    outline, kernel = (
+        f(problem) for f in (METHODS[name].outline, METHODS[name].kernel)
+    )
+    assert outline.function is kernel.function
+    assert outline.parts == kernel.parts
+    given, told = (jax.tree.flatten(shapes_of(x.shared)) for x in (kernel, outline))
+    assert given == told
+    count = sum(1 for _ in METHODS[name].blocks(problem))
+    assert estimate_work(outline).blocks == count
+
+
+def test_devices_share_blocks_and_the_work_is_the_same():
+    problem = pose(2)
+    outline = METHODS["incremental"].outline(problem)
+    part = dataclasses.replace(outline.parts[0], batch=5)
+    outline = dataclasses.replace(outline, parts=(part,))
+    one, eight = (estimate_work(outline, devices) for devices in (1, 8))
+    assert (one.blocks, eight.blocks) == (math.ceil(39 / 5), 1)
+    assert one.batch == eight.batch == 5
+    assert one.flops == eight.flops > one.base.flops > 0
+    # Pairs of substitution and row: twice the substitutions are twice the work.
+    wide = dataclasses.replace(outline, parts=(dataclasses.replace(part, batch=10),))
+    ratio = estimate_work(wide).block.flops / one.block.flops
+    assert ratio == pytest.approx(2, rel=0.05)
+
+
+def test_methods_without_blocks_of_their_own_have_none():
+    assert METHODS["lumped"].outline(pose(1)) is None
+    bare = dataclasses.replace(pose(1), model=lambda tokens: tokens * 1.0)
+    assert METHODS["exhaustive"].outline(bare) is None
