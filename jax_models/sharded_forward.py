@@ -1,9 +1,9 @@
 """The forward pass with rows and keys shared out over devices.
 
 Every device keeps an equal stretch of the sequence: its rows, and the keys and values of
-those rows. A block of rows is a few of every device's. They are gathered, each device
-summarises its own keys for all of them tile by tile, and the summaries of every tile go to
-the device that a row belongs to, which merges them in order of position. So a device does
+those rows. A few rows of every device are gathered at a time, each device summarises its
+own keys for all of them tile by tile, and the summaries of every tile go to the device that
+a row belongs to, which merges them in order of position. So a device does
 1/D of the work of every layer and holds 1/D of its rows, keys and values; what is
 communicated is inputs [r, d] and summaries, never keys.
 
@@ -51,8 +51,11 @@ from jax_models.transformer import (
 from jax_models.weighting import TieReport
 
 # Tiles come in multiples of this many, so that the usual numbers of devices cut the keys
-# alike and merge the same summaries.
-TILES_TOGETHER = 8
+# alike and merge the same summaries; eight devices have two tiles each, since a loop of one
+# round is compiled in another way.
+TILES_TOGETHER = 16
+# Blocks of rows that are gathered at once, so that devices wait for one another rarely.
+BLOCKS_TOGETHER = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +77,23 @@ class Shares:
         """What the number of tiles and of rows in a block is a multiple of."""
         return math.lcm(TILES_TOGETHER, self.devices)
 
-    def own_rows(self, per_row: int) -> int:
-        """Returns how many of a device's rows go into a block.
+    def block(self, per_row: int) -> int:
+        """Returns how many rows are scored at once, against a tile.
 
         Args:
-            per_row: numbers that a row holds while it is scored against a tile.
+            per_row: numbers that a row holds while it is scored.
         """
         rows = row_block(self.share * self.devices, per_row)
-        rows = self.together * math.ceil(rows / self.together)
+        return self.together * math.ceil(rows / self.together)
+
+    def own_rows(self, per_row: int) -> int:
+        """Returns how many of each device's rows are gathered at once."""
+        rows = BLOCKS_TOGETHER * self.block(per_row)
         return min(rows // self.devices, self.share)
+
+    def merged_rows(self, per_row: int) -> int:
+        """Returns how many rows are merged at once: as many whatever D is."""
+        return self.own_rows(per_row) * self.devices // self.together
 
 
 def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
@@ -182,32 +193,43 @@ def _apply_share(
     )
     index = _tiled(shares, index)
 
-    def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
-        own, _ = block
-        everyones, inputs = (
-            jax.lax.all_gather(x, POSITIONS, tiled=True) for x in block
-        )
-        queries = project_queries(attention, inputs, length, everyones)
+    per_row = scores_per_row(attention, shares.tile)
+
+    def summarise_tiles(block: tuple[Array, Array]) -> Any:
+        """Summaries of some rows over every tile here, fields [r, t, h, ...]."""
+        at, u = block
+        queries = project_queries(attention, u, length, at)
 
         def lift(tile: tuple[KeyStore, Array]) -> Any:
-            keys, at = tile
-            return lift_keys(
-                attention, queries, everyones, keys, at, at < length, length
-            )
+            keys, key_at = tile
+            valid = key_at < length
+            return lift_keys(attention, queries, at, keys, key_at, valid, length)
 
-        # [t, h, D r, ...] of every tile here to [D t, h, r, ...] of a device's own rows.
-        stacked = jax.tree.map(
-            lambda x: jax.lax.all_to_all(
-                x, POSITIONS, split_axis=2, concat_axis=0, tiled=True
-            ),
-            jax.lax.map(lift, (tiles, index)),
+        lifted = jax.lax.map(lift, (tiles, index))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), lifted)
+
+    def merge_tiles(block: tuple[Array, Any]) -> tuple[Array, Any]:
+        at, by_row = block
+        by_tile = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), by_row)
+        summary = fold_stacked(attention.weighting.merge, by_tile)
+        return read_heads(attention, at, summary)
+
+    def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
+        everyones = jax.tree.map(
+            lambda x: jax.lax.all_gather(x, POSITIONS, tiled=True), block
         )
-        summary = fold_stacked(attention.weighting.merge, stacked)
-        return read_heads(attention, own, summary)
+        here = map_rows(summarise_tiles, everyones, shares.block(per_row))
+        # Of all rows over the tiles here, to the own rows over the tiles of all devices.
+        own = jax.tree.map(
+            lambda x: jax.lax.all_to_all(
+                x, POSITIONS, split_axis=0, concat_axis=1, tiled=True
+            ),
+            here,
+        )
+        return map_rows(merge_tiles, (block[0], own), shares.merged_rows(per_row))
 
-    block = shares.own_rows(scores_per_row(attention, shares.tile))
     inputs = inputs.reshape(rows.shape)
-    heads, reports = map_rows(run, (positions, inputs), block)
+    heads, reports = map_rows(run, (positions, inputs), shares.own_rows(per_row))
     output = jax.lax.map(
         lambda tile: combine_heads(layer, *tile), _tiled(shares, (rows, heads))
     )
