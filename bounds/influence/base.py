@@ -102,7 +102,7 @@ class Level:
     """One level of a screen: how sharp, what it saw, what it left, how long it took."""
 
     groups: int  # of rows, per head
-    mean_field: bool
+    rank: int  # terms of the factors of the weights
     screened: int
     left: int  # neither evaluated nor below the largest that was
     seconds: float

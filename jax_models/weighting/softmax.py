@@ -273,6 +273,7 @@ class ReplacedWeights:
     new: Array  # [h, r, i] its weight after
     others: Array  # [h, r, i] the factor of every other column's weight
     others_change: Array  # [h, r, i] that factor less one
+    is_top: Array  # [h, r, i] whether it is the top column
 
 
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
@@ -292,4 +293,26 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
         jnp.where(seen, jnp.where(lone, 1.0, new / after), 0.0),
         jnp.where(seen & ~lone, before / after, 1.0),
         jnp.where(seen & ~lone, -odds.gain / after, 0.0),
+        is_top,
+    )
+
+
+def replace_by(
+    summary: SoftmaxSummary, column: Column, weights: ReplacedWeights
+) -> Array:
+    """Returns what `Softmax.replace` does, from weights that have been formed.
+
+    t' (v' - v) + (1 - f) (v - mean), f the others' factor, and for the top column
+    (1 - f) (1 - t) (v - rest mean) in place of the second.
+    """
+    rest = jnp.where(weights.is_top, summary.rest_weight[..., None], 1.0)
+    shifted = -weights.others_change * rest
+    at_top = jnp.where(weights.is_top, shifted, 0.0)
+    direct, shifted, at_top = (
+        x.swapaxes(0, 1)[:, :, None] for x in (weights.new, shifted, at_top)
+    )
+    mean = summary.mean
+    mean, lift = (x.swapaxes(0, 1)[..., None] for x in (mean, mean - summary.rest_mean))
+    return (
+        direct * column.value_change + shifted * (column.value - mean) + at_top * lift
     )

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.screening.envelopes import Envelopes, MeanField
+from bounds.influence.screening.envelopes import Envelopes
+from bounds.influence.screening.field import Field, sum_field
 from bounds.influence.screening.softmax_defect import ColumnSums
 from bounds.influence.screening.state import MovedColumns
 from jax_models.pytree import register
@@ -28,19 +29,13 @@ class GroupSums:
 
     sums: Array  # [7, h, g, i]
     largest: Array  # [2, h, i] the largest key and value change
-    field: Array | None  # [h, g, v, i] the mean field
+    field: Field | None  # what is known of the first order
 
     def at_rows(self, group: Array) -> tuple[ColumnSums, Array, Array]:
         """Returns the sums at rows of groups [j, h]: the lemma's, plain and scored."""
         found = jax.vmap(lambda x, g: x[:, g], (1, 1), 1)(self.sums, group)
         largest = self.largest[:, :, None]
         return ColumnSums(*found[:5], *largest), found[5], found[6]
-
-    def field_at_rows(self, group: Array) -> Array:
-        """Returns the mean field at rows of groups [j, h] as [j, h v, i]."""
-        assert self.field is not None
-        found = jax.vmap(lambda x, g: x[g], (0, 1), 1)(self.field, group)
-        return found.reshape(found.shape[0], -1, found.shape[-1])
 
 
 def sum_columns(
@@ -75,30 +70,13 @@ def sum_columns(
         summed(envelopes.value, key * key),
     ]
     largest = jnp.stack([key.max(axis=1), value.max(axis=1)])
-    mean, field = envelopes.mean, None
-    plain, scored = sums[1], sums[3]
-    if mean is not None:
-        plain = summed(mean.plain, known_value) + summed(mean.scored, known_key)
+    plain, scored, field = sums[1], sums[3], None
+    if envelopes.factors is not None:
+        assert envelopes.missed_weight is not None
+        assert envelopes.missed_value is not None
+        plain = summed(envelopes.missed_weight, known_value)
         plain = plain + summed(envelopes.weight, value_unknown)
-        scored = summed(envelopes.value, key_unknown)
-        field = _mean_field(mean, moved, values, here)
+        scored = summed(envelopes.missed_value, known_key)
+        scored = scored + summed(envelopes.value, key_unknown)
+        field = sum_field(envelopes.factors, moved, values, here)
     return GroupSums(jnp.stack([*sums, plain, scored]), largest, field)
-
-
-def _mean_field(
-    mean: MeanField, moved: MovedColumns, values: Array, here: Array
-) -> Array:
-    """sum_m abar_cm [W_v x_m + (qbar_c . W_k x_m)(v_m - bbar_c)] as [h, g, v, i]."""
-    key = jnp.where(here[:, None], 0, moved.key)
-    value = jnp.where(here[:, None], 0, moved.value)
-    plain = jnp.einsum("hgn,hnvi->hgvi", mean.weight, value, precision=HIGHEST)
-
-    def one(group: tuple[Array, Array, Array]) -> Array:
-        weight, query, centre = group
-        scores = jnp.einsum("he,hnei->hni", query, key, precision=HIGHEST)
-        away = (values - centre[:, None]) * weight[..., None]
-        return jnp.einsum("hnv,hni->hvi", away, scores, precision=HIGHEST)
-
-    groups = (mean.weight, mean.query, mean.value)
-    scored = jax.lax.map(one, jax.tree.map(lambda x: x.swapaxes(0, 1), groups))
-    return plain + scored.swapaxes(0, 1)

@@ -5,11 +5,8 @@ sum_m a_jm E_m is wanted for every row j and every substitution. Rows of a group
     env_cm = max_j a_jm,   value_cm = max_j a_jm |v_m - b_j|,
 
 so that sum_m a_jm E_m <= sum_m env_cm E_m for any E >= 0: a product of [G, n] and [n, i].
-With a *mean field* the group also has means abar, bbar, qbar, and what a row may differ
-from them:
-
-    plain_cm = max_j |a_jm - abar_cm|,
-    scored_cm = max_j | a_jm (v_m - b_j) q_j^T - abar_cm (v_m - bbar_c) qbar_c^T |.
+Where the first order is known from factors of the weights (`field`), the same two maxima of
+|rho_jm|, what the factors miss of the weights, bound what is not known of it.
 
 Any grouping is sound. Rows are split in halves along the principal direction of what
 their log weights vary with: the query, in the metric of the keys, and the log-partition
@@ -29,25 +26,15 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.screening.field import Factors, factorise
 from bounds.influence.screening.row_statistics import RowStatistics, tile_weights
 from jax_models.attention import Attention
 from jax_models.blocks import slice_tile
 from jax_models.pytree import register
 
+HIGHEST = jax.lax.Precision.HIGHEST
 # Entries of a tile of weights of one group.
 TILE_ELEMENTS = 2**20
-
-
-@register
-@dataclasses.dataclass(frozen=True)
-class MeanField:
-    """Means of groups and the distance of their rows from them."""
-
-    weight: Array  # [h, g, n] abar
-    query: Array  # [h, g, e]
-    value: Array  # [h, g, v] bbar
-    plain: Array  # [h, g, n]
-    scored: Array  # [h, g, n]
 
 
 @register
@@ -58,7 +45,9 @@ class Envelopes:
     group: Array  # [n, h] the group of each row
     weight: Array  # [h, g, n]
     value: Array  # [h, g, n]
-    mean: MeanField | None
+    factors: Factors | None
+    missed_weight: Array | None  # [h, g, n] of what the factors miss
+    missed_value: Array | None  # [h, g, n]
 
 
 def group_rows(
@@ -106,7 +95,8 @@ def make_envelopes(
     prepared: PreparedLayer,
     statistics: RowStatistics,
     groups: int,
-    mean_field: bool,
+    rank: int,
+    stretch: int,
 ) -> Envelopes:
     """Returns the envelopes of a softmax layer.
 
@@ -115,7 +105,8 @@ def make_envelopes(
         prepared: its base pass.
         statistics: its rows' moments.
         groups: how many groups of rows a head has.
-        mean_field: whether means and distances from them are formed too.
+        rank: terms of the factors of the weights; none are formed where it is 0.
+        stretch: rows that share factors.
     """
     queries, keys = np.asarray(prepared.queries), np.asarray(prepared.store.keys)
     lse = np.asarray(prepared.summary.lse)
@@ -125,32 +116,53 @@ def make_envelopes(
     group = np.zeros(members.shape[:1] + queries.shape[1:2], np.int32)
     for head, rows in zip(group, members, strict=True):
         head[rows] = np.arange(rows.shape[0])[:, None]
-    found, mean = _measure(
-        attention, prepared, statistics, jnp.asarray(members, jnp.int32), mean_field
+    factors = factorise(attention, prepared, rank, stretch) if rank else None
+    found = measure_groups(
+        attention, prepared, statistics, factors, jnp.asarray(members, jnp.int32)
     )
-    weight, value = found
-    return Envelopes(jnp.asarray(group.T), weight, value, mean)
+    return Envelopes(jnp.asarray(group.T), found[0], found[1], factors, *found[2:])
 
 
-def _measure_impl(
+@jax.jit
+def measure_groups(
     attention: Attention,
     prepared: PreparedLayer,
     statistics: RowStatistics,
+    factors: Factors | None,
     members: Array,
-    mean_field: bool,
-) -> tuple[tuple[Array, Array], MeanField | None]:
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """Returns the maxima over the groups: weights and values, and of what is missed.
+
+    Args:
+        attention: the sublayer.
+        prepared: its base pass.
+        statistics: its rows' moments.
+        factors: of its weights, or None.
+        members: the rows of each group [h, g, size].
+    """
     store, n = prepared.store, prepared.store.length
-    size = members.shape[2]
-    tile = max(1, min(n, TILE_ELEMENTS // max(1, size * attention.value.shape[1])))
+    size, width = members.shape[2], attention.value.shape[1]
+    if factors is not None:
+        width = max(width, factors.rows.shape[2])
+    tile = max(1, min(n, TILE_ELEMENTS // (size * width)))
     tiles = math.ceil(n / tile)
-    firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile)
+    firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile).astype(jnp.int32)
 
     def of_group(rows: Array, head: Array) -> Any:
         queries = prepared.queries[head, rows]
         lse = prepared.summary.lse[head, rows]
         means = statistics.mean_value[rows, head]
-        query, value = queries.mean(axis=0), means.mean(axis=0)
-        apart = jnp.sqrt(((queries - query) ** 2).sum(axis=-1))
+
+        def missed(first: Array, weights: Array) -> Array:
+            assert factors is not None
+
+            def one(row: Array, weight: Array) -> Array:
+                columns = factors.columns[head, row // factors.stretch]
+                columns = jax.lax.dynamic_slice_in_dim(columns, first, tile, 1)
+                terms = factors.rows[row, head]
+                return weight - jnp.matmul(terms, columns, precision=HIGHEST)
+
+            return jnp.abs(jax.vmap(one)(rows, weights))
 
         def of_tile(first: Array) -> Any:
             index = first + jnp.arange(tile, dtype=jnp.int32)
@@ -162,40 +174,18 @@ def _measure_impl(
             weights = weights[0]
             away = values - means[:, None]
             reach = jnp.sqrt((away**2).sum(axis=-1))
-            found = (weights.max(axis=0), (weights * reach).max(axis=0))
-            if not mean_field:
-                return found, ()
-            mean = weights.mean(axis=0)
-            moved = weights[..., None] * away - (mean[:, None] * (values - value))
-            moved = jnp.sqrt((moved**2).sum(axis=-1))
-            length = jnp.sqrt((query**2).sum())
-            scored = weights * reach * apart[:, None] + moved * length
-            return found, (
-                mean,
-                jnp.abs(weights - mean).max(axis=0),
-                scored.max(axis=0),
-            )
-
-        at = firsts.astype(jnp.int32)
-        stacked = jax.lax.map(of_tile, at)
+            found = [weights] if factors is None else [weights, missed(first, weights)]
+            return [x.max(axis=0) for w in found for x in (w, w * reach)]
 
         def joined(x: Array) -> Array:
-            ends = tile - (tiles * tile - n)
-            last = x[-1, tile - ends :] if tiles > 1 else x[-1]
+            last = x[-1, tile * tiles - n :]
             return jnp.concatenate([x[:-1].ravel(), last])
 
-        return jax.tree.map(joined, stacked), (query, value)
+        return jax.tree.map(joined, jax.lax.map(of_tile, firsts))
 
     def of_head(head: Array) -> Any:
         return jax.lax.map(lambda rows: of_group(rows, head), members[head])
 
-    (found, means), (query, value) = jax.lax.map(
-        of_head, jnp.arange(members.shape[0], dtype=jnp.int32)
-    )
-    if not mean_field:
-        return found, None
-    mean, plain, scored = means
-    return found, MeanField(mean, query, value, plain, scored)
-
-
-_measure = jax.jit(_measure_impl, static_argnames="mean_field")
+    heads = jnp.arange(members.shape[0], dtype=jnp.int32)
+    found = jax.lax.map(of_head, heads)
+    return (*found, None, None) if factors is None else tuple(found)

@@ -33,8 +33,8 @@ from bounds.influence.screening.screen import (
 )
 from bounds.influence.substitution import padded
 
-# (groups of rows per head, whether their mean field is formed); sharper and dearer.
-LADDER = ((64, False), (64, True), (256, True))
+# (groups of rows per head, terms of the weights' factors); sharper and dearer.
+LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at what is left.
 TOGETHER = 4
 # Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
@@ -122,13 +122,13 @@ class Climb:
         """How many substitutions have been evaluated."""
         return int(np.isfinite(self.value).sum())
 
-    def screen(self, groups: int, mean_field: bool, chosen: np.ndarray) -> None:
+    def screen(self, groups: int, rank: int, chosen: np.ndarray) -> None:
         """Screens substitutions at one level, and notes it."""
         problem, began = self.problem, time.perf_counter()
         model, tokens = problem.model, jnp.asarray(problem.tokens)
         if self._base is None:
             self._base = prepare_screen(model, tokens, problem.query, problem.target)
-        envelopes = prepare_envelopes(model, self._base, groups, mean_field)
+        envelopes = prepare_envelopes(model, self._base, groups, rank)
         jax.block_until_ready(envelopes)
         prepared = time.perf_counter()
         batch, row_tile = block_sizes(problem)
@@ -159,7 +159,7 @@ class Climb:
         # The first block compiles.
         each = float(blocks[1:].mean() if blocks.size > 1 else blocks[0]) / batch
         seconds = time.perf_counter() - began
-        level = Level(groups, mean_field, chosen.size, 0, seconds, each)
+        level = Level(groups, rank, chosen.size, 0, seconds, each)
         self.levels.append(level)
 
     def close_level(self, rtol: float) -> None:
@@ -208,12 +208,12 @@ def climb_ladder(
     at_query = np.flatnonzero(problem.position == problem.query)
     others = np.flatnonzero(problem.position != problem.query)
     climb.evaluate(at_query[:budget])
-    for step, (groups, mean_field) in enumerate(LADDER):
+    for step, (groups, rank) in enumerate(LADDER):
         left = climb.left(rtol)
         chosen = np.intersect1d(left, others, assume_unique=True) if step else others
         if not chosen.size or (step and not _pays(climb, step, chosen.size, budget)):
             break
-        climb.screen(groups, mean_field, chosen)
+        climb.screen(groups, rank, chosen)
         room = budget - climb.evaluated
         if step == 0 and room > 0:
             climb.evaluate(_largest(climb, climb.left(rtol), min(2 * TOGETHER, room)))
@@ -238,12 +238,12 @@ def _largest(climb: Climb, chosen: np.ndarray, count: int) -> np.ndarray:
 def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
     """Whether a level promises to cost less than evaluating all that is left.
 
-    A level costs what the last one did for each substitution, times four where its groups
-    are four times as many, twice that where it is the first with a mean field.
+    Each term of the factors costs a substitution some twelfth of the first level, by
+    counts of its products; what a level needs before it starts is left out.
     """
-    last, (groups, mean_field) = climb.levels[-1], LADDER[step]
-    factor = max(groups // last.groups, 1) * (2 if mean_field > last.mean_field else 1)
+    first, (_, rank) = climb.levels[0], LADDER[step]
+    factor = 1 + rank / 12
     batch, _ = block_sizes(climb.problem)
-    screened = factor * last.seconds_each * batch * math.ceil(count / batch)
+    screened = factor * first.seconds_each * batch * math.ceil(count / batch)
     room = budget - climb.evaluated
     return count > room or screened < count * climb.evaluation_seconds()

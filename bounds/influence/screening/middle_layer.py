@@ -12,6 +12,7 @@ c wanted coordinates.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from jax import Array
 
 from bounds.influence.screening.column_sums import GroupSums, sum_columns
 from bounds.influence.screening.envelopes import Envelopes
+from bounds.influence.screening.field import field_at_rows
 from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.own_row import move_own_row
 from bounds.influence.screening.replaced_column import (
@@ -77,8 +79,13 @@ def screen_layer(
     sums = sum_columns(envelopes, moved, base.prepared.store.values, inputs.here)
     columns = take_columns(base.prepared, moved, base.centres, position)
 
+    factors = envelopes.factors
+    # Rows of a tile share factors.
+    stretch = n if factors is None else factors.stretch
+    row_tile = math.gcd(row_tile, stretch) if stretch < n else row_tile
+
     def run(tile: _Tile) -> Any:
-        return _screen_rows(layer, base, tile, sums, columns, reached)
+        return _screen_rows(layer, base, tile, sums, columns, reached, stretch)
 
     by_row = (base.prepared.queries, base.prepared.summary)
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
@@ -94,6 +101,7 @@ def screen_layer(
             head_weight=base.head_weight,
             query_scale=base.query_scale,
             group=envelopes.group,
+            factors=None if factors is None else factors.rows,
             known=state.known,
             unknown=state.unknown,
             inputs=inputs.others,
@@ -134,6 +142,7 @@ class _Tile:
     head_weight: Array  # [j, h]
     query_scale: Array  # [j]
     group: Array  # [j, h]
+    factors: Array | None  # [j, h, r]
     known: Array  # [j, d, i]
     unknown: Array  # [j, i]
     inputs: Array  # [j, d, i]
@@ -147,6 +156,7 @@ def _screen_rows(
     sums: GroupSums,
     columns: Columns,
     reached: tuple[bool, bool],
+    stretch: int,
 ) -> tuple[Array, Array, Array, Array | None]:
     """Returns a tile's known and unknown changes, its defects, its part of the field."""
     attention, statistics = layer.attention, tile.statistics
@@ -178,8 +188,10 @@ def _screen_rows(
     touched = _touched(tile.at, columns.position, reached)
     moved_heads = (heads + by_query).reshape(heads.shape[0], -1, heads.shape[-1])
     sent_field = None
-    if sums.field is not None:
-        field = jnp.where(touched[:, None], sums.field_at_rows(tile.group), 0)
+    if sums.field is not None and tile.factors is not None:
+        at_rows = (tile.factors, tile.queries, statistics.mean_value)
+        field = field_at_rows(sums.field, tile.at[0] // stretch, *at_rows)
+        field = jnp.where(touched[:, None], field, 0)
         moved_heads = moved_heads + field
         sent_field = jnp.einsum("jch,jhi->jci", tile.sent, field, precision=HIGHEST)
     moved = move_row_map(

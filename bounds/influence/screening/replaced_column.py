@@ -15,10 +15,15 @@ from bounds.influence.screening.row_statistics import RowStatistics
 from bounds.influence.screening.softmax_defect import ReplacedColumn
 from bounds.influence.screening.state import MovedColumns
 from jax_models.attention import Attention
+from jax_models.blocks import formed_once
 from jax_models.mask import visible
 from jax_models.pytree import register
 from jax_models.weighting import Column
-from jax_models.weighting.softmax import SoftmaxSummary, replaced_weights
+from jax_models.weighting.softmax import (
+    SoftmaxSummary,
+    replace_by,
+    replaced_weights,
+)
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -118,8 +123,9 @@ def replace_column(
         value_change=columns.value_change,
         visible=seen,
     )
-    heads = attention.weighting.replace(summary, column)
-    weights = replaced_weights(summary, column)
+    # Always: a row that does not see the column keeps its weights, which are not zero.
+    weights = formed_once(at[0] >= 0, replaced_weights, summary, column)
+    heads = replace_by(summary, column, weights)
     key_rows, value_rows = (
         _norm(x.swapaxes(0, 1) - centre[:, None])[..., None]
         for x, centre in zip(

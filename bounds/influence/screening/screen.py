@@ -36,7 +36,10 @@ from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import target_map
 from jax_models.blocks import map_rows
 from jax_models.pytree import register
-from jax_models.transformer import Transformer, embed
+from jax_models.transformer import Layer, Transformer, embed
+
+# Under a mask rows share factors in so many stretches, each a multiple of the shortest.
+STRETCHES, SHORTEST = 16, 32
 
 
 @register
@@ -98,12 +101,31 @@ def prepare_screen(
 
 
 def prepare_envelopes(
-    model: Transformer, base: ScreenBase, groups: int, mean_field: bool
+    model: Transformer, base: ScreenBase, groups: int, rank: int
 ) -> tuple[Envelopes, ...]:
-    """Returns the envelopes of all layers between the first and the last."""
+    """Returns the envelopes of all layers between the first and the last.
+
+    Args:
+        model: the model.
+        base: its base pass.
+        groups: of rows, per head.
+        rank: terms of the factors of the weights, 0 for none.
+    """
+    n = base.first.store.length
+
+    def stretch(layer: Layer) -> int:
+        if layer.attention.mask == "none":
+            return n
+        return max(SHORTEST, -(-n // (STRETCHES * SHORTEST)) * SHORTEST)
+
     return tuple(
         make_envelopes(
-            layer.attention, one.prepared, one.statistics, groups, mean_field
+            layer.attention,
+            one.prepared,
+            one.statistics,
+            groups,
+            rank,
+            stretch(layer),
         )
         for layer, one in zip(model.layers[1:-1], base.middle, strict=True)
     )

@@ -63,7 +63,7 @@ def test_the_maximum_is_certified_with_few_evaluations(quick_compilation):
     assert found.uncertified == 0
     # The query's own two, and eight of the largest estimates.
     assert found.evaluated <= 10 < found.substitutions
-    assert [level.mean_field for level in found.levels] == [False]
+    assert [level.rank for level in found.levels] == [0]
     assert "certified" in repr(found)
 
 

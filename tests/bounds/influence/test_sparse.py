@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence import METHODS, compute_influence, device_mesh, sparse
+from bounds import device_mesh
+from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.base import Problem, Ties
 from bounds.influence.changed_rows import ChangedRows, capacities, frames
 from bounds.influence.incremental import change_block, follow, is_sparse, prepare
@@ -115,6 +116,7 @@ def stacked(model, depth):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "depth"), [("ones", 3), ("anbn", 2)])
 def test_constructions_with_exact_ties(name, depth):
     model = stacked(PRESETS[name](dtype="float64"), depth)
@@ -147,6 +149,7 @@ def all_rows_moved(problem):
     return np.asarray(norms), seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", HARD)
 @pytest.mark.parametrize("position", ["sinusoidal", None])
 def test_influences_and_ties_are_those_of_moving_all_rows(weighting, position):
@@ -162,6 +165,7 @@ def test_influences_and_ties_are_those_of_moving_all_rows(weighting, position):
     assert met.spread == pytest.approx(ties.spread, abs=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", HARD)
 def test_wide_cells_are_reported_alike(weighting):
     """Cells so wide that rows are ambiguous, some only after a substitution."""
@@ -190,6 +194,7 @@ def test_a_substitution_that_changes_no_row_above_has_no_influence():
     assert 0 < (change != 0).any(axis=1).sum() < problem.position.size
 
 
+@pytest.mark.slow
 def test_under_a_future_mask_no_earlier_row_changes(monkeypatch):
     case = {"weighting": "average_hard", "mask": "future", "num_layers": 3}
     problem = problem_of(build(case))
@@ -208,6 +213,7 @@ def test_under_a_future_mask_no_earlier_row_changes(monkeypatch):
     assert min(earliest) == 0
 
 
+@pytest.mark.slow
 def test_how_sets_are_cut_changes_nothing(monkeypatch):
     """Capacities 1, 4, 16 and 40, frames of few rows, one substitution a run."""
     model = build({"weighting": "average_hard", "num_layers": 3}, seed=4)
@@ -230,6 +236,7 @@ def test_a_mesh_leaves_it_to_one_device():
     np.testing.assert_array_equal(shared.upper, alone.upper)
 
 
+@pytest.mark.slow
 def test_auto_follows_changed_rows_where_positions_are_told_apart():
     tokens = np.random.default_rng(1).integers(0, 3, 100)
     for case, method in [

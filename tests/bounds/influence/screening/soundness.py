@@ -46,7 +46,7 @@ def _pass(structure_key, depth):
     return jax.jit(run)
 
 
-def examine(model, query, target="activation", groups=2, mean_field=False):
+def examine(model, query, target="activation", groups=2, rank=0):
     """Returns error / bound of the target, of all rows between layers, and of row i.
 
     Where the error is within rounding of the largest row, it is not counted.
@@ -55,7 +55,7 @@ def examine(model, query, target="activation", groups=2, mean_field=False):
     symbol = (1 - TOKENS[position]).astype(np.int32)
     tokens = jnp.asarray(TOKENS)
     base = prepare_screen(model, tokens, query, target)
-    envelopes = prepare_envelopes(model, base, groups, mean_field)
+    envelopes = prepare_envelopes(model, base, groups, rank)
     options = {"query": query, "target": target, "row_tile": N}
     found, states = _screen(
         model,

@@ -7,7 +7,9 @@ import pytest
 
 import jax_models as jm
 from bounds.influence.screening.envelopes import group_rows, make_envelopes
+from bounds.influence.screening.field import factorise, field_at_rows, sum_field
 from bounds.influence.screening.screen import prepare_screen
+from bounds.influence.screening.state import MovedColumns
 
 N = 13
 
@@ -27,7 +29,7 @@ def test_every_row_is_in_a_group(groups):
     "mask", [pytest.param("none", marks=pytest.mark.slow), "strict_future"]
 )
 def test_envelopes_are_above_the_weights_of_their_rows(mask, quick_compilation):
-    """Of every row and column: weights, weighted values, distances from the means."""
+    """Of every row and column: weights, weighted values, and what factors miss of them."""
     model = jm.random_transformer(
         jax.random.key(0),
         num_layers=3,
@@ -41,37 +43,98 @@ def test_envelopes_are_above_the_weights_of_their_rows(mask, quick_compilation):
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
     base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
     attention = model.layers[1].attention
-    found = make_envelopes(attention, base.prepared, base.statistics, 4, True)
+    found = make_envelopes(attention, base.prepared, base.statistics, 4, 2, 4)
+    weights, away = weights_of(base, mask)
+    factors = found.factors
+    assert factors is not None
+    assert found.missed_weight is not None
+    assert found.missed_value is not None
+    for head in range(2):
+        group = np.asarray(found.group)[:, head]
+        stretch = np.arange(N) // factors.stretch
+        columns = np.asarray(factors.columns)[head][stretch]
+        terms = np.asarray(factors.rows)[:, head]
+        missed = np.abs(weights[head] - np.einsum("nr,nrm->nm", terms, columns))
+        reach = np.linalg.norm(away[head], axis=-1)
+        for size, envelope in (
+            (weights[head], found.weight),
+            (weights[head] * reach, found.value),
+            (missed, found.missed_weight),
+            (missed * reach, found.missed_value),
+        ):
+            shared = np.asarray(envelope)[head][group]
+            assert (size <= shared * (1 + 1e-12) + 1e-15).all()
+    # Not from far above: a group of one row is met exactly.
+    single = make_envelopes(attention, base.prepared, base.statistics, 16, 0, N)
+    for head in range(2):
+        group = np.asarray(single.group)[:, head]
+        found_weights = np.asarray(single.weight)[head][group]
+        np.testing.assert_allclose(found_weights, weights[head], rtol=1e-9, atol=1e-15)
+
+
+def weights_of(base, mask):
+    """The weights [h, n, n] and v_m - b_j [h, n, n, v], by NumPy."""
     queries, store = base.prepared.queries, base.prepared.store
     scores = np.einsum("hne,hme->hnm", queries, store.keys)
     seen = np.tri(N, k=-1, dtype=bool) if mask == "strict_future" else np.ones((N, N))
     weights = np.where(seen, np.exp(scores - scores.max(axis=2, keepdims=True)), 0)
     weights = weights / np.maximum(weights.sum(axis=2, keepdims=True), 1e-300)
     output = np.asarray(base.statistics.mean_value).swapaxes(0, 1)
-    away = np.asarray(store.values)[:, None] - output[:, :, None]
-    assert found.mean is not None
-    for head in range(2):
-        group = np.asarray(found.group)[:, head]
-        envelope, reach = (
-            np.asarray(x)[head][group] for x in (found.weight, found.value)
-        )
-        slack = 1 + 1e-12
-        size = weights[head] * np.linalg.norm(away[head], axis=-1)
-        assert (weights[head] <= envelope * slack).all()
-        assert (size <= reach * slack).all()
-        mean = jax.tree.map(lambda x, head=head: np.asarray(x)[head], found.mean)
-        apart = np.abs(weights[head] - mean.weight[group])
-        assert (apart <= mean.plain[group] * slack + 1e-15).all()
-        row = weights[head][..., None] * away[head]
-        own = np.einsum("nmv,ne->nmve", row, np.asarray(queries)[head])
-        centre = np.asarray(store.values)[head] - mean.value[:, None]
-        shared = mean.weight[..., None] * centre
-        shared = np.einsum("gmv,ge->gmve", shared, mean.query)[group]
-        apart = np.linalg.norm((own - shared).reshape(N, N, -1), axis=-1)
-        assert (apart <= mean.scored[group] * slack + 1e-15).all()
-    # Not from far above: a group of one row is met exactly.
-    single = make_envelopes(attention, base.prepared, base.statistics, 16, False)
-    for head in range(2):
-        group = np.asarray(single.group)[:, head]
-        found_weights = np.asarray(single.weight)[head][group]
-        np.testing.assert_allclose(found_weights, weights[head], rtol=1e-9, atol=1e-15)
+    return weights, np.asarray(store.values)[:, None] - output[:, :, None]
+
+
+@pytest.mark.slow
+def test_enough_factors_leave_nothing(quick_compilation):
+    """As many terms as rows of a stretch give the weights back."""
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=3,
+        num_heads=2,
+        d_model=6,
+        d_ff=8,
+        vocab_size=3,
+        dtype="float64",
+    )
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
+    base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
+    attention = model.layers[1].attention
+    factors = factorise(attention, base.prepared, N, N)
+    found = np.einsum("nhr,hrm->hnm", factors.rows, factors.columns[:, 0])
+    np.testing.assert_allclose(found, weights_of(base, "none")[0], atol=1e-13)
+
+
+@pytest.mark.slow
+def test_the_field_is_the_first_order_of_the_other_columns(quick_compilation):
+    """With all terms it is what the derivative says, row by row."""
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=3,
+        num_heads=2,
+        d_model=6,
+        d_ff=8,
+        vocab_size=3,
+        dtype="float64",
+    )
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
+    base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
+    attention, store = model.layers[1].attention, base.prepared.store
+    rng = np.random.default_rng(1)
+    change = rng.normal(size=(N, 6, 2))
+    position = np.array([3, 7])
+    here = np.arange(N)[:, None] == position
+    maps = (attention.key, attention.value)
+    key, value = (np.einsum("hed,ndi->hnei", w, change) for w in maps)
+    none = jnp.zeros((2, N, 2))
+    moved = MovedColumns(jnp.asarray(key), jnp.asarray(value), none, none)
+    factors = factorise(attention, base.prepared, N, N)
+    field = sum_field(factors, moved, store.values, jnp.asarray(here))
+    statistics = base.statistics
+    found = field_at_rows(
+        field, jnp.int32(0), factors.rows, statistics.query, statistics.mean_value
+    )
+    weights, away = weights_of(base, "none")
+    weights = np.where(here.T[:, None, None], 0, weights)  # [i, h, j, m]
+    scores = np.einsum("jhe,hmei->ihjm", statistics.query, key)
+    exact = np.einsum("ihjm,hmvi->jhvi", weights, value)
+    exact = exact + np.einsum("ihjm,hjmv->jhvi", weights * scores, away)
+    np.testing.assert_allclose(found, exact.reshape(N, -1, 2), atol=1e-12)

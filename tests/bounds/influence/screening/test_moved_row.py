@@ -1,0 +1,161 @@
+"""One row whose keys have all moved: every bound of it against what it bounds.
+
+Four columns in two dimensions, one head with identity maps; sizes of queries, keys, known
+and unknown changes over six decades, or absent.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence.screening.moved_row import (
+    BaseRow,
+    Unknown,
+    bound_row,
+    configure_row,
+)
+from bounds.influence.screening.state import Inputs
+from jax_models.attention import KeyStore
+
+COLUMNS, WIDTH, ROWS, STORES, OWN = 4, 2, 1500, 16, 1
+EYE = jnp.eye(WIDTH)[None]
+
+
+def _sizes(rng, shape, low, high):
+    return 10.0 ** rng.uniform(low, high, shape) * (rng.random(shape) < 0.8)
+
+
+def _norm(x, axis=-1):
+    return np.sqrt((x * x).sum(axis=axis))
+
+
+def _softmax(scores):
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return raised / raised.sum(axis=-1, keepdims=True)
+
+
+def _attention():
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=WIDTH,
+        d_ff=2,
+        vocab_size=2,
+        score="dot_product",
+        biases=False,
+        dtype="float64",
+    )
+    names = ("query", "key", "value", "output")
+    maps = {name: EYE if name != "output" else EYE[0] for name in names}
+    return jm.Attention(
+        **maps,
+        weighting=model.layers[0].attention.weighting,
+        score="dot_product",
+    )
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """What is bounded, and its bounds: pairs [stores, rows] by name."""
+    attention = _attention()
+    found = {name: [] for name in ("heads", "linear", "turned", "curved", "moves")}
+    run = jax.jit(lambda *a: _bounds(attention, *a))
+    for store in range(STORES):
+        rng = np.random.default_rng(store)
+        keys = rng.normal(size=(COLUMNS, WIDTH)) * _sizes(rng, (1, 1), -1, 0.7)
+        values = rng.normal(size=(COLUMNS, WIDTH)) * _sizes(rng, (1, 1), -1, 0.7)
+        query, step, further = (
+            rng.normal(size=(ROWS, WIDTH)) * _sizes(rng, (ROWS, 1), -5, 0.7)
+            for _ in range(3)
+        )
+        known, unknown = (
+            rng.normal(size=(COLUMNS, WIDTH, ROWS)) * _sizes(rng, (1, 1, ROWS), -5, 0.7)
+            for _ in range(2)
+        )
+        arrays = (keys, values, query, step, known, _norm(unknown, 1), _norm(further))
+        bounds = run(*map(jnp.asarray, arrays))
+        exact = _exact(keys, values, query, step, further, known, unknown)
+        for name, value in exact.items():
+            found[name].append((value, np.asarray(bounds[name])))
+    return {name: np.stack(pairs, axis=1) for name, pairs in found.items()}
+
+
+def _bounds(attention, keys, values, query, step, known, unknown, further):
+    store = KeyStore(keys[None], values[None])
+    index, everything = (
+        jnp.arange(COLUMNS, dtype=jnp.int32),
+        jnp.ones((ROWS, COLUMNS), bool),
+    )
+    scores = jnp.einsum("re,me->rm", query, keys)[None]
+    summary = attention.weighting.lift(scores, values[None], index, everything)
+    weights = attention.weighting.weights(scores, everything)
+    mean_key = jnp.einsum("hrm,me->hre", weights, keys)
+    here = (jnp.arange(COLUMNS) == OWN)[:, None] & jnp.ones(ROWS, bool)
+    others = jnp.where(here[:, None], 0, known)
+    inputs = Inputs(known, others, unknown, jnp.zeros_like(unknown), here)
+    position = jnp.full(ROWS, OWN, jnp.int32)
+    row = BaseRow(position, query[None], summary, mean_key)
+    one = jnp.ones(1)
+    arguments = (attention, row, step[None], store, inputs, position, COLUMNS)
+    configuration = configure_row(*arguments)
+    bounds = bound_row(*arguments, configuration, Unknown(further[None], one, one))
+    names = ("linear", "turned", "curved", "moves")
+    return {
+        "heads": configuration.heads[0],
+        **{name: getattr(bounds, name)[0] for name in names},
+    }
+
+
+def _exact(keys, values, query, step, further, known, unknown):
+    """The same quantities, from the definitions."""
+    known, unknown = known.transpose(2, 0, 1), unknown.transpose(2, 0, 1)
+
+    def evaluate(query, keys, values):
+        weights = _softmax(np.einsum("re,rme->rm", query, keys))
+        return weights, (weights[..., None] * values).sum(axis=1)
+
+    def derivative(weights, query, keys, values, output, further):
+        away = values - output[:, None]
+        score = np.einsum("re,rme->rm", query, unknown)
+        mean = (weights[..., None] * keys).sum(axis=1)
+        turned = np.einsum("re,rme->rm", further, keys - mean[:, None])
+        by_columns = (weights[..., None] * (unknown + score[..., None] * away)).sum(
+            axis=1
+        )
+        return by_columns, ((weights * turned)[..., None] * away).sum(axis=1)
+
+    start = [np.broadcast_to(x, known.shape) for x in (keys, values)]
+    moved = [x + known for x in start]
+    weights, output = evaluate(query, *start)
+    now, here = evaluate(query + step, *moved)
+    _, after = evaluate(query + step + further, *(x + unknown for x in moved))
+    base = derivative(weights, query, *start, output, further)
+    turned = derivative(now, query + step, *moved, here, further)
+    return {
+        "heads": here - output,
+        "linear": _norm(base[0]),
+        "turned": _norm(sum(turned) - sum(base)),
+        "curved": _norm(after - here - sum(turned)),
+        "moves": _norm(after - here),
+    }
+
+
+def test_the_configuration_is_exact(measured):
+    """Known changes move the heads by what a second evaluation says."""
+    exact, found = measured["heads"]
+    np.testing.assert_allclose(found, exact, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("linear", 0.99), ("turned", 0.5), ("curved", 0.9), ("moves", 0.99)],
+)
+def test_no_row_is_beyond_its_bounds_and_some_come_near(measured, name, least):
+    """The base derivative, its turning, what is not linear, and all of the change."""
+    exact, bound = measured[name]
+    shows = exact > 1e-9
+    assert (exact[shows] <= bound[shows] * (1 + 1e-4)).all()
+    assert (exact[shows] / bound[shows]).max() > least
