@@ -72,7 +72,7 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
         "max_upper": found.max_upper,
         "evaluated": found.evaluated,
         "uncertified": found.uncertified,
-        "seconds": found.seconds,
+        "screen_seconds": found.seconds,
         "forward_seconds": one,
         "base_passes": prepared / one,
     }
@@ -120,7 +120,7 @@ def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         f"L = {config['layers']}  scale {config['scale']}  norm {config['layer_norm']}  "
         f"mask {config['mask']}  n = {config['n']}  seed {config['seed']}: {row['kind']}, "
         f"width {width:.2g}, {row['evaluated']} evaluated, {row['uncertified']} left; "
-        f"{row['seconds']:.4g} s, forward pass {row['forward_seconds']:.3g} s, base "
+        f"{row['screen_seconds']:.4g} s, forward pass {row['forward_seconds']:.3g} s, base "
         f"{row['base_passes']:.3g} passes; {'; '.join(levels)}",
         flush=True,
     )
