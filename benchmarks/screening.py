@@ -90,8 +90,9 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
             f"level_{k}_screened": level.screened,
             f"level_{k}_left": level.left,
             f"level_{k}_envelope_passes": envelopes / one,
-            f"level_{k}_passes": level.seconds_each * found.substitutions / one,
         }
+        if level.seconds_each is not None:
+            row[f"level_{k}_passes"] = level.seconds_each * found.substitutions / one
     return row
 
 
@@ -99,20 +100,14 @@ def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Prints one row as a line."""
     levels, k = [], 0
     while f"level_{k}_groups" in row:
-        one = {
-            name: row[f"level_{k}_{name}"]
-            for name in (
-                "groups",
-                "rank",
-                "screened",
-                "left",
-                "envelope_passes",
-                "passes",
-            )
-        }
+        groups, rank, screened, left, envelopes = (
+            row[f"level_{k}_{name}"]
+            for name in ("groups", "rank", "screened", "left", "envelope_passes")
+        )
+        each = row.get(f"level_{k}_passes")
+        passes = "one block" if each is None else f"{each:.3g} passes"
         levels.append(
-            f"G {one['groups']} r {one['rank']}: {one['screened']} -> {one['left']}, "
-            f"{one['envelope_passes']:.3g} + {one['passes']:.3g} passes"
+            f"G {groups} r {rank}: {screened} -> {left}, {envelopes:.3g} + {passes}"
         )
         k += 1
     width = row["max_upper"] / row["max_lower"] - 1

@@ -14,7 +14,7 @@ import numpy as np
 
 from bounds.influence.classes import Places, distinct_places
 from bounds.notation import enclosure_label
-from jax_models import TieReport
+from jax_models import InputError, TieReport
 
 if TYPE_CHECKING:
     from bounds.influence.kernel import Kernel
@@ -97,6 +97,28 @@ class Block:
     ties: Ties | None
 
 
+def check_finite(
+    influence: np.ndarray, position: np.ndarray, symbol: np.ndarray
+) -> None:
+    """Refuses computed influences [p] that are not numbers.
+
+    Args:
+        influence: of substitutions.
+        position: their positions [p] and more.
+        symbol: their symbols [p] and more.
+
+    Raises:
+        InputError: for the first that is infinite or not a number.
+    """
+    bad = np.flatnonzero(~np.isfinite(influence))
+    if bad.size:
+        raise InputError(
+            f"the influence of position {position[bad[0]]}, symbol {symbol[bad[0]]} is "
+            "not a finite number: the model overflows or divides by zero (a layer norm "
+            "with epsilon 0 on a constant row?)"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Level:
     """One level of a screen: how sharp, what it saw, what it left, how long it took."""
@@ -106,7 +128,8 @@ class Level:
     screened: int
     left: int  # neither evaluated nor below the largest that was
     seconds: float
-    seconds_each: float  # of one substitution, compiled
+    # Of one substitution after the first block, which compiles; None where there is no other.
+    seconds_each: float | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bounds.influence.base import Influence, Method, Problem, Target, Ties
+from bounds.influence.base import (
+    Influence,
+    Method,
+    Problem,
+    Target,
+    Ties,
+    check_finite,
+)
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
@@ -189,14 +196,9 @@ def _gather(
         enclosed = method.enclose(problem, progress)
         found.enclose(enclosed)
     for block in method.blocks(problem) if len(pairs) and enclosed is None else ():
-        if not np.isfinite(block.influence).all():
-            bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
-            position, symbol = pairs[found.done + bad]
-            raise InputError(
-                f"the influence of position {position}, symbol {symbol} is not a finite "
-                "number: the model overflows or divides by zero (a layer norm with "
-                "epsilon 0 on a constant row?)"
-            )
+        check_finite(
+            block.influence, pairs.position[found.done :], pairs.symbol[found.done :]
+        )
         found.add(block)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
         if progress is not None:

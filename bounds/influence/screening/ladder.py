@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Enclosures, Level, Problem
+from bounds.influence.base import Enclosures, Level, Problem, check_finite
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel
 from bounds.influence.screening.screen import (
@@ -107,6 +107,7 @@ class Climb:
             began = time.perf_counter()
             norms, _ = kernel.function(*kernel.shared, *block, **options)
             value = np.asarray(norms, np.float64)[: part.size]
+            check_finite(value, problem.position[part], problem.symbol[part])
             seconds, count = self._evaluating
             # The first evaluation compiles.
             warm = count > 0
@@ -157,7 +158,7 @@ class Climb:
                 self._progress(min(start + batch, chosen.size), chosen.size)
         blocks = np.diff([prepared, *times])
         # The first block compiles.
-        each = float(blocks[1:].mean() if blocks.size > 1 else blocks[0]) / batch
+        each = float(blocks[1:].mean()) / batch if blocks.size > 1 else None
         seconds = time.perf_counter() - began
         level = Level(groups, rank, chosen.size, 0, seconds, each)
         self.levels.append(level)
@@ -244,6 +245,9 @@ def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
     first, (_, rank) = climb.levels[0], LADDER[step]
     factor = 1 + rank / 12
     batch, _ = block_sizes(climb.problem)
-    screened = factor * first.seconds_each * batch * math.ceil(count / batch)
+    each = first.seconds_each
+    if each is None:
+        each = first.seconds / first.screened
+    screened = factor * each * batch * math.ceil(count / batch)
     room = budget - climb.evaluated
     return count > room or screened < count * climb.evaluation_seconds()
