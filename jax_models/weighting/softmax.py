@@ -221,6 +221,7 @@ class _Odds:
     old: Array  # [h, r, i]
     new: Array  # [h, r, i]
     gain: Array  # [h, r, i] new - old
+    capped: Array  # [h, r, i] whether the old odds are beyond the cap, the new ones not
 
 
 def _odds(summary: SoftmaxSummary, column: Column) -> _Odds:
@@ -239,7 +240,8 @@ def _odds(summary: SoftmaxSummary, column: Column) -> _Odds:
     old = jnp.exp(jnp.minimum(old_log, cap))
     new = jnp.exp(jnp.minimum(old_log + shift, cap))
     gain = jnp.where(jnp.abs(shift) <= 1, old * jnp.expm1(shift), new - old)
-    return _Odds(is_top, lone, old, new, gain)
+    capped = (old_log > cap) & (old_log + shift < cap)
+    return _Odds(is_top, lone, old, new, gain, capped)
 
 
 def _replace_scalars(
@@ -271,7 +273,9 @@ class ReplacedWeights:
 
     old: Array  # [h, r, i] its weight before
     new: Array  # [h, r, i] its weight after
-    others: Array  # [h, r, i] the factor of every other column's weight
+    # [h, r, i] the factor of every other column's weight; inf where those weights may have
+    # underflowed beside a dominant column that leaves
+    others: Array
     others_change: Array  # [h, r, i] that factor less one
     is_top: Array  # [h, r, i] whether it is the top column
 
@@ -281,9 +285,12 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 
     With odds P before and P' after against all columns, the others' weights are
     multiplied by 1/(1 + P' - P), and against the rest alone, where the column is the
-    top one, by (1 + P)/(1 + P'): a factor that may be as large as e^{score range}.
+    top one, by (1 + P)/(1 + P'): a factor that may be as large as e^{score range}. Where P
+    is beyond the cap and P' is not, the others' weights before are too small to be
+    multiplied, and all that is left.
     """
     odds = _odds(summary, column)
+    left = odds.is_top & ~odds.lone & odds.capped
     old, new, is_top, lone = odds.old, odds.new, odds.is_top, odds.lone
     after = jnp.where(is_top, 1 + new, 1 + odds.gain)
     before = jnp.where(is_top, 1 + old, 1)
@@ -291,7 +298,7 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
     return ReplacedWeights(
         jnp.where(seen, jnp.where(lone, 1.0, old / before), 0.0),
         jnp.where(seen, jnp.where(lone, 1.0, new / after), 0.0),
-        jnp.where(seen & ~lone, before / after, 1.0),
+        jnp.where(seen & left, jnp.inf, jnp.where(seen & ~lone, before / after, 1.0)),
         jnp.where(seen & ~lone, -odds.gain / after, 0.0),
         is_top,
     )

@@ -60,7 +60,12 @@ class ColumnTile:
     score_change: Array  # [h, i, j]
     seen: Array  # [r, j]
     values: Array  # [h, j, v]
-    weights: Array  # [h, r, j] base
+    log_weights: Array  # [h, r, j] base, -inf where hidden
+
+    @property
+    def weights(self) -> Array:
+        """The base weights [h, r, j]."""
+        return jnp.exp(self.log_weights)
 
 
 def tiles_of(
@@ -85,8 +90,8 @@ def tiles_of(
         score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
         seen = visible(attention.mask, base.position, at) & valid
         change = rows.products(back).swapaxes(1, 2) + by_query
-        weights = jnp.exp(jnp.where(seen, score - finite, -jnp.inf))
-        return ColumnTile(rows, score, change, seen, values, weights)
+        log_weights = jnp.where(seen, score - finite, -jnp.inf)
+        return ColumnTile(rows, score, change, seen, values, log_weights)
 
     return of_columns
 
@@ -198,9 +203,14 @@ def bound_row(
         moved_key = key_norm * known
         now_reach, now_away = reach + moved_value, away + moved_key
         relative = here.score_change - configuration.log_total[..., None]
-        weights = jnp.where(here.seen, here.weights * jnp.exp(relative), 0)
-        gap = jnp.abs(here.weights * jnp.expm1(relative))
-        gap = jnp.where(here.seen, gap, 0)
+        # In logarithms: a weight that underflows at the base may be 1 by now.
+        weights = jnp.exp(here.log_weights + relative)
+        small = jnp.clip(relative, -1, 1)
+        gap = jnp.where(
+            relative == small,
+            here.weights * jnp.abs(jnp.expm1(small)),
+            jnp.abs(weights - here.weights),
+        )
         y = (size + step + query) * key + query * now_away
         weighted = weights * y
         # How far w (v - b) has moved, and w (v - b)(k - kbar)^T.

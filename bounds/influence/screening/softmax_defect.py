@@ -104,7 +104,7 @@ class ReplacedColumn:
 
     old: Array  # t
     new: Array  # t'
-    others: Array  # f
+    others: Array  # f, inf where the other columns' base weights say nothing
     others_change: Array  # |f - 1|
     old_key: Array  # |k_i - kbar|
     old_value: Array  # |v_i - b|
@@ -134,7 +134,11 @@ def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> Head
     """
     spread, spread2, cross, cross2 = row.spread
     moved = row.query + row.query_change
-    dq, f, t = row.query_change, column.others, column.new
+    dq, t = row.query_change, column.new
+    # Weights that underflow beside a dominant column are all that is left once it has
+    # gone: no sum knows them, and the hull alone holds.
+    unknown = jnp.isinf(column.others)
+    f = jnp.where(unknown, 1, column.others)
     # Base-weighted sums over the other columns, of y = moved key + dq X.
     y = moved * sums.key + dq * spread
     y_reach = moved * sums.key_reach + dq * cross
@@ -159,6 +163,7 @@ def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> Head
         largest=jnp.maximum(largest, own),
     )
     defect, linear = softmax_defect(moments)
+    defect = jnp.where(unknown, jnp.inf, defect)
     before = dq * column.old_key + row.query * column.key
     through_column = column.old * (column.value + before * column.old_value)
     apart = (

@@ -46,17 +46,17 @@ def _pass(structure_key, depth):
     return jax.jit(run)
 
 
-def examine(model, query, target="activation", groups=2, rank=0):
+def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
     """Returns error / bound of the target, of all rows between layers, and of row i.
 
-    Where the error is within rounding of the largest row, it is not counted.
+    What of the error is within rounding of the largest row is not counted.
     """
-    position = np.array([i for i in range(N) if i != query], np.int32)
-    symbol = (1 - TOKENS[position]).astype(np.int32)
-    tokens = jnp.asarray(TOKENS)
+    position = np.array([i for i in range(tokens.size) if i != query], np.int32)
+    symbol = (1 - tokens[position]).astype(np.int32)
+    tokens = jnp.asarray(tokens)
     base = prepare_screen(model, tokens, query, target)
     envelopes = prepare_envelopes(model, base, groups, rank)
-    options = {"query": query, "target": target, "row_tile": N}
+    options = {"query": query, "target": target, "row_tile": tokens.size}
     found, states = _screen(
         model,
         tokens,
@@ -96,7 +96,7 @@ def examine(model, query, target="activation", groups=2, rank=0):
 def _raise(ratios, name, error, bound, rounding):
     if np.isnan(bound) or np.isinf(bound):
         return  # says nothing, and is not used
-    excess = error if error > rounding else 0.0
+    excess = max(error - rounding, 0.0)
     if excess > 0:
         ratios[name] = max(ratios[name], excess / max(bound, 1e-300))
 
