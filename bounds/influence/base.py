@@ -14,7 +14,7 @@ import numpy as np
 
 from bounds.influence.classes import Places, distinct_places
 from bounds.notation import enclosure_label
-from jax_models import InputError, TieReport
+from jax_models import TieReport
 
 if TYPE_CHECKING:
     from bounds.influence.kernel import Kernel
@@ -95,28 +95,6 @@ class Block:
     influence: np.ndarray  # [p]
     radius: np.ndarray  # [p], the true value is within it of the computed one
     ties: Ties | None
-
-
-def check_finite(
-    influence: np.ndarray, position: np.ndarray, symbol: np.ndarray
-) -> None:
-    """Refuses computed influences [p] that are not numbers.
-
-    Args:
-        influence: of substitutions.
-        position: their positions [p] and more.
-        symbol: their symbols [p] and more.
-
-    Raises:
-        InputError: for the first that is infinite or not a number.
-    """
-    bad = np.flatnonzero(~np.isfinite(influence))
-    if bad.size:
-        raise InputError(
-            f"the influence of position {position[bad[0]]}, symbol {symbol[bad[0]]} is "
-            "not a finite number: the model overflows or divides by zero (a layer norm "
-            "with epsilon 0 on a constant row?)"
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,6 @@ from bounds.influence.base import (
     Problem,
     Target,
     Ties,
-    check_finite,
 )
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
@@ -27,6 +26,7 @@ from bounds.influence.substitution import (
     Substitutions,
     check_query,
     list_substitutions,
+    not_finite,
 )
 from jax_models import InputError, TieError, Transformer
 from jax_models.evaluate import (
@@ -196,9 +196,9 @@ def _gather(
         enclosed = method.enclose(problem, progress)
         found.enclose(enclosed)
     for block in method.blocks(problem) if len(pairs) and enclosed is None else ():
-        check_finite(
-            block.influence, pairs.position[found.done :], pairs.symbol[found.done :]
-        )
+        if not np.isfinite(block.influence).all():
+            bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
+            raise not_finite(*pairs[found.done + bad])
         found.add(block)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
         if progress is not None:

@@ -65,6 +65,10 @@ def group_rows(
         Indices [groups, size], the last group filled up with rows of its own.
     """
     n = queries.shape[0]
+    finite = [np.isfinite(x).all() for x in (queries, keys, lse[lse > -np.inf])]
+    if not all(finite):
+        # What is not a number orders nothing; any grouping is sound.
+        queries, keys, lse = (np.zeros_like(x) for x in (queries, keys, lse))
     centre = keys.mean(axis=0)
     spread = np.cov((keys - centre).T, ddof=0).reshape(2 * (keys.shape[1],))
     values, vectors = np.linalg.eigh(spread)
@@ -153,14 +157,12 @@ def measure_groups(
         lse = prepared.summary.lse[head, rows]
         means = statistics.mean_value[rows, head]
 
-        def missed(first: Array, weights: Array) -> Array:
-            assert factors is not None
-
+        def missed(found: Factors, first: Array, weights: Array) -> Array:
             def one(row: Array, weight: Array) -> Array:
-                columns = factors.columns[head, row // factors.stretch]
+                columns = found.columns[head, row // found.stretch]
                 columns = jax.lax.dynamic_slice_in_dim(columns, first, tile, 1)
-                terms = factors.rows[row, head]
-                return weight - jnp.matmul(terms, columns, precision=HIGHEST)
+                terms = jnp.matmul(found.rows[row, head], columns, precision=HIGHEST)
+                return weight - terms
 
             return jnp.abs(jax.vmap(one)(rows, weights))
 
@@ -174,7 +176,9 @@ def measure_groups(
             weights = weights[0]
             away = values - means[:, None]
             reach = jnp.sqrt((away**2).sum(axis=-1))
-            found = [weights] if factors is None else [weights, missed(first, weights)]
+            found = [weights]
+            if factors is not None:
+                found.append(missed(factors, first, weights))
             return [x.max(axis=0) for w in found for x in (w, w * reach)]
 
         def joined(x: Array) -> Array:

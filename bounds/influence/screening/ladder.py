@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Enclosures, Level, Problem, check_finite
+from bounds.influence.base import Enclosures, Level, Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel
 from bounds.influence.screening.screen import (
@@ -31,7 +31,7 @@ from bounds.influence.screening.screen import (
     prepare_screen,
     screen_block,
 )
-from bounds.influence.substitution import padded
+from bounds.influence.substitution import not_finite, padded
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))
@@ -107,7 +107,10 @@ class Climb:
             began = time.perf_counter()
             norms, _ = kernel.function(*kernel.shared, *block, **options)
             value = np.asarray(norms, np.float64)[: part.size]
-            check_finite(value, problem.position[part], problem.symbol[part])
+            if not np.isfinite(value).all():
+                bad = part[np.flatnonzero(~np.isfinite(value))[0]]
+                at = int(problem.position[bad]), int(problem.symbol[bad])
+                raise not_finite(*at)
             seconds, count = self._evaluating
             # The first evaluation compiles.
             warm = count > 0
@@ -178,6 +181,7 @@ class Climb:
         """Narrows the enclosures by an estimate and its error."""
         with np.errstate(invalid="ignore", over="ignore"):
             radius = error + self.kernel.radius(magnitude + error)
+            radius = np.where(np.isnan(magnitude), np.inf, radius)
             upper, lower = estimate + radius, estimate - radius
         # What is not a number bounds nothing.
         upper = np.where(np.isnan(upper), np.inf, upper)
@@ -224,6 +228,9 @@ def climb_ladder(
         if not left.size:
             break
         climb.evaluate(_largest(climb, left, min(TOGETHER, room)))
+    if climb.best is None:
+        # Nothing that is asked for moves the query: the first is as large as any.
+        climb.evaluate(np.zeros(1, np.int64))
     return Enclosures(
         climb.lower, climb.upper, climb.value, climb.left(), tuple(climb.levels)
     )

@@ -113,6 +113,25 @@ def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation
     assert found.max_upper == np.inf
 
 
+@pytest.mark.parametrize("present", [False, True])
+def test_what_overflows_is_refused(present, quick_compilation):
+    """As by other methods, be it a substitute's influence or the base pass already."""
+    model = small()
+    model = dataclasses.replace(model, embedding=model.embedding.at[2].mul(1e200))
+    tokens = TOKENS if present else np.where(TOKENS == 2, 1, TOKENS)
+    with pytest.raises(jm.InputError, match="not a finite number"):
+        compute_influence(model, tokens, method="screened", budget=100)
+
+
+def test_where_nothing_reaches_the_query_the_maximum_is_a_certified_zero(
+    quick_compilation,
+):
+    """The first substitution is named, as by exact methods."""
+    found = compute_influence(small(mask="future"), TOKENS, method="screened", query=0)
+    assert (found.max, found.max_upper, found.kind) == (0.0, 0.0, "certified")
+    assert (found.position, found.evaluated) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
     [
