@@ -60,7 +60,7 @@ def run_kernel(
     """
     seen = kernel.ties
     started = _started(kernel, problem, run or _on_default_device, devices)
-    for count, norms, ties in _ahead(started, kernel.in_flight):
+    for count, norms, ties in ahead(started, kernel.in_flight):
         influence = np.asarray(norms, np.float64)[:count]
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
@@ -90,7 +90,7 @@ def _started(
             yield position.size, *run(kernel, part.options, *filled)
 
 
-def _ahead(started: Iterator[Any], count: int) -> Iterator[Any]:
+def ahead(started: Iterator[Any], count: int) -> Iterator[Any]:
     """Goes through what is started, `count` of them under way at a time."""
     under_way = collections.deque()
     for one in started:

@@ -16,7 +16,7 @@ Source: exact influence, section 5.
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,10 @@ import numpy as np
 
 from bounds.influence.base import Enclosures, Level, Problem
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel
+from bounds.influence.kernel import Kernel, ahead
 from bounds.influence.screening.screen import (
     ScreenBase,
+    Screened,
     prepare_envelopes,
     prepare_screen,
     screen_block,
@@ -37,6 +38,8 @@ from bounds.influence.substitution import not_finite, padded
 LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at what is left.
 TOGETHER = 4
+# Blocks under way at a time: the next ones are started before one is waited for.
+IN_FLIGHT = 3
 # Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
 BLOCK_ELEMENTS = (2**21, 2**27)
 # Elements of a tile of rows of a block.
@@ -137,19 +140,29 @@ class Climb:
         prepared = time.perf_counter()
         batch, row_tile = block_sizes(problem)
         times = []
-        for start in range(0, chosen.size, batch):
-            part = chosen[start : start + batch]
-            block = [padded(x[part], batch) for x in (problem.position, problem.symbol)]
-            found = screen_block(
-                model,
-                tokens,
-                self._base,
-                envelopes,
-                *block,
-                query=problem.query,
-                target=problem.target,
-                row_tile=row_tile,
-            )
+        base, done = self._base, 0
+
+        def started() -> Iterator[tuple[np.ndarray, Screened]]:
+            for start in range(0, chosen.size, batch):
+                part = chosen[start : start + batch]
+                block = [
+                    padded(x[part], batch) for x in (problem.position, problem.symbol)
+                ]
+                yield (
+                    part,
+                    screen_block(
+                        model,
+                        tokens,
+                        base,
+                        envelopes,
+                        *block,
+                        query=problem.query,
+                        target=problem.target,
+                        row_tile=row_tile,
+                    ),
+                )
+
+        for part, found in ahead(started(), IN_FLIGHT):
             names = ("estimate", "error", "magnitude")
             estimate, error, magnitude = (
                 np.asarray(getattr(found, name), np.float64)[: part.size]
@@ -157,8 +170,9 @@ class Climb:
             )
             self._enclose(part, estimate, error, magnitude)
             times.append(time.perf_counter())
+            done += part.size
             if self._progress is not None:
-                self._progress(min(start + batch, chosen.size), chosen.size)
+                self._progress(done, chosen.size)
         blocks = np.diff([prepared, *times])
         # The first block compiles.
         each = float(blocks[1:].mean()) / batch if blocks.size > 1 else None
