@@ -4,6 +4,7 @@ The programs are traced and compiled for the device at hand, from shapes alone: 
 run and nothing is written.
 """
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -62,7 +63,9 @@ def describe_run(
         f"substitutions: {total}, in {len(problems)} parts of at most "
         f"{largest.position.size}; each has a base pass of its own and is kept when "
         "it is done",
-        f"estimated cost: {passes:.3g} forward passes",
+        f"estimated cost: {passes:.3g} forward passes"
+        if math.isfinite(passes)
+        else "estimated cost: some tens of forward passes, more where bounds are loose",
     ]
     outline = method.outline(largest)
     if outline is None:

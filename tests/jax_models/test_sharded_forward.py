@@ -63,7 +63,7 @@ def test_any_two_features_are_those_of_one_device(case):
     [
         "softmax",
         "leftmost_hard",
-        "average_hard",
+        pytest.param("average_hard", marks=pytest.mark.slow),
         pytest.param("rightmost_hard", marks=pytest.mark.slow),
     ],
 )

@@ -25,7 +25,9 @@ def masked(**settings):
     return build({"mask": "future", "vocab_size": 2, "num_layers": 2, **settings})
 
 
-@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
+@pytest.mark.parametrize(
+    "weighting", ["softmax", pytest.param("average_hard", marks=pytest.mark.slow)]
+)
 def test_on_short_inputs_it_finds_the_supremum(weighting):
     model = masked(weighting=weighting)
     found = bounds.search_inputs(model, N, restarts=4, ties="ignore")
@@ -72,6 +74,7 @@ def test_every_round_starts_no_lower_than_the_drawn_inputs():
     assert further.configurations > start.configurations
 
 
+@pytest.mark.slow
 def test_deep_models_are_looked_at_in_some_positions(monkeypatch):
     monkeypatch.setattr(ascent, "EXHAUST_TO", 4)
     monkeypatch.setattr(ascent, "POSITIONS", 2)

@@ -78,7 +78,7 @@ def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
 @pytest.mark.parametrize(
     ("names", "query"),
     [
-        (("leftmost_hard", "rightmost_hard"), 3),
+        pytest.param(("leftmost_hard", "rightmost_hard"), 3, marks=pytest.mark.slow),
         (("rightmost_hard",), 2),
         pytest.param(("leftmost_hard",), 0, marks=pytest.mark.slow),
         pytest.param(("leftmost_hard", "rightmost_hard"), 6, marks=pytest.mark.slow),

@@ -54,6 +54,7 @@ def test_an_outline_is_the_kernel_without_numbers(name, problem):
     assert estimate_work(outline).blocks == count
 
 
+@pytest.mark.slow
 def test_devices_share_blocks_and_the_work_is_the_same():
     problem = pose(2)
     outline = METHODS["incremental"].outline(problem)

@@ -103,6 +103,7 @@ def random_tokens(n, vocab_size=2):
     return np.random.default_rng(3).integers(0, vocab_size, n)
 
 
+@pytest.mark.slow
 def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens():
     model = draw(1, num_heads=1)
     tokens = random_tokens(100_000)

@@ -123,6 +123,7 @@ def test_what_overflows_is_refused(present, quick_compilation):
         compute_influence(model, tokens, method="screened", budget=100)
 
 
+@pytest.mark.slow
 def test_where_nothing_reaches_the_query_the_maximum_is_a_certified_zero(
     quick_compilation,
 ):

@@ -61,7 +61,7 @@ def influences(method, problem):
         ("exhaustive", 2, "softmax"),
         ("incremental", 1, "softmax"),
         ("incremental", 2, "softmax"),
-        ("incremental", 2, "average_hard"),
+        pytest.param("incremental", 2, "average_hard", marks=pytest.mark.slow),
         ("incremental", 3, "softmax"),
     ],
 )

@@ -49,19 +49,25 @@ def check(case, seed=0, tokens=TOKENS):
 @pytest.mark.parametrize(
     "case",
     [
-        {"weighting": "leftmost_hard", "num_layers": 4, "layer_norm": "pre"},
+        pytest.param(
+            {"weighting": "leftmost_hard", "num_layers": 4, "layer_norm": "pre"},
+            marks=pytest.mark.slow,
+        ),
         {"weighting": "rightmost_hard", "mask": "strict_past", "activation": "gelu"},
         {"weighting": "average_hard", "mask": "future", "score": "additive"},
         {"weighting": "average_hard", "position": None, "layer_norm": "post"},
         {"weighting": "rightmost_hard", "position": None, "combine": "concat"},
-        {
-            "weighting": "leftmost_hard",
-            "mask": "strict_future",
-            "temperature": "power of the position",
-            "position": None,
-            "final_norm": True,
-            "target": "logits",
-        },
+        pytest.param(
+            {
+                "weighting": "leftmost_hard",
+                "mask": "strict_future",
+                "temperature": "power of the position",
+                "position": None,
+                "final_norm": True,
+                "target": "logits",
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda case: "-".join(map(str, case.values())),
 )
@@ -303,7 +309,10 @@ def only_old_scores_touch(touched_rows):
     ],
     ids=lambda x: getattr(x, "__name__", x),
 )
-@pytest.mark.parametrize("weighting", ["leftmost_hard", "average_hard"])
+@pytest.mark.parametrize(
+    "weighting",
+    ["leftmost_hard", pytest.param("average_hard", marks=pytest.mark.slow)],
+)
 def test_a_planted_error_is_caught(monkeypatch, weighting, name, planted):
     case = {"weighting": weighting, "num_layers": 3, "mask": "none"}
     monkeypatch.setattr(sparse, name, planted(getattr(sparse, name)))

@@ -135,7 +135,9 @@ def swap(tokens, i):
     return changed
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"]
+)
 @pytest.mark.parametrize("name", ["ones", "anbn", "anbn_one_layer"])
 def test_hard_constructions_hold_on_long_strings(name, dtype):
     model = build_preset(name, dtype=dtype)
