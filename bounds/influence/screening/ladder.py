@@ -39,18 +39,20 @@ LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at what is left.
 TOGETHER = 4
 # Blocks under way at a time: the next ones are started before one is waited for.
-IN_FLIGHT = 3
+IN_FLIGHT = 2
 # Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
-BLOCK_ELEMENTS = (2**21, 2**27)
+BLOCK_ELEMENTS = (2**24, 2**27)
 # Elements of a tile of rows of a block.
-TILE_ELEMENTS = (2**16, 2**24)
+TILE_ELEMENTS = (2**17, 2**24)
+# Substitutions in a block.
+FEWEST, MOST = 8, 64
 
 
 def block_sizes(problem: Problem) -> tuple[int, int]:
     """Returns (substitutions, rows) of a block: its tiles stay in a CPU's cache."""
     n, width = problem.tokens.size, problem.model.width
     which = 0 if jax.default_backend() == "cpu" else 1
-    batch = max(8, min(256, BLOCK_ELEMENTS[which] // (n * width)))
+    batch = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * width)))
     batch = min(batch, problem.position.size)
     return batch, max(8, min(n, TILE_ELEMENTS[which] // (batch * width)))
 
