@@ -46,6 +46,7 @@ def test_what_it_returns_is_attained_and_an_estimate():
     assert "estimated from below" in repr(found)
 
 
+@pytest.mark.slow
 def test_it_does_not_pass_the_supremum_where_that_is_known():
     model = build({"position": None, "vocab_size": 2, "num_layers": 2})
     exact = bounds.supremum(model, 30)

@@ -89,7 +89,9 @@ def marked(case):
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("case", map(marked, cover(FACTORS, 2, allowed)), ids=name)
+@pytest.mark.parametrize(
+    "case", [marked(case) for case in cover(FACTORS, 2, allowed)], ids=name
+)
 def test_all_methods_agree_where_any_two_features_meet(case):
     check_case(case)
 

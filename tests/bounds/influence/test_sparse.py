@@ -53,10 +53,20 @@ def check(case, seed=0, tokens=TOKENS):
             {"weighting": "leftmost_hard", "num_layers": 4, "layer_norm": "pre"},
             marks=pytest.mark.slow,
         ),
-        {"weighting": "rightmost_hard", "mask": "strict_past", "activation": "gelu"},
+        pytest.param(
+            {
+                "weighting": "rightmost_hard",
+                "mask": "strict_past",
+                "activation": "gelu",
+            },
+            marks=pytest.mark.slow,
+        ),
         {"weighting": "average_hard", "mask": "future", "score": "additive"},
         {"weighting": "average_hard", "position": None, "layer_norm": "post"},
-        {"weighting": "rightmost_hard", "position": None, "combine": "concat"},
+        pytest.param(
+            {"weighting": "rightmost_hard", "position": None, "combine": "concat"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {
                 "weighting": "leftmost_hard",
