@@ -197,7 +197,8 @@ def _write(
     series = Series(
         "influence", np.array(list(largest), int), np.array(list(largest.values()))
     )
-    quantity = f"largest influence ({UNITS[options.target]})"
+    what = "largest influence" if record["exact"] else "upper bound on the influence"
+    quantity = f"{what} ({UNITS[options.target]})"
     figure = influence_figure(series, quantity, record["query"])
     paths = save_figure(figure, out / "influence", options.figure_format)
     return ["influence.csv", "influence.json", *(path.name for path in paths)]
