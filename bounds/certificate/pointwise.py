@@ -6,13 +6,12 @@ leading axes [...].
 """
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.special as jsp
 from jax import Array
 
+from bounds.activation import GELU_CURVATURE, activation_slopes
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import (
@@ -29,8 +28,6 @@ from jax_models.pytree import register
 from jax_models.transformer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# |gelu''(z)| = |2 - z^2| phi(z) <= 2 phi(0).
-GELU_CURVATURE = math.sqrt(2 / math.pi)
 # Additional roundings of a gelu, whose error function is right to 20 u.
 GELU_STEPS = 16
 
@@ -110,15 +107,6 @@ def move_base(base: RowBase, carried: Carried) -> tuple[RowBase, Carried]:
         add(base.left, carried.left),
     )
     return moved, jax.tree.map(jnp.zeros_like, carried)
-
-
-def activation_slopes(activation: str, z: Array) -> Array:
-    """Returns the derivative of the activation; for ReLU at 0 the slope 0."""
-    if activation == "relu":
-        return (z > 0).astype(z.dtype)
-    root = math.sqrt(0.5)
-    density = jnp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return 0.5 * jsp.erfc(-root * z) + z * density
 
 
 def activation_strays(

@@ -45,11 +45,10 @@ from bounds.influence.query_row import (
 )
 from bounds.influence.sizes import output_size, scaled_norm, written_size
 from bounds.influence.sparse import Window, change_windows, make_steps
+from bounds.influence.target import change_target
 from bounds.rounding import change_radius
 from jax_models.attention import compute_scores, store_keys
 from jax_models.blocks import fold_tiles
-from jax_models.changes import norm_change
-from jax_models.layers import linear
 from jax_models.mask import visible
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, attention_input, embed
@@ -230,12 +229,7 @@ def second_layer(
 
 def finish(model: Transformer, output: Array, change: Array, target: str) -> Array:
     """Returns the norms [i] of a final-row change [i, d] on the chosen target."""
-    if model.final_norm is not None:
-        change = norm_change(model.final_norm, output, change)
-    if target == "logits":
-        assert model.readout is not None
-        change = linear(change, model.readout.weight)
-    return scaled_norm(change)
+    return scaled_norm(change_target(model, output, change, target))
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

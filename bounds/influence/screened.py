@@ -36,7 +36,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
 
 
 def _enclose(problem: Problem, progress: Progress | None) -> Enclosures:
-    return climb_ladder(problem, problem.rtol, problem.budget, progress)
+    return climb_ladder(problem, progress)
 
 
 SCREENED = Method(

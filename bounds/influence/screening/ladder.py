@@ -16,13 +16,13 @@ Source: exact influence, section 5.
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Enclosures, Level, Problem
+from bounds.influence.base import Enclosures, Level, Problem, Progress
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, ahead
 from bounds.influence.screening.screen import (
@@ -60,9 +60,7 @@ def block_sizes(problem: Problem) -> tuple[int, int]:
 class Climb:
     """One climb of the ladder: what is known of every substitution so far."""
 
-    def __init__(
-        self, problem: Problem, progress: Callable[[int, int], None] | None
-    ) -> None:
+    def __init__(self, problem: Problem, progress: Progress | None) -> None:
         """Start with nothing known."""
         count = problem.position.size
         self.problem = problem
@@ -72,7 +70,7 @@ class Climb:
         self._progress = progress
         self._kernel: Kernel | None = None
         self._base: ScreenBase | None = None
-        self._evaluating = (0.0, 0)  # seconds and substitutions, warm
+        self._evaluating: list[float] = []  # seconds of every batch of evaluations
 
     @property
     def best(self) -> int | None:
@@ -116,11 +114,7 @@ class Climb:
                 bad = part[np.flatnonzero(~np.isfinite(value))[0]]
                 at = int(problem.position[bad]), int(problem.symbol[bad])
                 raise not_finite(*at)
-            seconds, count = self._evaluating
-            # The first evaluation compiles.
-            warm = count > 0
-            spent = time.perf_counter() - began if warm else 0.0
-            self._evaluating = seconds + spent, count + (TOGETHER if warm else 1)
+            self._evaluating.append(time.perf_counter() - began)
             radius = kernel.radius(value)
             self.value[part] = value
             self.lower[part] = np.maximum(value - radius, 0)
@@ -206,26 +200,20 @@ class Climb:
         self.lower[part] = np.maximum(self.lower[part], lower)
 
     def evaluation_seconds(self) -> float:
-        """Returns the time of one exact evaluation, warm."""
-        seconds, count = self._evaluating
-        return seconds / max(count - 1, 1)
+        """Returns the time of one exact evaluation; the first batch compiles."""
+        warm = self._evaluating[1:]
+        return sum(warm) / max(TOGETHER * len(warm), 1)
 
 
-def climb_ladder(
-    problem: Problem,
-    rtol: float,
-    budget: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> Enclosures:
+def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosures:
     """Returns enclosures of all influences, and the largest exactly where it closes.
 
     Args:
-        problem: its model is one that `refuse` lets through.
-        rtol: stop when upper / lower - 1 of the maximum is at most this.
-        budget: the most exact evaluations.
+        problem: its model is one that `screened` does not refuse. It stops when upper /
+            lower - 1 of the maximum is at most its rtol, or its budget is spent.
         progress: called with (substitutions done, all) after every block of a level.
     """
-    climb = Climb(problem, progress)
+    climb, rtol, budget = Climb(problem, progress), problem.rtol, problem.budget
     at_query = np.flatnonzero(problem.position == problem.query)
     others = np.flatnonzero(problem.position != problem.query)
     climb.evaluate(at_query[:budget])

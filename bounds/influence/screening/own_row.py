@@ -90,10 +90,12 @@ def move_own_row(
     bounds = bound_row(*known, configuration, unknown)
     beyond = reach_row(layer, base_row, state, heads, bounds.moves)
     # The rest of what the base derivative says of row i, and of what the norms leave.
-    both = dataclasses.replace(inputs, unknown=inputs.unknown + inputs.defect)
-    linear_unknown = bound_row(
-        *known[:4], both, position, row_tile, configuration, unknown
-    ).linear
+    linear_unknown = bounds.linear
+    if layer.layer_norm == "pre":
+        both = dataclasses.replace(inputs, unknown=inputs.unknown + inputs.defect)
+        linear_unknown = bound_row(
+            *known[:4], both, position, row_tile, configuration, unknown
+        ).linear
     defect = (
         base.rows.out_weight[position] * beyond
         + base.row_weight[position] * state.own_unknown

@@ -17,12 +17,12 @@ Shapes: j rows of a tile, i substitutions, c cotangents, f neurons, s = 1 + H so
 """
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.activation import GELU_CURVATURE, activation_slopes
 from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.norm_defect import (
     change_norms,
@@ -36,7 +36,6 @@ from jax_models.pytree import register
 from jax_models.transformer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
-GELU_CURVATURE = math.sqrt(2 / math.pi)
 # gelu' runs from -0.12905 to 1.12905 (at -sqrt 2 and sqrt 2).
 GELU_SLOPES = 1.2581
 
@@ -68,15 +67,6 @@ class RowMap:
     unit_weight: Array  # [r, f] |cotangent| of a neuron's output
     inner_weight: Array  # [r] of the inner norm's output
     out_weight: Array  # [r] of the layer's output
-
-
-def activation_slope(layer: Layer, preactivation: Array) -> Array:
-    """Returns the derivative of the activation; 0 for ReLU at 0."""
-    if layer.feed_forward.activation == "relu":
-        return (preactivation > 0).astype(preactivation.dtype)
-    return jax.vmap(jax.grad(lambda u: jax.nn.gelu(u, approximate=False)))(
-        preactivation.ravel()
-    ).reshape(preactivation.shape)
 
 
 def pull_rows(
@@ -152,7 +142,7 @@ def make_row_map(
         base: its base quantities at the rows [r, ...].
         cotangents: of what is wanted, by the layer's output rows [r, c, d].
     """
-    slope = activation_slope(layer, base.preactivation)
+    slope = activation_slopes(layer.feed_forward.activation, base.preactivation)
     r, d = slope.shape[0], layer.attention.query.shape[2]
     w2 = layer.feed_forward.w2
     wanted = pull_rows(layer, base, slope, cotangents)

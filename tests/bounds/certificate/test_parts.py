@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bounds.activation import activation_slopes
 from bounds.certificate.mean_deviation import mean_deviation, odds_change
 from bounds.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
-from bounds.certificate.pointwise import activation_slopes, activation_strays
+from bounds.certificate.pointwise import activation_strays
 from bounds.certificate.pointwise_radius import slope_strays
 from bounds.matrix_norm import spectral_norms
 from jax_models.changes import activation_change, norm_change
