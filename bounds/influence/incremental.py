@@ -56,7 +56,7 @@ from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
 ONE_LAYER_BATCH = 8192
-# Blocks under way at a time: the next ones are started before one is waited for.
+# Blocks under way at a time.
 IN_FLIGHT = 4
 # Forward passes for one substitution at each position where few rows change: what
 # random models of three layers take on a CPU, rounded up (docs/influence-speed.md).
@@ -110,7 +110,7 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
 def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
     """Returns (substitutions, rows) of a block of pairs.
 
-    A block's widest array [rows, width, substitutions] takes about two mebibytes on a CPU,
+    A block's widest array [rows, width, substitutions] takes at most two mebibytes on a CPU,
     so that it stays in the cache between the operations on it, and 256 elsewhere. With
     three layers and more a block keeps [length, width, substitutions].
     """
@@ -118,7 +118,7 @@ def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value.shape[1])
     rows = min(length, 64 if on_cpu else 1024)
-    room = (2**21 if on_cpu else 2**28) // model.dtype.itemsize
+    room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
     if len(model.layers) > 2:
         return max(1, min(32, 16 * room // (length * widest))), rows
     return max(8, min(length, room // (rows * widest))), rows

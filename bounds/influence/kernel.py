@@ -4,8 +4,8 @@ A `Kernel` is a compiled function of a block of substitutions and of arrays that
 blocks share. Where it runs, on one device or on a mesh of them, it does not know.
 """
 
-import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from bounds.influence.base import Block, Problem, Ties
 from bounds.influence.substitution import padded
+from bounds.influence.under_way import ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Kernel:
     parts: tuple[Part, ...]
     radius: Callable[[np.ndarray], np.ndarray]  # from influences [p] to radii [p]
     ties: Ties | None  # of the base pass; None where no layer is hard
-    # Blocks under way at a time: the next ones are started before one is waited for.
+    # Blocks under way at a time.
     in_flight: int = 1
 
 
@@ -59,8 +60,9 @@ def run_kernel(
         devices: how many devices a block is shared out over.
     """
     seen = kernel.ties
-    started = _started(kernel, problem, run or _on_default_device, devices)
-    for count, norms, ties in ahead(started, kernel.in_flight):
+    calls = _calls(kernel, problem, run or _on_default_device, devices)
+    # Programs of many devices meet in collectives: one thread starts them, in order.
+    for count, norms, ties in ahead(calls, kernel.in_flight, threads=run is None):
         influence = np.asarray(norms, np.float64)[:count]
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
@@ -76,25 +78,19 @@ def _on_default_device(
     return kernel.function(*kernel.shared, position, symbol, **options)
 
 
-def _started(
+def _calls(
     kernel: Kernel, problem: Problem, run: Runner, devices: int
-) -> Iterator[tuple[int, Any, Any]]:
-    """Starts one block after another: its substitutions, their norms, and ties."""
+) -> Iterator[Callable[[], tuple[int, Any, Any]]]:
+    """Yields what starts a block and returns its substitutions, their norms, and ties."""
+
+    def start_block(options: Mapping[str, Any], block: slice, size: int) -> Any:
+        position, symbol = problem.position[block], problem.symbol[block]
+        filled = padded(position, size), padded(symbol, size)
+        return position.size, *run(kernel, options, *filled)
+
     for part in kernel.parts:
         # The same on any number of devices, so that a substitution is computed alike.
         size = min(part.batch, part.end - part.start) * devices
         for start in range(part.start, part.end, size):
             block = slice(start, min(start + size, part.end))
-            position, symbol = problem.position[block], problem.symbol[block]
-            filled = padded(position, size), padded(symbol, size)
-            yield position.size, *run(kernel, part.options, *filled)
-
-
-def ahead(started: Iterator[Any], count: int) -> Iterator[Any]:
-    """Goes through what is started, `count` of them under way at a time."""
-    under_way = collections.deque()
-    for one in started:
-        under_way.append(one)
-        if len(under_way) >= count:
-            yield under_way.popleft()
-    yield from under_way
+            yield functools.partial(start_block, part.options, block, size)

@@ -14,9 +14,9 @@ Source: exact influence, section 5.
 """
 
 import dataclasses
+import functools
 import math
 import time
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ import numpy as np
 
 from bounds.influence.base import Enclosures, Level, Problem, Progress
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, ahead
+from bounds.influence.kernel import Kernel
 from bounds.influence.screening.screen import (
     ScreenBase,
     Screened,
@@ -33,12 +33,13 @@ from bounds.influence.screening.screen import (
     screen_block,
 )
 from bounds.influence.substitution import not_finite, padded
+from bounds.influence.under_way import ahead
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at what is left.
 TOGETHER = 4
-# Blocks under way at a time: the next ones are started before one is waited for.
+# Blocks under way at a time.
 IN_FLIGHT = 2
 # Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
 BLOCK_ELEMENTS = (2**24, 2**27)
@@ -138,27 +139,23 @@ class Climb:
         times = []
         base, done = self._base, 0
 
-        def started() -> Iterator[tuple[np.ndarray, Screened]]:
-            for start in range(0, chosen.size, batch):
-                part = chosen[start : start + batch]
-                block = [
-                    padded(x[part], batch) for x in (problem.position, problem.symbol)
-                ]
-                yield (
-                    part,
-                    screen_block(
-                        model,
-                        tokens,
-                        base,
-                        envelopes,
-                        *block,
-                        query=problem.query,
-                        target=problem.target,
-                        row_tile=row_tile,
-                    ),
-                )
+        def start_block(part: np.ndarray) -> tuple[np.ndarray, Screened]:
+            block = [padded(x[part], batch) for x in (problem.position, problem.symbol)]
+            found = screen_block(
+                model,
+                tokens,
+                base,
+                envelopes,
+                *block,
+                query=problem.query,
+                target=problem.target,
+                row_tile=row_tile,
+            )
+            return part, found
 
-        for part, found in ahead(started(), IN_FLIGHT):
+        parts = (chosen[k : k + batch] for k in range(0, chosen.size, batch))
+        calls = (functools.partial(start_block, part) for part in parts)
+        for part, found in ahead(calls, IN_FLIGHT):
             names = ("estimate", "error", "magnitude")
             estimate, error, magnitude = (
                 np.asarray(getattr(found, name), np.float64)[: part.size]
