@@ -20,7 +20,8 @@ from absl import app, flags
 from benchmarks.cells import find_or_measure
 from benchmarks.timing import time_call
 from bounds.influence.base import Problem
-from bounds.influence.incremental import follow, prepare
+from bounds.influence.change_block import prepare
+from bounds.influence.incremental import follow
 from bounds.influence.substitution import list_substitutions
 from bounds.store import ResultStore
 from jax_models import forward, random_transformer

@@ -6,6 +6,7 @@ are done in blocks of positions, kept in --out as they are found: the same comma
 continues where it stopped.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +124,18 @@ def _run(options: flags.FlagValues) -> None:
         cells = make_blocks(options, model, tokens, identity, progress, devices.mesh)
         todo = missing_cells(store, cells, fresh=options.fresh)
         devices.agree(cells, [cell in todo for cell in cells])
-        for cell in cells:
-            if cell not in todo:
-                done = cell.config["stop"] - cell.config["start"]
-                progress.advance(f"{cell.label}, from the store", done)
+        done = [cell for cell in cells if cell not in todo]
+        blocks = [block for cell in done if (block := store.find(cell.config))]
+        progress.note(_so_far(blocks))
+        for cell in done:
+            count = cell.config["stop"] - cell.config["start"]
+            progress.advance(f"{cell.label}, from the store", count)
         for cell in todo:
             for failure in run_cells(store, [cell]):
                 raise jm.InputError(failure.message)
+            if (block := store.find(cell.config)) is not None:
+                blocks.append(block)
+                progress.note(_so_far(blocks))
         blocks = [block for cell in cells if (block := store.find(cell.config))]
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
     best = max(blocks, key=lambda block: block["max"])  # the first of equals
@@ -153,6 +159,15 @@ def _run(options: flags.FlagValues) -> None:
     print(_finding(record))
     print(f"Written to {options.out}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
+
+
+def _so_far(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the largest influence of the blocks that are done, in words."""
+    found = [block for block in blocks if block["position"] is not None]
+    if not found:
+        return ""
+    best = max(found, key=lambda block: block["max"])
+    return f"largest so far {best['max']:.6g} at position {best['position']}"
 
 
 def _follow(cells: list[Cell], devices: Devices) -> None:

@@ -10,7 +10,14 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.progress import Progress
-from bounds.influence import METHODS, Influence, Problem, compute_influence
+from bounds.influence import (
+    METHODS,
+    Influence,
+    Problem,
+    SharedBase,
+    compute_influence,
+)
+from bounds.influence.incremental import is_sparse
 from bounds.sweep import Cell
 from bounds.version import __version__
 
@@ -67,6 +74,8 @@ def make_blocks(
     if options.method == "screened":
         asked |= {"rtol": options.rtol, "budget": options.budget}
 
+    shared = SharedBase()
+
     def make(start: int) -> Cell:
         stop = min(start + size, n)
         label = f"positions {start} to {stop - 1}"
@@ -88,6 +97,7 @@ def make_blocks(
                 positions=positions,
                 progress=report,
                 mesh=mesh,
+                shared=shared,
                 **asked,
             )
             if progress is not None:
@@ -112,9 +122,9 @@ def make_blocks(
 def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
     """Return how many positions are done, and recorded, at a time.
 
-    Every block repeats the base pass. Against `exhaustive` that is one pass beside one
-    per position; all of `incremental` is worth only some ten passes, and `lumped` looks
-    at each class of positions once in every block.
+    A run has one base pass for all blocks of `incremental`, which are worth some ten
+    passes together; `exhaustive` takes one for every position, and `lumped` looks at each
+    class of positions once in every block.
 
     Args:
         model: The model.
@@ -126,16 +136,15 @@ def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
     """
     if method == "screened":
         return len(tokens)  # the largest of all is what it looks for
-    deep = len(model.layers) > 2 and not _lumps(model, tokens, method)
-    if method == "exhaustive" or deep:
+    if method == "exhaustive":
         return 256
-    return max(8192, -(-len(tokens) // 4))
-
-
-def _lumps(model: jm.Transformer, tokens: np.ndarray, method: str) -> bool:
-    none = np.zeros(0, int)
-    problem = Problem(model, tokens, len(tokens) - 1, "activation", none, none)
-    return method in ("auto", "lumped") and METHODS["lumped"].refuse(problem) is None
+    none, n = np.zeros(0, int), len(tokens)
+    problem = Problem(model, tokens, n - 1, "activation", none, none)
+    able = method in ("auto", "lumped")
+    lumps = able and METHODS["lumped"].refuse(problem) is None
+    if lumps or len(model.layers) <= 2:
+        return max(8192, -(-n // 4))
+    return max(1024, n // 16) if is_sparse(problem) else 256
 
 
 def summarise(result: Influence) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Progress:
         self._total = total
         self._unit = unit
         self._done = 0
+        self._note = ""
         self._start = time.monotonic()
         self._last_line = self._start - SECONDS_BETWEEN_LINES
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
@@ -50,6 +51,7 @@ class Progress:
         if not count:
             return
         self._done += count
+        step += self._note
         if self._bar is not None:
             self._bar.set_postfix_str(step, refresh=False)
             self._bar.update(count)
@@ -63,6 +65,14 @@ class Progress:
                 f"({now - self._start:.0f} s): {step}",
                 flush=True,
             )
+
+    def note(self, words: str) -> None:
+        """Say what has been found so far, beside every later step.
+
+        Args:
+            words: A few.
+        """
+        self._note = f"; {words}" if words else ""
 
 
 def _on_terminal() -> bool:

@@ -3,7 +3,14 @@
 A new method is one file with a `Method` and one row in `METHODS`.
 """
 
-from bounds.influence.base import Block, Influence, Method, Problem, Ties
+from bounds.influence.base import (
+    Block,
+    Influence,
+    Method,
+    Problem,
+    SharedBase,
+    Ties,
+)
 from bounds.influence.compute import METHODS, compute_influence
 from bounds.influence.sharding import sharded
 
@@ -13,6 +20,7 @@ __all__ = [
     "Influence",
     "Method",
     "Problem",
+    "SharedBase",
     "Ties",
     "compute_influence",
     "sharded",

@@ -65,6 +65,39 @@ class Ties:
         )
 
 
+class SharedBase:
+    """A base pass that questions about one model, input and query have in common.
+
+    Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep in
+    parts), and `incremental` forms the pass once. It holds the last one asked for, as long
+    as the object lives: O(n d) numbers for each layer.
+    """
+
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        self._asked: tuple[Any, np.ndarray, int] | None = None
+        self._held: Any = None
+
+    def find(self, problem: "Problem", form: Callable[[], Any]) -> Any:
+        """Returns what `form` returned for these model, tokens and query, or forms it.
+
+        Args:
+            problem: the question.
+            form: forms the base pass; the same function of the three in all calls.
+        """
+        asked = (problem.model, problem.tokens, problem.query)
+        held = self._asked
+        if (
+            held is None
+            or held[0] is not asked[0]
+            or held[2] != asked[2]
+            or not np.array_equal(held[1], asked[1])
+        ):
+            self._held = None  # not both at a time
+            self._asked, self._held = asked, form()
+        return self._held
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """One influence question, checked: what every method is given."""
@@ -78,6 +111,7 @@ class Problem:
     # Of methods that enclose: when to stop (`Enclosures`), relatively and in evaluations.
     rtol: float = 0.0
     budget: int = 32
+    shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
 
     @functools.cached_property
     def places(self) -> Places | None:

@@ -18,10 +18,10 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.base import Ties
+from bounds.influence.change_block import finish, merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.deep import moved_score_changes
 from bounds.influence.first_layer import centred_store
-from bounds.influence.incremental import finish, merge_reports
 from bounds.influence.pointwise import base_rows, change_rows
 from bounds.influence.query_row import input_changes
 from bounds.influence.sizes import output_size, written_size

@@ -13,6 +13,7 @@ from bounds.influence.base import (
     Influence,
     Method,
     Problem,
+    SharedBase,
     Target,
     Ties,
 )
@@ -86,6 +87,7 @@ def compute_influence(
     rtol: float = 0.0,
     budget: int = 32,
     progress: Callable[[int, int], None] | None = None,
+    shared: SharedBase | None = None,
 ) -> Influence:
     """Returns how much each single-symbol substitution changes the query row, exactly.
 
@@ -117,6 +119,8 @@ def compute_influence(
             this.
         budget: of "screened": the most exact evaluations.
         progress: called with (substitutions done, all) after every block.
+        shared: the same object in calls about the same model, tokens and query, which
+            then have one base pass.
 
     Returns:
         An `Influence`.
@@ -156,7 +160,15 @@ def compute_influence(
     )
     _check_stopping(rtol, budget)
     problem = Problem(
-        model, checked, query, target, pairs.position, pairs.symbol, rtol, budget
+        model,
+        checked,
+        query,
+        target,
+        pairs.position,
+        pairs.symbol,
+        rtol,
+        budget,
+        shared or SharedBase(),
     )
     chosen, reason = choose_method(method, problem)
     if mesh is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.base import Block, Method, Problem, Ties
-from bounds.influence.incremental import merge_reports
+from bounds.influence.change_block import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.sizes import output_size, scaled_norm, written_size

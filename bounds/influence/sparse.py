@@ -13,6 +13,7 @@ the only one, seen again as a whole where its weighting is soft.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 import jax
@@ -25,6 +26,7 @@ from bounds.influence.changed_rows import ChangedRows, Frame, capacities, frames
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.substitution import padded
 from bounds.influence.touched import least_scores, touched_rows
+from bounds.influence.under_way import ahead
 from jax_models.transformer import Layer, Transformer
 
 # Pairs (changed row, row of the next layer) that are told from one another at a time.
@@ -33,6 +35,8 @@ PAIRS = 2**22
 FRAME_ELEMENTS, FRAME_ROWS = 2**19, 512
 # Rows whose changes are kept at a time in each layer: [rows, d].
 ROWS_KEPT = 2**18
+# Windows under way at a time.
+IN_FLIGHT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +95,15 @@ def change_windows(
     """
     embedding = np.asarray(model.embedding)
     size = window_size(tokens.size)
-    for first in range(0, position.size, size):
-        at = position[first : first + size]
-        change = embedding[symbol[first : first + size]] - embedding[tokens[at]]
+
+    def follow(window: slice) -> Window:
+        at = position[window]
+        change = embedding[symbol[window]] - embedding[tokens[at]]
         rows = ChangedRows.gather(at.size, np.arange(at.size), at, change)
-        yield _follow(steps, rows)
+        return _follow(steps, rows)
+
+    windows = (slice(first, first + size) for first in range(0, position.size, size))
+    yield from ahead((functools.partial(follow, one) for one in windows), IN_FLIGHT)
 
 
 def window_size(length: int) -> int:

@@ -116,6 +116,27 @@ def test_blocks_of_positions_join_to_the_whole(
     assert read_store(OUT / "results.sqlite") == store
 
 
+def test_progress_names_the_largest_influence_so_far(
+    run, three_symbols, tokens_file, monkeypatch
+):
+    monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 2)
+    monkeypatch.setattr("bounds.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
+    told = run("influence", *flags).out.splitlines()
+    effects = influences(jm.load(three_symbols), TOKENS, -1)
+    best, shown = 0.0, []
+    for line in told:
+        if steps := re.match(r"(\d) of 7 positions .* to \d(.*)", line):
+            found = re.fullmatch(r"; largest so far (\S+) at position (\d)", steps[2])
+            shown.append(int(steps[1]))
+            assert bool(found) == (best > 0)
+            if found:
+                assert float(found[1]) == pytest.approx(best, rel=1e-5)
+            done = [effects[at] for at in effects if at[0] < min(shown[-1], 6)]
+            best = max(done)
+    assert shown == [2, 4, 6, 7]
+
+
 def test_the_upper_end_of_the_maximum_is_that_of_any_block(
     run, three_symbols, tokens_file, monkeypatch
 ):

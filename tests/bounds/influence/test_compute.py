@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import METHODS, compute_influence
+from bounds.influence import METHODS, SharedBase, compute_influence, incremental
+from bounds.influence.change_block import prepare
 from tests.bounds.influence.models import TOKENS, build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -203,6 +204,37 @@ def test_progress_is_told_after_every_block():
     assert done == sorted(set(done))
     assert {step[1] for step in told} == {2 * (N - 1)}
     assert done[-1] == 2 * (N - 1)
+
+
+@pytest.mark.parametrize(
+    ("layers", "weighting"), [(2, "softmax"), (3, "leftmost_hard")]
+)
+def test_parts_of_one_question_share_a_base_pass(layers, weighting, monkeypatch):
+    passes = []
+
+    def counted(*arguments):
+        passes.append(arguments)
+        return prepare(*arguments)
+
+    monkeypatch.setattr(incremental, "prepare", counted)
+    shared, model = SharedBase(), build({"num_layers": layers, "weighting": weighting})
+    other = build({"num_layers": layers, "weighting": weighting, "mask": "future"})
+    tokens = [np.asarray(TOKENS), np.roll(TOKENS, 1)]
+
+    def assert_equal(model, tokens, query, positions):
+        question = {"positions": positions, "query": query, "method": "incremental"}
+        alone = ask(model, tokens, **question)
+        asked = ask(model, tokens, shared=shared, **question)
+        np.testing.assert_array_equal(asked.lower, alone.lower)
+
+    for positions in ([0, 1], [2, 3], [4]):
+        assert_equal(model, tokens[0].copy(), -1, positions)
+    assert len(passes) == 3 + 1
+    # What is asked about something else does not see it.
+    assert_equal(other, tokens[0], -1, [0])
+    assert_equal(other, tokens[1], -1, [0])
+    assert_equal(other, tokens[1], 1, [0])
+    assert len(passes) == 4 + 3 * 2
 
 
 def test_the_cheapest_able_method_is_chosen_and_the_reason_given():

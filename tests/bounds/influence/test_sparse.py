@@ -7,8 +7,9 @@ import pytest
 from bounds import device_mesh
 from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.base import Problem, Ties
+from bounds.influence.change_block import change_block, prepare
 from bounds.influence.changed_rows import ChangedRows, capacities, frames
-from bounds.influence.incremental import change_block, follow, is_sparse, prepare
+from bounds.influence.incremental import follow, is_sparse
 from bounds.influence.substitution import list_substitutions
 from jax_models.attention import compute_scores
 from jax_models.constructions import PRESETS

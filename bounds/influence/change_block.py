@@ -1,0 +1,221 @@
+"""One block of substitutions through all layers, and the base pass that blocks share.
+
+One layer: every position is one replaced column of the query row. Two layers: a tile of
+(substitution i, row j) pairs at a time, the first layer's rows change by `replace` (row
+i itself by `perturb`), and the query row of the second layer folds the moved rows into
+a change summary. More layers: all rows move (`deep`).
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.deep import propagate
+from bounds.influence.first_layer import (
+    PreparedLayer,
+    ReplacedColumns,
+    other_rows,
+    own_rows,
+    prepare_layer,
+    replace_tokens,
+    replaced_columns,
+    slice_rows,
+    take_rows,
+)
+from bounds.influence.query_row import (
+    MovedRows,
+    QueryRow,
+    lift_rows,
+    move_query,
+    prepare_query_row,
+    read_query_row,
+)
+from bounds.influence.sizes import scaled_norm, written_size
+from bounds.influence.target import change_target
+from jax_models.attention import compute_scores, store_keys
+from jax_models.blocks import fold_tiles
+from jax_models.mask import visible
+from jax_models.pytree import register
+from jax_models.transformer import Layer, Transformer, attention_input, embed
+from jax_models.weighting import TieReport
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class IncrementalState:
+    """The base pass that all substitutions share."""
+
+    first: PreparedLayer
+    middle: tuple[PreparedLayer, ...]  # the layers between the first and the last
+    last: QueryRow | None  # None for a one-layer model
+    output: Array  # [d] final activation of the query row before the final norm
+    score_range: Array  # [] the largest |score| of the query row
+    condition: Array  # [] what the heads write over what becomes of it, at least 1
+
+
+@functools.partial(jax.jit, static_argnames="query")
+def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
+    """Returns the base pass for influences on row `query`."""
+    n = tokens.shape[0]
+    at = jnp.asarray([query], jnp.int32)
+    if len(model.layers) == 1:
+        first = prepare_layer(model.layers[0], embed(model, tokens), at)
+        scores = compute_scores(
+            model.layers[0].attention, first.queries, first.store.keys, n, at
+        )
+        one = jnp.ones((), model.dtype)
+        return IncrementalState(
+            first, (), None, first.output[0], jnp.abs(scores).max(), one
+        )
+    rows, everywhere = embed(model, tokens), jnp.arange(n, dtype=jnp.int32)
+    bases, condition = [], jnp.ones((), model.dtype)
+    for layer in model.layers[:-1]:
+        base = prepare_layer(layer, rows, everywhere)
+        values = store_keys(layer.attention, attention_input(layer, rows)).values
+        size = jnp.sqrt((base.output**2).sum(axis=1).mean())
+        written = jnp.where(size > 0, written_size(layer, values) / size, 1)
+        condition = jnp.maximum(condition, written)
+        bases.append(base)
+        rows = base.output
+    last = prepare_query_row(model.layers[-1], rows, at[0])
+    score_range = jnp.abs(last.scores).max()
+    return IncrementalState(
+        bases[0], tuple(bases[1:]), last, last.output, score_range, condition
+    )
+
+
+def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
+    """Returns (substitutions, rows) of a block of pairs.
+
+    A block's widest array [rows, width, substitutions] takes at most two mebibytes on a CPU,
+    so that it stays in the cache between the operations on it, and 256 elsewhere. With
+    three layers and more a block keeps [length, width, substitutions].
+    """
+    attention = model.layers[0].attention
+    on_cpu = jax.default_backend() == "cpu"
+    widest = max(model.width, attention.num_heads * attention.value.shape[1])
+    rows = min(length, 64 if on_cpu else 1024)
+    room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
+    if len(model.layers) > 2:
+        return max(1, min(32, 16 * room // (length * widest))), rows
+    return max(8, min(length, room // (rows * widest))), rows
+
+
+@functools.partial(
+    jax.jit, static_argnames=("query", "target", "row_tile", "own_query")
+)
+def change_block(
+    model: Transformer,
+    tokens: Array,
+    state: IncrementalState,
+    position: Array,
+    symbol: Array,
+    *,
+    query: int,
+    target: str,
+    row_tile: int,
+    own_query: bool = False,
+) -> tuple[Array, TieReport]:
+    """Returns the influences of a block of substitutions and the ties they met.
+
+    Args:
+        model: a transformer.
+        tokens: the input [n].
+        state: its base pass.
+        position: the replaced positions [i].
+        symbol: the substitutes [i].
+        query: the row whose output is watched.
+        target: "activation" or "logits".
+        row_tile: rows per tile of the second layer.
+        own_query: for one layer, whether the block is the query's own token; otherwise
+            it must not hold it.
+
+    Returns:
+        Norms of the change [i], and a tie report over everything that was evaluated.
+    """
+    first, layer, last = state.first, model.layers[0], state.last
+    replaced = replace_tokens(model, tokens, first, position, symbol)
+    columns = replaced_columns(first, replaced)
+    at = jnp.asarray([query], jnp.int32)
+    reports = []
+    if last is None and not own_query:
+        rows = take_rows(first, jnp.zeros_like(at))
+        other, ties = other_rows(layer, first, columns, at, rows)
+        change = other[0].T
+    elif last is None:
+        change, ties = own_rows(layer, first, replaced, jnp.zeros_like(position))
+    else:
+        own, ties = own_rows(layer, first, replaced, position)
+        if len(model.layers) == 2:
+            change, reports = second_layer(
+                model.layers[1], layer, first, last, columns, own, at, row_tile
+            )
+        else:
+            bases = (first, *state.middle)
+            change, reports = propagate(
+                model.layers, bases, last, columns, own, at[0], row_tile
+            )
+    reports.append(ties)
+    return finish(model, state.output, change, target), merge_reports(model, reports)
+
+
+def second_layer(
+    layer: Layer,
+    below: Layer,
+    first: PreparedLayer,
+    last: QueryRow,
+    columns: ReplacedColumns,
+    own: Array,
+    query: Array,
+    row_tile: int,
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the second layer's query row [i, d], and tie reports."""
+    n, weighting = first.store.length, layer.attention.weighting
+    mask, position = below.attention.mask, columns.position
+    other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
+    entering = jnp.where((position == query)[:, None], own, other[0].T)
+    moved, own = move_query(layer, last, entering), own.T
+
+    def lift(at: Array, valid: Array) -> Any:
+        def compute() -> Any:
+            return other_rows(below, first, columns, at, slice_rows(first, at))
+
+        if mask == "none":
+            changes, ties = compute()
+        else:
+            shape = (at.shape[0], *own.shape)
+            none = (
+                TieReport.empty(own.dtype) if below.attention.weighting.hard else None
+            )
+            changes, ties = jax.lax.cond(
+                visible(mask, at, position).any(),
+                compute,
+                lambda: (jnp.zeros(shape, own.dtype), none),
+            )
+        rows = MovedRows(at, valid, changes, position, own)
+        return lift_rows(layer, last, moved, rows), ties
+
+    def merge(one: Any, two: Any) -> Any:
+        ties = None if one[1] is None else one[1].merge(two[1])
+        return weighting.merge_change(one[0], two[0]), ties
+
+    folded, ties = fold_tiles(lift, merge, n, row_tile)
+    change, more = read_query_row(layer, last, moved, folded)
+    return change, [at_query, ties, more]
+
+
+def finish(model: Transformer, output: Array, change: Array, target: str) -> Array:
+    """Returns the norms [i] of a final-row change [i, d] on the chosen target."""
+    return scaled_norm(change_target(model, output, change, target))
+
+
+def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
+    """Returns one report of many; an empty one where no layer is hard."""
+    merged = TieReport.empty(model.dtype)
+    for report in reports:
+        merged = merged if report is None else merged.merge(report)
+    return merged
