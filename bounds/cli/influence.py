@@ -17,7 +17,13 @@ from absl import flags
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.devices import Devices, define_devices, explained_loss, open_devices
-from bounds.cli.influence_blocks import COLUMNS, SUMMARY, make_blocks, read_rows
+from bounds.cli.influence_blocks import (
+    COLUMNS,
+    SUMMARY,
+    find_checkpoint,
+    make_blocks,
+    read_rows,
+)
 from bounds.cli.influence_dry_run import describe_run
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.model_source import load_model, model_sha256, reweighted
@@ -121,7 +127,9 @@ def _run(options: flags.FlagValues) -> None:
         Progress(len(tokens), "positions") as progress,
         quiet_ties(),
     ):
-        cells = make_blocks(options, model, tokens, identity, progress, devices.mesh)
+        cells = make_blocks(
+            options, model, tokens, identity, progress, devices.mesh, resumes=True
+        )
         todo = missing_cells(store, cells, fresh=options.fresh)
         devices.agree(cells, [cell in todo for cell in cells])
         done = [cell for cell in cells if cell not in todo]
@@ -131,11 +139,16 @@ def _run(options: flags.FlagValues) -> None:
             count = cell.config["stop"] - cell.config["start"]
             progress.advance(f"{cell.label}, from the store", count)
         for cell in todo:
+            kept = find_checkpoint(options, cell.config)
+            if kept is not None and options.fresh:
+                kept.unlink(missing_ok=True)
             for failure in run_cells(store, [cell]):
                 raise jm.InputError(failure.message)
             if (block := store.find(cell.config)) is not None:
                 blocks.append(block)
                 progress.note(_so_far(blocks))
+                if kept is not None and not block["uncertified"]:
+                    kept.unlink(missing_ok=True)
         blocks = [block for cell in cells if (block := store.find(cell.config))]
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
     best = max(blocks, key=lambda block: block["max"])  # the first of equals

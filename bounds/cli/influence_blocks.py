@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from bounds.influence import (
     compute_influence,
 )
 from bounds.influence.incremental import is_sparse
+from bounds.output import canonical_json, sha256
 from bounds.sweep import Cell
 from bounds.version import __version__
 
@@ -46,6 +48,8 @@ def make_blocks(
     identity: dict[str, Any],
     progress: Progress | None,
     mesh: Mesh | None = None,
+    *,
+    resumes: bool = False,
 ) -> list[Cell]:
     """Return the blocks of positions of one input, as cells of a sweep.
 
@@ -56,6 +60,7 @@ def make_blocks(
         identity: Hashes of the two, and the query position.
         progress: Counts positions as they are done; None counts nothing.
         mesh: Devices that positions are shared out over; None is one.
+        resumes: Whether a screen keeps where it stands, and goes on from there.
 
     Returns:
         The cells, in order of position.
@@ -90,11 +95,11 @@ def make_blocks(
                 progress.advance(label, (stop - start) * done // total - reported)
                 reported = (stop - start) * done // total
 
-            positions = range(start, stop)
             result = compute_influence(
                 model,
                 tokens,
-                positions=positions,
+                positions=range(start, stop),
+                checkpoint=find_checkpoint(options, config) if resumes else None,
                 progress=report,
                 mesh=mesh,
                 shared=shared,
@@ -117,6 +122,26 @@ def make_blocks(
         return Cell(config, label, compute)
 
     return [make(start) for start in range(0, n, size)]
+
+
+def find_checkpoint(
+    options: flags.FlagValues, config: Mapping[str, Any]
+) -> Path | None:
+    """Return the file in which a screen keeps where it stands.
+
+    Args:
+        options: Flags of the `influence` command.
+        config: Of the cell that screens. How far the screen is to go names no other
+            file: what was screened is used by a run that is to go further.
+
+    Returns:
+        A path in --out; None where nothing is screened.
+    """
+    if options.method != "screened":
+        return None
+    question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
+    name = sha256(canonical_json(question).encode())[:16]
+    return Path(options.out) / f"screen-{name}.npz"
 
 
 def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:

@@ -111,6 +111,8 @@ class Problem:
     # Of methods that enclose: when to stop (`Enclosures`), relatively and in evaluations.
     rtol: float = 0.0
     budget: int = 32
+    # A file in which they keep where they stand.
+    checkpoint: str | None = None
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
 
     @functools.cached_property

@@ -1,5 +1,6 @@
 """`compute_influence`: checks the question, chooses a method, gathers its blocks."""
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -86,6 +87,7 @@ def compute_influence(
     mesh: Mesh | None = None,
     rtol: float = 0.0,
     budget: int = 32,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     shared: SharedBase | None = None,
 ) -> Influence:
@@ -118,6 +120,9 @@ def compute_influence(
         rtol: of "screened": stop when the maximum's upper end / lower end - 1 is at most
             this.
         budget: of "screened": the most exact evaluations.
+        checkpoint: of "screened": a file that keeps where it stands, every few seconds; a
+            call that was killed goes on from it, and one with a larger budget or a
+            smaller rtol goes further.
         progress: called with (substitutions done, all) after every block.
         shared: the same object in calls about the same model, tokens and query, which
             then have one base pass.
@@ -168,6 +173,7 @@ def compute_influence(
         pairs.symbol,
         rtol,
         budget,
+        None if checkpoint is None else os.fspath(checkpoint),
         shared or SharedBase(),
     )
     chosen, reason = choose_method(method, problem)

@@ -25,6 +25,7 @@ import numpy as np
 from bounds.influence.base import Enclosures, Level, Problem, Progress
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel
+from bounds.influence.screening.checkpoint import Checkpoint, Standing
 from bounds.influence.screening.screen import (
     ScreenBase,
     Screened,
@@ -34,6 +35,7 @@ from bounds.influence.screening.screen import (
 )
 from bounds.influence.substitution import not_finite, padded
 from bounds.influence.under_way import ahead
+from bounds.version import __version__
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))
@@ -62,12 +64,21 @@ class Climb:
     """One climb of the ladder: what is known of every substitution so far."""
 
     def __init__(self, problem: Problem, progress: Progress | None) -> None:
-        """Start with nothing known."""
-        count = problem.position.size
+        """Start where the problem's checkpoint stands, or with nothing known."""
         self.problem = problem
-        self.lower, self.upper = np.zeros(count), np.full(count, np.inf)
-        self.value = np.full(count, np.nan)  # of what was evaluated
-        self.levels: list[Level] = []
+        self._checkpoint = None
+        if problem.checkpoint is not None:
+            rules = (LADDER, block_sizes(problem), __version__)
+            self._checkpoint = Checkpoint(problem.checkpoint, problem, *rules)
+        kept = self._checkpoint and self._checkpoint.read()
+        standing = kept or _nothing_known(problem.position.size)
+        self.lower, self.upper = standing.lower, standing.upper
+        self.value = standing.value  # of what was evaluated
+        self.levels = list(standing.levels)  # those that are closed
+        # The level under way, what it screens, how much of that is done, and how long
+        # it has taken.
+        self.step, self.chosen = standing.step, standing.chosen
+        self._done, self._spent = standing.done, standing.spent
         self._progress = progress
         self._kernel: Kernel | None = None
         self._base: ScreenBase | None = None
@@ -100,7 +111,10 @@ class Climb:
         return self._kernel
 
     def evaluate(self, chosen: np.ndarray) -> None:
-        """Evaluates substitutions exactly."""
+        """Evaluates substitutions exactly, those that are not."""
+        chosen = chosen[np.isnan(self.value[chosen])]
+        if not chosen.size:
+            return
         kernel, problem = self.kernel, self.problem
         options = kernel.parts[0].options
         for start in range(0, chosen.size, TOGETHER):
@@ -120,72 +134,87 @@ class Climb:
             self.value[part] = value
             self.lower[part] = np.maximum(value - radius, 0)
             self.upper[part] = value + radius
+            self.save()
 
     @property
     def evaluated(self) -> int:
         """How many substitutions have been evaluated."""
         return int(np.isfinite(self.value).sum())
 
-    def screen(self, groups: int, rank: int, chosen: np.ndarray) -> None:
-        """Screens substitutions at one level, and notes it."""
-        problem, began = self.problem, time.perf_counter()
+    def begin(self, chosen: np.ndarray) -> None:
+        """Chooses the substitutions that the level under way screens."""
+        self.chosen, self._done, self._spent = chosen, 0, 0.0
+
+    def screen(self) -> None:
+        """Screens what is left of the level under way, and adds it to the levels."""
+        assert self.chosen is not None
+        problem, began, before = self.problem, time.perf_counter(), self._spent
         model, tokens = problem.model, jnp.asarray(problem.tokens)
-        if self._base is None:
-            self._base = prepare_screen(model, tokens, problem.query, problem.target)
-        envelopes = prepare_envelopes(model, self._base, groups, rank)
-        jax.block_until_ready(envelopes)
-        prepared = time.perf_counter()
+        groups, rank = LADDER[self.step]
         batch, row_tile = block_sizes(problem)
+        chosen = self.chosen[self._done :]
         times = []
-        base, done = self._base, 0
-
-        def start_block(part: np.ndarray) -> tuple[np.ndarray, Screened]:
-            block = [padded(x[part], batch) for x in (problem.position, problem.symbol)]
-            found = screen_block(
-                model,
-                tokens,
-                base,
-                envelopes,
-                *block,
-                query=problem.query,
-                target=problem.target,
-                row_tile=row_tile,
-            )
-            return part, found
-
-        parts = (chosen[k : k + batch] for k in range(0, chosen.size, batch))
-        calls = (functools.partial(start_block, part) for part in parts)
-        for part, found in ahead(calls, IN_FLIGHT):
-            names = ("estimate", "error", "magnitude")
-            estimate, error, magnitude = (
-                np.asarray(getattr(found, name), np.float64)[: part.size]
-                for name in names
-            )
-            self._enclose(part, estimate, error, magnitude)
+        if chosen.size:
+            if self._base is None:
+                self._base = prepare_screen(
+                    model, tokens, problem.query, problem.target
+                )
+            base = self._base
+            envelopes = prepare_envelopes(model, base, groups, rank)
+            jax.block_until_ready(envelopes)
             times.append(time.perf_counter())
-            done += part.size
-            if self._progress is not None:
-                self._progress(done, chosen.size)
-        blocks = np.diff([prepared, *times])
+
+            def start_block(part: np.ndarray) -> tuple[np.ndarray, Screened]:
+                where = (problem.position, problem.symbol)
+                found = screen_block(
+                    model,
+                    tokens,
+                    base,
+                    envelopes,
+                    *(padded(x[part], batch) for x in where),
+                    query=problem.query,
+                    target=problem.target,
+                    row_tile=row_tile,
+                )
+                return part, found
+
+            parts = (chosen[k : k + batch] for k in range(0, chosen.size, batch))
+            calls = (functools.partial(start_block, part) for part in parts)
+            for part, found in ahead(calls, IN_FLIGHT):
+                self._enclose(part, found)
+                times.append(time.perf_counter())
+                self._done += part.size
+                self._spent = before + times[-1] - began
+                self.save()
+                if self._progress is not None:
+                    self._progress(self._done, self.chosen.size)
+        blocks = np.diff(times)
         # The first block compiles.
         each = float(blocks[1:].mean()) / batch if blocks.size > 1 else None
-        seconds = time.perf_counter() - began
-        level = Level(groups, rank, chosen.size, 0, seconds, each)
+        level = Level(groups, rank, self.chosen.size, 0, self._spent, each)
         self.levels.append(level)
 
     def close_level(self, rtol: float) -> None:
-        """Notes what the last level has left."""
+        """Notes what the level under way has left, and turns to the next."""
         left = self.left(rtol).size
         self.levels[-1] = dataclasses.replace(self.levels[-1], left=left)
+        self.step, self.chosen = self.step + 1, None
+        self.save()
 
-    def _enclose(
-        self,
-        part: np.ndarray,
-        estimate: np.ndarray,
-        error: np.ndarray,
-        magnitude: np.ndarray,
-    ) -> None:
-        """Narrows the enclosures by an estimate and its error."""
+    def save(self, *, at_once: bool = False) -> None:
+        """Keeps where the climb stands, if it has a checkpoint."""
+        if self._checkpoint is None:
+            return
+        levels = self.levels[: self.step]  # one under way is not yet closed
+        arrays = (self.lower, self.upper, self.value)
+        under_way = (self.step, self.chosen, self._done, self._spent)
+        self._checkpoint.save(Standing(*arrays, *under_way, levels), at_once=at_once)
+
+    def _enclose(self, part: np.ndarray, found: Screened) -> None:
+        """Narrows the enclosures by estimates and their errors."""
+        names = ("estimate", "error", "magnitude")
+        fields = (np.asarray(getattr(found, name), np.float64) for name in names)
+        estimate, error, magnitude = (field[: part.size] for field in fields)
         with np.errstate(invalid="ignore", over="ignore"):
             radius = error + self.kernel.radius(magnitude + error)
             radius = np.where(np.isnan(magnitude), np.inf, radius)
@@ -202,6 +231,13 @@ class Climb:
         return sum(warm) / max(TOGETHER * len(warm), 1)
 
 
+def _nothing_known(count: int) -> Standing:
+    unknown = np.full(count, np.nan)
+    return Standing(
+        np.zeros(count), np.full(count, np.inf), unknown, 0, None, 0, 0.0, ()
+    )
+
+
 def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosures:
     """Returns enclosures of all influences, and the largest exactly where it closes.
 
@@ -214,12 +250,14 @@ def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosur
     at_query = np.flatnonzero(problem.position == problem.query)
     others = np.flatnonzero(problem.position != problem.query)
     climb.evaluate(at_query[:budget])
-    for step, (groups, rank) in enumerate(LADDER):
-        left = climb.left(rtol)
-        chosen = np.intersect1d(left, others, assume_unique=True) if step else others
-        if not chosen.size or (step and not _pays(climb, step, chosen.size, budget)):
-            break
-        climb.screen(groups, rank, chosen)
+    while (step := climb.step) < len(LADDER):
+        if climb.chosen is None:
+            left = climb.left(rtol)
+            here = np.intersect1d(left, others, assume_unique=True) if step else others
+            if not here.size or (step and not _pays(climb, step, here.size, budget)):
+                break
+            climb.begin(here)
+        climb.screen()
         room = budget - climb.evaluated
         if step == 0 and room > 0:
             climb.evaluate(_largest(climb, climb.left(rtol), min(2 * TOGETHER, room)))
@@ -232,6 +270,7 @@ def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosur
     if climb.best is None:
         # Nothing that is asked for moves the query: the first is as large as any.
         climb.evaluate(np.zeros(1, np.int64))
+    climb.save(at_once=True)
     return Enclosures(
         climb.lower, climb.upper, climb.value, climb.left(), tuple(climb.levels)
     )

@@ -1,0 +1,139 @@
+"""Where a screen stands, kept in a file, so that one that was killed goes on.
+
+The file is a NumPy archive (npz), replaced as a whole. It names the question by a digest
+of the model, the input and the substitutions, and what a level is; how far to go, the
+tolerance and the budget, is not part of it, so that a later call may go further.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bounds.influence.base import Level, Problem
+from jax_models import InputError
+from jax_models.atomic import write_atomically
+
+FORMAT = "attention-bounds screen 1"
+SECONDS_BETWEEN_SAVES = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """What is known of P substitutions, and the level under way."""
+
+    lower: np.ndarray  # [P]
+    upper: np.ndarray  # [P]
+    value: np.ndarray  # [P] exact values, NaN where not evaluated
+    step: int  # of the ladder
+    chosen: np.ndarray | None  # what its level screens; None before it is chosen
+    done: int  # how many of them are screened
+    spent: float  # seconds on that level
+    levels: Sequence[Level]  # those before it
+
+
+ARRAYS = ("lower", "upper", "value", "chosen")
+
+
+class Checkpoint:
+    """A file that holds the standing of one question's screen."""
+
+    def __init__(self, path: str | Path, problem: Problem, *rules: Any) -> None:
+        """Names the file and the question.
+
+        Args:
+            path: the file; its folder exists.
+            problem: the question.
+            rules: what else a standing depends on, such as the ladder.
+        """
+        self._path = Path(path)
+        self._question = _digest(problem, rules)
+        self._saved = time.monotonic()
+
+    def read(self) -> Standing | None:
+        """Returns the standing that the file holds; None where there is no file.
+
+        Raises:
+            InputError: if it is no checkpoint, or one of another question.
+        """
+        try:
+            content = io.BytesIO(self._path.read_bytes())
+            with np.load(content, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                arrays = {name: file[name] for name in ARRAYS}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"{self._path} is no readable checkpoint of a screen ({error}); delete "
+                "it, or name another file"
+            ) from error
+        if (about.get("format"), about.get("question")) != (FORMAT, self._question):
+            raise InputError(
+                f"{self._path} is the checkpoint of another question: another model, "
+                "input, query, set of substitutions, or version; name another file, or "
+                "delete it"
+            )
+        chosen = arrays["chosen"] if about["begun"] else None
+        return Standing(
+            arrays["lower"],
+            arrays["upper"],
+            arrays["value"],
+            about["step"],
+            chosen,
+            about["done"],
+            about["spent"],
+            [Level(**level) for level in about["levels"]],
+        )
+
+    def save(self, standing: Standing, *, at_once: bool = False) -> None:
+        """Keeps a standing, if the last one is not from just now.
+
+        Args:
+            standing: what is kept.
+            at_once: whether it is kept in any case.
+        """
+        if not at_once and time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
+            return
+        about = {
+            "format": FORMAT,
+            "question": self._question,
+            "begun": standing.chosen is not None,
+            "step": standing.step,
+            "done": standing.done,
+            "spent": standing.spent,
+            "levels": [dataclasses.asdict(level) for level in standing.levels],
+        }
+        chosen = np.zeros(0, np.int64) if standing.chosen is None else standing.chosen
+        content = io.BytesIO()
+        np.savez(
+            content,
+            about=np.asarray(json.dumps(about)),
+            lower=standing.lower,
+            upper=standing.upper,
+            value=standing.value,
+            chosen=chosen,
+        )
+        write_atomically(self._path, content.getvalue())
+        self._saved = time.monotonic()
+
+
+def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:
+    """A hash of everything that the enclosures depend on."""
+    asked = (problem.model, problem.tokens, problem.position, problem.symbol)
+    leaves, structure = jax.tree.flatten(asked)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    shapes = [(x.shape, x.dtype.name) for x in arrays]
+    words = (structure, shapes, problem.query, problem.target, rules)
+    found = hashlib.sha256(repr(words).encode())
+    for array in arrays:
+        found.update(array.tobytes())
+    return found.hexdigest()

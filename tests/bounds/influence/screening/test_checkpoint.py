@@ -1,0 +1,128 @@
+"""A screen that is stopped at any moment goes on from where its checkpoint stands."""
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from bounds.influence.screening import checkpoint, ladder
+from tests.bounds.influence.test_screened import TOKENS, small
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+BUDGET = 16
+MODEL = small(scale=2.0, num_heads=1)
+
+
+class Killed(Exception):
+    """What stops a screen here."""
+
+
+@pytest.fixture(autouse=True)
+def setting(monkeypatch):
+    """Two levels in blocks of 8, every standing kept, levels chosen without a clock."""
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(ladder, "MOST", 8)
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:2])
+    monkeypatch.setattr(ladder, "_pays", lambda *arguments: True)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """What is screened and evaluated, and when to stop."""
+    counts = {"blocks": 0, "evaluated": 0, "stop": np.inf}
+    screen_block, evaluate = ladder.screen_block, ladder.Climb.evaluate
+
+    def screen(*arguments, **options):
+        counts["blocks"] += 1
+        return screen_block(*arguments, **options)
+
+    def one_batch(climb, chosen):
+        before = climb.evaluated
+        evaluate(climb, chosen)
+        if climb.evaluated > before:
+            counts["evaluated"] += climb.evaluated - before
+            step(0, 0)
+
+    def step(done, total):
+        counts["stop"] -= 1
+        if counts["stop"] < 0:
+            raise Killed
+
+    monkeypatch.setattr(ladder, "screen_block", screen)
+    monkeypatch.setattr(ladder.Climb, "evaluate", one_batch)
+    return counts, step
+
+
+def ask(path=None, progress=None, **question):
+    """One screen that does not close before its budget is spent."""
+    question = {"budget": BUDGET, **question}
+    return compute_influence(
+        MODEL,
+        TOKENS,
+        method="screened",
+        checkpoint=path,
+        progress=progress,
+        **question,
+    )
+
+
+def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
+    counts, step = counted
+    whole = ask()
+    blocks, evaluated = counts["blocks"], counts["evaluated"]
+    assert blocks > 8
+    assert evaluated == BUDGET
+    counts |= {"blocks": 0, "evaluated": 0}
+    path, stops = tmp_path / "screen.npz", 0
+    while True:
+        counts["stop"] = 1
+        try:
+            found = ask(path, step)
+            break
+        except Killed:
+            stops += 1
+    assert stops > 5
+    # Blocks that were under way are lost, what was evaluated is not.
+    assert counts["blocks"] <= blocks + (ladder.IN_FLIGHT + 1) * stops
+    assert counts["evaluated"] == evaluated
+    for name in ("lower", "upper"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert (found.max, found.position) == (whole.max, whole.position)
+    assert (found.evaluated, found.uncertified) == (whole.evaluated, whole.uncertified)
+    sizes = [[(x.screened, x.left) for x in y.levels] for y in (found, whole)]
+    assert sizes[0] == sizes[1]
+    # A screen that is done is not done again.
+    counts["stop"], blocks = np.inf, counts["blocks"]
+    again = ask(path)
+    assert counts["blocks"] == blocks
+    assert again.max_upper == whole.max_upper
+
+
+def test_a_larger_budget_goes_on_from_a_smaller(tmp_path, counted):
+    counts, _ = counted
+    path = tmp_path / "screen.npz"
+    first = ask(path)
+    blocks = counts["blocks"]
+    further = ask(path, budget=100)
+    assert first.uncertified > further.uncertified == 0
+    assert counts["blocks"] == blocks
+    assert further.evaluated == counts["evaluated"]
+
+
+def test_the_checkpoint_of_another_question_is_refused(tmp_path):
+    path = tmp_path / "screen.npz"
+    ask(path)
+    for other in ({"query": 3}, {"positions": [1, 2]}, {"target": "logits"}):
+        with pytest.raises(jm.InputError, match="of another question"):
+            ask(path, **other)
+    with pytest.raises(jm.InputError, match="of another question"):
+        compute_influence(MODEL, TOKENS[::-1], method="screened", checkpoint=path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 half of one"])
+def test_what_is_no_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "screen.npz"
+    path.write_bytes(content)
+    with pytest.raises(jm.InputError, match="no readable checkpoint"):
+        ask(path)
+    assert path.read_bytes() == content
