@@ -1,0 +1,36 @@
+"""How long an input hard attention of a given depth can handle, with explicit numbers.
+
+Three routes to a length from which on L layers of H heads cannot compute PARITY, and one
+for DYCK; each is a proof with its parameters. All come down to a restriction: some bits
+are fixed so that the output no longer depends on the rest.
+"""
+
+from bounds.closed_form.depth.computable import (
+    computable_length,
+    one_layer_parity_threshold,
+)
+from bounds.closed_form.depth.paper_reduction import Weight
+from bounds.closed_form.depth.route_alteration import alteration_route
+from bounds.closed_form.depth.route_paper import paper_route
+from bounds.closed_form.depth.route_switching import SwitchingProof, switching_proof
+from bounds.closed_form.depth.steps import Step
+from bounds.closed_form.depth.switching_closed_form import closed_form_switching
+from bounds.closed_form.depth.switching_lemma import deep_probability, depth_tails
+from bounds.closed_form.depth.switching_search import search_steps
+from bounds.closed_form.depth.tower import Tower
+
+__all__ = [
+    "Step",
+    "SwitchingProof",
+    "Tower",
+    "Weight",
+    "alteration_route",
+    "closed_form_switching",
+    "computable_length",
+    "deep_probability",
+    "depth_tails",
+    "one_layer_parity_threshold",
+    "paper_route",
+    "search_steps",
+    "switching_proof",
+]

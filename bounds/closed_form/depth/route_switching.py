@@ -1,0 +1,111 @@
+"""Route S, Theorem 8: thresholds from decision trees that stay shallow.
+
+After layer l every activation is computed by a decision tree of depth t_l, and at least
+φ_l n - ψ_l bits are free: t_0 = φ_0 = 1, ψ_0 = 0. A random restriction R_p leaves the
+activations of the next layer as trees of depth t_l but for a share R_l of them in
+expectation (`deep_probability`); each of those is made constant by fixing at most
+(H + 1) t_{l-1} bits. Some outcome is as good as the expectation, hence
+
+    φ_l = p_l φ_{l-1} - (H + 1) t_{l-1} R_l
+
+and ψ_l = p_l ψ_{l-1}; where the output is read at a position of its own there are n + 1
+activations, and ψ_l = p_l ψ_{l-1} + (H + 1) t_{l-1} R_l. Closing the last layer fixes
+(H + 1) t_{L-1} bits. So with F bits left over the output is constant as soon as
+
+    n φ_{L-1} - ψ_{L-1} > (H + 1) t_{L-1} + F - 1,
+
+and PARITY needs F = 1 only: the completions have one output and both parities.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from bounds.closed_form.depth.steps import Step
+from bounds.closed_form.depth.switching_lemma import DIGITS, deep_probability
+from bounds.closed_form.domain import whole
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchingProof:
+    """Theorem 8 for one list of parameters, in exact rationals.
+
+    Attributes:
+        num_heads: H.
+        steps: One for each layer but the last.
+        deep: R_l of each step.
+        fractions: φ_l after each step.
+        length: The least n it speaks of; it holds for every larger one.
+    """
+
+    num_heads: int
+    steps: tuple[Step, ...]
+    deep: tuple[Fraction, ...]
+    fractions: tuple[Fraction, ...]
+    length: int
+
+
+def switching_proof(
+    num_heads: int,
+    steps: Sequence[Step],
+    *,
+    free: int = 1,
+    start: Fraction | int = 1,
+    read_out: bool = False,
+    digits: int = DIGITS,
+) -> SwitchingProof | None:
+    """Find from which length on L layers leave bits free that change nothing.
+
+    The least n with n φ_{L-1} - ψ_{L-1} > (H + 1) t_{L-1} + F - 1: from there on every
+    transformer of L = len(steps) + 1 layers has a restriction with at least F free bits
+    on which its output is constant.
+
+    Args:
+        num_heads: H >= 1 in each layer.
+        steps: p_l and t_l for l = 1 … L - 1; none for one layer.
+        free: F >= 1, the free bits that are needed. PARITY needs one; a language needs
+            as many as make any F free bits reach both a member and a non-member.
+        start: Share of the n positions that are free to begin with, in (0, 1]: what a
+            restriction that the language asks for leaves.
+        read_out: Whether the output is read at a further position without a symbol.
+        digits: Decimals that the probabilities of Lemma 7 are rounded up to.
+
+    Returns:
+        The proof; None where some φ_l is not positive, so that these steps prove
+        nothing.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        hard-attention.md section 4, Theorem 8.
+    """
+    heads = whole("num_heads", num_heads, 1)
+    fraction, lost, depth = Fraction(start), Fraction(0), 1
+    if not 0 < fraction <= 1:
+        raise ValueError(
+            f"start is {start}, expected a share of the positions in (0, 1]"
+        )
+    deep, fractions = [], []
+    for step in steps:
+        p = step.star_probability
+        share = deep_probability(depth, heads, step.depth, p, digits)
+        repairs = (heads + 1) * depth * share
+        fraction = p * fraction - repairs
+        lost = p * lost + (repairs if read_out else 0)
+        if fraction <= 0:
+            return None
+        deep.append(share)
+        fractions.append(fraction)
+        depth = step.depth
+    # Without steps the query of a separate read-out is constant: only its heads close.
+    closing = heads * depth + (depth if steps or not read_out else 0)
+    needed = closing + whole("free", free, 1) - 1 + lost
+    return SwitchingProof(
+        heads,
+        tuple(steps),
+        tuple(deep),
+        tuple(fractions),
+        math.floor(needed / fraction) + 1,
+    )
