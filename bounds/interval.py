@@ -22,7 +22,8 @@ _CONTEXT: Any = MPIntervalContext()
 _CONTEXT.prec = 200
 
 # Beyond it exp(x) has a logarithm above every float, so its upper end may as well be
-# infinite; mpmath would spend minutes on the digits of a very large exponent.
+# infinite; mpmath would spend minutes on the digits of a very large exponent. Below its
+# negative the upper end stays where it is.
 _LARGEST_EXPONENT = _CONTEXT.mpf(2) ** 1100
 
 
@@ -34,7 +35,7 @@ def interval(value: float | int) -> Interval:
 def exp(x: Interval) -> Interval:
     """An interval around e^x."""
     low = 0 if x.a < -_LARGEST_EXPONENT else _CONTEXT.exp(_cut(x.a)).a
-    high = math.inf if x.b > _LARGEST_EXPONENT else _CONTEXT.exp(x.b).b
+    high = math.inf if x.b > _LARGEST_EXPONENT else _CONTEXT.exp(_raised(x.b)).b
     return _CONTEXT.mpf([low, high])
 
 
@@ -89,3 +90,7 @@ def log_upper(x: Interval) -> float:
 
 def _cut(x: Interval) -> Interval:
     return x if x < _LARGEST_EXPONENT else _LARGEST_EXPONENT
+
+
+def _raised(x: Interval) -> Interval:
+    return x if x > -_LARGEST_EXPONENT else -_LARGEST_EXPONENT

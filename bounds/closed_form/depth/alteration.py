@@ -116,7 +116,7 @@ def next_alteration(
     """Return a later layer's reduction with the least c', over a grid.
 
     η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the rest, for
-    a, b = 1 … 39.
+    a, b = 1 … 39, b < 4c.
 
     Args:
         num_heads: H >= 1.
@@ -143,7 +143,7 @@ def next_alteration(
 
 
 def _best_cell(heads: int, c: int, free: float, kept: float) -> tuple[int, int]:
-    a, b = np.meshgrid(np.arange(1.0, CELLS), np.arange(1.0, CELLS), indexing="ij")
+    a, b = np.meshgrid(np.arange(1.0, CELLS), np.arange(1.0, min(CELLS, 4 * c)))
     eta = (1 - kept) * a / (CELLS * c)
     share = (1 - eta - kept) / (1 - eta)
     eps = (1 - eta) * share * b / (4 * c)

@@ -29,7 +29,7 @@ class Tower:
         top: The integer, or the float x < 10^15.
 
     >>> print(Tower.of(10) * Tower.of(7), Tower.of(2000000).exp2())
-    70 2^2000000
+    70 10^602060
     """
 
     level: int
