@@ -73,6 +73,11 @@ COMMANDS = (
         "bounds.cli.lipschitz",
         "The empirical Lipschitz constant against n, beside the closed forms.",
     ),
+    Command(
+        "depth",
+        "bounds.cli.depth",
+        "Lengths that hard attention of a given depth can and cannot handle.",
+    ),
     Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
     Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
 )

@@ -9,10 +9,23 @@ from bounds.closed_form.depth.computable import (
     computable_length,
     one_layer_parity_threshold,
 )
+from bounds.closed_form.depth.dyck import (
+    DyckParameters,
+    dyck_threshold,
+    one_layer_dyck_threshold,
+)
+from bounds.closed_form.depth.dyck_closed_form import closed_form_dyck
+from bounds.closed_form.depth.dyck_search import search_dyck_parameters
 from bounds.closed_form.depth.paper_reduction import Weight
 from bounds.closed_form.depth.route_alteration import alteration_route
 from bounds.closed_form.depth.route_paper import paper_route
 from bounds.closed_form.depth.route_switching import SwitchingProof, switching_proof
+from bounds.closed_form.depth.routes import (
+    Route,
+    dyck_routes,
+    parity_routes,
+    switching_routes,
+)
 from bounds.closed_form.depth.steps import Step
 from bounds.closed_form.depth.switching_closed_form import closed_form_switching
 from bounds.closed_form.depth.switching_lemma import deep_probability, depth_tails
@@ -20,17 +33,26 @@ from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
 
 __all__ = [
+    "DyckParameters",
+    "Route",
     "Step",
     "SwitchingProof",
     "Tower",
     "Weight",
     "alteration_route",
+    "closed_form_dyck",
     "closed_form_switching",
     "computable_length",
     "deep_probability",
     "depth_tails",
+    "dyck_routes",
+    "dyck_threshold",
+    "one_layer_dyck_threshold",
     "one_layer_parity_threshold",
     "paper_route",
+    "parity_routes",
+    "search_dyck_parameters",
     "search_steps",
     "switching_proof",
+    "switching_routes",
 ]

