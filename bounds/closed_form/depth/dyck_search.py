@@ -28,7 +28,8 @@ SPREADS = (None, *(Fraction(n, 100) for n in _PER_CENT))
 # By how much products (in cells), depths and spreads are moved, largest first.
 MOVES = ((16, 4, 4), (4, 2, 2), (1, 1, 1))
 FIRST_DELTA = 2
-MOST_LOOKS = 2000
+# How many points a descent looks at, times the steps.
+MOST_LOOKS = 2400
 
 # p_l t_{l-1} in cells, t_l, the index of c_l, for every step; and the index of δ.
 _Point = tuple[tuple[tuple[int, ...], ...], int]
@@ -82,7 +83,7 @@ def search_dyck_parameters(
 def _descended(point: _Point, cost: _Cost, deepest: int) -> _Point:
     """Return a local minimum, or the best of so many points."""
     best, improved, looks = cost(point), True, 0
-    while improved and looks < MOST_LOOKS:
+    while improved and looks < MOST_LOOKS // len(point[0]):
         improved = False
         for other in _neighbours(point, deepest):
             looks += 1
