@@ -57,14 +57,18 @@ def ahead(
                     stack.enter_context(_SETTINGS[name](value))
             return jax.block_until_ready(call())
 
-    with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(workers)
 
-        def submit(call: Callable[[], T]) -> Future[T]:
-            return pool.submit(finish, call)
+    def submit(call: Callable[[], T]) -> Future[T]:
+        return pool.submit(finish, call)
 
+    try:
         submitted = (functools.partial(submit, call) for call in calls)
         for future in _in_turn(submitted, count):
             yield future.result()
+    finally:
+        # Who stops early waits for what runs, not for what has not begun.
+        pool.shutdown(cancel_futures=True)
 
 
 def _returning(value: T) -> Callable[[], T]:
