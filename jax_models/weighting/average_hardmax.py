@@ -175,7 +175,7 @@ class AverageHardmax(HardWeighting):
         )
         base = jax.tree.map(lambda x: x[..., None, :], summary.levels)
         was = is_member(old_cells, base) & moved.visible
-        levels = lift_levels(scores, cells, moved.visible, moved.count)
+        levels = lift_levels(scores, cells, moved.visible, moved.count, known=2)
         now = (cells == levels.best[..., None]) & moved.visible
         dtype = scores.dtype
 

@@ -107,7 +107,12 @@ class Levels:
 
 
 def lift_levels(
-    scores: Array, cells: Array, visible: Array, count: Array | None = None
+    scores: Array,
+    cells: Array,
+    visible: Array,
+    count: Array | None = None,
+    *,
+    known: int = 3,
 ) -> Levels:
     """Returns the levels of a tile of keys [..., k] -> [..., 3].
 
@@ -116,10 +121,12 @@ def lift_levels(
         cells: their cells.
         visible: which of them are seen.
         count: how many equal keys each stands for [k]; one by default.
+        known: how many levels are looked for: after a change, of which only reports
+            are made, the best two. The others are left empty.
     """
     cells = jnp.where(visible, cells, -jnp.inf)
     found = []
-    for _ in range(3):
+    for _ in range(known):
         cell = cells.max(axis=-1)
         members = (cells == cell[..., None]) & (cells > -jnp.inf)
         found.append(
@@ -131,6 +138,9 @@ def lift_levels(
             )
         )
         cells = jnp.where(members, -jnp.inf, cells)
+    none = jnp.full_like(found[0].low, jnp.inf)
+    empty = Levels(-none, none, -none, jnp.zeros_like(none))
+    found += [empty] * (3 - known)
     return jax.tree.map(lambda *levels: jnp.stack(levels, axis=-1), *found)
 
 

@@ -186,7 +186,7 @@ class _UniqueHardmax(HardWeighting):
             cell=cells.max(axis=-1),
             index=jnp.where(now.any(axis=-1), index, -1),
             change=deviation + moved.carry(now.astype(scores.dtype)),
-            levels=lift_levels(scores, cells, moved.visible, moved.count),
+            levels=lift_levels(scores, cells, moved.visible, moved.count, known=2),
         )
 
     def merge_change(self, first: UniqueChange, second: UniqueChange) -> UniqueChange:
