@@ -25,6 +25,7 @@ _CONTEXT.prec = 200
 # infinite; mpmath would spend minutes on the digits of a very large exponent. Below its
 # negative the upper end stays where it is.
 _LARGEST_EXPONENT = _CONTEXT.mpf(2) ** 1100
+_SMALL = _CONTEXT.mpf(2) ** -32
 
 
 def interval(value: float | int) -> Interval:
@@ -42,6 +43,17 @@ def exp(x: Interval) -> Interval:
 def log(x: Interval) -> Interval:
     """An interval around ln x, for x > 0."""
     return _CONTEXT.log(x)
+
+
+def log_complement(x: Interval) -> Interval:
+    """An interval around ln(1 - x), for x in [0, 1), with all digits of a small x.
+
+    Below 2^-32 it is the series to x^7; what that leaves is less than x^8.
+    """
+    if not x.b < _SMALL:
+        return _CONTEXT.log(1 - x)
+    rest = _CONTEXT.mpf([-(x**8).b, 0])
+    return rest - sum(x**order / order for order in range(1, 8))
 
 
 def sqrt(x: Interval) -> Interval:

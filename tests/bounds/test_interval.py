@@ -77,3 +77,15 @@ def test_mpmaths_global_precision_is_left_alone():
     before = mpmath.mp.prec, mpmath.iv.prec
     _ = iv.exp(iv.interval(1)) / 3
     assert (mpmath.mp.prec, mpmath.iv.prec) == before
+
+
+@pytest.mark.parametrize("bits", [0.1, 1.5, 31.0, 32.5, 40.0, 150.0, 2000.0])
+def test_the_logarithm_of_a_complement_keeps_the_digits_of_a_small_number(bits):
+    x = iv.exp(-bits * iv.log(iv.interval(2)))
+    value = iv.log_complement(x)
+    assert (value.b - value.a) / -value.a < 2.0**-150
+    with mpmath.workprec(5000):
+        number = mpmath.mpf(x.mid)
+        exact = mpmath.log(1 - number)
+        assert value.a <= exact <= value.b
+    assert iv.log_complement(iv.interval(0)).b == 0

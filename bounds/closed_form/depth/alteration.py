@@ -23,7 +23,7 @@ import numpy as np
 
 from bounds.closed_form.depth.tower import Tower, ceiling, lg_sum, log2
 from bounds.closed_form.domain import whole
-from bounds.interval import Interval, interval, log
+from bounds.interval import Interval, interval, log, log_complement
 
 CELLS = 40
 _LN2 = log(interval(2))
@@ -62,7 +62,7 @@ class Alteration:
 
     def kept(self) -> int:
         """Return m itself, for the first layer."""
-        return ceiling(self._ln_pairs() / -log(1 - self.q / 2))
+        return ceiling(self._ln_pairs() / -log_complement(self.q / 2))
 
     def outputs(self) -> Tower:
         """Return c', rounded up."""
@@ -135,17 +135,18 @@ def next_alteration(
     """
     heads = whole("num_heads", num_heads, 1)
     c = interval(whole("inputs", inputs, 2))
-    a, b = _best_cell(heads, min(inputs, _MANY), float(free.mid), float(kept.mid))
+    lost = float((1 - kept).mid)
+    a, b = _best_cell(heads, min(inputs, _MANY), float(free.mid), lost)
     eta = (1 - kept) * a / (CELLS * c)
     q = (1 - eta - kept) / (1 - eta) * (1 - b / (4 * c))
     # ε = (1 - η)(1 - q) - R, without taking apart numbers that agree to 1/c.
     return Alteration(heads, inputs, free, eta, q, (1 - eta - kept) * b / (4 * c))
 
 
-def _best_cell(heads: int, c: int, free: float, kept: float) -> tuple[int, int]:
+def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
     a, b = np.meshgrid(np.arange(1.0, CELLS), np.arange(1.0, min(CELLS, 4 * c)))
-    eta = (1 - kept) * a / (CELLS * c)
-    share = (1 - eta - kept) / (1 - eta)
+    eta = lost * a / (CELLS * c)
+    share = (lost - eta) / (1 - eta)
     eps = (1 - eta) * share * b / (4 * c)
     pairs = np.log(c * heads / (eps * free)) + c * np.log(2)
     lg_m = np.log2(pairs) - c * np.log2(share * (1 - b / (4 * c)) / 2)

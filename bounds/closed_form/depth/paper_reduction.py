@@ -21,7 +21,7 @@ from fractions import Fraction
 
 from bounds.closed_form.depth.tower import floor
 from bounds.closed_form.domain import whole
-from bounds.interval import Interval, interval, log
+from bounds.interval import Interval, interval, log, log_complement
 
 ETA_CELLS = 30
 DELTAS = tuple(Fraction(cell, 20) for cell in (1, 2, 4, 7, 10, 15, 20))
@@ -93,8 +93,8 @@ class PaperReduction:
             chance = interval(1) / k**2
         else:
             chance = 1 / (events + 1)
-        spared = log(1 - chance)
-        capture = -log(1 - (self.q / 2) ** c) * k / (c * fed)
+        spared = log_complement(chance)
+        capture = -log_complement((self.q / 2) ** c) * k / (c * fed)
         growth = self.delta**2 * self.q * (1 - 2 * self.eta) * self.free / 3
         return (
             lost - interval(c * 2**c) / k,

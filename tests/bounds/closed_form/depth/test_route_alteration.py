@@ -168,3 +168,15 @@ def test_the_second_layer_of_route_a_is_what_three_layers_close():
         assert Fraction(free) * route.length.top > closing
         assert Fraction(free) * (route.length.top - 1) <= closing
     assert route_alteration.alteration_route(1, 5, Fraction(1, 2)).length.integer == 7
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_share_that_rounds_to_one_gets_the_cell_of_its_neighbours():
+    """What a layer may lose is told from 0 even where 1 - R is below a float's ulp."""
+
+    def cells(lost):
+        kept = 1 - interval(1) / lost
+        found = next_alteration(1, 10**7, interval(1), kept)
+        return upper(found.eta * lost), upper(found.q * lost)
+
+    assert cells(10**22) == pytest.approx(cells(10**9))

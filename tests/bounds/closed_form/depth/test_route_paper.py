@@ -104,6 +104,20 @@ def test_the_condition_at_k_minus_one_notices_a_k_that_is_not_least():
 
 
 @pytest.mark.parametrize("weight", Weight)
+@pytest.mark.parametrize(("heads", "lost"), [(1, 10**12), (10**30, 2)])
+def test_a_large_enough_k_holds_whatever_its_size(weight, heads, lost):
+    """With A near 2^-300 the conditions are still told apart from their failing."""
+    kept = 1 - interval(1) / lost
+    eta = (1 - kept) / 4
+    q = (1 - kept / (1 - 2 * eta)) / 2
+    reduction = PaperReduction(heads, 1, interval(1), eta, interval(1), q, weight)
+    assert reduction.holds(10**60)
+    k = reduction.least_k(below=10**60)
+    assert reduction.holds(k)
+    assert reduction.fails(k - 1)
+
+
+@pytest.mark.parametrize("weight", Weight)
 def test_no_cell_of_the_grid_has_a_smaller_k(weight):
     """Every cell searched from scratch, without the look at the best so far."""
     kept = interval(6) / 10
