@@ -27,6 +27,9 @@ from bounds.closed_form.depth.routes import (
 )
 from bounds.output import write_json
 
+# The arithmetic of routes H and A has 60 digits.
+_CLOSEST = Fraction(1, 10**30)
+
 
 def define_flags() -> flags.FlagValues:
     """Return the flags of the command."""
@@ -103,6 +106,8 @@ def _is_share(text: str) -> bool:
         raise flags.ValidationError(f"{text!r} is not a number") from None
     if not 0 < share < 1:
         raise flags.ValidationError(f"{text} is not between 0 and 1")
+    if min(share, 1 - share) < _CLOSEST:
+        raise flags.ValidationError(f"{text} is within 1e-30 of 0 or of 1")
     return True
 
 

@@ -121,6 +121,8 @@ def test_the_record_says_how_it_was_made(run):
         (["--free=1"], "1 is not between 0 and 1"),
         (["--free=half"], "'half' is not a number"),
         (["--free=1/0"], "'1/0' is not a number"),
+        (["--free=1e-5000"], "1e-5000 is within 1e-30 of 0 or of 1"),
+        ([f"--free=0.{'9' * 80}"], "is within 1e-30 of 0 or of 1"),
         (["--free=nan"], "'nan' is not a number"),
         (["--free_bits=0"], "--free_bits=0"),
     ],
