@@ -33,9 +33,10 @@ k = (H + 1) t_{L-1} brackets asks in the end for
 
     F - 2k >= 0    and    P = J + k.
 
-It holds for all even n from the first on: along M, P and n in fixed proportion (with M
-less by 2, for P as an integer) the lower bound on F is convex and that on J concave, and
-at 0 both conditions fail. With one layer nothing is random, the query's bracket is among
+It holds for all even n from the first on. Let n and every G grow by a factor a >= 1 (the
+window of n times a, less 2 for P as an integer, will do): γ does not fall, so x, y, the
+repairs and each deviation grow by a at most, hence J and k by a at most, and the lower
+bound on F by a at least. With one layer nothing is random, the query's bracket is among
 the fixed ones, k = H, and P = H, M = 2H are enough: n = 4H. One bracket type of 2DYCK is
 1DYCK.
 """

@@ -197,6 +197,50 @@ def test_the_margin_is_its_formula_by_hand():
     assert float(certified.a) == pytest.approx(dyck_margin(parameters, n, FLOATS))
 
 
+def test_the_margin_of_three_layers_is_its_formula_by_hand():
+    """L = 3, H = 1: first only J held, then the sum held to c √G, with plain floats."""
+    first, second = Step(Fraction(13, 40), 7), Step(Fraction(73, 2800), 25)
+    deep = tuple(
+        deep_probability(t, 1, step.depth, step.star_probability)
+        for t, step in ((1, first), (7, second))
+    )
+    delta, spread = Fraction(1, 12), Fraction(3, 25)
+    parameters = DyckParameters(1, (first, second), deep, (None, spread), delta)
+    n, risk = 24000, 1 / 12
+    p_1, p_2 = float(first.star_probability), float(second.star_probability)
+
+    def walk(bound, p, chance):
+        u = math.log(2 / chance) / ((1 - p) * bound)
+        v = (1 - p) * (1 + u / 2 + u * u / 4)
+        return math.sqrt(2 * v * bound * math.log(2 / chance))
+
+    def losses(bound):
+        """x_1, the repairs of both steps, y_2, x_2."""
+        stars = p_1 * bound + math.sqrt(bound * math.log(12) / 2)
+        near = (0.12 * math.sqrt(stars) - 1) / (2.2 * math.sqrt(stars) + 1)
+        near *= 1 - 2 * math.exp(-(2.2**2) / 2)
+        repairs = (
+            (n + 1) * 2 * float(deep[0]) / (0.999 - 3 * risk),
+            (n + 1) * 14 * float(deep[1]) / (near * (0.949 - risk)),
+        )
+        last = walk(stars, p_2, near / 20)
+        return walk(bound, p_1, risk), repairs, 0.12 * math.sqrt(stars), last
+
+    low, high = 10.0, float(n)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        x_1, repairs, _, x_2 = losses(middle)
+        wide = n - 2 * (x_1 + x_2 + sum(repairs) + 50) < middle
+        low, high = (low, middle) if wide else (middle, high)
+    x_1, repairs, y_2, _ = losses(high)
+    free = high - 2
+    for p, moved, fixed in ((p_1, x_1, repairs[0]), (p_2, y_2, repairs[1])):
+        few = math.sqrt(2 * p * (1 - p) * free * math.log(12))
+        free = p * free - few - moved - 2 * fixed
+    expected = free - 100
+    assert dyck_margin(parameters, n, FLOATS) == pytest.approx(expected, abs=0.01)
+
+
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 8), (3, 2), (6, 3)])
 def test_the_closed_form_is_weaker_than_a_search_and_certified(layers, heads):
     closed = closed_form_dyck(layers, heads)
