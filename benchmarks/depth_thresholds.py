@@ -80,7 +80,7 @@ def draw(table: list[tuple[int, int, dict[str, Tower]]], stem: str) -> None:
         "switching": "PARITY, route S",
         "dyck": "DYCK",
         "switching, closed form": "S, closed form",
-        "alteration": "route A, C = 1/2",
+        "alteration": f"route A, C = {FREE.value}",
         "paper, A = 1/(f+1)": "route H, A = 1/(f+1)",
         "paper, A = 1/k^2": "route H, A = 1/k²",
     }

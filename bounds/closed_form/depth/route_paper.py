@@ -60,7 +60,7 @@ def paper_route(
     """Return the threshold of the paper's own proof, with corrected constants.
 
     n_L = max(n of (H3) in every reduction, ⌊(H + 1) c_{L-1} / C⌋ + 1); for one layer
-    the n from which on H + 1 fixed bits leave C n free.
+    H + 2, since all bits are free before closing.
 
     Args:
         num_layers: L >= 1.
