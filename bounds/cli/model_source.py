@@ -10,7 +10,7 @@ from bounds.cli.flags import SHAPE_FLAGS
 from bounds.notation import parse_temperature
 from bounds.output import sha256
 from jax_models.config import decode_temperature
-from jax_models.constructions import PRESETS, build_preset
+from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.reweight import with_dtype, with_temperature, with_weighting
 
 RANDOM = "random"
@@ -107,9 +107,13 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
 
 
 def refuse_shape(options: flags.FlagValues) -> None:
-    """Raise `InputError` for a flag that describes a random model only."""
+    """Raise `InputError` for a flag that describes a random model only.
+
+    Some constructions take a number of layers and of heads, too.
+    """
+    taken = preset_parameters(options.preset) if options.model is None else ()
     for name in SHAPE_FLAGS:
-        if options[name].present:
+        if options[name].present and name not in taken:
             source = "--model" if options.model is not None else "--preset"
             raise jm.InputError(
                 f"--{name} describes a random model (--preset=random), which "
@@ -119,6 +123,9 @@ def refuse_shape(options: flags.FlagValues) -> None:
 
 def _construct(options: flags.FlagValues) -> jm.Transformer:
     parameters = {} if options.c is None else {"c": options.c}
+    for name in preset_parameters(options.preset):
+        if name in SHAPE_FLAGS and options[name].present:
+            parameters[name] = options[name].value
     return build_preset(options.preset, dtype="float64", **parameters)
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_models.constructions.anbn import anbn_one_layer_transformer, anbn_transformer
+from jax_models.constructions.average_parity import average_parity_transformer
 from jax_models.constructions.first import first_transformer
+from jax_models.constructions.hard_parity import hard_parity_transformer
 from jax_models.constructions.ones import ones_transformer
 from jax_models.constructions.parity import parity_transformer
 from jax_models.errors import InputError
@@ -19,8 +21,10 @@ __all__ = [
     "PRESETS",
     "anbn_one_layer_transformer",
     "anbn_transformer",
+    "average_parity_transformer",
     "build_preset",
     "first_transformer",
+    "hard_parity_transformer",
     "ones_transformer",
     "parity_transformer",
     "preset_parameters",
@@ -32,6 +36,8 @@ PRESETS: Mapping[str, Callable[..., Transformer]] = {
     "ones": ones_transformer,
     "anbn": anbn_transformer,
     "anbn_one_layer": anbn_one_layer_transformer,
+    "hard_parity": hard_parity_transformer,
+    "average_parity": average_parity_transformer,
 }
 """The constructions that commands know by name."""
 

@@ -1,6 +1,13 @@
 """Languages as input: samplers with explicit keys, membership, symbols, text files."""
 
 from jax_models.errors import InputError
+from jax_models.languages.automaton import (
+    Automaton,
+    ones_automaton,
+    parity_automaton,
+    threshold_automaton,
+    word_automaton,
+)
 from jax_models.languages.base import Language
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
 from jax_models.languages.parity import Parity
@@ -9,13 +16,18 @@ from jax_models.languages.uniform import UniformStrings
 
 __all__ = [
     "LANGUAGES",
+    "Automaton",
     "DyckPrefixes",
     "DyckWords",
     "Language",
     "Parity",
     "UniformStrings",
     "get_language",
+    "ones_automaton",
+    "parity_automaton",
     "read_text",
+    "threshold_automaton",
+    "word_automaton",
 ]
 
 LANGUAGES: dict[str, Language] = {

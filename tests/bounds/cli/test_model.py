@@ -110,3 +110,12 @@ def test_a_truncated_file_is_one_line_that_names_it(run, model_file):
 def test_a_bad_flag_is_one_line(run, flags, complaint):
     run("model", *SHAPE_FLAGS, *flags).assert_refused(complaint)
     assert not OUT.exists()
+
+
+def test_a_construction_takes_its_own_numbers_of_layers_and_heads(run):
+    run("model", "--preset=hard_parity", "--num_layers=3", "--num_heads=2")
+    model = build_preset("hard_parity", num_layers=3, num_heads=2, dtype="float64")
+    assert OUT.read_bytes() == jm.model_bytes(model)
+    result = run("model", "--preset=hard_parity", "--d_ff=3")
+    assert result.code == 1
+    assert "--d_ff describes a random model" in result.err

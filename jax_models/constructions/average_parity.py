@@ -1,0 +1,94 @@
+"""PARITY with one average-hard head: why Hahn's Theorem 1 is of unique-hard attention.
+
+A head that averages over ties sees every bit at once. No restriction that leaves a bit
+free can hide it, so nothing like the theorem holds for average-hard attention.
+"""
+
+from enum import IntEnum, auto
+from typing import Any
+
+import jax.numpy as jnp
+
+from jax_models.constructions.assembly import (
+    Head,
+    Neuron,
+    build_layer,
+    build_readout,
+    embed_symbols,
+)
+from jax_models.errors import InputError
+from jax_models.layers import Accept
+from jax_models.position import Coordinates, PowerTerm
+from jax_models.transformer import Transformer
+from jax_models.weighting import AverageHardmax
+
+
+class Coordinate(IntEnum):
+    """The coordinates of the residual stream."""
+
+    ONE = 0  # is the token 1
+    UNIT = auto()  # 1/n
+    MEAN = auto()  # k/n after the attention, k the number of ones
+    OUT = auto()  # [k is odd]/n
+
+
+def average_parity_transformer(
+    *, max_length: int = 64, dtype: Any = jnp.float32
+) -> Transformer:
+    """Returns the one-layer, one-head average-hard transformer for PARITY.
+
+    All scores are 0, so the head averages over all positions and returns k/n, k the
+    number of ones. The feed-forward block is a saw with a tooth at each odd multiple of
+    1/n,
+
+        OUT = R(k/n) - 2 R(k/n - 1/n) + 2 R(k/n - 2/n) - … = [k is odd]/n,
+
+    with one neuron for each k below `max_length`; the position encoding brings 1/n. The
+    logit 1/(2n) - OUT is 1/(2n) for an even number of ones and -1/(2n) for an odd one.
+
+    With leftmost- or rightmost-hard attention the same scores return one bit: an answer
+    that all the others leave as it is.
+
+    Conditioning. Each tooth rounds by a few units u of k/n <= 1, and 2n teeth add up
+    to n times that, far below the margin 1/(2n) while n^2 u << 1: n up to 10^6 in
+    float64, some hundreds in float32.
+
+    Args:
+        max_length: the longest string that is decided, at least 1.
+        dtype: float32 or float64.
+
+    Returns:
+        The model: vocabulary 0, 1, both `substitutable`; every position has the result.
+
+    Raises:
+        InputError: if `max_length` is below 1, or for float64 without x64.
+
+    Source:
+        hard-attention.md, section 1, "Average-hard attention".
+    """
+    if max_length < 1:
+        raise InputError(f"average_parity needs max_length >= 1, got {max_length}")
+    y = Coordinate
+    width = len(y)
+    average = Head(query=[{}], key=[{}], value=[{y.ONE: 1}], write=[{y.MEAN: 1}])
+    saw = [
+        Neuron({y.MEAN: 1, y.UNIT: -k}, {y.OUT: 2.0 * (-1) ** k if k else 1.0})
+        for k in range(max_length)
+    ]
+    return Transformer(
+        embedding=embed_symbols([{}, {y.ONE: 1}], width, dtype),
+        position=Coordinates((PowerTerm(y.UNIT, length_power=-1),)),
+        layers=(
+            build_layer(
+                width,
+                weighting=AverageHardmax(),
+                heads=[average],
+                neurons=saw,
+                dtype=dtype,
+            ),
+        ),
+        readout=build_readout({y.UNIT: 0.5, y.OUT: -1}, width, dtype),
+        accept=Accept(0, 0.0),
+        vocabulary=("0", "1"),
+        substitutable=(0, 1),
+    )

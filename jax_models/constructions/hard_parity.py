@@ -1,0 +1,137 @@
+"""PARITY in hard attention, at the lengths where hard attention can (any tie rule).
+
+Every row looks up H others at fixed distances, so that the bits that reach a row grow by
+the factor H + 1 a layer. Beyond a polynomial in H no hard-attention transformer of L
+layers computes PARITY (Hahn 2020, Theorem 1); at (H+1)^L this one does.
+"""
+
+from enum import IntEnum, auto
+from typing import Any
+
+import jax.numpy as jnp
+
+from jax_models.constructions.assembly import (
+    CONSTANT,
+    Head,
+    Neuron,
+    build_layer,
+    build_readout,
+    embed_symbols,
+)
+from jax_models.errors import InputError
+from jax_models.layers import Accept
+from jax_models.position import Coordinates, PowerTerm
+from jax_models.transformer import Transformer
+from jax_models.weighting import LeftmostHardmax
+
+# Scores are integers, so cells of width 1/4 keep them apart in float32 too.
+TIE_RESOLUTION = 0.25
+
+
+class Coordinate(IntEnum):
+    """The coordinates of the residual stream."""
+
+    PARITY = 0  # the token, then the parity of ever more bits
+    PLACE = auto()  # p
+    SQUARE = auto()  # p^2
+    FOUND = auto()  # sum of the looked-up parities between attention and feed-forward
+
+
+def xor_neurons(total: dict[int, float], count: int, out: int) -> list[Neuron]:
+    """Returns neurons that add the parity of an integer form to a coordinate.
+
+    The parity of s in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of slopes
+    +1 and -1 with teeth at the odd integers.
+
+    Args:
+        total: the form s.
+        count: its largest value.
+        out: the coordinate.
+    """
+    return [
+        Neuron({**total, CONSTANT: -k}, {out: 2.0 * (-1) ** k if k else 1.0})
+        for k in range(count)
+    ]
+
+
+def hard_parity_transformer(
+    *, num_layers: int = 2, num_heads: int = 1, dtype: Any = jnp.float32
+) -> Transformer:
+    """Returns a hard-attention transformer that computes PARITY of length (H+1)^L.
+
+    Layer l = 0 … L-1, head h = 1 … H: the row at place p looks up the place
+    t = p - h (H+1)^l by the score
+
+        2 t j - j^2 = t^2 - (j - t)^2,
+
+    largest at j = t alone, so that no tie rule matters. It adds the H parities that it
+    finds to its own, and the feed-forward block leaves the sum's parity. By induction the
+    row at p holds, after l layers, the parity of the (H+1)^l bits that end at p, as long
+    as these are there: the blocks that end at p, p - (H+1)^l, … lie side by side. At the
+    last place n = (H+1)^L all are, after all layers too, and the logit is 1 where the
+    number of ones is even, 0 where it is odd.
+
+    At other lengths the model decides something else: rows that look up places before
+    the first get the first.
+
+    Args:
+        num_layers: L >= 1.
+        num_heads: H >= 1.
+        dtype: float32 or float64.
+
+    Returns:
+        The model: vocabulary 0, 1, both `substitutable`; the result is read at the last
+        position.
+
+    Raises:
+        InputError: if L or H is below 1, or for float64 without x64.
+
+    Source:
+        hard-attention.md, Theorem 5.
+    """
+    for name, value in (("num_layers", num_layers), ("num_heads", num_heads)):
+        if value < 1:
+            raise InputError(f"hard_parity needs {name} >= 1, got {value}")
+    y = Coordinate
+    width = len(y)
+
+    def look_up(distance: int) -> Head:
+        return Head(
+            query=[{y.PLACE: 1, CONSTANT: -distance}, {CONSTANT: 1}],
+            key=[{y.PLACE: 2}, {y.SQUARE: -1}],
+            value=[{y.PARITY: 1}],
+            write=[{y.FOUND: 1}],
+        )
+
+    replace = [
+        *xor_neurons({y.PARITY: 1, y.FOUND: 1}, num_heads + 1, y.PARITY),
+        # What the parity replaces: both are counts, so the ReLU leaves them alone.
+        Neuron({y.PARITY: 1}, {y.PARITY: -1}),
+        Neuron({y.FOUND: 1}, {y.FOUND: -1}),
+    ]
+    return Transformer(
+        embedding=embed_symbols([{}, {y.PARITY: 1}], width, dtype),
+        position=Coordinates(
+            (
+                PowerTerm(y.PLACE, position_power=1),
+                PowerTerm(y.SQUARE, position_power=2),
+            )
+        ),
+        layers=tuple(
+            build_layer(
+                width,
+                weighting=LeftmostHardmax(TIE_RESOLUTION),
+                heads=[
+                    look_up((h + 1) * (num_heads + 1) ** layer)
+                    for h in range(num_heads)
+                ],
+                neurons=replace,
+                dtype=dtype,
+            )
+            for layer in range(num_layers)
+        ),
+        readout=build_readout({y.PARITY: -1, CONSTANT: 1}, width, dtype),
+        accept=Accept(0, 0.5),
+        vocabulary=("0", "1"),
+        substitutable=(0, 1),
+    )

@@ -1,0 +1,119 @@
+"""PARITY by hard attention at n = (H+1)^L, and by one average-hard head at every n."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.constructions import (
+    average_parity_transformer,
+    build_preset,
+    hard_parity_transformer,
+)
+from jax_models.reweight import with_weighting
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@jax.jit
+def logits(model, strings):
+    """The logit of each string at its last position."""
+    run = jax.vmap(lambda string: jm.forward(model, string)[0][-1])
+    return model.readout(run(strings))[:, 0]
+
+
+def all_strings(length):
+    bits = itertools.product((0, 1), repeat=length)
+    return np.array(list(bits), np.int32)
+
+
+def is_even(strings):
+    return strings.sum(axis=1) % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_heads"),
+    [(1, 1), (1, 2), (1, 3), (1, 8), (2, 1), (2, 2), (3, 1)],
+)
+def test_computes_parity_of_every_string(num_layers, num_heads):
+    strings = all_strings((num_heads + 1) ** num_layers)
+    model = hard_parity_transformer(
+        num_layers=num_layers, num_heads=num_heads, dtype="float64"
+    )
+    assert (np.asarray(logits(model, strings)) == is_even(strings)).all()
+
+
+LARGE = [(2, 4), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((4, 1), (3, 4)))]
+
+
+@pytest.mark.parametrize(
+    ("weighting", "dtype"),
+    [("leftmost_hard", "float32"), ("rightmost_hard", "float64")],
+)
+@pytest.mark.parametrize(("num_layers", "num_heads"), LARGE)
+def test_computes_parity_of_random_strings(num_layers, num_heads, weighting, dtype):
+    length = (num_heads + 1) ** num_layers
+    strings = np.random.default_rng(0).integers(0, 2, (200, length), np.int32)
+    size = {"num_layers": num_layers, "num_heads": num_heads}
+    model = with_weighting(hard_parity_transformer(**size, dtype=dtype), weighting)
+    assert (np.asarray(logits(model, strings)) == is_even(strings)).all()
+    for flipped in range(0, length, 7):
+        changed = strings.copy()
+        changed[:, flipped] ^= 1
+        assert (np.asarray(logits(model, changed)) != is_even(strings)).all()
+
+
+@pytest.mark.parametrize("length", [3, 5])
+def test_at_another_length_it_computes_something_else(length):
+    strings = all_strings(length)
+    model = hard_parity_transformer(dtype="float64")
+    assert (np.asarray(logits(model, strings)) != is_even(strings)).any()
+
+
+def test_every_winner_is_decided_beyond_rounding():
+    model = hard_parity_transformer(num_layers=2, num_heads=8, dtype="float64")
+    string = np.random.default_rng(1).integers(0, 2, 81, np.int32)
+    _, reports = jax.jit(jm.forward)(model, string)
+    assert all(report is not None and float(report.gap) == 1 for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("length", "dtype"), [(12, "float64"), (1, "float64"), (100, "float32")]
+)
+def test_one_average_hard_head_computes_parity(length, dtype):
+    strings = np.random.default_rng(2).integers(0, 2, (300, length), np.int32)
+    if length <= 12:
+        strings = all_strings(length)
+    model = average_parity_transformer(max_length=max(length, 64), dtype=dtype)
+    expected = np.where(is_even(strings), 1, -1) / (2 * length)
+    found = np.asarray(logits(model, strings))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.1 / length)
+
+
+def test_one_unique_hard_head_does_not():
+    model = average_parity_transformer(dtype="float64")
+    strings = all_strings(4)
+    for weighting in ("leftmost_hard", "rightmost_hard"):
+        found = np.asarray(logits(with_weighting(model, weighting), strings)) >= 0
+        # It knows one bit: half of the strings are wrong.
+        assert (found != is_even(strings)).mean() == 0.5
+
+
+def test_beyond_its_largest_length_it_fails():
+    model = average_parity_transformer(max_length=4, dtype="float64")
+    assert (
+        (np.asarray(logits(model, all_strings(6))) >= 0) != is_even(all_strings(6))
+    ).any()
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(jm.InputError, match="hard_parity needs num_heads >= 1, got 0"):
+        build_preset("hard_parity", num_heads=0)
+    with pytest.raises(
+        jm.InputError, match="hard_parity needs num_layers >= 1, got -1"
+    ):
+        build_preset("hard_parity", num_layers=-1)
+    with pytest.raises(jm.InputError, match="average_parity needs max_length >= 1"):
+        build_preset("average_parity", max_length=0)
