@@ -18,6 +18,10 @@ FORBIDDEN = {
 # The closed forms take numbers: neither they nor what they import may reach these.
 NUMBERS_ONLY = "bounds.closed_form"
 BEYOND_NUMBERS = {"jax", "jax_models"}
+# The checker of restrictions is independent of the search: what it reaches of that
+# package is its own.
+SEARCH = "bounds.restriction"
+CHECKER = ("bounds.restriction.checker", "bounds.restriction.checking")
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MAX_LINES = 400
 
@@ -68,6 +72,13 @@ def violations(name, source, is_package=False):
         wrong |= {
             one for one in reached(imported) if one.split(".")[0] in BEYOND_NUMBERS
         }
+    if any(is_within(name, part) for part in CHECKER):
+        wrong |= {
+            one
+            for one in reached(imported)
+            if is_within(one, SEARCH)
+            and not any(is_within(one, part) for part in CHECKER)
+        }
     return wrong
 
 
@@ -106,6 +117,13 @@ def test_imports_point_downwards(name):
         ("bounds.closed_form.stack", "from bounds.inputs import GivenInputs"),
         ("bounds.closed_form.stack", "from bounds import inputs"),
         ("bounds.closed_form.stack", "from .. import inputs"),
+        ("bounds.restriction.checker", "from bounds.restriction import search"),
+        ("bounds.restriction.checker", "import bounds.restriction.search"),
+        ("bounds.restriction.checking.layer", "from .. import search"),
+        (
+            "bounds.restriction.checking.layer",
+            "from bounds.restriction.tables import T",
+        ),
     ],
 )
 def test_the_rule_catches_a_planted_import(name, source):
@@ -120,6 +138,8 @@ def test_the_rule_catches_a_planted_import(name, source):
         ("bounds.closed_form.stack", "from . import dispatch"),
         ("bounds.curves", "import jax\nimport jax_models as jm"),
         ("jax_models.mask", "from . import position\nimport numpy"),
+        ("bounds.restriction.checker", "from bounds.restriction.checking import claim"),
+        ("bounds.restriction.checking.layer", "from . import tables"),
     ],
 )
 def test_the_rule_lets_allowed_imports_pass(name, source):

@@ -1,0 +1,254 @@
+"""The whole model under a partial input: tables layer by layer, from scratch.
+
+What the search believes is recomputed here from the restriction alone, and what a
+certificate says is what this analysis found.
+
+Shapes: n positions, L layers.
+
+Source: hard-attention.md, sections 5.1 and 5.2.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounds.restriction.enclosed import Floats
+from bounds.restriction.partial_input import PartialInput
+from bounds.restriction.possible import Block, HeadBlock, possible_blocks, seen
+from bounds.restriction.scores import score_rows
+from bounds.restriction.tables import Rows, Tables, first_tables
+from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
+from jax_models import InputError, Transformer
+from jax_models.transformer import encode_positions
+
+# Rows of a table are 2^bits: more bits than these are refused, not attempted.
+MOST_BITS = 14
+
+# Of each head and each row of a table: the possible positions, and the witness.
+HeadSets = tuple[tuple[tuple[tuple[int, ...], int | None], ...], ...]
+
+
+class TooManyBits(Exception):
+    """A row that depends on more free bits than its table may have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSets:
+    """What a certificate lists of one position in one layer.
+
+    Attributes:
+        bits: The free positions that its output depends on.
+        heads: Of each head and each row of the input's table, the positions that may be
+            attended to and the witness, None where nothing is seen.
+    """
+
+    bits: tuple[int, ...]
+    heads: HeadSets
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """A model under a partial input.
+
+    Attributes:
+        partial: The partial input.
+        query: The position that is read.
+        layers: For each layer, the sets of every position that is needed.
+        final: The table of the query's row after the last layer.
+        exact: Whether every number and every cell was known to the bit.
+    """
+
+    partial: PartialInput
+    query: int
+    layers: tuple[dict[int, RowSets], ...]
+    final: Tables
+    exact: bool
+
+    @property
+    def constant(self) -> bool:
+        """Whether the query's final activation is the same for all completions."""
+        return not self.final.bits[0]
+
+
+def check_model(model: Transformer) -> None:
+    """Raises `InputError` unless a model is a float64 one of hard attention alone.
+
+    Args:
+        model: The transformer.
+    """
+    if not model.layers:
+        raise InputError("the model has no layers; a restriction needs at least one")
+    for depth, layer in enumerate(model.layers):
+        weighting = layer.attention.weighting
+        if not weighting.hard:
+            raise InputError(
+                f"layer {depth} has {weighting.name} attention, under which every symbol "
+                "counts; restrictions are for leftmost_hard, rightmost_hard and "
+                "average_hard"
+            )
+    if np.dtype(model.dtype) != np.float64:
+        raise InputError(
+            f"the model is of {model.dtype}; restrictions are decided in float64: convert "
+            "it with jax_models.with_dtype(model, 'float64')"
+        )
+
+
+def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:
+    """Returns the positions whose activations matter, for y^(0) to y^(L).
+
+    Args:
+        model: The transformer.
+        length: n.
+        query: The position that is read.
+    """
+    needed = [np.array([query], np.intp)]
+    everything = np.arange(length)
+    for layer in reversed(model.layers):
+        # Masks are monotone: whoever stands furthest out sees all that the others see.
+        ends = needed[-1][[0, -1]]
+        sees = seen(layer.attention.mask, ends, everything)
+        columns = np.nonzero(sees)[1]
+        needed.append(np.union1d(columns, needed[-1]))
+    return needed[::-1]
+
+
+def embed(model: Transformer, partial: PartialInput, positions: Rows) -> Tables:
+    """Returns the tables of y^(0).
+
+    Args:
+        model: The transformer.
+        partial: The partial input.
+        positions: Those that are needed.
+    """
+    encoding: Floats = np.asarray(encode_positions(model, partial.length))
+    embedding: Floats = np.asarray(model.embedding)
+    return first_tables(partial.choices(), embedding, encoding, positions)
+
+
+def analyse(
+    model: Transformer,
+    partial: PartialInput,
+    query: int,
+    most: int = MOST_BITS,
+    depth: int | None = None,
+) -> Analysis:
+    """Returns the tables of a model under a partial input.
+
+    Args:
+        model: A float64 transformer of hard attention.
+        partial: The partial input.
+        query: The position that is read, from 0.
+        most: Free bits that a row may depend on before its normal form.
+        depth: Layers to go through; all by default.
+
+    Returns:
+        The analysis; `final` has the tables behind the last of these layers.
+
+    Raises:
+        TooManyBits: if a row depends on more bits.
+        Undecided: if rounding leaves a winner open.
+    """
+    needed = needed_positions(model, partial.length, query)
+    tables = embed(model, partial, needed[0])
+    layers, exact = [], model.final_norm is None
+    for layer, wanted in zip(model.layers[:depth], needed[1:], strict=False):
+        scored = score_rows(layer, tables.rows, tables.position_of_row, partial.length)
+        slots = np.searchsorted(tables.positions, wanted)
+        dependence = tables.dependence(partial.length)
+        read: list[Readings] = []
+        heads: list[HeadSets] = []
+        for block in possible_blocks(tables, scored, slots):
+            _check_size(tables, block, dependence, most)
+            read += read_slots(tables, scored, block)
+            heads += _list_sets(tables, block)
+        exact &= scored.exact and tables.rows.exact
+        tables = tabulate(layer, scored, tables, read)
+        both = zip(tables.positions, tables.bits, heads, strict=True)
+        layers.append({int(i): RowSets(bits, sets) for i, bits, sets in both})
+    exact &= tables.rows.exact
+    return Analysis(partial, query, tuple(layers), tables, exact)
+
+
+def _check_size(
+    tables: Tables, block: Block, dependence: NDArray[np.float32], most: int
+) -> None:
+    depends = block.reach().astype(np.float32) @ dependence + dependence[block.slots]
+    sizes = (depends > 0).sum(axis=1)
+    if sizes.max() > most:
+        position = tables.positions[block.slots[sizes.argmax()]]
+        raise TooManyBits(f"position {position} depends on {sizes.max()} free bits")
+
+
+def _list_sets(tables: Tables, block: Block) -> list[HeadSets]:
+    """What a certificate lists of each slot of a block: heads, and rows of its table."""
+    positions = tables.positions
+
+    def one(sets: HeadBlock, row: np.intp) -> tuple[tuple[int, ...], int | None]:
+        witness = sets.witness[row]
+        seen_by = tuple(positions[sets.possible[row]].tolist())
+        return seen_by, None if witness < 0 else int(positions[witness])
+
+    return [
+        tuple(
+            tuple(one(sets, row) for row in np.flatnonzero(block.slot_of_row == local))
+            for sets in block.heads
+        )
+        for local in range(len(block.slots))
+    ]
+
+
+def output_dependence(
+    model: Transformer, partial: PartialInput, query: int
+) -> int | None:
+    """Returns how many free bits the possible sets leave the output dependent on.
+
+    Args:
+        model: The transformer.
+        partial: The partial input.
+        query: The position that is read.
+
+    Returns:
+        The number, or None where a row below depends on more bits than a table holds.
+    """
+    depth = len(model.layers) - 1
+    try:
+        below = analyse(model, partial, query, depth=depth).final
+        ((_, reached),) = possible_edges(model, partial, query, depth)
+    except (TooManyBits, Undecided):
+        return None
+    bits = [below.bits[below.slot(position)] for position in (query, *reached)]
+    return len(set().union(*bits))
+
+
+def possible_edges(
+    model: Transformer, partial: PartialInput, query: int, depth: int
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Returns which positions each position can attend to in one layer.
+
+    Args:
+        model: The transformer.
+        partial: The partial input.
+        query: The position that is read.
+        depth: The layer, from 0.
+
+    Returns:
+        Each position that is needed, with those that any of its heads can attend to.
+
+    Raises:
+        TooManyBits: if a row below the layer depends on too many bits.
+        Undecided: as `analyse`.
+    """
+    tables = analyse(model, partial, query, depth=depth).final
+    layer, length = model.layers[depth], partial.length
+    scored = score_rows(layer, tables.rows, tables.position_of_row, length)
+    wanted = needed_positions(model, length, query)[depth + 1]
+    slots = np.searchsorted(tables.positions, wanted)
+    return [
+        (
+            int(tables.positions[slot]),
+            tuple(tables.positions[np.flatnonzero(reached)].tolist()),
+        )
+        for block in possible_blocks(tables, scored, slots)
+        for slot, reached in zip(block.slots, block.reach(), strict=True)
+    ]

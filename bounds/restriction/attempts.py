@@ -1,0 +1,252 @@
+"""Attempts: searches under several caps and orders, of which the best is taken.
+
+A cap decides how early bits are fixed: a low one fixes many below, a high one leaves more
+for the layers above. Which is best depends on the model, so several are tried where that is
+cheap.
+"""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+import jax_models as jm
+from bounds.restriction.alteration import alter
+from bounds.restriction.analysis import MOST_BITS
+from bounds.restriction.closing import close
+from bounds.restriction.partial_input import PartialInput
+from bounds.restriction.reverse_pass import free_needless
+from bounds.restriction.search import Report, Search
+
+Method = Literal["auto", "greedy", "alteration"]
+
+# Caps where nothing is said: beyond the heads', what each layer adds, and the most.
+FIRST_CAP, NEXT_CAP, MOST_CAP = 2, 2, 6
+# Attempts at short lengths, and the seconds after which none starts; as many again where
+# none is useful.
+SHORT, ATTEMPTS, ATTEMPT_SECONDS = 128, 6, 20.0
+PERSISTENCE = 3
+DRAWS = 6
+REVERSE_LENGTH, REVERSE_SECONDS = 128, 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a stage of the search left.
+
+    Attributes:
+        name: The stage: a layer, closing, alteration, or the reverse pass.
+        partial: The partial input after it.
+        seconds: Since the search began.
+    """
+
+    name: str
+    partial: PartialInput
+    seconds: float
+
+    @property
+    def free(self) -> int:
+        """Free positions after the stage."""
+        return len(self.partial.free)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A partial input that closes the model's output.
+
+    Attributes:
+        partial: The partial input.
+        method: "greedy" or "alteration".
+        stages: What each stage left.
+    """
+
+    partial: PartialInput
+    method: str
+    stages: tuple[Stage, ...]
+
+
+# Given the name of a part of the work and what does it, returns its result: done now, or
+# as it was found before.
+Remember = Callable[[str, Callable[[], Found]], Found]
+
+
+def forget(name: str, work: Callable[[], Found]) -> Found:
+    """Returns the result of a part of the work, done now.
+
+    Args:
+        name: Its name, of no use here.
+        work: What does it.
+    """
+    del name
+    return work()
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How to search.
+
+    Attributes:
+        caps: For each layer but the last, the free bits that a row may depend on; None
+            for a few per head and layer, varied between attempts.
+        method: "greedy", "alteration", or "auto": the second where the first fails.
+        attempts: Searches to make; None for several at short lengths.
+        reverse_pass: Whether to free bits in the end; None for short lengths.
+        balance: Whether to fix as many ones as zeros, where that can be chosen.
+        seed: Of the attempts and draws.
+        remember: Keeps what is done, part by part.
+    """
+
+    caps: Sequence[int] | None = None
+    method: Method = "auto"
+    attempts: int | None = None
+    reverse_pass: bool | None = None
+    balance: bool = False
+    seed: int = 0
+    remember: Remember = forget
+
+    def check(self, model: jm.Transformer) -> None:
+        """Raises `InputError` where the plan does not fit a model.
+
+        Args:
+            model: The transformer.
+        """
+        if self.method not in get_args(Method):
+            raise jm.InputError(
+                f"method = {self.method!r}; expected one of {', '.join(get_args(Method))}"
+            )
+        if self.attempts is not None and self.attempts < 1:
+            raise jm.InputError(f"attempts = {self.attempts}; expected at least 1")
+        layers = len(model.layers) - 1
+        caps = self.caps
+        fits = caps is None or all(1 <= cap <= MOST_BITS for cap in caps)
+        if caps is not None and not (len(caps) == layers and fits):
+            raise jm.InputError(
+                f"caps = {list(caps)}; expected one for each layer but the last, "
+                f"{layers} from 1 to {MOST_BITS}: a row has a table of 2^cap rows"
+            )
+
+    def all_caps(self, model: jm.Transformer) -> Iterator[tuple[int, ...]]:
+        """Yields the caps of one attempt after another, without end.
+
+        Args:
+            model: The transformer.
+        """
+        if self.caps is not None:
+            yield from itertools.repeat(tuple(self.caps))
+        heads = [layer.attention.num_heads for layer in model.layers[:-1]]
+        for more in itertools.cycle((0, 1, -1, 2, 3, -2)):
+            caps = [
+                FIRST_CAP + num_heads + NEXT_CAP * depth + more
+                for depth, num_heads in enumerate(heads)
+            ]
+            yield tuple(min(MOST_CAP, max(1, cap)) for cap in caps)
+
+
+def attempt(
+    model: jm.Transformer,
+    given: PartialInput,
+    query: int,
+    plan: Plan,
+    useful: Callable[[PartialInput], bool],
+    report: Report | None = None,
+) -> Found:
+    """Returns the best restriction of several attempts.
+
+    Args:
+        model: A float64 transformer of hard attention.
+        given: What is fixed beforehand.
+        query: The position that is read.
+        plan: How to search.
+        useful: Whether a restriction serves its purpose; of those that do, and else of
+            all, the one with most free positions is best.
+        report: Told of every round.
+
+    Raises:
+        InputError: as the search.
+    """
+    clock = _Clock(report)
+    found: list[Found] = []
+    caps = plan.all_caps(model)
+    if plan.method != "alteration":
+        greedy = _greedy(model, given, query, plan, clock, caps)
+        count = plan.attempts or (ATTEMPTS if given.length <= SHORT else 1)
+        for one in itertools.islice(greedy, PERSISTENCE * count):
+            found.append(one)
+            late = clock.seconds > ATTEMPT_SECONDS
+            if late or (len(found) >= count and any(useful(f.partial) for f in found)):
+                break
+    fails = not any(useful(one.partial) for one in found)
+    if plan.method == "alteration" or (plan.method == "auto" and fails and given.free):
+        chosen = next(caps)
+
+        def altered() -> Found:
+            clock.start_over()
+            partial = alter(
+                model, query, given, chosen, DRAWS, plan.seed, ATTEMPT_SECONDS
+            )
+            clock("alteration", partial)
+            return Found(partial, "alteration", tuple(clock.stages))
+
+        found.append(plan.remember("alteration", altered))
+    best = max(found, key=lambda one: (useful(one.partial), len(one.partial.free)))
+    backwards = plan.reverse_pass
+    if backwards is None:
+        backwards = given.length <= REVERSE_LENGTH
+    if not backwards:
+        return best
+
+    def freed() -> Found:
+        clock.stages = list(best.stages)
+        partial = free_needless(
+            model, best.partial, given, query, REVERSE_SECONDS, clock
+        )
+        return Found(partial, best.method, tuple(clock.stages))
+
+    return plan.remember("reverse pass", freed)
+
+
+def _greedy(
+    model: jm.Transformer,
+    given: PartialInput,
+    query: int,
+    plan: Plan,
+    clock: "_Clock",
+    caps: Iterator[tuple[int, ...]],
+) -> Iterator[Found]:
+    """One search after another; the first is deterministic, later ones shuffle votes."""
+    for number, chosen in enumerate(caps):
+        noise = np.random.default_rng((plan.seed, number)) if number else None
+
+        def searched(chosen=chosen, noise=noise) -> Found:
+            clock.start_over()
+            search = Search(model, query, given, noise, plan.balance, clock)
+            close(search, *search.reduce(chosen))
+            return Found(search.partial, "greedy", tuple(clock.stages))
+
+        yield plan.remember(f"attempt {number}", searched)
+
+
+class _Clock:
+    """Keeps the partial input that every stage left, with the time, and passes it on."""
+
+    def __init__(self, report: Report | None):
+        self.begin = time.monotonic()
+        self.report = report
+        self.stages: list[Stage] = []
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begin
+
+    def start_over(self) -> None:
+        self.stages = []
+
+    def __call__(self, name: str, partial: PartialInput) -> None:
+        if self.stages and self.stages[-1].name == name:
+            self.stages.pop()
+        self.stages.append(Stage(name, partial, self.seconds))
+        if self.report is not None:
+            self.report(name, partial)

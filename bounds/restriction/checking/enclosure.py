@@ -1,0 +1,174 @@
+"""Numbers with a rounding radius that is zero where the arithmetic is exact.
+
+An `Enclosure` holds, entry by entry, the real-number value of an expression and every
+float64 value that a machine may compute for it, in whatever order it sums, with fused
+operations or without. Both lie within `radius` of `centre`. Dyadic numbers of few bits
+lose nothing in sums and products: where a proof of that exists the radius is 0, and the
+machine's value is the real one.
+
+Rounding follows γ_k (Higham 2002, Lemma 3.1) with an absolute term for underflow. Two
+evaluations are off by that much, the machine's and the one here, hence the factors 2.
+"""
+
+import dataclasses
+from typing import Any, Self
+
+import numpy as np
+
+from bounds.rounding import gamma_upper
+
+UNIT = 2.0**-53
+# Square roots, exponents and hyperbolic tangents of the machine are taken to be within 8
+# units, as `certify_influence` takes them; so is a division that became a product.
+FUNCTION_STEPS = 8
+# A result below the normal range is off by less than this, flushed to zero or not.
+SMALLEST = float(np.finfo(np.float64).tiny)
+# Stands for the last bit of zero, which has none.
+NO_BIT = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Enclosure:
+    """Real numbers and their machine values, both within `radius` of `centre`."""
+
+    centre: np.ndarray
+    radius: np.ndarray
+
+    @classmethod
+    def exactly(cls, values: np.ndarray) -> Self:
+        """Returns numbers that the machine holds as they are."""
+        return cls(values, np.zeros_like(values))
+
+    @property
+    def reach(self) -> np.ndarray:
+        """The largest magnitudes |centre| + radius."""
+        return np.abs(self.centre) + self.radius
+
+    @property
+    def exact(self) -> bool:
+        """Whether all radii are 0."""
+        return not self.radius.any()
+
+    def __getitem__(self, index: Any) -> "Enclosure":
+        return Enclosure(self.centre[index], self.radius[index])
+
+
+def concatenate(parts: list[Enclosure]) -> Enclosure:
+    """Returns enclosures side by side along the last axis."""
+    return Enclosure(
+        np.concatenate([part.centre for part in parts], axis=-1),
+        np.concatenate([part.radius for part in parts], axis=-1),
+    )
+
+
+def last_bit(values: np.ndarray) -> np.ndarray:
+    """Returns the exponent of the last non-zero bit of each number, `NO_BIT` for 0."""
+    fraction, exponent = np.frexp(values)
+    mantissa = np.ldexp(fraction, 53).astype(np.int64)
+    lowest = (mantissa & -mantissa).astype(np.float64)
+    place = exponent.astype(np.int64) - 53 + np.frexp(lowest)[1] - 1
+    return np.where(values == 0, NO_BIT, place)
+
+
+def fits(size: np.ndarray, bit: np.ndarray) -> np.ndarray:
+    """Whether numbers of last bit `bit` and sums of magnitude `size` are exact.
+
+    Every partial sum is a multiple of 2^bit of at most `size`, so 53 bits hold it; one
+    bit of the 53 is left for the rounding of `size` itself.
+
+    Args:
+        size: sums of magnitudes.
+        bit: exponent of a bit that divides all terms.
+    """
+    return (bit > -1000) & (size <= np.ldexp(1.0, np.minimum(bit, 900) + 52))
+
+
+def outwards(radius: np.ndarray, operations: int) -> np.ndarray:
+    """Returns a radius above what rounding made of it.
+
+    Args:
+        radius: sums of products of non-negative numbers.
+        operations: roundings that one term of them went through.
+    """
+    return radius * (1 + gamma_upper(2 * operations + 16))
+
+
+def linear(x: Enclosure, weight: np.ndarray, bias: np.ndarray | None) -> Enclosure:
+    """Returns W x + b.
+
+    Args:
+        x: rows [..., d].
+        weight: W [o, d], exact.
+        bias: b [o], exact.
+    """
+    offset = np.zeros(weight.shape[0]) if bias is None else bias
+    centre = x.centre @ weight.T + offset
+    size = x.reach @ np.abs(weight).T + np.abs(offset)
+    spread = x.radius @ np.abs(weight).T
+    exact = np.zeros(size.shape, bool)
+    # Rows that are exact are judged apart: the last bits of others would hide theirs.
+    whole = ~x.radius.any(axis=-1)
+    for rows in (whole, ~whole):
+        column = last_bit(x.centre[rows]).min(axis=0, initial=NO_BIT)
+        bit = np.minimum(
+            (last_bit(weight) + column).min(axis=1, initial=NO_BIT), last_bit(offset)
+        )
+        largest = size[rows].max(axis=0, initial=0.0)
+        exact[rows] = fits(largest, bit) & ~spread[rows].any(axis=0)
+    terms = weight.shape[1] + 1
+    rounded = spread + 2 * gamma_upper(terms) * size + 2 * terms * SMALLEST
+    return Enclosure(centre, np.where(exact, 0.0, outwards(rounded, terms)))
+
+
+def add(a: Enclosure, b: Enclosure) -> Enclosure:
+    """Returns a + b, exact where the sum needs no rounding."""
+    total = a.centre + b.centre
+    # What the sum lost, exactly (Knuth's two-sum).
+    part = total - a.centre
+    lost = (a.centre - (total - part)) + (b.centre - part)
+    spread = a.radius + b.radius
+    rounded = outwards(spread + 2 * UNIT * (a.reach + b.reach), 2)
+    return Enclosure(total, np.where((lost == 0) & (spread == 0), 0.0, rounded))
+
+
+def times(a: Enclosure, b: Enclosure) -> Enclosure:
+    """Returns a b."""
+    spread = np.abs(a.centre) * b.radius + a.radius * b.reach
+    rounded = spread + 2 * UNIT * a.reach * b.reach + 2 * SMALLEST
+    return Enclosure(a.centre * b.centre, outwards(rounded, 4))
+
+
+def divide(x: Enclosure, scale: Enclosure) -> Enclosure:
+    """Returns x / scale for positive scales, exact for powers of two.
+
+    Args:
+        x: numbers.
+        scale: positive numbers of a shape that broadcasts to theirs, each at least
+            twice its radius.
+    """
+    fraction, exponent = np.frexp(scale.centre)
+    power = (fraction == 0.5) & (scale.radius == 0) & (np.abs(exponent) < 500)
+    exact = power & (x.radius == 0) & (last_bit(x.centre) > -500)
+    relative = 2 * scale.radius / scale.centre + FUNCTION_STEPS * UNIT
+    rounded = (x.radius + 2 * relative * x.reach) / (scale.centre - scale.radius)
+    return Enclosure(
+        x.centre / scale.centre,
+        np.where(exact, 0.0, outwards(rounded + 2 * SMALLEST, 6)),
+    )
+
+
+def mean_of_rows(values: Enclosure) -> Enclosure:
+    """Returns the mean of rows [m, v] -> [v], summed in any order and then divided."""
+    count = len(values.centre)
+    total = values.centre.sum(axis=0)
+    quotient = total / count
+    size = values.reach.sum(axis=0)
+    bit = last_bit(values.centre).min(axis=0)
+    # The quotient is exact if count times it is, and is the sum.
+    whole = fits(np.abs(quotient) * count, last_bit(quotient))
+    exact = fits(size, bit) & whole & (quotient * count == total)
+    exact &= ~values.radius.any(axis=0)
+    steps = count + FUNCTION_STEPS
+    rounded = values.radius.sum(axis=0) + 2 * gamma_upper(steps) * size
+    rounded = outwards(rounded / count + 2 * steps * SMALLEST, steps)
+    return Enclosure(quotient, np.where(exact, 0.0, rounded))

@@ -1,0 +1,212 @@
+"""Float64 numbers known to the bit, or within a radius: rows of the abstract tables.
+
+An `Enclosed` array holds what NumPy computes and how far the model's own float64 number
+may be from it. The radius is 0 where both are the same bits whatever the order of the
+operations: a number that is read and not computed, and an operation of which every
+partial result is a float. That is so where all terms are multiples of a power of two, the
+*unit*, and their magnitudes sum to at most 2^52 units: then no partial sum, in any order,
+with fused operations or without, is rounded. Integer and dyadic weights stay exact that
+way as long as the numbers stay small. Everywhere else the radius is a theorem
+(`bounds.rounding.gamma`), with roundings counted for two computations, NumPy's and the
+model's, which need not use the same order.
+
+Shapes: rows [..., k].
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounds.rounding import gamma_upper
+
+Floats = NDArray[np.float64]
+
+# Half of the 2^53 units that a float64 can count, so that the magnitudes may themselves
+# have been summed with rounding.
+LARGEST_COUNT = 2.0**52
+# Products below the normal range lose up to the smallest normal number, which is also
+# what a processor that flushes subnormal numbers loses.
+SMALLEST = float(np.finfo(np.float64).tiny)
+# Roundings of a few scalar operations, an elementary function (sqrt, tanh, erf) among
+# them: the count that the certificates of influence use too.
+SCALAR_STEPS = 16
+NO_UNIT = 4096  # the exponent of the unit of zeros: above that of any float
+LEAST_UNIT = -1000  # below it a product may leave the normal range
+
+
+@dataclasses.dataclass(frozen=True)
+class Enclosed:
+    """Numbers with the distance within which the model's own lie.
+
+    Attributes:
+        value: As computed here [...].
+        radius: Of each [...]; 0 where the model has the same bits.
+    """
+
+    value: Floats
+    radius: Floats
+
+    @classmethod
+    def exactly(cls, value: Floats) -> "Enclosed":
+        """Numbers that are read, not computed."""
+        value = np.asarray(value, np.float64)
+        return cls(value, np.zeros_like(value))
+
+    @property
+    def exact(self) -> bool:
+        """Whether all are known to the bit."""
+        return not self.radius.any()
+
+    def __getitem__(self, index: Any) -> "Enclosed":
+        return Enclosed(self.value[index], self.radius[index])
+
+    def __add__(self, other: "Enclosed") -> "Enclosed":
+        size = np.abs(self.value) + np.abs(other.value)
+        unit = np.minimum(units(self.value), units(other.value))
+        known = (self.radius == 0) & (other.radius == 0)
+        exact = known & counted(size, unit)
+        radius = self.radius + other.radius
+        return rounded(self.value + other.value, radius, size, 1, exact)
+
+
+def units(values: Floats) -> NDArray[np.int64]:
+    """Returns for each number the largest e with 2^e dividing it, `NO_UNIT` for zero."""
+    mantissa, exponent = np.frexp(values)
+    bits = np.abs(mantissa * 2.0**53).astype(np.int64)
+    lowest = np.frexp((bits & -bits).astype(np.float64))[1] - 1
+    return np.where(bits == 0, NO_UNIT, exponent - 53 + lowest).astype(np.int64)
+
+
+def counted(size: Floats, unit: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns where terms that sum to `size` in magnitude are at most 2^52 units.
+
+    Args:
+        size: Sums of magnitudes [...].
+        unit: Exponents of a unit that all terms are multiples of.
+    """
+    with np.errstate(over="ignore"):
+        limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
+    return (size <= limit) & ((unit >= LEAST_UNIT) | (size == 0))
+
+
+def inflated(values: Floats, steps: int) -> Floats:
+    """Returns what is at least the exact value of sums and products of magnitudes.
+
+    A computed one with `steps` roundings is at least 1 - γ of the exact; 1 + 4 γ makes
+    up for that and for its own two roundings, γ being far below 1/8.
+
+    Args:
+        values: Computed, none negative.
+        steps: Roundings that went into each.
+    """
+    return values * (1 + 4 * gamma_upper(steps + 4))
+
+
+def rounded(
+    value: Floats, brought: Floats, size: Floats, steps: int, exact: NDArray[np.bool_]
+) -> Enclosed:
+    """Returns computed numbers with what two computations may have rounded.
+
+    Args:
+        value: As computed here.
+        brought: How far exact arithmetic on enclosed operands may be off.
+        size: The sum of the magnitudes of the terms, as computed here.
+        steps: Roundings that one term goes through.
+        exact: Where nothing is rounded.
+    """
+    # Twice over the terms here, and once over what the model's terms have more.
+    radius = brought + gamma_upper(steps) * (2 * size + brought)
+    radius = inflated(radius, steps + 4) + 4 * (steps + 1) * SMALLEST
+    return Enclosed(value, np.where(exact, 0.0, radius))
+
+
+def linear(rows: Enclosed, weight: Floats, bias: Floats | None = None) -> Enclosed:
+    """Returns rows @ weight^T + bias.
+
+    Args:
+        rows: Operands [..., k].
+        weight: Exact entries [m, k].
+        bias: Exact entries [m], or None.
+    """
+    value = rows.value @ weight.T
+    size = np.abs(rows.value) @ np.abs(weight).T
+    unit = _product_units(units(rows.value), units(weight))
+    if bias is not None:
+        value, size = value + bias, size + np.abs(bias)
+        unit = np.minimum(unit, units(bias))
+    known = (rows.radius > 0).astype(np.float64) @ (weight != 0).T == 0
+    brought = rows.radius @ np.abs(weight).T
+    steps = weight.shape[1] + 1
+    return rounded(value, brought, size, steps, known & counted(size, unit))
+
+
+def _product_units(
+    rows: NDArray[np.int64], weight: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The unit [..., m] of the terms of each inner product, from those of its factors."""
+    unit = np.full((*rows.shape[:-1], len(weight)), NO_UNIT)
+    for k in range(weight.shape[1]):
+        np.minimum(unit, rows[..., k, None] + weight[:, k], out=unit)
+    return unit
+
+
+def total(rows: Enclosed, axis: int) -> Enclosed:
+    """Returns sums along an axis.
+
+    Args:
+        rows: Terms.
+        axis: The axis that is summed.
+    """
+    size = np.abs(rows.value).sum(axis=axis)
+    unit = units(rows.value).min(axis=axis, initial=NO_UNIT)
+    known = (rows.radius == 0).all(axis=axis)
+    brought, steps = rows.radius.sum(axis=axis), rows.value.shape[axis]
+    exact = known & counted(size, unit)
+    return rounded(rows.value.sum(axis=axis), brought, size, steps, exact)
+
+
+def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
+    """Returns rows / scale, by a division or by a product with the reciprocal.
+
+    Exact where the scale is a power of two.
+
+    Args:
+        rows: Numerators.
+        scale: Positive denominators, broadcastable.
+        error: The relative distance of the model's scale from this one.
+    """
+    value = rows.value / scale
+    power = (np.frexp(scale)[0] == 0.5) & (error == 0)
+    kept = (value == 0) | (np.abs(value) >= 2.0**LEAST_UNIT)
+    exact = (rows.radius == 0) & power & kept
+    brought = rows.radius / scale
+    brought = brought + 2 * error * (np.abs(value) + brought)
+    return rounded(value, brought, np.abs(value), 4, exact)
+
+
+def mean(members: Enclosed, chosen: NDArray[np.bool_]) -> Enclosed:
+    """Returns the means over axis 0 of rows that attention weighs alike.
+
+    Exact where the quotient is, not only the sum: the bits of a rounded quotient are
+    known too, but they are not the real number that an exact certificate speaks of.
+
+    Args:
+        members: Rows [c, T, v].
+        chosen: Which of them are weighed [c, T].
+
+    Returns:
+        Means [T, v], zero where nothing is weighed.
+    """
+    there = chosen[..., None]
+    rows = Enclosed(
+        np.where(there, members.value, 0.0), np.where(there, members.radius, 0.0)
+    )
+    count = np.maximum(there.sum(axis=0), 1)
+    summed = total(rows, 0)
+    value = summed.value / count
+    # The product shows it: counted in units of the quotient, it is not rounded itself.
+    whole = counted(np.abs(value) * count, units(value))
+    exact = (summed.radius == 0) & whole & (value * count == summed.value)
+    return rounded(value, summed.radius / count, np.abs(value), 1, exact)

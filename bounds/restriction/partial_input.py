@@ -1,0 +1,122 @@
+"""Partial inputs: every position holds a token or is free to hold one of two.
+
+A restriction in the sense of Hahn (2020) is a string over {0, 1, *}. Here the two symbols
+of a free position may be any two tokens of the vocabulary, and a fixed position may hold
+any token, an end token among them.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jax_models import InputError, Transformer
+
+FREE = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialInput:
+    """Tokens, some of them still free.
+
+    Attributes:
+        tokens: The token of each position, `FREE` where it is free [n], int32.
+        symbols: What a free position may hold: the token of bit 0, and that of bit 1.
+    """
+
+    tokens: NDArray[np.int32]
+    symbols: tuple[int, int] = (0, 1)
+
+    @property
+    def length(self) -> int:
+        """n."""
+        return len(self.tokens)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The free positions, ascending."""
+        return tuple(np.flatnonzero(self.tokens == FREE).tolist())
+
+    def choices(self) -> list[tuple[int, ...]]:
+        """Returns the tokens that each position can hold [n]."""
+        return [
+            self.symbols if token == FREE else (int(token),) for token in self.tokens
+        ]
+
+    def fix(self, bits: Mapping[int, int]) -> "PartialInput":
+        """Returns the partial input with free positions fixed.
+
+        Args:
+            bits: The bit that each takes.
+        """
+        tokens = self.tokens.copy()
+        for position, bit in bits.items():
+            assert tokens[position] == FREE
+            tokens[position] = self.symbols[bit]
+        return dataclasses.replace(self, tokens=tokens)
+
+    def release(self, positions: Iterable[int]) -> "PartialInput":
+        """Returns the partial input with more positions free.
+
+        Args:
+            positions: Those to free.
+        """
+        tokens = self.tokens.copy()
+        tokens[list(positions)] = FREE
+        return dataclasses.replace(self, tokens=tokens)
+
+    def complete(self, bits: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int32]:
+        """Returns the input whose free positions take the given bits [n].
+
+        Args:
+            bits: One for each free position, in their order.
+        """
+        tokens = self.tokens.copy()
+        tokens[tokens == FREE] = np.asarray(self.symbols, np.int32)[
+            np.asarray(bits, int)
+        ]
+        return tokens
+
+
+def read_partial_input(
+    model: Transformer,
+    length: int,
+    tokens: ArrayLike | None,
+    symbols: Sequence[int],
+) -> PartialInput:
+    """Returns a partial input once it is known to fit the model.
+
+    Args:
+        model: The transformer.
+        length: n.
+        tokens: Tokens [n], `FREE` where a position is free; None frees all of them.
+        symbols: The two tokens that a free position may hold.
+
+    Raises:
+        InputError: if it has another length, or a token that the model does not have.
+    """
+    if length < 1:
+        raise InputError(f"length n = {length}; expected at least 1 token")
+    size = model.vocab_size
+    pair = tuple(int(symbol) for symbol in symbols)
+    if len(pair) != 2 or pair[0] == pair[1] or not all(0 <= s < size for s in pair):
+        raise InputError(
+            f"symbols = {list(symbols)}; expected two different tokens from 0 to "
+            f"{size - 1}, those that a free position may hold"
+        )
+    if tokens is None:
+        tokens = np.full(length, FREE)
+    given = np.asarray(tokens)
+    if given.shape != (length,) or given.dtype.kind not in "iu":
+        raise InputError(
+            f"the pre-restriction is an array of {given.dtype} of shape {given.shape}; "
+            f"expected {length} integers: a token, or {FREE} where a position is free"
+        )
+    wrong = np.flatnonzero((given < FREE) | (given >= size))
+    if len(wrong):
+        raise InputError(
+            f"the pre-restriction holds {given[wrong[0]]} at position {wrong[0]}; "
+            f"expected a token from 0 to {size - 1}, or {FREE} for a free position"
+        )
+    return PartialInput(given.astype(np.int32), (pair[0], pair[1]))

@@ -1,0 +1,174 @@
+"""Possible sets: the positions that a row can attend to, soundly and by blocks.
+
+For a query row z_a and every visible position j let lo_j and hi_j be the least and the
+largest score cell over the rows of j that do not contradict a. With g = max lo and w the
+first j in the tie order that has lo_j = g,
+
+    POSS = {visible j : hi_j > g, or hi_j = g and j is not after w}      (unique-hard)
+    POSS = {visible j : hi_j >= g}                                       (average-hard)
+
+Whatever the free bits are, w has a cell of at least g; a position outside has a smaller
+one, or an equal one and loses the tie to w. So it is never attended to. Cells that
+rounding leaves open are taken at their lower end in lo and at their upper end in hi.
+
+Shapes: r query rows of a block, m slots, K rows.
+
+Source: hard-attention.md, section 5.2 (the captured pairs of Hahn 2020, Lemma 4).
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounds.restriction.enclosed import Floats
+from bounds.restriction.scores import ScoredRows
+from bounds.restriction.tables import Rows, Tables
+from jax_models.mask import Mask, visible
+from jax_models.weighting import AverageHardmax, RightmostHardmax, Weighting
+
+# Numbers in one block: query rows times key rows times heads.
+BLOCK = 2**20
+
+Booleans = NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadBlock:
+    """What one head of a block of query rows can attend to.
+
+    Attributes:
+        possible: The possible set of each row [r, m].
+        highest: hi, -inf at positions that are not visible [r, m].
+        witness: The slot of w, -1 for a row that sees nothing [r].
+        cells: Highest cell of every pair of rows, -inf where they contradict [r, K].
+    """
+
+    possible: Booleans
+    highest: Floats
+    witness: Rows
+    cells: Floats
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A block of query rows: those of whole slots.
+
+    Attributes:
+        slots: The slots [s].
+        rows: Their rows [r].
+        slot_of_row: Which of `slots` each row belongs to, as an index into them [r].
+        heads: One per head.
+    """
+
+    slots: Rows
+    rows: Rows
+    slot_of_row: Rows
+    heads: tuple[HeadBlock, ...]
+
+    def reach(self) -> Booleans:
+        """Returns which slots any head and row of a slot can attend to [s, m]."""
+        either = np.logical_or.reduce([head.possible for head in self.heads])
+        first = np.searchsorted(self.slot_of_row, np.arange(len(self.slots)))
+        return np.logical_or.reduceat(either, first, axis=0)
+
+
+def tie_order(weighting: Weighting) -> int:
+    """Returns +1 where the smaller position wins a tie, -1 where the larger does.
+
+    Args:
+        weighting: A hard weighting; for average-hard the order names witnesses alone.
+    """
+    return -1 if isinstance(weighting, RightmostHardmax) else 1
+
+
+def seen(mask: Mask, rows: Rows, keys: Rows) -> Booleans:
+    """Returns which positions each row's position sees [r, k].
+
+    Args:
+        mask: The mask.
+        rows: Positions of the rows [r].
+        keys: Positions of the keys [k].
+    """
+    if mask == "none":
+        return np.ones((len(rows), len(keys)), bool)
+    # A comparison of positions is NumPy's where they are.
+    places: Any = rows, keys
+    return np.asarray(visible(mask, *places))
+
+
+def possible_blocks(
+    tables: Tables, scored: ScoredRows, slots: Sequence[int] | Rows
+) -> Iterator[Block]:
+    """Yields the possible sets of slots, a block of them at a time.
+
+    Args:
+        tables: All tables of the layer's input.
+        scored: Their rows, projected.
+        slots: The slots that attend, ascending.
+    """
+    ones, zeros = tables.sides()
+    one_way = np.concatenate([ones, zeros], axis=1)
+    other_way = np.concatenate([zeros, ones], axis=1)
+    num_heads = scored.attention.num_heads
+    width = scored.attention.key_width if scored.attention.score == "additive" else 1
+    most = max(1, BLOCK // (tables.num_rows * num_heads * width))
+    slots = np.asarray(slots, np.intp)
+    sizes = np.diff(tables.starts)[slots]
+    slot_of_row = tables.slot_of_row
+    for chosen in _split(slots, sizes, most):
+        rows = np.concatenate([tables.rows_of(int(slot)) for slot in chosen])
+        local = np.repeat(
+            np.arange(len(chosen)), np.diff(tables.starts)[chosen].astype(np.intp)
+        )
+        against = one_way[rows] @ other_way.T > 0
+        own = chosen[local]
+        against |= own[:, None] == slot_of_row
+        against[np.arange(len(rows)), rows] = False
+        positions = tables.positions
+        sees = seen(scored.attention.mask, positions[own], positions)
+        heads = tuple(
+            _head_block(tables, scored, head, rows, against, sees)
+            for head in range(num_heads)
+        )
+        yield Block(chosen, rows, local, heads)
+
+
+def _split(slots: Rows, sizes: Rows, most: int) -> Iterator[Rows]:
+    """Slots in blocks of about `most` rows, at least one slot each."""
+    if len(slots):
+        ends = np.cumsum(sizes)
+        block = (ends - 1) // most
+        yield from np.split(slots, np.flatnonzero(np.diff(block)) + 1)
+
+
+def _head_block(
+    tables: Tables,
+    scored: ScoredRows,
+    head: int,
+    rows: Rows,
+    against: Booleans,
+    sees: Booleans,
+) -> HeadBlock:
+    weighting = scored.attention.weighting
+    low, high = scored.block(head, rows)
+    starts = tables.starts[:-1]
+    cells = np.where(against, -np.inf, high)
+    lowest = np.minimum.reduceat(np.where(against, np.inf, low), starts, axis=1)
+    highest = np.maximum.reduceat(cells, starts, axis=1)
+    lowest[~sees] = -np.inf
+    highest[~sees] = -np.inf
+    least = lowest.max(axis=1, keepdims=True)
+    order = tie_order(weighting)
+    first = (lowest[:, ::order] == least).argmax(axis=1)
+    witness = first if order == 1 else lowest.shape[1] - 1 - first
+    if isinstance(weighting, AverageHardmax):
+        possible = highest >= least
+    else:
+        place = order * np.arange(lowest.shape[1])
+        before = place <= (order * witness)[:, None]
+        possible = (highest > least) | ((highest == least) & before)
+    witness = np.where(sees.any(axis=1), witness, -1)
+    return HeadBlock(possible & sees, highest, witness, cells)

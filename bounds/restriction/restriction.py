@@ -1,0 +1,226 @@
+"""Restrictions of a concrete hard-attention model: fix few bits, make its output constant.
+
+The theorem of Hahn (2020) says that such a restriction exists for long inputs; here one is
+found for a given model and length, with a certificate that it does what it says.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import jax_models as jm
+from bounds.influence.substitution import check_query
+from bounds.restriction.analysis import (
+    Analysis,
+    analyse,
+    check_model,
+    output_dependence,
+)
+from bounds.restriction.attempts import (
+    Method,
+    Plan,
+    Remember,
+    Stage,
+    attempt,
+    forget,
+)
+from bounds.restriction.certificate import certificate_of
+from bounds.restriction.partial_input import PartialInput, read_partial_input
+from bounds.restriction.search import Report
+
+
+@dataclasses.dataclass(frozen=True)
+class Restriction:
+    """A partial input under which a model's output is the same for all completions.
+
+    Attributes:
+        rho: The token of each position, -1 where it is free [n].
+        symbols: The two tokens that a free position may hold.
+        given: What was fixed beforehand [n], in the same form.
+        free: The free positions, ascending.
+        query: The position that is read.
+        output: Its final activation, for every completion [d].
+        deps: The free positions that the output depends on: none.
+        mode: "exact" where every number of the analysis is known to the bit, else
+            "floating": decided within proven rounding bounds.
+        method: What found it: "greedy" or "alteration".
+        stages: What each stage left free.
+        certificate: The JSON object that says all this so that it can be checked.
+        analysis: What the certificate was made from.
+        pair: Two completions of which one is in the language [n] each, or None.
+        language: What was asked about, or None.
+        members: Which of the pair are in the language, or None.
+        log2_misclassified: The logarithm of how many inputs are certain to be
+            misclassified, where that is known.
+        reasons: What was found, or why nothing was, in sentences.
+    """
+
+    rho: NDArray[np.int32]
+    symbols: tuple[int, int]
+    given: NDArray[np.int32]
+    free: tuple[int, ...]
+    query: int
+    output: NDArray[np.float64]
+    deps: tuple[int, ...]
+    mode: str
+    method: str
+    stages: tuple[Stage, ...]
+    certificate: dict[str, Any]
+    analysis: Analysis
+    pair: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+    language: str | None = None
+    members: tuple[bool, bool] | None = None
+    log2_misclassified: int | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> PartialInput:
+        """The restriction as a partial input."""
+        return PartialInput(self.rho, self.symbols)
+
+
+def find_restriction(
+    model: jm.Transformer,
+    length: int,
+    *,
+    pre_restriction: ArrayLike | None = None,
+    symbols: Sequence[int] = (0, 1),
+    query: int = -1,
+    caps: Sequence[int] | None = None,
+    method: Method = "auto",
+    attempts: int | None = None,
+    reverse_pass: bool | None = None,
+    seed: int = 0,
+    report: Report | None = None,
+    remember: Remember = forget,
+) -> Restriction:
+    """Returns a restriction that makes the query's final activation constant.
+
+    The greedy search fixes bits until every row below the last layer depends on few,
+    then closes the last layer; the reverse pass frees what was fixed needlessly. Every
+    restriction is analysed again from scratch, with its rounding, before it is returned.
+    Unique-hard models have one with free bits beyond the lengths that the command
+    `depth` lists; for average-hard ones the search is as sound, but nothing says that a
+    bit stays free.
+
+    Args:
+        model: A float64 transformer whose layers are all of hard attention.
+        length: n, every token counted.
+        pre_restriction: Tokens [n] that are fixed beforehand, -1 where a position is
+            free; by default all are free.
+        symbols: The two tokens that a free position may hold.
+        query: The position whose final activation is the output.
+        caps: For each layer but the last, the free bits that a row may depend on; by
+            default a few for every head and layer, varied between attempts.
+        method: "greedy", "alteration" (random restriction and repairs), or "auto":
+            greedy, and alteration where that leaves no bit free.
+        attempts: Searches, of which the one with most free bits is taken; the first is
+            deterministic, others shuffle votes. By default 6 for n <= 128, else 1.
+        reverse_pass: Whether to free bits in a reverse pass; by default for n <= 128.
+        seed: Of the attempts and draws.
+        report: Called with each stage's name and partial input, round by round.
+        remember: Called with the name of each part of the search and what does it; it
+            returns that one's result, or what it was before.
+
+    Returns:
+        The restriction, its certificate and what each stage left free.
+
+    Raises:
+        InputError: for a model with soft attention, without layers or in float32, or
+            arguments that do not fit it; or where rounding decides a winner that no free
+            bit has a part in.
+
+    Source:
+        Hahn 2020, Theorem 1 and Lemma 4, as an algorithm: hard-attention.md, section 5.
+    """
+    plan = Plan(caps, method, attempts, reverse_pass, False, seed, remember)
+    return restrict(
+        model,
+        length,
+        pre_restriction,
+        symbols,
+        query,
+        plan,
+        lambda partial: bool(partial.free),
+        report,
+    )
+
+
+def restrict(
+    model: jm.Transformer,
+    length: int,
+    pre_restriction: ArrayLike | None,
+    symbols: Sequence[int],
+    query: int,
+    plan: Plan,
+    useful: Callable[[PartialInput], bool],
+    report: Report | None,
+) -> Restriction:
+    """Returns the best restriction for a purpose; see `find_restriction`.
+
+    Args:
+        model: The transformer.
+        length: n.
+        pre_restriction: Tokens fixed beforehand, or None.
+        symbols: What a free position may hold.
+        query: The position that is read.
+        plan: How to search.
+        useful: Whether a restriction serves the purpose.
+        report: Told of every round.
+    """
+    check_model(model)
+    plan.check(model)
+    query = check_query(query, length)
+    given = read_partial_input(model, length, pre_restriction, symbols)
+    found = attempt(model, given, query, plan, useful, report)
+    analysis = analyse(model, found.partial, query)
+    # Tables shrink under further restriction: what closed the search closes this.
+    assert analysis.constant
+    partial = analysis.partial
+    tokens = partial.complete(np.zeros(len(partial.free), int))
+    output = final_activation(model, tokens, query)
+    reasons = ()
+    if not partial.free and given.free:
+        reasons = (_without_free_bit(model, given, query),)
+    return Restriction(
+        rho=partial.tokens,
+        symbols=partial.symbols,
+        given=given.tokens,
+        free=partial.free,
+        query=query,
+        output=output,
+        deps=analysis.final.bits[0],
+        mode="exact" if analysis.exact else "floating",
+        method=found.method,
+        stages=found.stages,
+        certificate=certificate_of(model, analysis, output),
+        analysis=analysis,
+        reasons=reasons,
+    )
+
+
+def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) -> str:
+    """What it means that no bit is left."""
+    left = output_dependence(model, given, query)
+    many = "" if left is None else f" (the possible sets leave {left} that matter)"
+    return (
+        f"no bit is left free of {len(given.free)}{many}: the output may depend on all of "
+        "them, and nothing is shown"
+    )
+
+
+def final_activation(
+    model: jm.Transformer, tokens: NDArray[np.int32], query: int
+) -> NDArray[np.float64]:
+    """Returns the final activation at a position, as the model computes it [d].
+
+    Args:
+        model: The transformer.
+        tokens: The input [n].
+        query: The position.
+    """
+    # Winners were decided by proven bounds; a tie elsewhere does not matter here.
+    return np.asarray(jm.apply(model, tokens, ties="ignore"))[query]

@@ -1,0 +1,216 @@
+"""Score cells of abstract rows: projections once, cells of pairs by blocks.
+
+A hard weighting compares integer cells round(s / resolution). Of each pair of rows the
+cell is enclosed, lowest <= cell <= highest; both are the same integer where rounding
+cannot change it, which for exact scores is everywhere but on the edge of a cell. An
+excluded position and a decided winner are then comparisons of integers, with no tolerance
+of their own.
+
+Shapes: h heads, r query rows, k key rows, e = d_k, v = d_v.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from bounds.restriction.enclosed import (
+    LARGEST_COUNT,
+    NO_UNIT,
+    SCALAR_STEPS,
+    SMALLEST,
+    Enclosed,
+    Floats,
+    divided,
+    inflated,
+    linear,
+    units,
+)
+from bounds.restriction.pointwise import attention_input
+from bounds.rounding import gamma_upper
+from jax_models.attention import Attention, score_scale
+from jax_models.temperature import ConstantTemperature
+from jax_models.transformer import Layer
+from jax_models.weighting.cells import HardWeighting
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredRows:
+    """Rows of a layer's input, ready to attend and to be attended to.
+
+    Attributes:
+        attention: The sublayer.
+        query: Projected, and scaled for dot products [h, K, e].
+        key: Projected [h, K, e].
+        value: Projected [h, K, v].
+        scale: What an additive score is divided by [K, 1]; 1 for dot products.
+        exact: Whether all scores are known to the bit.
+    """
+
+    attention: Attention
+    query: Enclosed
+    key: Enclosed
+    value: Enclosed
+    scale: Floats
+    exact: bool
+
+    def keep(self, rows: NDArray[np.intp]) -> "ScoredRows":
+        """Returns some of the rows.
+
+        Args:
+            rows: Their indices.
+        """
+        return dataclasses.replace(
+            self,
+            query=self.query[:, rows],
+            key=self.key[:, rows],
+            value=self.value[:, rows],
+            scale=self.scale[rows],
+        )
+
+    @property
+    def resolution(self) -> float:
+        """The width of a cell in score units."""
+        weighting = self.attention.weighting
+        assert isinstance(weighting, HardWeighting)
+        return weighting.resolution(self.attention.query.dtype)
+
+    def block(self, head: int, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Returns the lowest and the highest cell of query rows with all keys [r, K].
+
+        Args:
+            head: Which head.
+            rows: The query rows of the block.
+        """
+        query, key = self.query[head, rows], self.key[head]
+        if self.attention.score == "additive":
+            return self._additive(
+                head, query[:, None], key[None], self.scale[rows], self.resolution
+            )
+        score = query.value @ key.value.T
+        if self.exact:
+            return self._cells(score, 0.0)
+        q, k = _sizes(query), _sizes(key)
+        radius = _product_radius([size[:, None] for size in q], k, key.value.shape[-1])
+        return self._cells(score, radius)
+
+    def pairs(
+        self, head: int, queries: NDArray[np.intp], keys: NDArray[np.intp]
+    ) -> tuple[Floats, Floats]:
+        """Returns the lowest and the highest cell of given pairs [p].
+
+        Args:
+            head: Which head.
+            queries: Query row of each pair [p].
+            keys: Key row of each pair [p].
+        """
+        query, key = self.query[head, queries], self.key[head, keys]
+        if self.attention.score == "additive":
+            return self._additive(
+                head, query, key, self.scale[queries][:, 0], self.resolution
+            )
+        score = (query.value * key.value).sum(axis=-1)
+        if self.exact:
+            return self._cells(score, 0.0)
+        radius = _product_radius(_sizes(query), _sizes(key), key.value.shape[-1])
+        return self._cells(score, radius)
+
+    def _additive(
+        self, head: int, query: Enclosed, key: Enclosed, scale: Floats, width: float
+    ) -> tuple[Floats, Floats]:
+        """Cells of w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
+        assert self.attention.score_vector is not None
+        vector = np.asarray(self.attention.score_vector)[head]
+        size = np.abs(vector)
+        score = (np.tanh(query.value + key.value) * vector).sum(axis=-1) / scale
+        moved = (query.radius + key.radius) @ size
+        around = (np.abs(query.value) + np.abs(key.value)) @ size
+        steps = gamma_upper(len(vector) + 2 * SCALAR_STEPS)
+        radius = moved + 2 * steps * (around + moved + size.sum())
+        return self._cells(score, inflated(radius / scale, 2 * len(vector) + 16))
+
+    def _cells(self, score: Floats, radius: Floats | float) -> tuple[Floats, Floats]:
+        """The cells of score ± radius, as any order of operations computes them."""
+        width = self.resolution
+        place = score / width
+        power = np.frexp(width)[0] == 0.5
+        if self.exact and power:
+            cell = np.rint(place)
+            return cell, cell
+        # The quotient, or the product with the reciprocal, here and in the model.
+        off = radius / width + 4 * gamma_upper(2) * (np.abs(place) + radius / width)
+        off = inflated(np.asarray(off), 8)
+        low, high = np.rint(place - off), np.rint(place + off)
+        return low, high
+
+
+def _product_radius(q: Sequence[Floats], k: Sequence[Floats], width: int) -> Floats:
+    """How far inner products may be off, by Cauchy's inequality on the magnitudes."""
+    steps = gamma_upper(width + 1)
+    radius = q[2] * (k[1] + 2 * steps * k[2]) + q[1] * k[2]
+    return inflated(radius, 8) + 4 * (width + 1) * SMALLEST
+
+
+def _sizes(rows: Enclosed) -> tuple[Floats, Floats, Floats]:
+    """Norms of values, of radii, and of both together [r], none below the true."""
+    steps = rows.value.shape[-1] + 4
+    value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
+    radius = inflated(rows.radius.sum(axis=-1), steps)
+    return value, radius, inflated(value + radius, 1)
+
+
+def score_rows(
+    layer: Layer, rows: Enclosed, positions: NDArray[np.intp], length: int
+) -> ScoredRows:
+    """Returns rows projected for a layer.
+
+    Args:
+        layer: A layer of hard attention.
+        rows: Its possible input rows [K, d].
+        positions: The position of each [K].
+        length: n.
+    """
+    attention = layer.attention
+    inputs = attention_input(layer, rows)
+
+    def projected(weight: Any, bias: Any) -> Enclosed:
+        heads = [
+            linear(inputs, np.asarray(w), None if bias is None else np.asarray(bias)[h])
+            for h, w in enumerate(np.asarray(weight))
+        ]
+        return Enclosed(
+            np.stack([head.value for head in heads]),
+            np.stack([head.radius for head in heads]),
+        )
+
+    query = projected(attention.query, attention.query_bias)
+    key = projected(attention.key, attention.key_bias)
+    value = projected(attention.value, attention.value_bias)
+    at = jnp.asarray(positions, jnp.int32)
+    scale = np.asarray(score_scale(attention, length, at)).reshape(-1, 1)
+    scale = np.broadcast_to(scale, (len(positions), 1))
+    exact = False
+    if attention.score != "additive":
+        # A power or a logarithm may come out otherwise in a compiled program.
+        temperature = attention.temperature
+        plain = temperature is None or isinstance(temperature, ConstantTemperature)
+        error = 0.0 if plain else gamma_upper(SCALAR_STEPS)
+        query = divided(query, scale, error)
+        scale = np.ones_like(scale)
+        exact = query.exact and key.exact and _products_exact(query.value, key.value)
+    return ScoredRows(attention, query, key, value, scale, exact)
+
+
+def _products_exact(query: Floats, key: Floats) -> bool:
+    """Whether no inner product of a query with a key is rounded."""
+    sizes, least = 0.0, 0
+    for head_query, head_key in zip(query, key, strict=True):
+        size = np.abs(head_query).sum(axis=-1).max() * np.abs(head_key).max()
+        unit = int(units(head_query).min()) + int(units(head_key).min())
+        if unit < NO_UNIT / 2:
+            sizes = max(sizes, size / 2.0 ** max(unit, -900))
+            least = min(least, unit)
+    return bool(sizes <= LARGEST_COUNT and least > -900)

@@ -1,0 +1,285 @@
+"""Sufficiently sensitive languages: which restrictions leave the answer open.
+
+Hahn's Theorem 1 holds for every language of which the restrictions that the argument
+produces do not force the answer (Hahn 2020, after Corollary 2). Given a restriction,
+`reachable_classes` says whether a member and a non-member both complete it, with one of
+each. Given a length, `most_free_forced` says how many bits may be free in a restriction
+that forces the answer; one more, F, keeps it open whatever the restriction, and the
+threshold recursion of hard-attention.md applies with F free bits asked for in place of
+one (section 4, "General languages").
+
+A restriction is an array of tokens with -1 at its free positions, as a certificate's
+`rho`; a free position takes one of two symbols.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from bounds.restriction.checking.claim import FREE
+from jax_models import InputError
+from jax_models.languages import Automaton, Language
+
+Membership = Callable[[np.ndarray], Any]
+# Beyond it a membership function is asked about some completions, not about all.
+MOST_ENUMERATED = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ReachableClasses:
+    """A member and a non-member among the completions of a restriction.
+
+    None stands for none found; that is a proof of absence only where `exact`.
+    """
+
+    member: np.ndarray | None  # [n]
+    non_member: np.ndarray | None  # [n]
+    exact: bool
+
+    @property
+    def keeps_both(self) -> bool:
+        """Whether both were found: true is certain, exact or not."""
+        return self.member is not None and self.non_member is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class ForcedAnswer:
+    """A restriction with most free bits that forces the answer."""
+
+    free: int
+    rho: tuple[int, ...]  # [n], -1 at its free positions
+
+    @property
+    def least_free(self) -> int:
+        """F: every restriction with at least F free bits keeps both classes.
+
+        Beyond the bits that there are where the language is trivial at the length.
+        """
+        return self.free + 1
+
+
+def reachable_classes(
+    language: Automaton | Language | Membership,
+    rho: ArrayLike,
+    symbols: Sequence[int] = (0, 1),
+    *,
+    key: Array | None = None,
+    num_samples: int = 1000,
+) -> ReachableClasses:
+    """Returns whether a restriction leaves the answer open, with a witness pair.
+
+    Exact for an automaton, by the states that each prefix can reach, in O(n S); exact
+    for a membership function of at most 16 free bits, by all completions. Beyond, it
+    tries random completions and their neighbours: what it finds is certain, what it
+    does not find is not shown to be absent, and `exact` is False unless it found both.
+
+    Args:
+        language: an automaton, a language of `jax_models.LANGUAGES`, or a function of
+            tokens [n] that says whether they are a member.
+        rho: the restriction [n], -1 at its free positions.
+        symbols: the two tokens of a free position.
+        key: a JAX random key, needed for more than 16 free bits and no automaton.
+        num_samples: random completions to try there.
+
+    Returns:
+        A member and a non-member, where there are or were found.
+
+    Raises:
+        InputError: if the restriction or the symbols are none, or a key is missing.
+
+    Source:
+        Hahn 2020, section 5, the discussion after Corollary 2; hard-attention.md,
+        section 4, "General languages".
+    """
+    tokens, pair = _check(rho, symbols)
+    if isinstance(language, Automaton):
+        found = [_complete(language, tokens, pair, wanted) for wanted in (True, False)]
+        return ReachableClasses(found[0], found[1], exact=True)
+    member = language.contains if isinstance(language, Language) else language
+    free = np.flatnonzero(tokens == FREE)
+    exact = len(free) <= MOST_ENUMERATED
+    if exact:
+        choices: Iterable[Any] = itertools.product((0, 1), repeat=len(free))
+    elif key is None:
+        raise InputError(
+            f"{len(free)} bits are free: beyond {MOST_ENUMERATED} a membership function "
+            "is sampled, which needs a random key; or give an automaton"
+        )
+    else:
+        choices = _sample(key, len(free), num_samples)
+    found = {}
+    for bits in choices:
+        completed = tokens.copy()
+        completed[free] = np.array(pair)[np.array(bits, dtype=np.int64)]
+        found.setdefault(bool(member(completed)), completed)
+        if len(found) == 2:
+            return ReachableClasses(found[True], found[False], exact=True)
+    return ReachableClasses(found.get(True), found.get(False), exact)
+
+
+def most_free_forced(
+    automaton: Automaton,
+    rho: ArrayLike,
+    symbols: Sequence[int] = (0, 1),
+) -> ForcedAnswer:
+    """Returns how many bits may stay free while the answer is forced, exactly.
+
+        max { free bits of rho' : rho' extends rho, all its completions alike }
+
+    By the sets of states that a restricted prefix can reach, each with the most free
+    bits that lead to it: at most 2^S sets, but few where the automaton counts. PARITY
+    has 0, so F = 1; 1* and a^m b^m have n - 1, so that F = n and no restriction argument
+    applies; MAJORITY has floor(n/2).
+
+    Args:
+        automaton: the language.
+        rho: a pre-restriction [n], which the restrictions extend; all -1 for none.
+        symbols: the two tokens that a free position takes, or is fixed to.
+
+    Returns:
+        The most free bits, and a restriction that has them.
+
+    Raises:
+        InputError: if the restriction or the symbols are none.
+
+    Source:
+        hard-attention.md, section 4, "General languages".
+    """
+    tokens, pair = _check(rho, symbols)
+    length = _num_symbols(automaton, tokens, pair)
+    # By set of states, as a bit mask: free bits, and the choices that lead there.
+    best: dict[int, tuple[int, Any]] = {1 << automaton.start: (0, None)}
+    for token in tokens[:length]:
+        reached: dict[int, tuple[int, Any]] = {}
+        choices = [(int(token),)] if token != FREE else [(s,) for s in pair] + [pair]
+        for states, (free, path) in best.items():
+            for choice in choices:
+                image = _image(automaton, states, choice)
+                count = free + (len(choice) == 2)
+                if count > reached.get(image, (-1, None))[0]:
+                    step = FREE if len(choice) == 2 else choice[0]
+                    reached[image] = (count, (path, step))
+        best = reached
+    accepting = sum(1 << state for state in automaton.accepting)
+    forced = [
+        (count, path)
+        for states, (count, path) in best.items()
+        if not states & accepting or not states & ~accepting
+    ]
+    count, path = max(forced, key=lambda entry: entry[0])
+    found = list(tokens[length:])
+    while path is not None:
+        path, step = path
+        found.insert(0, step)
+    return ForcedAnswer(count, tuple(int(token) for token in found))
+
+
+def first_impossible_length(
+    least_free: Callable[[int], int],
+    guaranteed_free: Callable[[int], int | float | Fraction],
+    lengths: Iterable[int],
+) -> int | None:
+    """Returns the first length at which a language is beyond a kind of transformer.
+
+    At length n, some restriction of at least `guaranteed_free(n)` free bits has one
+    output; if `least_free(n)` of them keep both classes reachable, the output is wrong
+    for some input. Theorem 8 guarantees ceil(phi n) - (H+1) t free bits after closing.
+
+    Args:
+        least_free: F of the language at a length; see `ForcedAnswer`.
+        guaranteed_free: the free bits that a reduction leaves at that length.
+        lengths: to try, in this order.
+
+    Returns:
+        The first of them with guaranteed_free(n) >= least_free(n) <= n, or None.
+
+    Source:
+        hard-attention.md, section 4, Theorem 8 and "General languages".
+    """
+    for length in lengths:
+        if guaranteed_free(length) >= least_free(length) <= length:
+            return length
+    return None
+
+
+def _check(
+    rho: ArrayLike, symbols: Sequence[int]
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Returns a restriction [n] and the two symbols, once they are such."""
+    tokens = np.asarray(rho)
+    if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
+        raise InputError(
+            f"rho is {tokens.dtype} of shape {tokens.shape}; expected tokens [n], with "
+            f"{FREE} at free positions"
+        )
+    if tokens.min() < FREE:
+        raise InputError(f"rho has {tokens.min()}; expected tokens, or {FREE} for free")
+    found = tuple(int(symbol) for symbol in symbols)
+    if len(found) != 2 or found[0] == found[1] or min(found) < 0:
+        raise InputError(f"symbols = {found}; expected two different tokens")
+    return tokens.astype(np.int64), (found[0], found[1])
+
+
+def _num_symbols(
+    automaton: Automaton, tokens: np.ndarray, pair: tuple[int, int]
+) -> int:
+    """Returns the length without an end token, once the automaton knows the symbols."""
+    if max(pair) >= automaton.num_symbols:
+        raise InputError(
+            f"symbols = {pair}: {max(pair)} is no symbol of the automaton; its symbols "
+            f"are 0 to {automaton.num_symbols - 1}"
+        )
+    return len(automaton.symbols_of(np.where(tokens == FREE, pair[0], tokens)))
+
+
+def _complete(
+    automaton: Automaton, tokens: np.ndarray, pair: tuple[int, int], wanted: bool
+) -> np.ndarray | None:
+    """Returns a completion that the automaton accepts (or rejects), or None."""
+    length = _num_symbols(automaton, tokens, pair)
+    # By prefix: the states that it can reach, with a state and a symbol before each.
+    steps: list[dict[int, tuple[int, int]]] = []
+    states = {automaton.start}
+    for token in tokens[:length]:
+        step: dict[int, tuple[int, int]] = {}
+        for state in states:
+            for symbol in pair if token == FREE else (int(token),):
+                after = automaton.transitions[state][symbol]
+                step.setdefault(after, (state, symbol))
+        steps.append(step)
+        states = set(step)
+    final = [state for state in states if (state in automaton.accepting) == wanted]
+    if not final:
+        return None
+    state, completed = final[0], tokens.copy()
+    for i in reversed(range(len(steps))):
+        state, completed[i] = steps[i][state]
+    return completed
+
+
+def _image(automaton: Automaton, states: int, symbols: Sequence[int]) -> int:
+    """Returns the states, a bit mask, that a set of states reaches by some symbols."""
+    image = 0
+    for state in range(states.bit_length()):
+        if states >> state & 1:
+            for symbol in symbols:
+                image |= 1 << automaton.transitions[state][symbol]
+    return image
+
+
+def _sample(key: Array, count: int, num_samples: int) -> Iterable[np.ndarray]:
+    """Random bits [count], both constants, and the neighbours of all of these."""
+    drawn = np.asarray(jax.random.bernoulli(key, shape=(num_samples, count)))
+    for bits in (np.zeros(count, bool), np.ones(count, bool), *drawn):
+        yield bits
+        for at in range(count):
+            flipped = bits.copy()
+            flipped[at] = not flipped[at]
+            yield flipped

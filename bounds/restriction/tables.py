@@ -1,0 +1,197 @@
+"""Abstract activations: what a row can be, as a table over the free bits it depends on.
+
+All tables of one layer lie in one array of K rows, those of a slot (a position that is
+needed) one after another. Row a of a slot belongs to the assignment of its bits whose k-th
+is the k-th binary digit of a, lowest first. Tables are in normal form: no bit is kept that
+the row does not depend on. Two rows are the same when their `identity` is: equal numbers
+where numbers are known to the bit, and otherwise the same row reading the same rows, which
+the model then computes alike.
+
+Shapes: m slots, K rows, d model width.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounds.restriction.enclosed import Enclosed, Floats
+
+Rows = NDArray[np.intp]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """The tables of one layer's activations.
+
+    Attributes:
+        positions: Of the slots, ascending [m].
+        bits: Of each slot, the free positions that it depends on, ascending.
+        starts: First row of each slot, and K at the end [m + 1].
+        rows: The numbers [K, d].
+        identity: Equal for equal rows of a slot [K].
+    """
+
+    positions: Rows
+    bits: tuple[tuple[int, ...], ...]
+    starts: Rows
+    rows: Enclosed
+    identity: Rows
+
+    @property
+    def num_rows(self) -> int:
+        """K."""
+        return int(self.starts[-1])
+
+    @property
+    def slot_of_row(self) -> Rows:
+        """The slot of each row [K]."""
+        return np.repeat(np.arange(len(self.bits)), np.diff(self.starts))
+
+    @property
+    def position_of_row(self) -> Rows:
+        """The position of each row [K]."""
+        return self.positions[self.slot_of_row]
+
+    def slot(self, position: int) -> int:
+        """Returns the slot of a position.
+
+        Args:
+            position: One that has a slot.
+        """
+        return int(np.searchsorted(self.positions, position))
+
+    def rows_of(self, slot: int) -> Rows:
+        """Returns the rows of a slot, in the order of their assignments.
+
+        Args:
+            slot: The slot.
+        """
+        return np.arange(int(self.starts[slot]), int(self.starts[slot + 1]))
+
+    def assignment(self, row: int) -> dict[int, int]:
+        """Returns the bits under which a row is taken.
+
+        Args:
+            row: Its index.
+        """
+        slot = int(np.searchsorted(self.starts, row, side="right")) - 1
+        index = row - int(self.starts[slot])
+        return {bit: index >> k & 1 for k, bit in enumerate(self.bits[slot])}
+
+    def dependence(self, width: int) -> NDArray[np.float32]:
+        """Returns 1 where a slot depends on a position [m, width], else 0.
+
+        Args:
+            width: n.
+        """
+        matrix = np.zeros((len(self.bits), width), np.float32)
+        for slot, bits in enumerate(self.bits):
+            matrix[slot, list(bits)] = 1
+        return matrix
+
+    def sides(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Returns which rows set a bit that several slots share to 1, and to 0.
+
+        Returns:
+            Two matrices [K, shared bits] of zeros and ones: rows a and c contradict each
+            other where one of them says 1 and the other 0.
+        """
+        count: dict[int, int] = {}
+        for bits in self.bits:
+            for bit in bits:
+                count[bit] = count.get(bit, 0) + 1
+        column = {bit: k for k, bit in enumerate(b for b in count if count[b] > 1)}
+        ones = np.zeros((self.num_rows, len(column)), np.float32)
+        zeros = np.zeros_like(ones)
+        for slot, bits in enumerate(self.bits):
+            start, stop = self.starts[slot], self.starts[slot + 1]
+            for k, bit in enumerate(bits):
+                if bit in column:
+                    value = np.arange(stop - start) >> k & 1
+                    ones[start:stop, column[bit]] = value
+                    zeros[start:stop, column[bit]] = 1 - value
+        return ones, zeros
+
+    def fix(self, values: Mapping[int, int]) -> tuple["Tables", Rows]:
+        """Returns the tables once bits are fixed, in normal form again.
+
+        Args:
+            values: The bit that each newly fixed position takes.
+
+        Returns:
+            The tables, and the indices of the rows that are left in the old ones.
+        """
+        kept, bits = [], []
+        for slot, old in enumerate(self.bits):
+            index = self.rows_of(slot)
+            left = old
+            for bit in old:
+                if bit in values:
+                    side = _halves(index, left.index(bit))[values[bit]]
+                    index = side.reshape(-1)
+                    left = tuple(b for b in left if b != bit)
+            if left != old:
+                left, index = normal_form(left, index, self.identity)
+            kept.append(index)
+            bits.append(left)
+        rows = np.concatenate(kept)
+        starts = np.cumsum([0, *map(len, kept)])
+        tables = Tables(
+            self.positions, tuple(bits), starts, self.rows[rows], self.identity[rows]
+        )
+        return tables, rows
+
+
+def _halves(index: Rows, digit: int) -> Rows:
+    """The rows [2, ...] whose assignment has 0, and 1, as its given binary digit."""
+    return index.reshape(-1, 2, 1 << digit).swapaxes(0, 1)
+
+
+def normal_form(
+    bits: Sequence[int], index: Rows, identity: Rows
+) -> tuple[tuple[int, ...], Rows]:
+    """Returns a table without the bits that it does not depend on.
+
+    Args:
+        bits: Its bits, k of them.
+        index: Its 2^k rows.
+        identity: Of all rows, which the index points into.
+    """
+    left = list(bits)
+    for bit in bits:
+        low, high = _halves(index, left.index(bit))
+        if np.array_equal(identity[low], identity[high]):
+            index = low.reshape(-1)
+            left.remove(bit)
+    return tuple(left), index
+
+
+def first_tables(
+    choices: Sequence[Sequence[int]],
+    embedding: Floats,
+    encoding: Floats,
+    positions: Rows,
+) -> Tables:
+    """Returns the tables of y^(0).
+
+    Args:
+        choices: The tokens that each position can hold [n]: one, or one for bit 0 and
+            one for bit 1.
+        embedding: Of the tokens [V, d].
+        encoding: Of the positions [n, d].
+        positions: Those that get a slot, ascending.
+    """
+    bits, values, counts = [], [], []
+    for position in positions:
+        tokens = choices[position]
+        vectors = [embedding[token] + encoding[position] for token in tokens]
+        if len(vectors) == 2 and np.array_equal(vectors[0], vectors[1]):
+            vectors = vectors[:1]
+        bits.append((int(position),) if len(vectors) == 2 else ())
+        values += vectors
+        counts.append(len(vectors))
+    starts = np.cumsum([0, *counts])
+    rows = Enclosed.exactly(np.stack(values))
+    return Tables(positions, tuple(bits), starts, rows, np.arange(len(values)))

@@ -1,0 +1,251 @@
+"""The next layer's tables: every row evaluated over the free bits it depends on.
+
+The row at i depends on its own bits and on those of every position that it can attend to.
+For each assignment of these bits each head attends to a row that is found among the
+possible ones: the best cell, by the tie order. Where rounding leaves the winner open, the
+row is *undecided*, and no table is made of it.
+
+Shapes: T = 2^|D'| assignments of one slot, c candidates, H heads.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bounds.restriction.enclosed import Enclosed, Floats, mean
+from bounds.restriction.pointwise import combine_heads
+from bounds.restriction.possible import Block, Booleans, tie_order
+from bounds.restriction.scores import ScoredRows
+from bounds.restriction.tables import Rows, Tables, normal_form
+from jax_models.transformer import Layer
+from jax_models.weighting import AverageHardmax
+
+
+@dataclasses.dataclass(frozen=True)
+class Readings:
+    """What the rows of one slot read, for every assignment of the bits it depends on.
+
+    Attributes:
+        position: The slot's position.
+        bits: D', before it is brought to normal form.
+        own: The slot's own row under each assignment [T].
+        members: Of each head, the rows that may be attended to [c, T].
+        chosen: Of each head, which of them are [c, T].
+    """
+
+    position: int
+    bits: tuple[int, ...]
+    own: Rows
+    members: tuple[Rows, ...]
+    chosen: tuple[Booleans, ...]
+
+
+class Undecided(Exception):
+    """A row whose winner rounding leaves open.
+
+    Attributes:
+        slot: Its slot.
+        rows: The rows that contend, indices into the layer's input tables.
+    """
+
+    def __init__(self, slot: int, rows: Sequence[int]):
+        """Name the slot and the rows."""
+        super().__init__(slot, rows)
+        self.slot = slot
+        self.rows = tuple(rows)
+
+
+def row_indices(tables: Tables, slot: int, bits: Mapping[int, Rows]) -> Rows:
+    """Returns the row of a slot under each of T assignments [T].
+
+    Args:
+        tables: The tables.
+        slot: The slot.
+        bits: The values of the bits under the assignments, [T] each.
+    """
+    index = np.asarray(tables.starts[slot], np.intp)
+    for k, bit in enumerate(tables.bits[slot]):
+        index = index + (bits[bit] << k)
+    return index
+
+
+def read_slots(tables: Tables, scored: ScoredRows, block: Block) -> list[Readings]:
+    """Returns what the slots of a block read.
+
+    Args:
+        tables: The layer's input.
+        scored: Their rows, projected.
+        block: The possible sets of the slots.
+
+    Raises:
+        Undecided: for a row whose winner rounding leaves open.
+    """
+    reach = block.reach()
+    return [
+        _read_slot(tables, scored, block, local, np.flatnonzero(reach[local]))
+        for local in range(len(block.slots))
+    ]
+
+
+def _read_slot(
+    tables: Tables, scored: ScoredRows, block: Block, local: int, reached: Rows
+) -> Readings:
+    slot = int(block.slots[local])
+    depends = set(tables.bits[slot]).union(*(tables.bits[j] for j in reached))
+    bits = tuple(sorted(depends))
+    count = 1 << len(bits)
+    values = {bit: np.arange(count) >> k & 1 for k, bit in enumerate(bits)}
+    own = np.broadcast_to(row_indices(tables, slot, values), count)
+    first = int(np.searchsorted(block.slot_of_row, local))
+    at = first + own - int(tables.starts[slot])
+    members, chosen = [], []
+    for head, sets in enumerate(block.heads):
+        candidates = reached[sets.possible[at][:, reached].any(axis=0)]
+        if not len(candidates):
+            members.append(np.zeros((0, count), np.intp))
+            chosen.append(np.zeros((0, count), bool))
+            continue
+        rows = np.stack(
+            [
+                np.broadcast_to(row_indices(tables, int(j), values), count)
+                for j in candidates
+            ]
+        )
+        allowed = sets.possible[at][:, candidates].T
+        best = _decide(scored, head, slot, own, rows, allowed)
+        members.append(rows)
+        chosen.append(best)
+    return Readings(
+        int(tables.positions[slot]), bits, own, tuple(members), tuple(chosen)
+    )
+
+
+def _decide(
+    scored: ScoredRows,
+    head: int,
+    slot: int,
+    own: Rows,
+    rows: Rows,
+    allowed: Booleans,
+) -> Booleans:
+    """Which candidates [c, T] each row attends to."""
+    weighting = scored.attention.weighting
+    queries = np.broadcast_to(own, rows.shape)
+    low, high = scored.pairs(head, queries.reshape(-1), rows.reshape(-1))
+    low = np.where(allowed, low.reshape(rows.shape), -np.inf)
+    high = np.where(allowed, high.reshape(rows.shape), -np.inf)
+    best = low.max(axis=0)
+    if isinstance(weighting, AverageHardmax):
+        chosen = allowed & (high >= best)
+        open_ = (chosen & (low != high)).any(axis=0) | (high > best).any(axis=0)
+    else:
+        order = tie_order(weighting)
+        place = (low[::order] == best).argmax(axis=0)
+        place = place if order == 1 else len(low) - 1 - place
+        chosen = allowed & (np.arange(len(rows))[:, None] == place)
+        earlier = order * np.arange(len(rows))[:, None] < order * place
+        rival = (high > best) | ((high == best) & earlier)
+        open_ = (rival & allowed & ~chosen).any(axis=0)
+        chosen = chosen & allowed.any(axis=0)
+    # A lone candidate wins whatever its cell is.
+    open_ &= allowed.sum(axis=0) > 1
+    if open_.any():
+        case = int(open_.argmax())
+        raise Undecided(slot, rows[allowed[:, case], case].tolist())
+    return chosen
+
+
+def tabulate(
+    layer: Layer, scored: ScoredRows, old: Tables, read: Sequence[Readings]
+) -> Tables:
+    """Returns the tables of a layer's output.
+
+    Args:
+        layer: The layer.
+        scored: Its input rows, projected.
+        old: The tables of its input.
+        read: What each slot of the output reads, ascending in position.
+    """
+    own = np.concatenate([one.own for one in read])
+    heads = [
+        _attended(scored, head, read) for head in range(scored.attention.num_heads)
+    ]
+    joined = Enclosed(
+        np.concatenate([one.value for one in heads], axis=-1),
+        np.concatenate([one.radius for one in heads], axis=-1),
+    )
+    rows = combine_heads(layer, old.rows[own], joined)
+    identity = _identify(old, read, rows)
+    bits, kept = [], []
+    start = 0
+    for one in read:
+        index = np.arange(start, start + len(one.own))
+        start += len(one.own)
+        left, index = normal_form(one.bits, index, identity)
+        bits.append(left)
+        kept.append(index)
+    index = np.concatenate(kept)
+    return Tables(
+        np.array([one.position for one in read], np.intp),
+        tuple(bits),
+        np.cumsum([0, *map(len, kept)]),
+        rows[index],
+        identity[index],
+    )
+
+
+def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
+    """The head's output for all assignments of all slots [sum T, v]."""
+    value = scored.value[head]
+    average = isinstance(scored.attention.weighting, AverageHardmax)
+    parts = []
+    for one in read:
+        members, chosen = one.members[head], one.chosen[head]
+        if average or not len(members):
+            parts.append(mean(value[members], chosen))
+            continue
+        winner = members[chosen.argmax(axis=0), np.arange(len(one.own))]
+        there = chosen.sum(axis=0)[:, None] > 0
+        found = value[winner]
+        parts.append(
+            Enclosed(
+                np.where(there, found.value, 0.0), np.where(there, found.radius, 0.0)
+            )
+        )
+    return Enclosed(
+        np.concatenate([part.value for part in parts]),
+        np.concatenate([part.radius for part in parts]),
+    )
+
+
+def _identify(old: Tables, read: Sequence[Readings], rows: Enclosed) -> Rows:
+    """Identities of the new rows: by their numbers where exact, else by what they read."""
+    exact: list[bool] = (rows.radius == 0).all(axis=-1).tolist()
+    numbers: Floats = rows.value + 0.0  # one zero for both signs
+    identity = np.zeros(len(exact), np.intp)
+    known: dict[object, int] = {}
+    start, slot_of_row = 0, old.slot_of_row
+    for one in read:
+        where = _names(old, slot_of_row, one)
+        for case in range(len(one.own)):
+            row = start + case
+            what: object = numbers[row].tobytes() if exact[row] else where(case)
+            identity[row] = known.setdefault((one.position, what), len(known))
+        start += len(one.own)
+    return identity
+
+
+def _names(old: Tables, slot_of_row: Rows, one: Readings) -> Callable[[int], object]:
+    """What names the rows that a case reads: its own, and each head's."""
+
+    def named(case: int) -> object:
+        parts: list[object] = [int(old.identity[one.own[case]])]
+        for members, chosen in zip(one.members, one.chosen, strict=True):
+            rows = members[chosen[:, case], case]
+            parts.append(
+                tuple((int(slot_of_row[row]), int(old.identity[row])) for row in rows)
+            )
+        return tuple(parts)
+
+    return named

@@ -1,0 +1,85 @@
+"""Score cells are enclosed under both readings of the division by the resolution."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.restriction.checking.enclosure import Enclosure
+from bounds.restriction.checking.scores import HeadScores
+from jax_models.weighting.cells import to_cells
+
+
+def head(queries, keys, resolution, exact, bit=0):
+    """One head of dot products with these queries and keys [k, 1]."""
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=1,
+        d_ff=1,
+        vocab_size=2,
+        weighting="leftmost_hard",
+        score="dot_product",
+        position=None,
+        tie_resolution=resolution,
+        dtype="float64",
+    )
+    return HeadScores(
+        model.layers[0].attention,
+        0,
+        Enclosure.exactly(queries[:, None]),
+        Enclosure.exactly(keys[:, None]),
+        Enclosure.exactly(np.ones((len(queries), 1))),
+        exact,
+        bit,
+    )
+
+
+@pytest.mark.parametrize("resolution", [1e-9, 0.3, 1.0])
+def test_cells_of_the_machine_and_of_the_format_are_enclosed(resolution):
+    generator = np.random.default_rng(0)
+    keys = generator.normal(size=400) * np.logspace(-3, 8, 400)
+    keys[::2] = np.rint(keys[::2] / resolution) * resolution + resolution / 2
+    low, high = head(np.ones(1), keys, resolution, False).cells(slice(0, 1))
+    machine = jax.jit(lambda s: to_cells(s, resolution))(jnp.asarray(keys))
+    width = Fraction(resolution)
+    exact = [round(Fraction(one) / width) for one in keys]
+    for cells in (np.asarray(machine), np.array([float(cell) for cell in exact])):
+        assert (low[0] <= cells).all()
+        assert (cells <= high[0]).all()
+    # Not by being wide: cells of moderate scores are single, edges apart.
+    narrow = np.abs(keys[1::2] / resolution) < 1e12
+    assert (low[0] == high[0])[1::2][narrow].mean() > 0.9
+
+
+def test_a_score_at_the_edge_of_a_cell_has_the_cells_of_both_readings():
+    """An edge as the quotient rounds it may lie elsewhere as a product rounds it."""
+    resolution, places = 1e-9, np.arange(1.0, 20000) + 0.5
+    scores = np.concatenate(
+        [np.nextafter(places * resolution, side) for side in (-np.inf, np.inf)]
+        + [places * resolution]
+    )
+    quotient, product = np.rint(scores / resolution), np.rint(scores * (1 / resolution))
+    differ = quotient != product
+    assert differ.any()
+    low, high = head(np.ones(1), scores[differ], resolution, True, bit=-90).cells(
+        slice(0, 1)
+    )
+    for cells in (quotient[differ], product[differ]):
+        assert (low[0] <= cells).all()
+        assert (cells <= high[0]).all()
+
+
+def test_large_integer_scores_are_their_own_cells():
+    keys = np.array([10.0**7, 10.0**7 + 1, 10.0**7])
+    scores = head(np.ones(1), keys, 1e-9, exact=True)
+    low, high = scores.cells(slice(0, 1))
+    assert low.tolist() == high.tolist() == [keys.tolist()]
+    # Cells that rounding may reverse do not stand for the scores.
+    close = head(np.ones(1), keys * 2.0**-30, 1e-9, exact=True, bit=-30)
+    low, high = close.cells(slice(0, 1))
+    assert (high > low).any() or (low != keys * 2.0**-30).any()

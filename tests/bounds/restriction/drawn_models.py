@@ -1,0 +1,75 @@
+"""Models of the restriction tests, and the oracle: every completion, run by the model."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_models as jm
+
+MASKS = ("none", "future", "past", "strict_future", "strict_past")
+TIES = ("leftmost_hard", "rightmost_hard")
+
+
+def random_model(seed, *, integer=True, spread=1.0, **options):
+    """Draw a model; integer weights are small, so that many scores tie."""
+    options = {
+        "num_layers": 2,
+        "num_heads": 1,
+        "d_model": 4,
+        "d_ff": 4,
+        "vocab_size": 2,
+        "weighting": "leftmost_hard",
+        "score": "dot_product",
+        "position": "table",
+        "max_length": 16,
+        "dtype": "float64",
+        **options,
+    }
+    model = jm.random_transformer(jax.random.key(seed), **options)
+    if not integer:
+        return model
+    # Table rows of position are coarser than the symbols, so that symbols matter.
+    return jax.tree.map(lambda leaf: jnp.round(spread * leaf), model)
+
+
+@functools.partial(jax.jit, static_argnames="query")
+def _outputs(model, strings, query):
+    rows = jnp.array([query], jnp.int32)
+    return jax.lax.map(lambda x: jm.forward(model, x, rows)[0][0], strings)
+
+
+def outputs(model, strings, query):
+    """Run the model on each string, one after another [count, d]."""
+    count = len(strings)
+    # Powers of two from 2^8, so that few shapes are compiled.
+    size = 1 << max(8, (count - 1).bit_length())
+    filled = np.concatenate([strings, np.repeat(strings[:1], size - count, axis=0)])
+    return np.asarray(_outputs(model, jnp.asarray(filled, jnp.int32), query))[:count]
+
+
+def completions(rho, symbols=(0, 1)):
+    """List every completion of a restriction [2^F, n]."""
+    free = np.flatnonzero(np.asarray(rho) == -1)
+    strings = np.repeat(np.asarray(rho)[None], 1 << len(free), axis=0)
+    for row, choice in enumerate(itertools.product(symbols, repeat=len(free))):
+        strings[row, free] = choice
+    return strings
+
+
+def is_constant(model, rho, query, symbols=(0, 1)):
+    """Tell by enumeration whether all completions have one final activation."""
+    found = outputs(model, completions(rho, symbols), query)
+    return bool((found == found[0]).all())
+
+
+def with_weightings(model, names):
+    """Give every layer a weighting of its own."""
+    layers = []
+    for layer, name in zip(model.layers, names, strict=True):
+        one = jm.with_weighting(dataclasses.replace(model, layers=(layer,)), name)
+        layers += one.layers
+    return dataclasses.replace(model, layers=tuple(layers))

@@ -1,0 +1,112 @@
+"""The independent checker accepts what enumeration certifies, of any hard attention."""
+
+import itertools
+
+import pytest
+
+import jax_models as jm
+from bounds.restriction import find_counterexample
+from bounds.restriction.checker import check_certificate
+from jax_models.mask import MASKS
+from tests.bounds.restriction.enumerated import certified, changed, is_true
+from tests.bounds.restriction.models import HARD, integer_model, real_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+FEATURES = {
+    "scaled": {"score": "scaled_dot_product"},
+    "additive": {"score": "additive"},
+    "pre-norm": {"layer_norm": "pre", "final_norm": True},
+    "post-norm": {"layer_norm": "post"},
+    "concat": {"combine": "concat"},
+    "gelu": {"activation": "gelu"},
+    "sinusoidal": {"position": "sinusoidal"},
+    "no positions": {"position": None},
+    "constant temperature": {"temperature": jm.ConstantTemperature(0.25)},
+    "inverse log": {"temperature": jm.InverseLogTemperature(0.7)},
+    "temperature of the position": {
+        "temperature": jm.PowerTemperature(1.5, -0.5, "position"),
+        "mask": "future",
+    },
+    "coarse cells": {"tie_resolution": 0.3},
+}
+
+
+# Every weighting and every mask at the quick run, every pair of them at the slow one.
+QUICK = {
+    ("leftmost_hard", "none"),
+    ("rightmost_hard", "future"),
+    ("average_hard", "strict_past"),
+}
+
+
+@pytest.mark.parametrize(
+    ("weighting", "mask"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in itertools.product(HARD, MASKS)
+    ],
+)
+def test_accepts_what_enumeration_certifies_of_integer_models(weighting, mask):
+    # A mean of three is not dyadic: average-hard attention may round.
+    mode = "floating" if weighting == "average_hard" else "exact"
+    for seed in range(3):
+        model = integer_model(seed, weighting=weighting, mask=mask)
+        enumeration, certificate = certified(model, seed)
+        found = check_certificate(model, changed(certificate, mode=mode))
+        assert found.accepted, found.reasons
+        assert is_true(enumeration, certificate)
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        pytest.param(name, marks=() if name == "post-norm" else pytest.mark.slow)
+        for name in FEATURES
+    ],
+)
+def test_accepts_what_enumeration_certifies_of_real_models(feature):
+    for seed, weighting in enumerate(HARD):
+        model = real_model(seed, weighting=weighting, **FEATURES[feature])
+        _, certificate = certified(model, seed)
+        found = check_certificate(model, certificate)
+        assert found.accepted, found.reasons
+        assert "rounding is enclosed" in found.reasons[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("num_heads", [1, 4])
+def test_accepts_what_enumeration_certifies_at_other_depths(num_layers, num_heads):
+    size = {"num_layers": num_layers, "num_heads": num_heads}
+    for seed, weighting in itertools.product(range(4), HARD):
+        model = integer_model(seed, weighting=weighting, **size)
+        enumeration, certificate = certified(model, seed, length=6)
+        found = check_certificate(model, certificate)
+        assert found.accepted, found.reasons
+        assert is_true(enumeration, certificate)
+
+
+def test_says_what_an_accepted_certificate_shows():
+    _, certificate = certified(integer_model(0), 0)
+    found = check_certificate(integer_model(0), certificate)
+    free = certificate["free"]
+    assert found.reasons == (
+        f"all 2^{free} completions have one final activation at position 4",
+        "all arithmetic is exact",
+        "the model gives one output to a member and a non-member of parity",
+        f"at least 2^{free - 1} inputs are misclassified",
+    )
+
+
+def test_says_where_the_output_is_read_if_that_is_not_at_the_end():
+    """This model computes PARITY of four bits, at its last position alone."""
+    model = jm.build_preset("hard_parity", dtype="float64")
+    found = find_counterexample(model, 4, "parity", query=0)
+    shown = check_certificate(model, found.certificate).reasons
+    assert shown[-2:] == (
+        "the model, read at position 0, gives one output to a member and a non-member "
+        "of parity",
+        "at least 2^3 inputs are misclassified, read at position 0",
+    )
+    assert found.reasons[-1].startswith("the model, read at position 0, accepts")

@@ -1,0 +1,124 @@
+"""Models that do compute something: the search finds no fault where there is none."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.restriction import find_counterexample, find_restriction
+from bounds.restriction.alteration import alter, draw
+from bounds.restriction.partial_input import PartialInput
+from tests.bounds.restriction.drawn_models import is_constant, random_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def preset(name, **parameters):
+    return jm.build_preset(name, dtype="float64", **parameters)
+
+
+# Layers and heads of more models of parity.
+MORE = [
+    pytest.param(*shape, marks=pytest.mark.slow)
+    for shape in ((1, 1), (1, 3), (1, 8), (2, 2), (3, 1))
+]
+
+
+def only_ones(tokens):
+    return bool((tokens == 1).all())
+
+
+def halves(tokens):
+    """Decide a^m b^m with a = 0, b = 1."""
+    half = len(tokens) // 2
+    return len(tokens) == 2 * half and tokens.tolist() == [0] * half + [1] * half
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "member"),
+    [
+        ("ones", 200, only_ones),
+        pytest.param("anbn", 100, halves, marks=pytest.mark.slow),
+        ("anbn_one_layer", 100, halves),
+    ],
+)
+def test_one_symbol_and_the_querys_own_decide_what_is_recognised(name, length, member):
+    """Hard-attention.md, section 6: n - 2 positions free, and no contradiction.
+
+    The final activation holds the query's own token, so that is fixed too.
+    """
+    found = find_counterexample(
+        preset(name), length, member, method="greedy", attempts=1, reverse_pass=False
+    )
+    assert len(found.free) == length - 2
+    assert found.pair is None
+    assert "alike" in found.reasons[-1]
+    assert not any(
+        member(found.partial.complete(bits)) for bits in drawn_bits(length - 2)
+    )
+
+
+def drawn_bits(count):
+    generator = np.random.default_rng(0)
+    return [
+        np.zeros(count, int),
+        np.ones(count, int),
+        *generator.integers(0, 2, (50, count)),
+    ]
+
+
+def test_ones_is_decided_by_the_query_alone_where_it_is_the_one_attended_to():
+    assert len(find_restriction(preset("ones"), 100, query=0).free) == 99
+    rightmost = jm.with_weighting(preset("ones"), "rightmost_hard")
+    assert len(find_restriction(rightmost, 100).free) == 99
+
+
+@pytest.mark.parametrize(
+    "name", ["anbn_one_layer", pytest.param("anbn", marks=pytest.mark.slow)]
+)
+def test_no_restriction_of_one_symbol_closes_the_whole_activation(name):
+    """Why it is n - 2 and not n - 1 here: all of them, enumerated."""
+    model, n = preset(name), 6
+    for position, token in itertools.product(range(n), (0, 1)):
+        rho = np.full(n, -1)
+        rho[position] = token
+        assert not is_constant(model, rho, n - 1)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(2, 1), *MORE])
+def test_a_model_of_parity_leaves_no_bit_free(layers, heads):
+    """Hard-attention.md, Theorem 5 and section 8, test 7."""
+    model = preset("hard_parity", num_layers=layers, num_heads=heads)
+    n = (heads + 1) ** layers
+    found = find_counterexample(model, n, "parity", query=-1)
+    assert found.free == ()
+    assert found.pair is None
+    assert "no bit is left free" in found.reasons[0]
+
+
+def test_average_hard_parity_depends_on_every_position():
+    """Hard-attention.md, section 8, test 8: no false constant."""
+    found = find_counterexample(preset("average_parity"), 12, "parity")
+    assert found.free == ()
+    assert "leave 12 that matter" in found.reasons[0]
+
+
+def test_alteration_closes_what_the_greedy_search_closes():
+    for seed in range(2):
+        model = random_model(seed, num_heads=2)
+        found = find_restriction(model, 8, method="alteration")
+        assert found.method == "alteration"
+        assert is_constant(model, found.rho, 7)
+
+
+def test_a_draw_fixes_about_the_share_that_it_is_told_and_nothing_else():
+    given = PartialInput(np.where(np.arange(2000) % 2, -1, 1).astype(np.int32))
+    drawn = draw(given, 0.25, np.random.default_rng(0))
+    assert (drawn.tokens[::2] == 1).all()
+    # 250 of 1000 with deviation 14.
+    assert 180 < 1000 - len(drawn.free) < 320
+    everything = alter(
+        random_model(0), 9, PartialInput(np.full(10, -1, np.int32)), (3,), 2, 0
+    )
+    assert is_constant(random_model(0), everything.tokens, 9)

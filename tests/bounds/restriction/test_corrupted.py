@@ -1,0 +1,357 @@
+"""Planted corruptions of certificates: what is false is rejected, and nothing else is.
+
+A mutant may still be true: a position that is never attended to may leave a possible
+set, a superfluous bit may be freed. Whatever is accepted is confirmed by enumeration.
+"""
+
+import dataclasses
+import hashlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.restriction.checker import check_certificate
+from bounds.restriction.checking import attended
+from tests.bounds.restriction.enumerated import (
+    Enumeration,
+    certified,
+    changed,
+    is_true,
+    make_certificate,
+)
+from tests.bounds.restriction.models import HARD, integer_model, real_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+SEEDS = (0, 3, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """Enumerations and certificates, by weighting."""
+    found = {}
+    for weighting in HARD:
+        for seed in SEEDS:
+            model = integer_model(seed, weighting=weighting, mask="future")
+            found[weighting, seed] = certified(model, seed)
+            assert found[weighting, seed][1]["free"] >= 1
+    return found
+
+
+def rejected(enumeration, certificate):
+    found = check_certificate(enumeration.model, certificate)
+    assert found.reasons
+    return not found.accepted
+
+
+def rows_of(certificate):
+    """Every row of every table: layer, position, head, row."""
+    for k, layer in enumerate(certificate["layers"]):
+        for i, entry in layer.items():
+            for h, rows in enumerate(entry["heads"]):
+                for a, _ in enumerate(rows):
+                    yield k, i, h, a
+
+
+def removals(enumeration, certificate):
+    """Each certificate that lacks one possible position, and whether it was attended."""
+    for k, i, h, a in rows_of(certificate):
+        for j in certificate["layers"][k][i]["heads"][h][a]["poss"]:
+            mutant = changed(certificate)
+            mutant["layers"][k][i]["heads"][h][a]["poss"].remove(j)
+            chosen = enumeration.table_rows(k, int(i), certificate["rho"])[a]
+            yield mutant, j in enumeration.attended(k, h, int(i), chosen)
+
+
+@pytest.mark.parametrize("weighting", HARD)
+def test_an_attended_position_cannot_be_left_out(cases, weighting):
+    attended_ones = 0
+    for seed in SEEDS:
+        enumeration, certificate = cases[weighting, seed]
+        for mutant, was_attended in removals(enumeration, certificate):
+            attended_ones += was_attended
+            assert rejected(enumeration, mutant) or not was_attended
+    assert attended_ones > 50
+
+
+def test_the_removals_notice_a_checker_that_takes_the_wrong_side_of_ties(
+    cases, monkeypatch
+):
+    monkeypatch.setattr(attended, "BEFORE", {"L": np.greater, "R": np.less})
+    accepted = [
+        was_attended
+        for seed in SEEDS
+        for mutant, was_attended in removals(*cases["leftmost_hard", seed])
+        if not rejected(cases["leftmost_hard", seed][0], mutant)
+    ]
+    honest = [rejected(*cases["leftmost_hard", seed]) for seed in SEEDS]
+    assert any(accepted) or any(honest)
+
+
+def test_the_removals_notice_a_checker_that_looks_at_no_position(cases, monkeypatch):
+    monkeypatch.setattr(
+        "bounds.restriction.checking.layer.check_possible", lambda *given: None
+    )
+    assert any(
+        was_attended and not rejected(cases["leftmost_hard", seed][0], mutant)
+        for seed in SEEDS
+        for mutant, was_attended in removals(*cases["leftmost_hard", seed])
+    )
+
+
+@pytest.mark.parametrize("weighting", HARD)
+def test_a_witness_outside_the_mask_is_rejected(cases, weighting):
+    for seed in SEEDS:
+        enumeration, certificate = cases[weighting, seed]
+        for k, i, h, a in rows_of(certificate):
+            if int(i) < enumeration.length - 1:
+                mutant = changed(certificate)
+                mutant["layers"][k][i]["heads"][h][a]["witness"] = int(i) + 1
+                assert rejected(enumeration, mutant)
+                mutant["layers"][k][i]["heads"][h][a]["witness"] = None
+                assert rejected(enumeration, mutant)
+                mutant = changed(certificate)
+                mutant["layers"][k][i]["heads"][h][a]["poss"].append(int(i) + 1)
+                assert rejected(enumeration, mutant)
+
+
+def test_a_wrong_output_is_rejected_to_the_last_bit(cases):
+    enumeration, certificate = cases["leftmost_hard", 0]
+    for c, value in enumerate(certificate["output"]):
+        for wrong in (value + 1, np.nextafter(value, 99), -value - 1):
+            output = list(certificate["output"])
+            output[c] = float(wrong)
+            assert rejected(enumeration, changed(certificate, output=output))
+    assert rejected(enumeration, changed(certificate, output=certificate["output"][1:]))
+
+
+def test_a_pair_that_differs_in_a_fixed_bit_is_rejected(cases):
+    for seed in SEEDS:
+        enumeration, certificate = cases["leftmost_hard", seed]
+        for at in np.flatnonzero(np.array(certificate["rho"][:-1]) >= 0):
+            mutant = changed(certificate)
+            mutant["pair"][1] = list(mutant["pair"][0])
+            mutant["pair"][1][at] = 1 - mutant["pair"][1][at]
+            assert rejected(enumeration, mutant)
+
+
+def test_what_is_said_of_the_pair_must_hold(cases):
+    enumeration, certificate = cases["leftmost_hard", 0]
+    first, second = certificate["pair"]
+    for entries in (
+        {"members": [not one for one in certificate["members"]]},
+        {"members": [True, True]},
+        {"members": None},
+        {"pair": [first, first]},
+        {"pair": [first, first], "members": [certificate["members"][0]] * 2},
+        {"pair": [second, first]},
+        {"pair": None},
+        {"language": None},
+        {"language": "dyck3"},
+        {"language": "random"},
+        {"language": "dyck1"},
+        {"free": certificate["free"] + 1},
+        {"log2_misclassified": None},
+        {"log2_misclassified": certificate["free"]},
+    ):
+        assert rejected(enumeration, changed(certificate, **entries)), entries
+
+
+def test_a_certificate_without_a_pair_is_of_the_restriction_alone(cases):
+    enumeration, certificate = cases["leftmost_hard", 0]
+    nothing = {"pair": None, "members": None, "log2_misclassified": None}
+    for language in (None, "parity"):
+        alone = changed(certificate, language=language, **nothing)
+        assert not rejected(enumeration, alone)
+
+
+def test_a_language_may_be_handed_in_as_a_membership_function(cases):
+    enumeration, certificate = cases["leftmost_hard", 0]
+    first, second = certificate["pair"]
+    place = int(np.flatnonzero(np.array(first) != second)[0])
+    own = changed(
+        certificate,
+        language="a one there",
+        log2_misclassified=None,
+        members=[bool(first[place]), bool(second[place])],
+    )
+    assert rejected(enumeration, own)
+    found = check_certificate(enumeration.model, own, member=lambda x: x[place] == 1)
+    assert found.accepted, found.reasons
+    found = check_certificate(enumeration.model, own, member=lambda x: True)
+    assert not found.accepted
+
+
+@pytest.mark.parametrize("weighting", HARD)
+def test_a_freed_bit_is_accepted_only_where_it_was_superfluous(cases, weighting):
+    outcomes = []
+    for seed in SEEDS:
+        enumeration, certificate = cases[weighting, seed]
+        for at in np.flatnonzero(np.array(certificate["rho"][:-1]) >= 0):
+            mutant = changed(certificate)
+            mutant["rho"][at] = -1
+            mutant["free"] += 1
+            mutant["log2_misclassified"] += 1
+            # Its own first table now has two rows, whose possible sets stay as they were.
+            entry = mutant["layers"][0][str(at)]
+            entry["heads"] = [rows * 2 for rows in entry["heads"]]
+            outcomes.append(rejected(enumeration, mutant))
+            assert outcomes[-1] or is_true(enumeration, mutant)
+    assert sum(outcomes) > len(outcomes) / 2
+
+
+@pytest.mark.parametrize("weighting", HARD)
+def test_another_tie_rule_is_accepted_only_where_no_tie_matters(cases, weighting):
+    others = [name for name in HARD if name != weighting]
+    outcomes = []
+    for seed in SEEDS:
+        enumeration, certificate = cases[weighting, seed]
+        for other in others:
+            tie = {"leftmost_hard": "L", "rightmost_hard": "R", "average_hard": "avg"}
+            mutant = changed(certificate, tie=tie[other])
+            assert rejected(enumeration, mutant)
+            model = jm.with_weighting(enumeration.model, other)
+            mutant["model_digest"] = hashlib.sha256(jm.model_bytes(model)).hexdigest()
+            accepted = check_certificate(model, mutant).accepted
+            outcomes.append(accepted)
+            assert not accepted or is_true(enumeration, mutant, model)
+    assert not all(outcomes)
+
+
+def test_another_model_is_rejected_and_a_forged_digest_helps_only_what_is_true(cases):
+    outcomes = []
+    for seed in SEEDS:
+        enumeration, certificate = cases["leftmost_hard", seed]
+        for other in range(20, 28):
+            model = integer_model(other, weighting="leftmost_hard", mask="future")
+            assert not check_certificate(model, certificate).accepted
+            digest = hashlib.sha256(jm.model_bytes(model)).hexdigest()
+            forged = changed(certificate, model_digest=digest)
+            outcomes.append(check_certificate(model, forged).accepted)
+            assert not outcomes[-1] or is_true(enumeration, forged, model)
+    assert not all(outcomes)
+
+
+@pytest.mark.parametrize("weighting", HARD)
+def test_tables_are_of_their_deps_alone(cases, weighting):
+    dropped = added = 0
+    for seed in SEEDS:
+        enumeration, certificate = cases[weighting, seed]
+        for i, entry in certificate["layers"][0].items():
+            for b in entry["deps"]:
+                mutant = changed(certificate)
+                mutant["layers"][0][i]["deps"].remove(b)
+                assert rejected(enumeration, mutant)
+                dropped += 1
+            stray = next(b for b in range(5) if b not in entry["deps"])
+            mutant = changed(certificate)
+            mutant["layers"][0][i]["deps"] = sorted([*entry["deps"], stray])
+            # A table may be written with a bit that it does not depend on.
+            refused = rejected(enumeration, mutant)
+            assert refused or is_true(enumeration, mutant)
+            added += refused
+    assert min(dropped, added) > 4
+
+
+def test_a_position_that_is_needed_must_be_listed(cases):
+    enumeration, certificate = cases["leftmost_hard", 0]
+    for i in certificate["layers"][0]:
+        mutant = changed(certificate)
+        del mutant["layers"][0][i]
+        assert rejected(enumeration, mutant)
+    mutant = changed(certificate)
+    mutant["layers"][1] = {}
+    assert rejected(enumeration, mutant)
+
+
+def test_symbols_that_are_embedded_alike_may_be_one_row_or_two():
+    model = integer_model(0, mask="future")
+    alike = model.embedding.at[1].set(model.embedding[0])
+    model = dataclasses.replace(model, embedding=alike)
+    enumeration, certificate = certified(model, 0)
+    assert certificate["free"] == 4
+    assert not rejected(enumeration, certificate)
+    for entry in certificate["layers"][0].values():
+        entry["heads"] = [rows[:1] for rows in entry["heads"]]
+    assert not rejected(enumeration, certificate)
+    certificate["layers"][0]["2"]["heads"][0] *= 2
+    assert rejected(enumeration, certificate)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [("average_parity", 5), ("hard_parity", 4)]
+)
+def test_no_free_bit_is_granted_to_a_model_that_computes_parity(name, length):
+    model = jm.build_preset(name, dtype="float64")
+    enumeration = Enumeration(model, length)
+    query = length - 1
+    for free in range(length):
+        rho = [0] * length
+        rho[free] = -1
+        # Claims as lax as they can be: everything is possible.
+        lax = {"poss": list(range(length)), "witness": query}
+        tables = [[free == i for i in range(length)]]
+        layers = []
+        for depth in range(len(model.layers)):
+            top = depth == len(model.layers) - 1
+            listed = [query] if top else range(length)
+            rows = [2 ** tables[-1][i] for i in listed]
+            layers.append(
+                {
+                    str(i): {"deps": [] if top else [free], "heads": [[lax] * count]}
+                    for i, count in zip(listed, rows, strict=True)
+                }
+            )
+            tables.append([True] * length)
+        certificate = make_certificate(enumeration, [0] * length, query)
+        forged = changed(
+            certificate,
+            rho=rho,
+            free=1,
+            layers=layers,
+            language="parity",
+            pair=[[0] * length, [int(i == free) for i in range(length)]],
+            members=[True, False],
+            log2_misclassified=0,
+        )
+        found = check_certificate(model, forged)
+        assert not found.accepted
+        assert "is not a function of its deps [] alone" in found.reasons[0]
+
+
+def test_inexact_numbers_are_not_called_exact():
+    model = real_model(0, mask="future", layer_norm="pre")
+    enumeration, certificate = certified(model, 0)
+    assert not rejected(enumeration, certificate)
+    assert rejected(enumeration, changed(certificate, mode="exact"))
+
+
+def test_a_tie_that_rounding_decides_is_rejected():
+    """A model of one layer whose scores all stand on the edge between two cells."""
+    model = real_model(0, num_layers=1, mask="future", tie_resolution=1.0)
+    attention = model.layers[0].attention
+    width = attention.key_width
+
+    def with_scores(score):
+        # q · k = score at every key, in real numbers; d_k = 2.
+        flat = dataclasses.replace(
+            attention,
+            query=jnp.zeros_like(attention.query),
+            key=jnp.zeros_like(attention.key),
+            query_bias=jnp.full((2, width), score / 0.3 / width),
+            key_bias=jnp.full((2, width), 0.3),
+        )
+        layer = dataclasses.replace(model.layers[0], attention=flat)
+        return dataclasses.replace(model, layers=(layer,))
+
+    for score, decided in ((0.4, True), (0.5, False)):
+        enumeration, certificate = certified(with_scores(score), 1)
+        found = check_certificate(enumeration.model, certificate)
+        assert found.accepted == decided
+        if not decided:
+            assert "its score cell may be" in found.reasons[0]
+            for rows in certificate["layers"][0]["4"]["heads"]:
+                rows[0]["poss"] = list(range(5))
+            found = check_certificate(enumeration.model, certificate)
+            assert "rounding could decide between score cells" in found.reasons[0]

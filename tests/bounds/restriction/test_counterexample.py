@@ -1,0 +1,150 @@
+"""Pairs of a member and a non-member with one output, and what they certify."""
+
+import json
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.restriction import check_certificate, find_counterexample
+from bounds.restriction.counterexample import prepare
+from tests.bounds.restriction.drawn_models import (
+    completions,
+    is_constant,
+    outputs,
+    random_model,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def drawn(seed, **options):
+    """Draw a model with Gaussian weights and sinusoidal positions."""
+    options = {"d_model": 8, "d_ff": 16, "position": "sinusoidal", **options}
+    return random_model(seed, integer=False, **options)
+
+
+def is_member(language, tokens):
+    """Decide membership from the definition."""
+    if language == "parity":
+        return sum(tokens) % 2 == 0
+    height = 0
+    for token in tokens:
+        height += 1 - 2 * (token % 2)
+        if height < 0:
+            return False
+    return height == 0
+
+
+def check_pair(model, found, language):
+    """The pair is of the subcube, unlike in the language, alike to the model."""
+    assert found.pair is not None, found.reasons
+    for tokens in found.pair:
+        fixed = found.rho != -1
+        np.testing.assert_array_equal(tokens[fixed], found.rho[fixed])
+    members = [is_member(language, tokens.tolist()) for tokens in found.pair]
+    assert sorted(members) == [False, True]
+    assert list(found.members) == members
+    for tokens in found.pair:
+        rows = jm.apply(model, tokens, ties="ignore")
+        np.testing.assert_array_equal(rows[found.query], found.output)
+    certificate = json.loads(json.dumps(found.certificate, allow_nan=False))
+    verification = check_certificate(model, certificate)
+    assert verification.accepted, verification.reasons
+
+
+@pytest.mark.parametrize(
+    ("language", "length"),
+    [("parity", 24), ("dyck2", 24), pytest.param("dyck1", 24, marks=pytest.mark.slow)],
+)
+def test_a_pair_is_found_and_accepted(language, length):
+    model = drawn(0, vocab_size=4)
+    found = find_counterexample(model, length, language, attempts=2)
+    check_pair(model, found, language)
+    expected = len(found.free) - 1 if language == "parity" else None
+    assert found.log2_misclassified == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("heads", "length"), [(1, 37), (2, 103)])
+def test_parity_fails_on_every_model_at_the_length_of_the_table(heads, length):
+    """Hard-attention.md, Table S, L = 2: all of 50 random models."""
+    for seed in range(50):
+        model = drawn(seed, num_heads=heads, weighting=TIES[seed % 2])
+        found = find_counterexample(
+            model, length, "parity", attempts=1, reverse_pass=False
+        )
+        check_pair(model, found, "parity")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [1, 2])
+def test_dyck_fails_on_every_model(heads):
+    for seed in range(50):
+        model = drawn(seed, num_heads=heads, weighting=TIES[seed % 2])
+        found = find_counterexample(model, 60, "dyck1", attempts=1, reverse_pass=False)
+        check_pair(model, found, "dyck1")
+
+
+TIES = ("leftmost_hard", "rightmost_hard")
+
+
+def test_half_of_a_parity_subcube_is_misclassified():
+    model = random_model(3, num_heads=2)
+    found = find_counterexample(model, 8, "parity")
+    strings = completions(found.rho)
+    assert is_constant(model, found.rho, 7)
+    members = [is_member("parity", tokens) for tokens in strings.tolist()]
+    wrong = min(members.count(True), members.count(False))
+    assert found.log2_misclassified is not None
+    assert wrong == 2**found.log2_misclassified
+
+
+def test_an_end_token_stands_last_and_is_no_symbol():
+    model = random_model(2, num_heads=2, vocab_size=3)
+    ended = jm.Transformer(
+        model.embedding, model.layers, model.position, substitutable=(0, 1)
+    )
+    found = find_counterexample(ended, 8, "parity")
+    assert found.rho[-1] == 2
+    assert found.pair is not None
+    assert [tokens[-1] for tokens in found.pair] == [2, 2]
+
+
+def test_brackets_around_the_window_keep_every_completion_above_zero():
+    for symbols in (2, 4, 10, 16):
+        tokens = prepare("dyck1", symbols, None)
+        lowest = np.where(tokens == -1, 1, tokens)
+        heights = np.cumsum(1 - 2 * lowest)
+        window = np.flatnonzero(tokens == -1)
+        assert (heights[window] >= 0).all()
+        assert len(window) == symbols - 2 * -(-symbols // 3)
+
+
+def test_a_word_without_a_window_has_no_pair():
+    found = find_counterexample(random_model(0, num_heads=2), 2, "dyck1")
+    assert found.pair is None
+    assert found.reasons == ("no position is free beforehand",)
+
+
+def test_a_function_may_decide_membership():
+    model = random_model(5, num_heads=2)
+
+    def majority(tokens):
+        return bool(2 * tokens.sum() > len(tokens))
+
+    found = find_counterexample(model, 8, majority)
+    assert found.pair is not None
+    assert [majority(tokens) for tokens in found.pair] == list(found.members)
+    assert sorted(found.members) == [False, True]
+    assert found.log2_misclassified is None
+    np.testing.assert_array_equal(*outputs(model, np.stack(found.pair), 7))
+
+
+@pytest.mark.parametrize(
+    ("language", "length", "complaint"),
+    [("palindromes", 8, "language"), ("dyck1", 7, "odd"), ("dyck2", 8, "vocabulary")],
+)
+def test_what_has_no_counterexample_is_refused(language, length, complaint):
+    with pytest.raises(jm.InputError, match=complaint):
+        find_counterexample(random_model(0), length, language)

@@ -1,0 +1,39 @@
+"""The picture shows every position, free or fixed, and every line of a possible set."""
+
+import numpy as np
+import pytest
+
+from bounds.restriction import find_restriction
+from bounds.restriction.analysis import possible_edges
+from bounds.restriction.figure import LEGIBLE, restriction_figure, states_before
+from tests.bounds.restriction.drawn_models import random_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def test_a_short_restriction_is_drawn_line_by_line():
+    model = random_model(0, num_heads=2)
+    found = find_restriction(model, 8)
+    figure = restriction_figure(model, found)
+    before = states_before(model, found)
+    assert [len(before[0].free), len(before)] == [8, 2]
+    # Panels from the top: the last layer, before and after; then the first.
+    for number, axes in enumerate(figure.axes):
+        depth, after = 1 - number // 2, number % 2
+        state = found.partial if after else before[depth]
+        edges = possible_edges(model, state, found.query, depth)
+        assert len(axes.lines) == sum(len(reached) for _, reached in edges)
+        words = [text.get_text() for text in axes.texts]
+        assert words == ["∗" if t == -1 else str(t) for t in state.tokens]
+
+
+def test_a_long_restriction_is_drawn_as_shares():
+    model = random_model(0, num_layers=1, position="sinusoidal")
+    found = find_restriction(model, LEGIBLE + 1)
+    (axes,) = restriction_figure(model, found).axes
+    heights = [
+        bar.get_path().get_extents(bar.get_patch_transform()).height
+        for bar in axes.patches
+    ]
+    expected = [LEGIBLE + 1, *(stage.free for stage in found.stages)]
+    np.testing.assert_allclose(heights, np.array(expected) / (LEGIBLE + 1))

@@ -1,0 +1,174 @@
+"""Every completion of a restriction has one output: enumerated, run by the model itself."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.restriction import find_restriction
+from tests.bounds.restriction.drawn_models import (
+    MASKS,
+    TIES,
+    completions,
+    is_constant,
+    outputs,
+    random_model,
+    with_weightings,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+# Everything but the seed is a structure, which is compiled; seeds are cheap.
+FEW = [
+    {"num_layers": 2, "num_heads": 2, "mask": "none", "weighting": "leftmost_hard"},
+    {"num_layers": 2, "num_heads": 2, "mask": "future", "weighting": "rightmost_hard"},
+    {"num_layers": 3, "num_heads": 2, "mask": "none", "weighting": "leftmost_hard"},
+]
+WIDTHS = {1: 4, 2: 4, 3: 6, 4: 4}  # of the model, which the heads divide
+MANY = [
+    {
+        "num_layers": L,
+        "num_heads": H,
+        "d_model": d,
+        "mask": mask,
+        "weighting": tie,
+    }
+    for L, (H, d), mask, tie in itertools.product(
+        (1, 2, 3), WIDTHS.items(), ("none", "future"), TIES
+    )
+]
+
+
+def check(structure, seeds, length, **options):
+    """Enumerate the restrictions of random models; return the free bits of each."""
+    free = []
+    for seed in seeds:
+        # Without positions and with coarse weights most scores tie.
+        model = random_model(seed, spread=1 + seed % 2, **{**structure, **options})
+        found = find_restriction(model, length, attempts=1 + seed % 2, seed=seed)
+        assert found.deps == ()
+        assert is_constant(model, found.rho, found.query), (structure, seed)
+        # Another program, which may sum in another order, gives the stated output.
+        string = completions(found.rho)[:1]
+        (output,) = outputs(model, string, found.query)
+        tolerance = 0.0 if found.mode == "exact" else 1e-12
+        np.testing.assert_allclose(output, found.output, rtol=tolerance, atol=tolerance)
+        free.append(len(found.free))
+    return free
+
+
+@pytest.mark.parametrize("structure", FEW, ids=str)
+def test_every_completion_has_the_same_output(structure):
+    free = check(structure, range(4), 8)
+    assert max(free) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("structure", MANY, ids=str)
+def test_every_completion_of_many_models_has_the_same_output(structure):
+    free = check(structure, range(5), 10)
+    free += check(structure, range(100, 102), 12, position=None)
+    assert max(free) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("structure", MANY[::4], ids=str)
+def test_weights_that_are_not_integers_are_no_less_sound(structure):
+    check(structure, range(4), 11, integer=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"score": "additive", "integer": False},
+        {"score": "scaled_dot_product", "layer_norm": "pre", "integer": False},
+        {"layer_norm": "post", "integer": False, "final_norm": True},
+        {"combine": "concat"},
+        {"combine": "concat", "activation": "gelu", "integer": False},
+        {"weighting": "average_hard"},
+        {"weighting": "average_hard", "integer": False},
+    ],
+    ids=str,
+)
+def test_every_kind_of_layer_is_sound(mask, options):
+    check({"num_layers": 2, "num_heads": 2, "mask": mask}, range(3), 9, **options)
+
+
+@pytest.mark.parametrize("query", [3, pytest.param(0, marks=pytest.mark.slow)])
+def test_layers_may_differ_and_any_position_may_be_read(query):
+    names = ("average_hard", "leftmost_hard", "rightmost_hard")
+    for seed in range(2):
+        model = random_model(seed, num_layers=3, num_heads=2, weighting=names)
+        found = find_restriction(model, 8, query=query, attempts=1)
+        assert is_constant(model, found.rho, query)
+
+
+def test_symbols_other_than_0_and_1_and_fixed_tokens_are_kept():
+    model = random_model(1, vocab_size=4, num_heads=2)
+    given = np.array([-1, -1, 0, -1, -1, -1, -1, 1])
+    found = find_restriction(model, 8, pre_restriction=given, symbols=(3, 2))
+    assert found.rho[2] == 0
+    assert found.rho[7] == 1
+    assert set(found.rho[[0, 1, 3, 4, 5, 6]]) <= {-1, 2, 3}
+    assert is_constant(model, found.rho, 7, symbols=(3, 2))
+
+
+def test_enumeration_notices_a_bit_that_matters():
+    """The oracle is no oracle if it lets a freed bit of consequence pass."""
+    noticed = 0
+    for seed in range(2):
+        model = random_model(seed, num_heads=2)
+        found = find_restriction(model, 8)
+        for position in np.flatnonzero(found.rho != -1):
+            rho = found.rho.copy()
+            rho[position] = -1
+            noticed += not is_constant(model, rho, found.query)
+    assert noticed > 0
+
+
+def test_a_model_with_one_layer_always_keeps_a_free_bit():
+    """Hard-attention.md, Theorem 4: n = H + 2 suffices."""
+    for seed, heads in itertools.product(range(5), (1, 4)):
+        model = random_model(seed, num_layers=1, num_heads=heads)
+        assert find_restriction(model, heads + 2).free
+
+
+def test_a_winner_that_rounding_decides_is_refused_and_not_guessed():
+    """Equal rows without positions, under cells that are finer than the rounding."""
+    options = {"num_heads": 2, "position": None, "integer": False}
+    fine = random_model(0, tie_resolution=1e-20, **options)
+    with pytest.raises(jm.InputError, match="rounding decides which of the positions"):
+        find_restriction(fine, 8, attempts=1)
+    # The same weights under cells that are wider than it.
+    assert find_restriction(random_model(0, **options), 8, attempts=1).free
+
+
+def with_layer_weightings(names):
+    return with_weightings(random_model(0, num_layers=len(names)), names)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "complaint"),
+    [
+        (lambda: with_layer_weightings(("leftmost_hard", "softmax")), {}, "layer 1"),
+        (lambda: random_model(0, num_layers=0), {}, "no layers"),
+        (lambda: jm.with_dtype(random_model(0), "float32"), {}, "float64"),
+        (lambda: random_model(0), {"symbols": (0, 2)}, "symbols"),
+        (lambda: random_model(0), {"symbols": (1, 1)}, "symbols"),
+        (lambda: random_model(0), {"pre_restriction": [0, 1]}, "pre-restriction"),
+        (lambda: random_model(0), {"pre_restriction": [5] * 6}, "position 0"),
+        (lambda: random_model(0), {"caps": (2, 2)}, "caps"),
+        (lambda: random_model(0), {"caps": (0,)}, "caps"),
+        # Beyond the tables that a certificate may have, and of 2^15 rows each.
+        (lambda: random_model(0), {"caps": (15,)}, "from 1 to 14"),
+        (lambda: random_model(0), {"attempts": 0}, "attempts"),
+        (lambda: random_model(0), {"method": "fast"}, "method"),
+        (lambda: random_model(0), {"query": 6}, "query"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(model, options, complaint):
+    with pytest.raises(jm.InputError, match=complaint):
+        find_restriction(model(), 6, **options)
