@@ -3,7 +3,9 @@
 `compute_influence` gives the exact influence of every single-symbol substitution,
 `supremum` the largest over all inputs of a length, where positions are few or none,
 `certify_influence` what is certain of it for the same input, in less time,
-`closed_form_bounds` what is certain of it for all inputs of a length.
+`closed_form_bounds` what is certain of it for all inputs of a length. `find_restriction`
+makes the output of a hard-attention model constant by fixing few bits, and
+`find_counterexample` finds two inputs that it cannot tell apart.
 """
 
 from bounds.all_inputs import Supremum, search_inputs, supremum
@@ -12,6 +14,11 @@ from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
 from bounds.influence import Influence, compute_influence
 from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
+from bounds.restriction import (
+    Restriction,
+    find_counterexample,
+    find_restriction,
+)
 from bounds.store import read_store
 from jax_models.mesh import device_mesh
 
@@ -20,6 +27,7 @@ __all__ = [
     "Certificate",
     "Influence",
     "LipschitzEstimate",
+    "Restriction",
     "Supremum",
     "bound_curve",
     "certify_influence",
@@ -27,6 +35,8 @@ __all__ = [
     "compute_influence",
     "device_mesh",
     "estimate_lipschitz",
+    "find_counterexample",
+    "find_restriction",
     "lipschitz_curve",
     "read_constants",
     "read_store",

@@ -74,6 +74,11 @@ COMMANDS = (
         "The empirical Lipschitz constant against n, beside the closed forms.",
     ),
     Command(
+        "restrict",
+        "bounds.cli.restrict",
+        "Two inputs that a hard-attention model cannot tell apart, with a certificate.",
+    ),
+    Command(
         "depth",
         "bounds.cli.depth",
         "Lengths that hard attention of a given depth can and cannot handle.",

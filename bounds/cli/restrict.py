@@ -1,0 +1,280 @@
+"""Inputs that a hard-attention model cannot tell apart: a restriction and its pair.
+
+Fixes few symbols so that the model's final activation at the query is the same for all
+completions, and names two of them of which exactly one is in the language.
+`certificate.json` is what proves it; --verify=FILE checks one against the model, by code
+that the search has no part in. Finished attempts are kept in --out: the same command
+continues where it stopped. The figure shows who can attend to whom before and after
+(n <= 24), or the free share after each stage.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.input_source import read_tokens
+from bounds.cli.model_source import is_random, load_model, reweighted
+from bounds.cli.record import open_store, run_record
+from bounds.cli.restrict_parts import Parts
+from bounds.cli.values import MAX_LENGTH
+from bounds.figures import save_figure
+from bounds.output import sha256, write_json
+from bounds.restriction import (
+    Restriction,
+    check_certificate,
+    find_counterexample,
+    find_restriction,
+    read_certificate,
+)
+from bounds.restriction.counterexample import NAMES
+from bounds.restriction.figure import restriction_figure
+from bounds.restriction.partial_input import PartialInput
+from bounds.version import __version__
+
+DEFAULT_LENGTH = 64
+SECONDS_BETWEEN_LINES = 5.0
+NO_LANGUAGE = "none"
+# What a random model is weighted by where nothing is said: softmax has no restrictions.
+WEIGHTING = "leftmost_hard"
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer(
+        "length",
+        DEFAULT_LENGTH,
+        "Tokens n of the inputs, an end token included.",
+        lower_bound=1,
+        upper_bound=MAX_LENGTH,
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "language",
+        "parity",
+        (*NAMES, NO_LANGUAGE),
+        "Language that the pair is about; none looks for a restriction alone.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "verify",
+        None,
+        "Certificate to check against the model, instead of looking for one.",
+        flag_values=values,
+    )
+    shared.define_model(values)
+    shared.define_weighting(values)
+    flags.DEFINE_integer(
+        "query",
+        -1,
+        "Position whose final activation is the output, from 0; negative ones count "
+        "from the end.",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "caps",
+        None,
+        "For each layer but the last, the free symbols that a row may depend on; by "
+        "default a few per head and layer, varied between attempts.",
+        flag_values=values,
+    )
+    flags.register_validator(
+        "caps",
+        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
+        "expected integers, separated by commas",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "pre_restriction",
+        None,
+        "File of n integers separated by whitespace, or a NumPy file: tokens that are "
+        "fixed beforehand, -1 where a position is free. By default what the language "
+        "asks for: brackets around a window, an end token.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "method",
+        "auto",
+        ("auto", "greedy", "alteration"),
+        "The search; auto is greedy, and alteration where that fails.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "attempts",
+        None,
+        "Searches, of which the best is taken; by default 6 for n <= 128, else 1.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "reverse_pass",
+        None,
+        "Whether to free again what was fixed needlessly; by default for n <= 128.",
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "restrict")
+    shared.define_store(values)
+    shared.define_figure(values)
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Find a restriction and write it, or check one."""
+    jax.config.update("jax_enable_x64", True)
+    if options.verify is not None:
+        _verify(options)
+        return
+    print(f"restrict: results go to {options.out}", flush=True)
+    model = _load(options, options.length)
+    given = None
+    if options.pre_restriction is not None:
+        given, *others = read_tokens(options.pre_restriction)
+        if others:
+            raise jm.InputError(
+                f"--pre_restriction={options.pre_restriction} holds {len(others) + 1} "
+                "rows; expected one"
+            )
+    search: dict[str, Any] = {
+        "pre_restriction": given,
+        "query": options.query,
+        "caps": None if options.caps is None else [int(cap) for cap in options.caps],
+        "method": options.method,
+        "attempts": options.attempts,
+        "reverse_pass": options.reverse_pass,
+        "seed": options.seed,
+        "report": _Lines(),
+    }
+    # Whatever the search depends on; the file in which a model stands is not.
+    config = {
+        "command": "restrict",
+        "version": __version__,
+        "model_sha256": sha256(jm.model_bytes(model)),
+        "language": options.language,
+        "n": options.length,
+        "dtype": options.dtype,
+        **{name: value for name, value in search.items() if name != "report"},
+    }
+    start = time.monotonic()
+    with open_store(options) as store:
+        search["remember"] = Parts(store, config, options.fresh)
+        if options.language == NO_LANGUAGE:
+            found = find_restriction(model, options.length, **search)
+        else:
+            found = find_counterexample(
+                model, options.length, options.language, **search
+            )
+    seconds = time.monotonic() - start
+    # What is written is what would be accepted: the checker is asked before.
+    verified = check_certificate(model, found.certificate)
+    out = Path(options.out)
+    record = {
+        **found.certificate,
+        **run_record("restrict", options),
+        "seconds": seconds,
+        "verified": verified.accepted,
+    }
+    write_json(out / "certificate.json", record)
+    figure = restriction_figure(model, found)
+    paths = save_figure(figure, out / "restriction", options.figure_format)
+    print("\n".join(describe(found, seconds)))
+    written = ["certificate.json", *(path.name for path in paths)]
+    if not verified.accepted:
+        raise jm.InputError(
+            f"the independent checker rejects this certificate: {verified.reasons[0]}"
+        )
+    print("The independent checker accepts the certificate.")
+    print(f"Written to {options.out}: {', '.join(written)}")
+
+
+def _load(options: flags.FlagValues, length: int) -> jm.Transformer:
+    model = load_model(options, vocab_size=_symbols(options), max_length=length)
+    weighting = options.weighting
+    if weighting is None and is_random(options):
+        weighting = WEIGHTING
+    return reweighted(model, weighting, options.temperature)
+
+
+def _symbols(options: flags.FlagValues) -> int:
+    """The symbols of a random model where nothing is said."""
+    return 4 if options.language == "dyck2" else 2
+
+
+def _verify(options: flags.FlagValues) -> None:
+    """Check a certificate; a rejected one is an input error, with the first reason."""
+    certificate = read_certificate(options.verify)
+    length = certificate.get("n")
+    model = _load(options, length if isinstance(length, int) and length > 0 else 1)
+    verification = check_certificate(model, certificate)
+    if not verification.accepted:
+        raise jm.InputError(
+            f"certificate {options.verify} is rejected: {verification.reasons[0]}"
+        )
+    print(f"certificate {options.verify} is accepted")
+    for reason in verification.reasons:
+        print(f"  {reason}")
+
+
+def describe(found: Restriction, seconds: float) -> list[str]:
+    """Return what was found, in a few lines.
+
+    Args:
+        found: The restriction.
+        seconds: That it took.
+
+    Returns:
+        Lines of text.
+    """
+    n, free = len(found.rho), len(found.free)
+    given = int((found.given == -1).sum())
+    stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)
+    lines = [
+        f"n = {n}: {free} of {given} positions stay free ({stages or 'nothing fixed'}); "
+        f"found by {found.method} search in {seconds:.1f} s, decided in {found.mode} "
+        "arithmetic.",
+        f"The final activation at position {found.query} is the same for all 2^{free} "
+        "completions.",
+    ]
+    if found.pair is not None:
+        assert found.members is not None
+        member = found.members.index(True)
+        lines.append(
+            f"Of this pair the {('first', 'second')[member]} alone is in "
+            f"{found.language}:"
+        )
+        lines += [f"  {_text(tokens)}" for tokens in found.pair]
+    if found.log2_misclassified is not None:
+        read = "" if found.query == n - 1 else f", read at position {found.query}"
+        lines.append(
+            f"At least 2^{found.log2_misclassified} inputs of length {n} are "
+            f"misclassified{read}."
+        )
+    return [*lines, *(reason[0].upper() + reason[1:] + "." for reason in found.reasons)]
+
+
+def _text(tokens: np.ndarray) -> str:
+    """Tokens as text, from both ends where there are many."""
+    words = [str(token) for token in tokens.tolist()]
+    if len(words) > 64:
+        words = [*words[:32], "…", *words[-32:]]
+    return " ".join(words)
+
+
+class _Lines:
+    """Prints a plain line on the state of a long search, every few seconds."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, stage: str, partial: PartialInput) -> None:
+        """Tell of a round, if the last line is long ago."""
+        now = time.monotonic()
+        if now - self.last >= SECONDS_BETWEEN_LINES:
+            self.last = now
+            print(f"{stage}: {len(partial.free)} positions are free", flush=True)

@@ -1,0 +1,104 @@
+"""`restrict` finds a pair with a certificate, and checks certificates from files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.restriction import attempts
+
+OUT = Path("results/restrict")
+SHAPE = ("--num_layers=2", "--num_heads=2", "--d_model=8", "--d_ff=8", "--mask=none")
+QUICK = ("--length=10", "--attempts=1", "--noreverse_pass")
+
+
+def read_json():
+    # NaN and infinity are no JSON, though Python would read them.
+    text = (OUT / "certificate.json").read_text()
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_it_finds_a_pair_and_accepts_its_own_file_alone(run, tmp_path):
+    found = run("restrict", *SHAPE, *QUICK)
+    assert found.code == 0, found.err
+    record = read_json()
+    assert record["verified"] is True
+    assert record["free"] == record["rho"].count(-1) > 0
+    assert record["log2_misclassified"] == record["free"] - 1
+    assert sorted(record["members"]) == [False, True]
+    assert [sum(tokens) % 2 == 0 for tokens in record["pair"]] == record["members"]
+    assert {"versions", "device", "flags", "seed", "seconds"} <= record.keys()
+    assert f"2^{record['free']} completions" in found.out
+    assert (OUT / "restriction.png").stat().st_size > 1000
+
+    path = OUT / "certificate.json"
+    checked = run("restrict", *SHAPE, f"--verify={path}")
+    assert checked.code == 0, checked.err
+    assert "is accepted" in checked.out
+
+    # A bit of the restriction turned, and the same file under another model.
+    record["output"][0] += 1
+    (tmp_path / "forged.json").write_text(json.dumps(record))
+    run("restrict", *SHAPE, "--verify=forged.json").assert_refused("rejected")
+    other = run("restrict", *SHAPE, "--seed=1", f"--verify={path}")
+    other.assert_refused("another model")
+
+
+def test_a_finished_part_is_not_done_again(run, monkeypatch):
+    first = run("restrict", *SHAPE, *QUICK)
+    assert first.code == 0, first.err
+    before = read_json()
+
+    def no_search(*arguments, **options):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(attempts, "Search", no_search)
+    again = run("restrict", *SHAPE, *QUICK)
+    assert again.code == 0, again.err
+    record = read_json()
+    assert {k: v for k, v in record.items() if k != "seconds"} == {
+        k: v for k, v in before.items() if k != "seconds"
+    }
+    with pytest.raises(AssertionError, match="searched again"):
+        run("restrict", *SHAPE, *QUICK, "--fresh")
+
+
+def test_a_model_file_and_a_pre_restriction_are_read(run, tmp_path):
+    jm.save(jm.build_preset("ones", dtype="float64"), tmp_path / "ones.safetensors")
+    np.save(tmp_path / "given.npy", np.array([1, 1, -1, -1, -1, -1, -1, 0]))
+    found = run(
+        "restrict",
+        "--model=ones.safetensors",
+        "--length=8",
+        "--language=none",
+        "--pre_restriction=given.npy",
+    )
+    assert found.code == 0, found.err
+    record = read_json()
+    assert record["rho"][:2] == [1, 1]
+    assert record["rho"][-1] == 0
+    # The query holds a 0, and so does whichever position its head attends to.
+    assert record["free"] == 5
+    assert record["pair"] is record["language"] is None
+    assert record["mode"] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--weighting=softmax",), "softmax"),
+        (("--language=dyck1", "--length=9"), "odd"),
+        (("--caps=2,2",), "caps"),
+        (("--caps=x",), "caps"),
+        (("--dtype=float32",), "float64"),
+        (("--verify=nothing.json",), "nothing.json"),
+        (("--query=99",), "query"),
+        (("--pre_restriction=two.npy",), "rows"),
+    ],
+)
+def test_a_bad_flag_is_one_line(run, tmp_path, arguments, complaint):
+    np.save(tmp_path / "two.npy", np.zeros((2, 10), int))
+    result = run("restrict", *SHAPE, *QUICK, *arguments)
+    result.assert_refused(complaint)
