@@ -62,7 +62,7 @@ def test_any_two_features_are_those_of_one_device(case):
     "name",
     [
         "softmax",
-        "leftmost_hard",
+        pytest.param("leftmost_hard", marks=pytest.mark.slow),
         pytest.param("average_hard", marks=pytest.mark.slow),
         pytest.param("rightmost_hard", marks=pytest.mark.slow),
     ],
@@ -104,7 +104,7 @@ def without_scores(model):
 @pytest.mark.parametrize(
     "mask",
     [
-        mask if mask in ("none", "past") else pytest.param(mask, marks=pytest.mark.slow)
+        mask if mask == "none" else pytest.param(mask, marks=pytest.mark.slow)
         for mask in MASKS
     ],
 )

@@ -67,6 +67,7 @@ def test_a_restart_depends_on_the_seed_and_itself_alone():
     assert (other.attained.tokens != few.run(0).attained.tokens).any()
 
 
+@pytest.mark.slow
 def test_every_round_starts_no_lower_than_the_drawn_inputs():
     model = masked()
     start = bounds.search_inputs(model, 12, restarts=1, rounds=1)
@@ -85,7 +86,9 @@ def test_deep_models_are_looked_at_in_some_positions(monkeypatch):
     assert 0 < found.configurations <= 5 * 3
 
 
-@pytest.mark.parametrize("weighting", ["softmax", "leftmost_hard"])
+@pytest.mark.parametrize(
+    "weighting", ["softmax", pytest.param("leftmost_hard", marks=pytest.mark.slow)]
+)
 def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weighting):
     model = masked(weighting=weighting)
     tokens, free = jnp.array([0, 1, 1, 0, 1, 0], jnp.int32), np.ones(6, bool)

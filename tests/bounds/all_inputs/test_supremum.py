@@ -58,7 +58,15 @@ def assert_brute_force(model, length, *, plan="counts", **question):
     return best
 
 
-@pytest.mark.parametrize("name", WEIGHTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("softmax", "leftmost_hard")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in WEIGHTINGS
+    ],
+)
 def test_all_binary_inputs_of_twelve_tokens(name):
     assert_brute_force(build({**BINARY, "weighting": name}), 12)
 
@@ -95,7 +103,11 @@ def test_tie_orders_are_part_of_the_state(names, query):
 
 
 @pytest.mark.parametrize(
-    ("name", "plan"), [("softmax", "counts"), ("leftmost_hard", "inputs")]
+    ("name", "plan"),
+    [
+        ("softmax", "counts"),
+        pytest.param("leftmost_hard", "inputs", marks=pytest.mark.slow),
+    ],
 )
 def test_periodic_positions_and_more_symbols(name, plan):
     model = build({"weighting": name, "position": None})
@@ -146,7 +158,9 @@ def test_the_comparison_catches_a_count_vector_left_out(monkeypatch):
 # ------------------------------------------------------------------- long inputs
 
 
-@pytest.mark.parametrize("length", [1000, 100_000])
+@pytest.mark.parametrize(
+    "length", [pytest.param(1000, marks=pytest.mark.slow), 100_000]
+)
 def test_a_long_maximum_is_attained_and_no_sampled_input_exceeds_it(length):
     model = build({**BINARY, "num_layers": 1, "weighting": "softmax"})
     best = bounds.supremum(model, length)

@@ -27,7 +27,7 @@ DEEP = [
     {"num_layers": 3, "length": 2},
     {"num_layers": 4, "length": 3, "layer_norm": "pre"},
 ]
-FAST = 3
+FAST = 2
 SLOWER = [pytest.param(case, marks=pytest.mark.slow) for case in [*FEW[FAST:], *DEEP]]
 LONG = [
     {"length": length, "num_layers": layers, **case}

@@ -188,7 +188,9 @@ def dominated_model(num_layers, where, gap, dtype) -> Any:
 INPUTS = {"leaves": [11], "arrives": [], "one of two leaves": [4, 20]}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("gap", [5.0, 20.0, 36.0, 100.0])
 @pytest.mark.parametrize(("num_layers", "where"), [(1, 0), (2, 0), (2, 1)])
 def test_a_dominant_column_leaves_or_arrives(num_layers, where, gap, dtype):

@@ -62,7 +62,10 @@ def check(case, seed=0, tokens=TOKENS):
             },
             marks=pytest.mark.slow,
         ),
-        {"weighting": "average_hard", "mask": "future", "score": "additive"},
+        pytest.param(
+            {"weighting": "average_hard", "mask": "future", "score": "additive"},
+            marks=pytest.mark.slow,
+        ),
         {"weighting": "average_hard", "position": None, "layer_norm": "post"},
         pytest.param(
             {"weighting": "rightmost_hard", "position": None, "combine": "concat"},
