@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 Class = TypeVar("Class", bound=type)
 
@@ -47,3 +48,17 @@ def register(cls: Class) -> Class:
         cls, flatten_with_keys, unflatten, flatten_func=flatten
     )
     return cls
+
+
+def in_bytes(tree: Any) -> bytes:
+    """Returns a pytree of arrays and numbers byte by byte, its structure included.
+
+    Two trees with the same bytes are the same question: digests are made of it.
+
+    Args:
+        tree: the pytree.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    shapes = [(x.shape, x.dtype.name) for x in arrays]
+    return repr((structure, shapes)).encode() + b"".join(x.tobytes() for x in arrays)

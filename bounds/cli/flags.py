@@ -4,6 +4,8 @@ A command makes its own `FlagValues` and adds the groups it needs; nothing is de
 absl's global flags.
 """
 
+from collections.abc import Sequence
+
 from absl import flags
 
 from bounds.cli.values import LengthsParser, LengthsSerializer
@@ -76,6 +78,31 @@ def define_figure(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     validate_choices(values, "figure_format", FORMATS)
+
+
+def define_integers(
+    values: flags.FlagValues, name: str, text: str, what: str = "integers"
+) -> None:
+    """Add a flag that lists integers of at least 0; by default it is None.
+
+    Args:
+        values: Where the flag is added.
+        name: Its name.
+        text: Its help.
+        what: What is listed, in the words of the complaint about other values.
+    """
+    flags.DEFINE_list(name, None, text, flag_values=values)
+    flags.register_validator(
+        name,
+        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
+        f"expected {what}, separated by commas",
+        flag_values=values,
+    )
+
+
+def integers(entries: Sequence[str] | None) -> list[int] | None:
+    """Return the value of such a flag as integers, None where it was not given."""
+    return None if entries is None else [int(entry) for entry in entries]
 
 
 def define_dtype(values: flags.FlagValues) -> None:

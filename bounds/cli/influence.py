@@ -6,7 +6,7 @@ are done in blocks of positions, kept in --out as they are found: the same comma
 continues where it stopped.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +133,8 @@ def _run(options: flags.FlagValues) -> None:
         todo = missing_cells(store, cells, fresh=options.fresh)
         devices.agree(cells, [cell in todo for cell in cells])
         done = [cell for cell in cells if cell not in todo]
-        blocks = [block for cell in done if (block := store.find(cell.config))]
-        progress.note(_so_far(blocks))
+        found = {cell.label: store.find(cell.config) for cell in done}
+        progress.note(_so_far(found.values()))
         for cell in done:
             count = cell.config["stop"] - cell.config["start"]
             progress.advance(f"{cell.label}, from the store", count)
@@ -144,12 +144,11 @@ def _run(options: flags.FlagValues) -> None:
                 kept.unlink(missing_ok=True)
             for failure in run_cells(store, [cell]):
                 raise jm.InputError(failure.message)
-            if (block := store.find(cell.config)) is not None:
-                blocks.append(block)
-                progress.note(_so_far(blocks))
-                if kept is not None and not block["uncertified"]:
-                    kept.unlink(missing_ok=True)
-        blocks = [block for cell in cells if (block := store.find(cell.config))]
+            block = found[cell.label] = store.find(cell.config)
+            progress.note(_so_far(found.values()))
+            if kept is not None and block and not block["uncertified"]:
+                kept.unlink(missing_ok=True)
+        blocks = [block for cell in cells if (block := found[cell.label])]
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
     best = max(blocks, key=lambda block: block["max"])  # the first of equals
     record = {
@@ -174,9 +173,9 @@ def _run(options: flags.FlagValues) -> None:
     warn_of_ties(int(record["ambiguous"]))
 
 
-def _so_far(blocks: Sequence[Mapping[str, Any]]) -> str:
+def _so_far(blocks: Iterable[Mapping[str, Any] | None]) -> str:
     """Return the largest influence of the blocks that are done, in words."""
-    found = [block for block in blocks if block["position"] is not None]
+    found = [block for block in blocks if block and block["position"] is not None]
     if not found:
         return ""
     best = max(found, key=lambda block: block["max"])

@@ -20,6 +20,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.input_source import read_tokens
 from bounds.cli.model_source import is_random, load_model, reweighted
+from bounds.cli.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.record import open_store, run_record
 from bounds.cli.restrict_parts import Parts
 from bounds.cli.values import MAX_LENGTH
@@ -34,11 +35,10 @@ from bounds.restriction import (
 )
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.figure import restriction_figure
-from bounds.restriction.partial_input import PartialInput
+from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.version import __version__
 
 DEFAULT_LENGTH = 64
-SECONDS_BETWEEN_LINES = 5.0
 NO_LANGUAGE = "none"
 # What a random model is weighted by where nothing is said: softmax has no restrictions.
 WEIGHTING = "leftmost_hard"
@@ -77,18 +77,11 @@ def define_flags() -> flags.FlagValues:
         "from the end.",
         flag_values=values,
     )
-    flags.DEFINE_list(
+    shared.define_integers(
+        values,
         "caps",
-        None,
         "For each layer but the last, the free symbols that a row may depend on; by "
         "default a few per head and layer, varied between attempts.",
-        flag_values=values,
-    )
-    flags.register_validator(
-        "caps",
-        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
-        "expected integers, separated by commas",
-        flag_values=values,
     )
     flags.DEFINE_string(
         "pre_restriction",
@@ -144,7 +137,7 @@ def run(options: flags.FlagValues) -> None:
     search: dict[str, Any] = {
         "pre_restriction": given,
         "query": options.query,
-        "caps": None if options.caps is None else [int(cap) for cap in options.caps],
+        "caps": shared.integers(options.caps),
         "method": options.method,
         "attempts": options.attempts,
         "reverse_pass": options.reverse_pass,
@@ -232,7 +225,7 @@ def describe(found: Restriction, seconds: float) -> list[str]:
         Lines of text.
     """
     n, free = len(found.rho), len(found.free)
-    given = int((found.given == -1).sum())
+    given = int((found.given == FREE).sum())
     stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)
     lines = [
         f"n = {n}: {free} of {given} positions stay free ({stages or 'nothing fixed'}); "

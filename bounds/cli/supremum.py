@@ -53,18 +53,12 @@ def define_flags() -> flags.FlagValues:
     values.set_default("position", "none")
     shared.define_weighting(values)
     shared.define_read(values)
-    flags.DEFINE_list(
+    shared.define_integers(
+        values,
         "query_symbols",
-        None,
         "Tokens at the query; by default those that are not substitutable, if the model "
         "has such, else all.",
-        flag_values=values,
-    )
-    flags.register_validator(
-        "query_symbols",
-        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
-        "expected symbols as integers, separated by commas",
-        flag_values=values,
+        "symbols as integers",
     )
     flags.DEFINE_boolean(
         "include_query",
@@ -94,13 +88,12 @@ def run(options: flags.FlagValues) -> None:
     jax.config.update("jax_enable_x64", True)
     model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
     model = reweighted(model, options.weighting, options.temperature)
-    symbols = options.query_symbols
     inputs = list_inputs(
         model,
         options.length,
         query=options.query,
         target=options.target,
-        query_symbols=None if symbols is None else [int(entry) for entry in symbols],
+        query_symbols=shared.integers(options.query_symbols),
         include_query=options.include_query,
     )
     plan = choose_plan(inputs, options.budget, options.seed)

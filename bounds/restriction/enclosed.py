@@ -29,9 +29,6 @@ LARGEST_COUNT = 2.0**52
 # Products below the normal range lose up to the smallest normal number, which is also
 # what a processor that flushes subnormal numbers loses.
 SMALLEST = float(np.finfo(np.float64).tiny)
-# Roundings of a few scalar operations, an elementary function (sqrt, tanh, erf) among
-# them: the count that the certificates of influence use too.
-SCALAR_STEPS = 16
 NO_UNIT = 4096  # the exponent of the unit of zeros: above that of any float
 LEAST_UNIT = -1000  # below it a product may leave the normal range
 

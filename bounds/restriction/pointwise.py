@@ -9,14 +9,8 @@ import math
 import numpy as np
 from scipy.special import erf
 
-from bounds.restriction.enclosed import (
-    SCALAR_STEPS,
-    Enclosed,
-    inflated,
-    linear,
-    rounded,
-)
-from bounds.rounding import gamma_upper
+from bounds.restriction.enclosed import Enclosed, inflated, linear, rounded
+from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models.layers import FeedForward, LayerNorm
 from jax_models.transformer import Layer
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from bounds.restriction.enclosed import (
     LARGEST_COUNT,
     NO_UNIT,
-    SCALAR_STEPS,
     SMALLEST,
     Enclosed,
     Floats,
@@ -30,7 +29,7 @@ from bounds.restriction.enclosed import (
     units,
 )
 from bounds.restriction.pointwise import attention_input
-from bounds.rounding import gamma_upper
+from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models.attention import Attention, score_scale
 from jax_models.temperature import ConstantTemperature
 from jax_models.transformer import Layer

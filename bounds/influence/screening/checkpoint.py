@@ -6,7 +6,6 @@ tolerance and the budget, is not part of it, so that a later call may go further
 """
 
 import dataclasses
-import hashlib
 import io
 import json
 import time
@@ -15,12 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from bounds.influence.base import Level, Problem
+from bounds.output import sha256
 from jax_models import InputError
 from jax_models.atomic import write_atomically
+from jax_models.pytree import in_bytes
 
 FORMAT = "attention-bounds screen 1"
 SECONDS_BETWEEN_SAVES = 5.0
@@ -129,11 +129,5 @@ class Checkpoint:
 def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:
     """A hash of everything that the enclosures depend on."""
     asked = (problem.model, problem.tokens, problem.position, problem.symbol)
-    leaves, structure = jax.tree.flatten(asked)
-    arrays = [np.asarray(leaf) for leaf in leaves]
-    shapes = [(x.shape, x.dtype.name) for x in arrays]
-    words = (structure, shapes, problem.query, problem.target, rules)
-    found = hashlib.sha256(repr(words).encode())
-    for array in arrays:
-        found.update(array.tobytes())
-    return found.hexdigest()
+    words = repr((problem.query, problem.target, rules)).encode()
+    return sha256(words + in_bytes(asked))

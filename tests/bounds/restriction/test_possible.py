@@ -10,9 +10,9 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction.analysis import analyse, possible_edges
-from bounds.restriction.enclosed import SCALAR_STEPS
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.scores import score_rows
+from bounds.rounding import SCALAR_STEPS
 from jax_models.attention import compute_scores, project, project_queries
 from jax_models.mask import visible
 from jax_models.transformer import apply_layer, attention_input, embed
