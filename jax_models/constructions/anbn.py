@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.constructions.assembly import (
+from jax_models.assembly import (
     CONSTANT,
     Head,
     Neuron,

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.constructions.assembly import (
+from jax_models.assembly import (
     Head,
     Neuron,
     build_layer,

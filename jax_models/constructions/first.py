@@ -11,8 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.attention import Schedule
-from jax_models.constructions.assembly import (
+from jax_models.assembly import (
     CONSTANT,
     Head,
     Neuron,
@@ -20,6 +19,7 @@ from jax_models.constructions.assembly import (
     build_readout,
     embed_symbols,
 )
+from jax_models.attention import Schedule
 from jax_models.errors import InputError
 from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.constructions.assembly import (
+from jax_models.assembly import (
     Head,
     Neuron,
     build_layer,

@@ -3,7 +3,7 @@
 import numpy as np
 
 import jax_models as jm
-from jax_models.constructions.assembly import (
+from jax_models.assembly import (
     CONSTANT,
     Head,
     Neuron,
