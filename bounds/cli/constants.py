@@ -9,7 +9,6 @@ form that does not apply; the hypotheses of the row say of each null which it is
 
 import math
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.progress import Progress
-from bounds.cli.record import run_record
+from bounds.cli.record import output_folder, run_record
 from bounds.closed_form import LayerInfluence
 from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.constants.closed_forms import PrintedInfluence
@@ -66,12 +65,12 @@ def run(options: flags.FlagValues) -> None:
     model = reweighted(model, options.weighting, options.temperature)
     if options.target == "logits":
         require_readout(model)
+    path = output_folder(options) / "constants.json"
     rows = []
     with Progress(len(options.lengths), "lengths") as progress:
         for n in options.lengths:
             rows += map(_row, _layers(model, n, options))
             progress.advance(f"n = {n}")
-    path = Path(options.out) / "constants.json"
     record = run_record("constants", options)
     record["model_sha256"] = model_sha256(options, model)
     record["weighting"] = weighting_label(model)

@@ -5,18 +5,17 @@ layers of H heads compute it, and one from which on none of that shape does, wha
 weights, embeddings and activation functions. Ties go leftmost or rightmost; average-hard
 attention computes PARITY with one head. `depth.json` has every route with its parameters.
 A number beyond the range of floats is null, and stands beside as log10_impossible_from,
-or as text where its logarithm is beyond them too.
+or as text where its logarithm is beyond them too. Beyond 2000 layers DYCK has no route.
 """
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from bounds.cli import flags as shared
 from bounds.cli.progress import Progress
-from bounds.cli.record import run_record
+from bounds.cli.record import output_folder, run_record
 from bounds.closed_form.depth import Tower, computable_length
 from bounds.closed_form.depth.routes import (
     Route,
@@ -68,6 +67,7 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Evaluate the routes, and write and show the least thresholds."""
     layers, heads = options.num_layers, options.num_heads
+    path = output_folder(options) / "depth.json"
     record = run_record("depth", options)
     record |= {"num_layers": layers, "num_heads": heads}
     possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
@@ -85,7 +85,10 @@ def run(options: flags.FlagValues) -> None:
     routes: dict[str, list[Route]] = {name: [] for name in found}
     with Progress(len(found), "languages") as progress:
         for name, one in found.items():
-            routes[name] += one
+            for route in one:
+                routes[name].append(route)
+                # Thousands of layers take minutes: say where the work is.
+                progress.tell(f"{name}, {route.name}")
             progress.advance(name)
     for name, listed in routes.items():
         record[name] = _summary(None if name == "language" else possible, listed)
@@ -93,7 +96,6 @@ def run(options: flags.FlagValues) -> None:
         name: {route.name: _route(route) for route in listed}
         for name, listed in routes.items()
     }
-    path = Path(options.out) / "depth.json"
     write_json(path, record)
     print(_report(options, possible, routes))
     print(f"\nWritten to {path}")

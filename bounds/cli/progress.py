@@ -66,6 +66,20 @@ class Progress:
                 flush=True,
             )
 
+    def tell(self, what: str) -> None:
+        """Say what was done within a step, if nothing was said for a while.
+
+        Args:
+            what: In a few words.
+        """
+        if self._bar is not None:
+            self._bar.set_postfix_str(what)
+            return
+        now = time.monotonic()
+        if now - max(self._last_line, self._start) >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            print(f"{what} ({now - self._start:.0f} s)", flush=True)
+
     def note(self, words: str) -> None:
         """Say what has been found so far, beside every later step.
 

@@ -59,7 +59,8 @@ def define_flags() -> flags.FlagValues:
         "language",
         "parity",
         (*NAMES, NO_LANGUAGE),
-        "Language that the pair is about; none looks for a restriction alone.",
+        "Language that the pair is about, ones for 1* and anbn for a^m b^m; none looks "
+        "for a restriction alone.",
         flag_values=values,
     )
     flags.DEFINE_string(
@@ -156,14 +157,14 @@ def run(options: flags.FlagValues) -> None:
     }
     start = time.monotonic()
     with open_store(options) as store:
-        search["remember"] = Parts(store, config, options.fresh)
+        parts = search["remember"] = Parts(store, config, options.fresh)
         if options.language == NO_LANGUAGE:
             found = find_restriction(model, options.length, **search)
         else:
             found = find_counterexample(
                 model, options.length, options.language, **search
             )
-    seconds = time.monotonic() - start
+    seconds = time.monotonic() - start + parts.earlier
     # What is written is what would be accepted: the checker is asked before.
     verified = check_certificate(model, found.certificate)
     out = Path(options.out)

@@ -28,12 +28,14 @@ class Parts:
         self.store = store
         self.config = config
         self.fresh = fresh
+        self.earlier = 0.0  # seconds that parts took which an earlier run finished
 
     def __call__(self, name: str, work: Callable[[], Found]) -> Found:
         """Return the result of a part, recorded or done now."""
         config = {**self.config, "part": name}
         row = None if self.fresh else self.store.find(config)
         if row is not None:
+            self.earlier += self.store.seconds(config) or 0.0
             return _read(row)
         start = time.monotonic()
         found = work()

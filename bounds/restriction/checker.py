@@ -154,9 +154,9 @@ def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
     tables = embed_tables(model, claim, identities)
     exact = True
     for depth, (layer, claims) in enumerate(
-        zip(model.layers, claim.layers, strict=True), start=1
+        zip(model.layers, claim.layers, strict=True)
     ):
-        tie = claim.ties[depth - 1]
+        tie = claim.ties[depth]
         if not claims:
             raise Refuted(f"layer {depth} lists no position")
         try:

@@ -1,9 +1,8 @@
 """Counterexamples: two inputs that a model cannot tell apart, of which one is a member.
 
-PARITY: any free bit of a restriction will do, and half of the completions of it are
-misclassified. DYCK: the word begins with P = ceil(n/3) opening brackets and ends with as
-many closing ones, so that no completion of the window between them goes below zero, and
-the word is balanced exactly if the window is.
+For PARITY half of the completions of a restriction are misclassified. Where all
+completions are alike to the language as well, there is no contradiction: the model may be
+right.
 
 Source: hard-attention.md, section 1, Corollary 3, and section 4 (Hahn 2020, Corollary 2).
 """
@@ -11,7 +10,8 @@ Source: hard-attention.md, section 1, Corollary 3, and section 4 (Hahn 2020, Cor
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,25 +20,29 @@ from numpy.typing import ArrayLike, NDArray
 import jax_models as jm
 from bounds.inputs import sampled_inputs
 from bounds.restriction.attempts import Method, Plan, Remember, forget
-from bounds.restriction.partial_input import FREE, PartialInput
+from bounds.restriction.pair import (
+    FindPair,
+    Membership,
+    Pair,
+    dyck_pair,
+    named_automaton,
+    parity_pair,
+    reachable_pair,
+    searched,
+)
+from bounds.restriction.partial_input import FREE
 from bounds.restriction.restriction import Restriction, final_activation, restrict
 from bounds.restriction.search import Report
-from jax_models.languages import get_language
+from jax_models.languages import Automaton, Language, get_language
 
-LanguageName = Literal["parity", "dyck1", "dyck2"]
-NAMES: tuple[str, ...] = ("parity", "dyck1", "dyck2")
-Membership = Callable[[NDArray[np.int32]], bool]
-
-# Completions that are listed, or drawn where there are more.
-MOST_COMPLETIONS = 2**12
-
-Pair = tuple[NDArray[np.int32], NDArray[np.int32]]
+LanguageName = Literal["parity", "dyck1", "dyck2", "ones", "anbn"]
+NAMES: tuple[str, ...] = get_args(LanguageName)
 
 
 def find_counterexample(
     model: jm.Transformer,
     length: int,
-    language: LanguageName | Membership,
+    language: LanguageName | Automaton | Membership,
     *,
     pre_restriction: ArrayLike | None = None,
     query: int = -1,
@@ -60,8 +64,9 @@ def find_counterexample(
         model: A float64 transformer of hard attention. Where it has an end token (a
             symbol beyond the language's that may not be substituted), that stands last.
         length: n, an end token counted.
-        language: "parity", "dyck1", "dyck2", or a function that tells of an input [n]
-            whether it is a member (bits 0 and 1; nothing is fixed beforehand then).
+        language: "parity", "dyck1", "dyck2", "ones" (1*), "anbn" (a^m b^m), an automaton,
+            or a function that tells of an input [n] whether it is a member (bits 0 and
+            1; nothing is fixed beforehand for these two).
         pre_restriction: Tokens [n] that are fixed beforehand, -1 where a position is
             free; by default what the language asks for.
         query: The position whose final activation is the output.
@@ -83,22 +88,10 @@ def find_counterexample(
     Source:
         Hahn 2020, Corollary 2, as hard-attention.md, sections 1 and 4 correct it.
     """
-    dyck = False
-    if callable(language):
-        name, member = "membership function", language
-        find = _search_pair(member, seed)
-    else:
-        if language not in NAMES:
-            raise jm.InputError(
-                f"language = {language!r}; expected one of {', '.join(NAMES)}, or a "
-                "function that decides membership"
-            )
-        name, member = language, _decides(language)
-        end = sampled_inputs(model, language, 1, seed).end
-        dyck = language != "parity"
-        if pre_restriction is None:
-            pre_restriction = prepare(language, length, end)
-        find = _dyck_pair(member) if dyck else _parity_pair
+    given = _given(model, length, language, seed)
+    if pre_restriction is None:
+        pre_restriction = given.tokens
+    dyck = given.name.startswith("dyck")
     plan = Plan(caps, method, attempts, reverse_pass, dyck, seed, remember)
     found = restrict(
         model,
@@ -107,29 +100,61 @@ def find_counterexample(
         (0, 1),
         query,
         plan,
-        lambda partial: find(partial) is not None,
+        lambda restricted: given.find(restricted) is not None,
         report,
     )
-    pair = find(found.partial)
+    pair = given.find(found.partial)
     if pair is None:
-        why = _without_pair(found, name, callable(language))
-        certificate = found.certificate
-        if not callable(language):
-            certificate = {**certificate, "language": name}
-        return dataclasses.replace(
-            found,
-            language=name,
-            certificate=certificate,
-            reasons=(*found.reasons, *why),
+        return _without_pair(model, found, given)
+    return _with_pair(model, found, pair, given)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Language:
+    """What is asked for: how it is called, how it is decided, and where a pair is."""
+
+    name: str
+    named: bool  # whether a certificate may name it, for anyone to decide
+    member: Membership
+    find: FindPair
+    # Which completions `find` looks at, by their number; None where one is enough.
+    searched: Callable[[int], str] | None
+    tokens: NDArray[np.int32] | None = None  # what is fixed beforehand
+
+
+def _given(
+    model: jm.Transformer,
+    length: int,
+    language: LanguageName | Automaton | Membership,
+    seed: int,
+) -> _Language:
+    if isinstance(language, Automaton):
+        find, how = reachable_pair(language, seed), partial(searched, language)
+        return _Language("automaton", False, _decides(language), find, how)
+    if callable(language):
+        find, how = reachable_pair(language, seed), partial(searched, language)
+        return _Language("membership function", False, language, find, how)
+    if language not in NAMES:
+        raise jm.InputError(
+            f"language = {language!r}; expected one of {', '.join(NAMES)}, an automaton, "
+            "or a function that decides membership"
         )
-    return _with_pair(model, found, pair, name, member, callable(language))
+    end = sampled_inputs(model, language, 1, seed).end
+    member = _decides(get_language(language))
+    tokens = prepare(language, length, end)
+    automaton = named_automaton(language, length - (end is not None))
+    if automaton is not None:
+        find, how = reachable_pair(automaton, seed), partial(searched, automaton)
+        return _Language(language, True, member, find, how, tokens)
+    find = parity_pair if language == "parity" else dyck_pair(member)
+    return _Language(language, True, member, find, None, tokens)
 
 
 def prepare(language: str, length: int, end: int | None) -> NDArray[np.int32]:
     """Returns what is fixed beforehand: brackets around the window, and an end token.
 
     Args:
-        language: "parity", "dyck1" or "dyck2".
+        language: One of `NAMES`.
         length: n, an end token counted.
         end: The end token, if any.
 
@@ -143,7 +168,7 @@ def prepare(language: str, length: int, end: int | None) -> NDArray[np.int32]:
     symbols = length - (end is not None)
     if end is not None:
         tokens[-1] = end
-    if language == "parity":
+    if not language.startswith("dyck"):
         return tokens
     if symbols % 2:
         raise jm.InputError(
@@ -155,90 +180,67 @@ def prepare(language: str, length: int, end: int | None) -> NDArray[np.int32]:
     return tokens
 
 
-def _decides(language: str) -> Membership:
-    known = get_language(language)
-    return lambda tokens: bool(known.contains(tokens))
+def _decides(language: Language | Automaton) -> Membership:
+    return lambda tokens: bool(language.contains(tokens))
 
 
-def _parity_pair(partial: PartialInput) -> Pair | None:
-    """Two completions that differ in one free bit."""
-    free = len(partial.free)
-    if not free:
-        return None
-    bits = np.zeros(free, int)
-    return partial.complete(bits), partial.complete(bits + (np.arange(free) == 0))
-
-
-def _dyck_pair(member: Membership) -> Callable[[PartialInput], Pair | None]:
-    """A balanced completion, and one with a bracket turned."""
-
-    def find(partial: PartialInput) -> Pair | None:
-        fixed = partial.tokens[partial.tokens != FREE]
-        free = len(partial.free)
-        opened = int(((fixed == 0) | (fixed == 2)).sum())
-        closed = int(((fixed == 1) | (fixed == 3)).sum())
-        closing = (free + opened - closed) // 2
-        if not free or not 0 <= closing <= free:
-            return None
-        # Opening brackets first: no other arrangement goes less deep.
-        bits = (np.arange(free) >= free - closing).astype(int)
-        word = partial.complete(bits)
-        if not member(word):
-            return None
-        turned = partial.complete(np.where(np.arange(free) == 0, 1 - bits, bits))
-        return word, turned
-
-    return find
-
-
-def _search_pair(
-    member: Membership, seed: int
-) -> Callable[[PartialInput], Pair | None]:
-    """A member and a non-member among all completions, or among many drawn."""
-
-    def find(partial: PartialInput) -> Pair | None:
-        free = len(partial.free)
-        if 2**free <= MOST_COMPLETIONS:
-            choices = np.arange(2**free)[:, None] >> np.arange(free) & 1
-        else:
-            generator = np.random.default_rng(seed)
-            choices = generator.integers(0, 2, (MOST_COMPLETIONS, free))
-            choices[0], choices[1] = 0, 1
-        sides: dict[bool, NDArray[np.int32]] = {}
-        for bits in choices:
-            tokens = partial.complete(bits)
-            sides.setdefault(bool(member(tokens)), tokens)
-            if len(sides) == 2:
-                return sides[True], sides[False]
-        return None
-
-    return find
-
-
-def _without_pair(found: Restriction, name: str, searched: bool) -> tuple[str, ...]:
-    """Why there is no pair, where a bit is free."""
-    free = len(found.free)
-    if not free:
-        return () if found.reasons else ("no position is free beforehand",)
-    if not searched:
-        return (
-            f"none of the 2^{free} completions is a word of {name}: too many brackets of "
-            "one kind are fixed",
-        )
-    how = "all" if 2**free <= MOST_COMPLETIONS else f"{MOST_COMPLETIONS} drawn ones"
-    return (
-        f"of the 2^{free} completions {how} are classified alike by the membership "
-        "function too, so the constant output misclassifies none of them",
+def _without_pair(
+    model: jm.Transformer, found: Restriction, given: _Language
+) -> Restriction:
+    """Says why there is no pair: no bit is free, or the language has no use for them."""
+    certificate = found.certificate
+    if given.named:
+        certificate = {**certificate, "language": given.name}
+    return dataclasses.replace(
+        found,
+        language=given.name,
+        certificate=certificate,
+        reasons=(*found.reasons, *_why_alike(model, found, given)),
     )
 
 
+def _why_alike(
+    model: jm.Transformer, found: Restriction, given: _Language
+) -> tuple[str, ...]:
+    free = len(found.free)
+    if not free:
+        return () if found.reasons else ("no position is free beforehand",)
+    if given.searched is None:
+        return (
+            f"none of the 2^{free} completions is a word of {given.name}: too many "
+            "brackets of one kind are fixed",
+        )
+    member = given.member(found.partial.complete(np.zeros(free, int)))
+    reasons = [
+        f"of the 2^{free} completions {given.searched(free)} are classified alike by the "
+        f"{'language' if given.named else given.name} too, as "
+        f"{'members' if member else 'non-members'}, so there is no contradiction"
+    ]
+    accepted = _accepts(model, found)
+    if accepted is not None:
+        says = "accepts" if accepted else "rejects"
+        right = "rightly" if accepted == member else "wrongly"
+        reasons.append(f"the model {says} them{_read(found)}, {right}")
+    return tuple(reasons)
+
+
+def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
+    """Whether the model accepts the completions; None without a rule."""
+    if model.accept is None:
+        return None
+    assert model.readout is not None
+    logit = float(model.readout(jnp.asarray(found.output))[model.accept.class_])
+    return logit >= model.accept.threshold
+
+
+def _read(found: Restriction) -> str:
+    """Where the model is read, unless at the end."""
+    last = found.query == len(found.rho) - 1
+    return "" if last else f", read at position {found.query}"
+
+
 def _with_pair(
-    model: jm.Transformer,
-    found: Restriction,
-    pair: Pair,
-    name: str,
-    member: Membership,
-    searched: bool,
+    model: jm.Transformer, found: Restriction, pair: Pair, given: _Language
 ) -> Restriction:
     outputs = [final_activation(model, tokens, found.query) for tokens in pair]
     if not all(np.array_equal(output, found.output) for output in outputs):
@@ -246,28 +248,22 @@ def _with_pair(
             "the model's outputs differ within a subcube on which they were shown to be "
             "equal: an error in the analysis or in the compiled model"
         )
-    members = (bool(member(pair[0])), bool(member(pair[1])))
+    members = (bool(given.member(pair[0])), bool(given.member(pair[1])))
     assert members[0] != members[1]
-    free = len(found.free)
-    log2 = free - 1 if name == "parity" else None
+    log2 = len(found.free) - 1 if given.name == "parity" else None
     reasons = list(found.reasons)
-    if model.accept is not None:
-        readout = model.readout
-        assert readout is not None
-        logit = float(readout(jnp.asarray(outputs[0]))[model.accept.class_])
-        accepted = logit >= model.accept.threshold
-        wrong = members.index(not accepted)
-        last = found.query == len(found.rho) - 1
-        read = "" if last else f", read at position {found.query},"
+    accepted = _accepts(model, found)
+    if accepted is not None:
+        wrong = ("first", "second")[members.index(not accepted)]
         reasons.append(
-            f"the model{read} {'accepts' if accepted else 'rejects'} both of the pair and is "
-            f"wrong on the {('first', 'second')[wrong]}"
+            f"the model {'accepts' if accepted else 'rejects'} both of the pair"
+            f"{_read(found)}, and is wrong on the {wrong}"
         )
     certificate = dict(found.certificate)
-    if not searched:
+    if given.named:
         certificate |= {
             "pair": [tokens.tolist() for tokens in pair],
-            "language": name,
+            "language": given.name,
             "members": list(members),
             "log2_misclassified": log2,
         }
@@ -275,7 +271,7 @@ def _with_pair(
         found,
         certificate=certificate,
         pair=pair,
-        language=name,
+        language=given.name,
         members=members,
         log2_misclassified=log2,
         reasons=tuple(reasons),

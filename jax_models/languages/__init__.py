@@ -1,6 +1,7 @@
 """Languages as input: samplers with explicit keys, membership, symbols, text files."""
 
 from jax_models.errors import InputError
+from jax_models.languages.anbn import AnBn
 from jax_models.languages.automaton import (
     Automaton,
     ones_automaton,
@@ -10,16 +11,19 @@ from jax_models.languages.automaton import (
 )
 from jax_models.languages.base import Language
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
+from jax_models.languages.ones import Ones
 from jax_models.languages.parity import Parity
 from jax_models.languages.text import read_text
 from jax_models.languages.uniform import UniformStrings
 
 __all__ = [
     "LANGUAGES",
+    "AnBn",
     "Automaton",
     "DyckPrefixes",
     "DyckWords",
     "Language",
+    "Ones",
     "Parity",
     "UniformStrings",
     "get_language",
@@ -38,6 +42,8 @@ LANGUAGES: dict[str, Language] = {
         DyckWords(2),
         DyckPrefixes(1),
         DyckPrefixes(2),
+        Ones(),
+        AnBn(),
     )
 }
 """The languages that commands know by name; "random" needs an alphabet besides."""

@@ -116,9 +116,10 @@ def one_layer_dyck_threshold(num_heads: int) -> int:
 def dyck_threshold(
     parameters: DyckParameters, numbers: Numbers = CERTIFIED
 ) -> int | None:
-    """Return the least even length that the parameters prove, by bisection.
+    """Return an even length from which on the parameters prove, found by bisection.
 
-    The least even n with F - 2k >= 0 at P = J + k; see the module.
+    The least even n with F - 2k >= 0 at P = J + k, see the module, as far as the
+    arithmetic tells: enclosures may put it later, never earlier.
 
     Args:
         parameters: Of L - 1 steps.

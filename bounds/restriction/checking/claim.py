@@ -87,7 +87,10 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"certificate file {str(path)!r} does not exist")
+        found = (
+            "is a folder; name the file in it" if path.is_dir() else "does not exist"
+        )
+        raise InputError(f"certificate file {str(path)!r} {found}")
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

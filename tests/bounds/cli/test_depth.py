@@ -130,3 +130,9 @@ def test_the_record_says_how_it_was_made(run):
 def test_a_wrong_question_is_one_line(run, flags, complaint):
     run("depth", *flags).assert_refused(complaint)
     assert not OUT.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_the_work(run, monkeypatch):
+    Path("results").write_text("a file")
+    monkeypatch.setattr("bounds.cli.depth.parity_routes", pytest.fail)
+    run("depth").assert_refused("results")

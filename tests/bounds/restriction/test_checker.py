@@ -109,4 +109,4 @@ def test_says_where_the_output_is_read_if_that_is_not_at_the_end():
         "of parity",
         "at least 2^3 inputs are misclassified, read at position 0",
     )
-    assert found.reasons[-1].startswith("the model, read at position 0, accepts")
+    assert found.reasons[-1].startswith("the model accepts both of the pair, read at")

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.restriction import find_counterexample, find_restriction
+from bounds.restriction import (
+    check_certificate,
+    find_counterexample,
+    find_restriction,
+)
 from bounds.restriction.alteration import alter, draw
 from bounds.restriction.partial_input import PartialInput
+from jax_models.languages import ones_automaton, threshold_automaton
 from tests.bounds.restriction.drawn_models import is_constant, random_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -49,14 +54,53 @@ def test_one_symbol_and_the_querys_own_decide_what_is_recognised(name, length, m
     The final activation holds the query's own token, so that is fixed too.
     """
     found = find_counterexample(
-        preset(name), length, member, method="greedy", attempts=1, reverse_pass=False
+        preset(name),
+        length,
+        name.removesuffix("_one_layer"),
+        method="greedy",
+        attempts=1,
+        reverse_pass=False,
     )
     assert len(found.free) == length - 2
     assert found.pair is None
-    assert "alike" in found.reasons[-1]
+    assert "all are classified alike by the language too" in found.reasons[-2]
+    assert found.reasons[-1] == "the model rejects them, rightly"
+    assert check_certificate(preset(name), found.certificate).accepted
     assert not any(
         member(found.partial.complete(bits)) for bits in drawn_bits(length - 2)
     )
+
+
+def test_a_model_that_rejects_what_it_should_not_is_said_to_be_wrong():
+    """The constant output says no, and every completion is in the language."""
+    found = find_counterexample(preset("ones"), 20, lambda tokens: True, attempts=1)
+    assert found.pair is None
+    assert "drawn ones and their neighbours are classified alike" in found.reasons[-2]
+    assert found.reasons[-1] == "the model rejects them, wrongly"
+
+
+def test_an_automaton_is_decided_by_its_states():
+    """1* is misclassified by a model that looks for a 1, and MAJORITY by that of 1*."""
+    model = preset("ones")
+    majority = threshold_automaton(6)
+    found = find_counterexample(model, 11, majority, attempts=1)
+    assert found.pair is not None
+    assert sorted(sum(tokens) >= 6 for tokens in found.pair) == [False, True]
+    assert found.certificate["pair"] is None
+    alike = find_counterexample(model, 11, ones_automaton(), attempts=1)
+    assert alike.pair is None
+    assert alike.reasons[-2].startswith("of the 2^9 completions all are classified")
+
+
+@pytest.mark.parametrize(("language", "seed"), [("ones", 7), ("anbn", 0)])
+def test_a_model_of_something_else_has_a_pair_that_is_accepted(language, seed):
+    model = random_model(seed)
+    found = find_counterexample(model, 8, language, attempts=1)
+    assert found.members is not None
+    assert sorted(found.members) == [False, True]
+    assert check_certificate(model, found.certificate).accepted
+    turned = {**found.certificate, "members": list(found.members)[::-1]}
+    assert not check_certificate(model, turned).accepted
 
 
 def drawn_bits(count):

@@ -32,6 +32,8 @@ DEFINITIONS = {
     "dyck2": lambda string: unmatched(string) == [],
     "dyck1_prefix": lambda string: unmatched(string) is not None,
     "dyck2_prefix": lambda string: unmatched(string) is not None,
+    "ones": lambda string: 0 not in string,
+    "anbn": lambda string: string == (0,) * string.count(0) + (1,) * string.count(0),
 }
 
 

@@ -11,8 +11,10 @@ import scipy.stats
 from jax_models.errors import InputError
 from jax_models.languages import (
     LANGUAGES,
+    AnBn,
     DyckPrefixes,
     DyckWords,
+    Ones,
     Parity,
     UniformStrings,
     get_language,
@@ -56,6 +58,15 @@ def expected_distribution(language, length):
             for steps in supported
             for string in typings(steps, language.num_types)
         }
+    if isinstance(language, Ones | AnBn):
+        word = [1] * length
+        if isinstance(language, AnBn):
+            word[: length // 2] = [0] * (length // 2)
+        turned = {
+            tuple(w ^ (i == at) for i, w in enumerate(word)): 1 / (2 * length)
+            for at in range(length)
+        }
+        return {tuple(word): 1 / 2, **turned}
     strings = list(itertools.product(range(len(language.symbols)), repeat=length))
     return dict.fromkeys(strings, 1 / len(strings))
 
@@ -80,6 +91,9 @@ CASES = [
     (DyckPrefixes(1), 7),
     (DyckPrefixes(1), 8),
     (DyckPrefixes(2), 5),
+    (Ones(), 5),
+    (AnBn(), 6),
+    (AnBn(), 7),
 ]
 IDS = [f"{language.name}-{length}" for language, length in CASES]
 
@@ -133,7 +147,7 @@ def test_long_samples_are_members_and_end_on_request(name):
     assert tokens.shape == (4, 1001)
     assert (tokens[:, -1] == language.end).all()
     assert (np.asarray(tokens[:, :-1]) < language.end).all()
-    if name != "parity":
+    if name.startswith("dyck") or name == "random":
         assert language.contains(tokens).all()
 
 

@@ -1,0 +1,53 @@
+"""a^m b^m: as many a as b, the a first (Hahn 2020, section 4)."""
+
+import dataclasses
+
+import numpy as np
+from jax import Array
+
+from jax_models.languages.base import Language
+from jax_models.languages.ones import turn_one
+
+
+@dataclasses.dataclass(frozen=True)
+class AnBn(Language):
+    """The words a^m b^m, m >= 0; half of the samples have one symbol changed.
+
+    Example:
+        >>> AnBn().contains([0, 0, 1, 1]), AnBn().contains([0, 1, 0, 1])
+        (np.True_, np.False_)
+    """
+
+    @property
+    def name(self) -> str:
+        """The name "anbn"."""
+        return "anbn"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The letters."""
+        return ("a", "b")
+
+    @property
+    def distribution(self) -> str:
+        """The word nearest to a^m b^m, or it with one symbol changed."""
+        return (
+            "a^floor(n/2) b^ceil(n/2) in half of the cases, else this with one symbol "
+            "changed at a uniform position"
+        )
+
+    def draw(self, key: Array, length: int, count: int) -> Array:
+        """Draws a^floor(n/2) b^ceil(n/2), one symbol changed in half [count, length]."""
+        return turn_one(key, _halves(length), count)
+
+    def holds(self, strings: np.ndarray) -> np.ndarray:
+        """Tells which rows are a^m b^m: none of an odd length [count]."""
+        length = strings.shape[1]
+        if length % 2:
+            return np.zeros(len(strings), bool)
+        return (strings == _halves(length)).all(axis=1)
+
+
+def _halves(length: int) -> np.ndarray:
+    """The word a^floor(n/2) b^ceil(n/2) [n]."""
+    return (np.arange(length) >= length // 2).astype(np.int32)

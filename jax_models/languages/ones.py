@@ -1,0 +1,58 @@
+"""1*: the bit strings without a zero (Hahn 2020, section 4)."""
+
+import dataclasses
+
+import jax
+import numpy as np
+from jax import Array
+
+from jax_models.languages.base import Language
+
+
+@dataclasses.dataclass(frozen=True)
+class Ones(Language):
+    """Bit strings without a zero; half of the samples have one zero.
+
+    Example:
+        >>> Ones().contains([1, 1, 1]), Ones().contains([1, 0, 1])
+        (np.True_, np.False_)
+    """
+
+    @property
+    def name(self) -> str:
+        """The name "ones"."""
+        return "ones"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The bits."""
+        return ("0", "1")
+
+    @property
+    def distribution(self) -> str:
+        """The word, or the word with one bit turned."""
+        return "1^n in half of the cases, else 1^n with one 0 at a uniform position"
+
+    def draw(self, key: Array, length: int, count: int) -> Array:
+        """Draws 1^n, with one zero in half of the strings [count, length]."""
+        return turn_one(key, np.ones(length, np.int32), count)
+
+    def holds(self, strings: np.ndarray) -> np.ndarray:
+        """Tells which rows have no zero [count]."""
+        return (strings == 1).all(axis=1)
+
+
+def turn_one(key: Array, word: np.ndarray, count: int) -> Array:
+    """Draws copies of a bit string, half of them with a bit turned [count, n], int32.
+
+    Args:
+        key: A JAX random key.
+        word: Bits [n]; of no bits none is turned.
+        count: Number of strings.
+    """
+    length = len(word)
+    turned, place = jax.random.split(key)
+    at = jax.random.randint(place, (count, 1), 0, max(length, 1))
+    at = jax.numpy.where(jax.random.bernoulli(turned, shape=(count, 1)), at, length)
+    flip = jax.numpy.arange(length) == at
+    return jax.numpy.asarray(word, jax.numpy.int32) ^ flip.astype(jax.numpy.int32)
