@@ -73,6 +73,22 @@ def check_agreement(question: bytes) -> None:
         )
 
 
+def first_says(told: bytes) -> bytes:
+    """Returns what the first process was given, in every process.
+
+    Args:
+        told: the first process's bytes; those of the others are not looked at.
+    """
+    if jax.process_count() == 1:
+        return told
+    size = np.asarray(len(told), np.int32)
+    size = int(np.asarray(multihost_utils.broadcast_one_to_all(size)))
+    padded = np.frombuffer(told[:size].ljust(size, b"\0"), np.uint8)
+    # Collectives of all backends know 32-bit integers.
+    found = multihost_utils.broadcast_one_to_all(padded.astype(np.int32))
+    return np.asarray(found).astype(np.uint8).tobytes()
+
+
 def written_out(question: Any, mesh: Mesh) -> bytes:
     """Returns a question and its devices byte by byte, for `check_agreement`.
 

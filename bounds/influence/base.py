@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from jax.sharding import Mesh
 
 from bounds.influence.classes import Places, distinct_places
 from bounds.notation import enclosure_label
@@ -114,6 +115,7 @@ class Problem:
     # A file in which they keep where they stand.
     checkpoint: str | None = None
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
+    mesh: Mesh | None = None  # what a screen is shared out over; None is one device
 
     @functools.cached_property
     def places(self) -> Places | None:

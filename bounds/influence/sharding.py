@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bounds.influence.base import Block, Method, Problem
+from bounds.influence.base import Block, Enclosures, Method, Problem, Progress
 from bounds.influence.kernel import Kernel, run_kernel
 from jax_models.mesh import (
     EVERYWHERE,
@@ -38,10 +38,18 @@ def sharded(method: Method, mesh: Mesh) -> Method:
     """
     check_mesh(mesh)
 
-    def blocks(problem: Problem) -> Iterator[Block]:
+    def agree(problem: Problem) -> None:
         arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
-        words = repr((problem.query, problem.target)).encode()
-        check_agreement(words + written_out(arrays, mesh))
+        asked = (problem.query, problem.target, problem.rtol, problem.budget)
+        check_agreement(repr(asked).encode() + written_out(arrays, mesh))
+
+    def enclose(problem: Problem, progress: Progress | None) -> Enclosures:
+        assert method.enclose is not None
+        agree(problem)
+        return method.enclose(dataclasses.replace(problem, mesh=mesh), progress)
+
+    def blocks(problem: Problem) -> Iterator[Block]:
+        agree(problem)
         kernel = method.kernel(problem)
         if kernel is None:
             yield from method.blocks(problem)
@@ -51,7 +59,10 @@ def sharded(method: Method, mesh: Mesh) -> Method:
         run = functools.partial(_run, mesh)
         yield from run_kernel(placed, problem, run, mesh.size)
 
-    return dataclasses.replace(method, blocks=blocks)
+    encloses = method.enclose is not None
+    return dataclasses.replace(
+        method, blocks=blocks, enclose=enclose if encloses else None
+    )
 
 
 def _run(

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from bounds.influence.base import Level, Problem
 from bounds.output import sha256
 from jax_models import InputError
 from jax_models.atomic import write_atomically
+from jax_models.mesh import first_says
 from jax_models.pytree import in_bytes
 
 FORMAT = "attention-bounds screen 1"
@@ -65,12 +67,12 @@ class Checkpoint:
             InputError: if it is no checkpoint, or one of another question.
         """
         try:
-            content = io.BytesIO(self._path.read_bytes())
-            with np.load(content, allow_pickle=False) as file:
+            content = self._content()
+            if content is None:
+                return None
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 arrays = {name: file[name] for name in ARRAYS}
-        except FileNotFoundError:
-            return None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{self._path} is no readable checkpoint of a screen ({error}); delete "
@@ -94,13 +96,23 @@ class Checkpoint:
             [Level(**level) for level in about["levels"]],
         )
 
+    def _content(self) -> bytes | None:
+        """The bytes of process 0's file, in every process; None where there is none."""
+        told = b""
+        if jax.process_index() == 0 and self._path.exists():
+            told = b"file" + self._path.read_bytes()
+        told = first_says(told)
+        return told.removeprefix(b"file") if told else None
+
     def save(self, standing: Standing, *, at_once: bool = False) -> None:
-        """Keeps a standing, if the last one is not from just now.
+        """Keeps a standing, if the last one is not from just now; process 0 alone does.
 
         Args:
             standing: what is kept.
             at_once: whether it is kept in any case.
         """
+        if jax.process_index():
+            return
         if not at_once and time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
             return
         about = {

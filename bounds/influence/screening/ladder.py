@@ -31,11 +31,12 @@ from bounds.influence.screening.screen import (
     Screened,
     prepare_envelopes,
     prepare_screen,
-    screen_block,
 )
+from bounds.influence.screening.shared_out import block_starter
 from bounds.influence.substitution import not_finite, padded
 from bounds.influence.under_way import ahead
 from bounds.version import __version__
+from jax_models.mesh import first_says
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))
@@ -125,6 +126,7 @@ class Climb:
             began = time.perf_counter()
             norms, _ = kernel.function(*kernel.shared, *block, **options)
             value = np.asarray(norms, np.float64)[: part.size]
+            value = np.frombuffer(first_says(value.tobytes()))
             if not np.isfinite(value).all():
                 bad = part[np.flatnonzero(~np.isfinite(value))[0]]
                 at = int(problem.position[bad]), int(problem.symbol[bad])
@@ -152,6 +154,7 @@ class Climb:
         model, tokens = problem.model, jnp.asarray(problem.tokens)
         groups, rank = LADDER[self.step]
         batch, row_tile = block_sizes(problem)
+        batch *= _devices(problem)
         chosen = self.chosen[self._done :]
         times = []
         if chosen.size:
@@ -164,23 +167,17 @@ class Climb:
             jax.block_until_ready(envelopes)
             times.append(time.perf_counter())
 
+            run = block_starter(problem, base, envelopes, row_tile)
+
             def start_block(part: np.ndarray) -> tuple[np.ndarray, Screened]:
                 where = (problem.position, problem.symbol)
-                found = screen_block(
-                    model,
-                    tokens,
-                    base,
-                    envelopes,
-                    *(padded(x[part], batch) for x in where),
-                    query=problem.query,
-                    target=problem.target,
-                    row_tile=row_tile,
-                )
-                return part, found
+                return part, run(*(padded(x[part], batch) for x in where))
 
             parts = (chosen[k : k + batch] for k in range(0, chosen.size, batch))
             calls = (functools.partial(start_block, part) for part in parts)
-            for part, found in ahead(calls, IN_FLIGHT):
+            # Programs of many devices meet in collectives: one thread starts them.
+            threads = problem.mesh is None
+            for part, found in ahead(calls, IN_FLIGHT, threads):
                 self._enclose(part, found)
                 times.append(time.perf_counter())
                 self._done += part.size
@@ -291,10 +288,15 @@ def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
     """
     first, (_, rank) = climb.levels[0], LADDER[step]
     factor = 1 + rank / 12
-    batch, _ = block_sizes(climb.problem)
+    batch = block_sizes(climb.problem)[0] * _devices(climb.problem)
     each = first.seconds_each
     if each is None:
         each = first.seconds / first.screened
     screened = factor * each * batch * math.ceil(count / batch)
     room = budget - climb.evaluated
-    return count > room or screened < count * climb.evaluation_seconds()
+    pays = count > room or screened < count * climb.evaluation_seconds()
+    return first_says(bytes([pays])) == bytes([True])
+
+
+def _devices(problem: Problem) -> int:
+    return 1 if problem.mesh is None else problem.mesh.size

@@ -117,6 +117,31 @@ def test_every_device_has_its_own_share():
     np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(pairs)])
 
 
+@pytest.mark.parametrize(
+    ("num_devices", "num_layers"),
+    [
+        (8, 2),
+        pytest.param(3, 3, marks=pytest.mark.slow),
+        pytest.param(8, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
+    model, tokens = draw(num_layers)
+    options = {"method": "screened", "budget": 6}
+    alone = compute_influence(model, tokens, **options)
+    shared = compute_influence(model, tokens, mesh=device_mesh(num_devices), **options)
+    told = ~np.isnan(alone.lower)
+    np.testing.assert_allclose(shared.upper[told], alone.upper[told], rtol=1e-9)
+    np.testing.assert_allclose(
+        shared.lower[told], alone.lower[told], rtol=1e-9, atol=1e-9 * alone.max
+    )
+    exact = compute_influence(model, tokens, method="exhaustive")
+    assert (shared.lower[told] <= exact.upper[told]).all()
+    assert (shared.upper[told] >= exact.lower[told]).all()
+    assert (shared.max, shared.position) == (alone.max, alone.position)
+    assert [level.screened for level in shared.levels][:1] == [N - 1]
+
+
 def test_a_bare_function_runs_on_one_device():
     tokens = np.array([0, 1, 1])
     mesh = device_mesh(2)
@@ -132,17 +157,21 @@ def test_devices_that_are_not_there_are_refused(wanted):
         device_mesh(wanted)
 
 
+TWO_LAYERS = ("--num_layers=2",)
+SCREEN = ("--num_layers=3", "--weighting=softmax", "--method=screened", "--rtol=1e-3")
+
+
 def command(out, *more):
-    arguments = ["influence", "--length=40", "--num_layers=2", f"--out={out}"]
+    arguments = ["influence", "--length=40", f"--out={out}"]
     return [sys.executable, "-m", "bounds", *arguments, *more]
 
 
-def two_processes(out, *of_the_second):
+def two_processes(out, *of_the_second, asked=TWO_LAYERS):
     """Exit codes and messages of two processes with two devices each."""
     with socket.socket() as free:  # a port that was free a moment ago
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    more = [f"--coordinator={address}", "--num_processes=2", "--num_devices=2"]
+    more = [*asked, f"--coordinator={address}", "--num_processes=2", "--num_devices=2"]
     processes = [
         subprocess.Popen(
             command(out, *more, f"--process_id={number}", *extra),
@@ -157,10 +186,11 @@ def two_processes(out, *of_the_second):
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one(tmp_path):
+@pytest.mark.parametrize("asked", [TWO_LAYERS, SCREEN], ids=["incremental", "screened"])
+def test_two_processes_agree_with_one(tmp_path, asked):
     alone, together = tmp_path / "alone", tmp_path / "together"
-    subprocess.run(command(alone), check=True, capture_output=True)
-    codes, errors = two_processes(together)
+    subprocess.run(command(alone, *asked), check=True, capture_output=True)
+    codes, errors = two_processes(together, asked=asked)
     assert codes == [0, 0], errors
     rows = [read_store(x / "results.sqlite").rows for x in (alone, together)]
     assert [len(some) for some in rows] == [1, 1]
