@@ -1,0 +1,1 @@
+"""Temporal logic with counting: syntax, semantics, and formulas made of it."""
