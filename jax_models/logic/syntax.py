@@ -69,10 +69,10 @@ class FormulaNode(Node):
 
     def __post_init__(self) -> None:
         """Checks the operands."""
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            operand = getattr(self, field.name)
-            if field.name in ("operand", "left", "right"):
-                _require_formula(operand, f"the {field.name} of {type(self).__name__}")
+        for name in ("operand", "left", "right"):
+            if hasattr(self, name):
+                part = getattr(self, name)
+                _require_formula(part, f"the {name} of {type(self).__name__}")
 
 
 def _require_formula(operand: Any, name: str) -> None:
@@ -194,7 +194,8 @@ class Comparison(FormulaNode):
         terms = _collect(self.terms)
         if not terms:
             raise InputError(
-                "a comparison needs a count that does not cancel; at_least_one makes a constant of it"
+                "a comparison needs a count that does not cancel; at_least_one makes a "
+                "constant of one without"
             )
         object.__setattr__(self, "terms", terms)
         object.__setattr__(self, "constant", _integer(self.constant))
@@ -306,11 +307,10 @@ def children(node: Formula | Count) -> tuple[Formula | Count, ...]:
     Args:
         node: a formula or a count.
     """
+    parts: tuple[Any, ...] = _fields(node)
     if isinstance(node, Comparison):
-        return tuple(count for _, count in node.terms)
-    return tuple(
-        part for part in _fields(node) if isinstance(part, FormulaNode | Count)
-    )  # pyright: ignore[reportReturnType]
+        parts = tuple(count for _, count in node.terms)
+    return tuple(part for part in parts if isinstance(part, Formula | Count))
 
 
 def subformulas(node: Formula | Count) -> Iterator[Formula | Count]:
