@@ -221,7 +221,8 @@ def _integer(value: Any) -> int:
 class Predicate(Node):
     """θ(k): k mod `modulus` is one of `residues` (kept sorted, without repetition).
 
-    It has its natural value at 0, which no position is but a count may be.
+    There is at least one, since a predicate of none is the formula F. It has its natural
+    value at 0, which no position is but a count may be.
 
     Example:
         >>> Predicate(2, (1,)).holds(np.arange(4))
@@ -237,16 +238,18 @@ class Predicate(Node):
         residues = tuple(sorted({_integer(r) for r in self.residues}))
         if modulus < 1:
             raise InputError(f"a modulus is at least 1, got {modulus}")
-        if residues and not 0 <= residues[0] <= residues[-1] < modulus:
+        if not residues or not 0 <= residues[0] <= residues[-1] < modulus:
             raise InputError(
-                f"residues modulo {modulus} are 0 to {modulus - 1}, got {residues}"
+                f"residues modulo {modulus} are some of 0 to {modulus - 1}, got "
+                f"{self.residues}"
             )
         object.__setattr__(self, "modulus", modulus)
         object.__setattr__(self, "residues", residues)
 
     def holds(self, numbers: np.ndarray) -> np.ndarray:
         """Decides θ of each of some integers, as booleans of the same shape."""
-        return np.isin(np.asarray(numbers) % self.modulus, self.residues)
+        kind = np.int64 if self.modulus < 2**63 else object
+        return np.isin(np.asarray(numbers, kind) % self.modulus, self.residues)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

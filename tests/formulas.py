@@ -1,0 +1,121 @@
+"""Random formulas, and their truth straight from the definition of each operator."""
+
+from jax_models.logic.derived import at_least_one
+from jax_models.logic.syntax import (
+    And,
+    AtPosition,
+    Comparison,
+    Constant,
+    Count,
+    Next,
+    Not,
+    OfCount,
+    Or,
+    Predicate,
+    Previous,
+    Since,
+    Symbol,
+    Until,
+)
+
+UNARY = {"not": Not, "previous": Previous, "next": Next}
+BINARY = {"and": And, "or": Or, "since": Since, "until": Until}
+SIDES = ("prefix", "suffix")
+# Everything that a formula can be made of; leave some out for a mode that lacks it.
+OPERATORS = (*UNARY, *BINARY, *SIDES, "compare", "of_count", "at_position")
+PREDICATES = [Predicate(m, (r,)) for m in (2, 3, 5) for r in range(m)]
+PREDICATES.append(Predicate(4, (0, 3)))
+
+
+def random_formula(rng, depth, symbols=("a", "b"), without=()):
+    """Draw a formula whose operators are nested at most `depth` deep.
+
+    Args:
+        rng: a NumPy generator.
+        depth: the depth; 0 gives a symbol, a constant or a predicate of the position.
+        symbols: the symbols that occur.
+        without: the names of OPERATORS that do not; without both sides there are no
+            comparisons and no predicates of counts.
+    """
+    usable = [name for name in OPERATORS if name not in without]
+    if not set(SIDES) & set(usable):
+        usable = [name for name in usable if name not in ("compare", "of_count")]
+    inner = [name for name in usable if name not in (*SIDES, "at_position")]
+    # A leaf is rare where there is depth left, so that most formulas are deep.
+    if not depth or not inner or rng.random() < 0.1:
+        return _leaf(rng, symbols, usable)
+    kind = inner[rng.integers(len(inner))]
+
+    def below():
+        return random_formula(rng, depth - 1, symbols, without)
+
+    def count():
+        sides = [side for side in SIDES if side in usable]
+        return Count(sides[rng.integers(len(sides))], below())
+
+    if kind in UNARY:
+        return UNARY[kind](below())
+    if kind in BINARY:
+        return BINARY[kind](below(), below())
+    if kind == "of_count":
+        return OfCount(PREDICATES[rng.integers(len(PREDICATES))], count())
+    factors = rng.choice([-3, -2, -1, 1, 2, 3], size=rng.integers(1, 4))
+    constant = int(rng.integers(-3, 4))
+    return at_least_one([(int(factor), count()) for factor in factors], constant)
+
+
+def _leaf(rng, symbols, usable):
+    choice = rng.integers(8)
+    if choice == 0:
+        return Constant(bool(rng.integers(2)))
+    if choice == 1 and "at_position" in usable:
+        return AtPosition(PREDICATES[rng.integers(len(PREDICATES))])
+    return Symbol(symbols[rng.integers(len(symbols))])
+
+
+def naive_truth(formula, word):
+    """The truth at every position 1..n of a word of symbols, by the definitions.
+
+    Quantifiers and counts are written out over all positions, recursively.
+    """
+    positions = range(1, len(word) + 1)
+
+    def number(count, i):
+        seen = [j for j in positions if (j <= i if count.side == "prefix" else j >= i)]
+        return sum(holds(count.operand, j) for j in seen)
+
+    def holds(phi, i):
+        match phi:
+            case Symbol(name):
+                return word[i - 1] == name
+            case Constant(value):
+                return value
+            case Not(operand):
+                return not holds(operand, i)
+            case And(left, right):
+                return holds(left, i) and holds(right, i)
+            case Or(left, right):
+                return holds(left, i) or holds(right, i)
+            case Previous(operand):
+                return i >= 2 and holds(operand, i - 1)
+            case Next(operand):
+                return i < len(word) and holds(operand, i + 1)
+            case Since(left, right):
+                return any(
+                    holds(right, j) and all(holds(left, k) for k in range(j + 1, i + 1))
+                    for j in range(1, i + 1)
+                )
+            case Until(left, right):
+                return any(
+                    holds(right, j) and all(holds(left, k) for k in range(i, j))
+                    for j in range(i, len(word) + 1)
+                )
+            case Comparison(terms, constant):
+                return sum(k * number(count, i) for k, count in terms) + constant >= 1
+            case AtPosition(predicate):
+                return i % predicate.modulus in predicate.residues
+            case OfCount(predicate, count):
+                return number(count, i) % predicate.modulus in predicate.residues
+        raise AssertionError(phi)
+
+    return [bool(holds(formula, i)) for i in positions]
