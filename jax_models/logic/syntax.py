@@ -29,6 +29,9 @@ _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = (
     weakref.WeakValueDictionary()
 )
 
+# Python refuses to write or read integers of more than 4300 digits.
+MOST_BITS = 13_000
+
 
 class Interned(type):
     """A class whose instances of equal fields are one object."""
@@ -197,8 +200,15 @@ class Comparison(FormulaNode):
                 "a comparison needs a count that does not cancel; at_least_one makes a "
                 "constant of one without"
             )
+        constant = _integer(self.constant)
+        longest = max(abs(number).bit_length() for number in (constant, *dict(terms)))
+        if longest > MOST_BITS:
+            raise InputError(
+                f"a comparison has an integer of {longest} bits, more than {MOST_BITS}; "
+                "scale it down"
+            )
         object.__setattr__(self, "terms", terms)
-        object.__setattr__(self, "constant", _integer(self.constant))
+        object.__setattr__(self, "constant", constant)
 
 
 def _collect(terms: Iterable[tuple[int, Count]]) -> tuple[tuple[int, Count], ...]:
