@@ -1,0 +1,68 @@
+"""Formulas as transformers: compile them, read their truth off the activations."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models.evaluate import apply_logits
+from jax_models.logic.alphabet import check_alphabet
+from jax_models.logic.modes import get_mode
+from jax_models.logic.requirements import require_expressible
+from jax_models.logic.schedule import schedule_plan
+from jax_models.logic.syntax import Formula
+from jax_models.logic.translate import plan_formula
+from jax_models.logic.weights import build_transformer
+from jax_models.transformer import Transformer
+
+
+def compile_formula(
+    formula: Formula,
+    alphabet: Sequence[str],
+    mode: str,
+    *,
+    dtype: Any = jnp.float32,
+) -> Transformer:
+    """Returns the softmax transformer that decides a formula at every position.
+
+    The logit of a position is 1 where the formula holds and 0 where it does not, exactly:
+    every sub-formula has a coordinate of its own, which a layer rounds to a Boolean. A
+    string is accepted if the formula holds at its last position.
+
+    Args:
+        formula: the formula (`jax_models.logic`).
+        alphabet: the symbols in the order of their ids.
+        mode: what the model may use: T, TB, U, FT or FU (`jax_models.logic.MODES`).
+        dtype: float32 or float64.
+
+    Returns:
+        The model; `truth_values` reads it.
+
+    Raises:
+        InputError: for an unknown mode, an alphabet that is none, a formula that the mode
+            cannot express (with all reasons), or float64 without x64.
+
+    Source:
+        Yang, Strobl, Chiang & Angluin 2024, Theorems 12-23;
+        simulating-hard-attention.md, sections 3, 5 and 6.
+    """
+    symbols = check_alphabet(alphabet)
+    chosen = get_mode(mode)
+    require_expressible(formula, symbols, chosen)
+    plan = plan_formula(formula, symbols, chosen)
+    layers = schedule_plan(plan)
+    return build_transformer(plan, layers, symbols, chosen, dtype)
+
+
+def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
+    """Returns whether the formula of a compiled model holds at each position [n].
+
+    Args:
+        model: from `compile_formula`, or saved and loaded.
+        tokens: integers in [0, V) [n].
+
+    Returns:
+        Booleans [n].
+    """
+    return np.asarray(apply_logits(model, tokens)[:, 0] >= 0.5)

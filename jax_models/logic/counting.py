@@ -1,0 +1,209 @@
+"""Counts: fractions by uniform heads, numbers by a lookup, and their comparison.
+
+A uniform head over the prefix of i positions returns ρ = C/i of a Boolean. A lookup
+attends to the position j = C by the scores -(j - C)^2, for which it needs ρ, 1/i and the
+position encoding alone. The side "suffix" counts j >= i; its i is n - i + 1.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from jax_models.assembly import CONSTANT
+from jax_models.logic.boolean import add_rounded, conjunction, rounded
+from jax_models.logic.builder import Builder, constant, plus, times
+from jax_models.logic.modes import SHARPNESS, Mode, Side, mask_of
+from jax_models.logic.selection import end_mark, reciprocal
+from jax_models.logic.temporal import since
+
+Term = tuple[int, Side, int]
+"""A factor λ, the side of a count, and the coordinate of what is counted."""
+
+
+def lookup_sharpness(factors: Sequence[int]) -> float:
+    """Returns γ = log(64 M), M = max(1, Σ|λ|): sharp enough for Σ λ C.
+
+    Each C is then found within e^-γ (1 + 1/(2γ)) < 9/(8 · 64 M) and the sum within 1/56:
+    far below the 1/4 that decides whether it is at least 1; the rest is for rounding.
+
+    Source: simulating-hard-attention.md, Lemma 7 and section 6, step 3.
+    """
+    return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
+
+
+def fraction(builder: Builder, side: Side, truth: int) -> int:
+    """Returns the coordinate of ρ = C/i, the mean of a Boolean over one side."""
+    return builder.attend("fraction", mask_of(side), {truth: 1.0})
+
+
+def has_any(builder: Builder, mode: Mode, side: Side, truth: int) -> int:
+    """Returns the coordinate of C >= 1, which is T S φ or T U φ."""
+    known = ("any", side, truth)
+    if known not in builder.memory:
+        builder.memory[known] = since(builder, mode, side, None, truth)
+    return builder.memory[known]
+
+
+def lookup(
+    builder: Builder,
+    mode: Mode,
+    side: Side,
+    truth: int,
+    sharpness: float,
+    value: int | None = None,
+) -> int:
+    """Returns the coordinate of the value at position C, for a count C >= 1.
+
+    The scores over the temperature are -γ (n/i) (j - C)^2 up to a constant per row, and
+    -γ (j - C)^2 in mode FT. The position C of a suffix count may lie before i, so that
+    its lookup has no mask.
+
+    Args:
+        builder: the plan.
+        mode: T, TB, U or FT.
+        side: of the count.
+        truth: the coordinate of what is counted.
+        sharpness: γ.
+        value: the coordinate of the values; the position j (TB: j/n) by default.
+
+    Source: simulating-hard-attention.md, section 6, step 2.
+    """
+    length = {"TB": -2, "U": 1}.get(mode.name, 0)
+    if value is None:
+        value = builder.position(1, -1 if mode.name == "TB" else 0)
+    return builder.attend(
+        "looked up",
+        "future" if side == "prefix" else "none",
+        {value: 1.0},
+        [
+            {fraction(builder, side, truth): sharpness},
+            {reciprocal(builder, side): sharpness},
+        ],
+        [{builder.position(1, length): 2.0}, {builder.position(2, length): -1.0}],
+        mode.lookup_exponent,
+    )
+
+
+def comparison(builder: Builder, mode: Mode, terms: Sequence[Term], offset: int) -> int:
+    """Returns the coordinate of D = Σ λ C + λ_0 >= 1.
+
+    In modes T, U and FT the looked up counts add up to D within 1/4, which is rounded.
+    A count of 0 is looked up as 1, which [C >= 1] corrects; like all integers it is
+    added by whoever computes it.
+
+    Args:
+        builder: the plan.
+        mode: the mode.
+        terms: the counts and their factors.
+        offset: λ_0.
+
+    Source: simulating-hard-attention.md, section 6, Theorems 20 and 21.
+    """
+    if mode.name == "FU":
+        return _compare_fractions(builder, terms, offset)
+    factors = [factor for factor, _, _ in terms]
+    sharpness = lookup_sharpness(factors)
+    parts: dict[int, float] = {}
+    for factor, side, truth in terms:
+        found = lookup(builder, mode, side, truth, sharpness)
+        some = has_any(builder, mode, side, truth)
+        if mode.name == "TB":
+            excess = _unit_unless(builder, some)
+            parts = plus(parts, {found: factor, excess: -factor})
+        else:
+            parts = plus(parts, {found: factor, some: factor})
+    if mode.name == "TB":
+        unit = reciprocal(builder, None)
+        parts = plus(parts, {unit: float(offset)})
+        difference = builder.combination("difference/n", 0.0, parts)
+        return _amplified(builder, difference, unit, factors, offset)
+    difference = builder.combination("difference", float(offset - sum(factors)), parts)
+    return rounded(builder, "comparison", difference)
+
+
+def _unit_unless(builder: Builder, truth: int) -> int:
+    """The coordinate 1/n where a Boolean is false, else 0."""
+    known = ("unit unless", truth)
+    if known not in builder.memory:
+        out = builder.coordinate("excess")
+        unit = reciprocal(builder, None)
+        builder.neuron({unit: 1.0, truth: -1.0}, {out: 1.0})
+        builder.memory[known] = out
+    return builder.memory[known]
+
+
+def _amplified(
+    builder: Builder,
+    difference: int,
+    unit: int,
+    factors: Sequence[int],
+    offset: int,
+) -> int:
+    """The coordinate of D >= 1 from D/n, whose truth gap of 1/n no neuron can expand.
+
+    A head with scores 2g (D - 1/2) (-1)^j over its temperature attends to the even
+    positions if D >= 1 and to the odd ones if D <= 0: at least 2g |D - 1/2| apart, each
+    side at most twice the other. A string of one symbol has no even position, but there
+    D itself is read.
+
+    Source: simulating-hard-attention.md, section 6, "amplifier lemma".
+    """
+    sign = builder.position(alternating=True)
+    query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
+    even = {sign: 0.5, CONSTANT: 0.5}
+    voted = builder.attend("vote", "none", even, [query], [{sign: 1.0}], 1)
+    out = rounded(builder, "comparison", voted)
+    only = builder.memory.get("only")
+    if only is None:
+        ends = [end_mark(builder, side) for side in ("prefix", "suffix")]
+        only = builder.memory["only"] = conjunction(builder, "only", ends)
+    _add_where(builder, out, difference, only, factors, offset)
+    return out
+
+
+def _add_where(
+    builder: Builder,
+    into: int,
+    number: int,
+    gate: int,
+    factors: Sequence[int],
+    offset: int,
+) -> None:
+    """Adds [D >= 1] for an integer D where a Boolean is true, nothing elsewhere.
+
+    A neuron's D is lowered by more than the largest |D|/n unless the gate is open.
+    """
+    beyond = sum(map(abs, factors)) + abs(offset) + 1.0
+    read = {number: 1.0, gate: beyond, CONSTANT: -beyond}
+    builder.neuron(read, {into: 1.0})
+    builder.neuron(plus(read, constant(-1.0)), {into: -1.0})
+
+
+def _compare_fractions(builder: Builder, terms: Sequence[Term], offset: int) -> int:
+    """The coordinate of D >= 1 in mode FU, from D/i = Σ λ ρ + λ_0/i.
+
+    A head with scores 2g ((D - 1/2)/i) j (-1)^j has the odds of even to odd positions at
+    least e^g/2 if D >= 1 and at most e^-g if D <= 0. At i = 1 there is no even
+    position, and D itself is read.
+
+    Source: simulating-hard-attention.md, section 6, Theorem 21-U.
+    """
+    unit = reciprocal(builder, "prefix")
+    parts: Mapping[int, float] = {unit: float(offset)}
+    for factor, side, truth in terms:
+        parts = plus(parts, {fraction(builder, side, truth): float(factor)})
+    difference = builder.combination("difference/i", 0.0, parts)
+    query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
+    sign = builder.position(alternating=True)
+    voted = builder.attend(
+        "vote",
+        "future",
+        {sign: 0.5, CONSTANT: 0.5},
+        [query],
+        [{builder.position(1, alternating=True): 1.0}],
+    )
+    first = end_mark(builder, "prefix")
+    out = builder.coordinate("comparison")
+    add_rounded(builder, out, {voted: 1.0}, [{first: 1.0}])
+    factors = [factor for factor, _, _ in terms]
+    _add_where(builder, out, difference, first, factors, offset)
+    return out

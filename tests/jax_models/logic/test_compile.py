@@ -1,0 +1,115 @@
+"""Compiled formulas agree with the evaluator, in every mode, at every position."""
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.logic import evaluate_formula, parse_formula
+from jax_models.logic.compile import compile_formula, truth_values
+from jax_models.logic.modes import MODES
+from tests.jax_models.logic.compiled import (
+    LENGTHS,
+    compile_whole,
+    disagreements,
+    expressible,
+    random_formulas,
+    strings_of,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_operator_agrees_with_the_evaluator(mode):
+    rng = np.random.default_rng(1)
+    for formula in expressible(mode):
+        assert disagreements(*compile_whole(formula, mode), LENGTHS, rng) == (0, 0.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_formulas_agree_with_the_evaluator(mode):
+    rng = np.random.default_rng(2)
+    for formula in random_formulas(mode, 25, seed=0):
+        found = disagreements(*compile_whole(formula, mode), (1, 2, 3, 5, 16), rng, 2)
+        assert found == (0, 0.0), repr(formula)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("mode", MODES)
+def test_two_thousand_random_formulas_agree_with_the_evaluator(mode, part):
+    rng = np.random.default_rng(3)
+    for formula in random_formulas(mode, 500, seed=1 + part):
+        found = disagreements(*compile_whole(formula, mode), LENGTHS, rng, 2)
+        assert found == (0, 0.0), repr(formula)
+
+
+def check_compiled_pass(formula, mode, lengths, dtype, symbols="ab"):
+    model = compile_formula(formula, symbols, mode, dtype=dtype)
+    rng = np.random.default_rng(4)
+    for length in lengths:
+        tokens = strings_of(length, 2, rng, len(symbols))[-1]
+        expected = evaluate_formula(formula, tokens, symbols)
+        found = np.asarray(jm.apply_logits(model, tokens))[:, 0]
+        np.testing.assert_array_equal(found, expected.astype(dtype))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_compiled_pass_agrees_with_the_evaluator(mode):
+    text = "P (Q_a S Q_b) or even(#<[Q_a]) and #<[Q_a] > #<[Q_b] + 1"
+    check_compiled_pass(parse_formula(text), mode, (1, 12), "float64")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_fifty_random_formulas_agree_in_the_compiled_pass(mode):
+    for at, formula in enumerate(random_formulas(mode, 50, seed=9)):
+        check_compiled_pass(formula, mode, (LENGTHS[at % 9],), "float64")
+        if at % 10 == 0:
+            jax.clear_caches()
+
+
+def test_saves_and_loads(tmp_path):
+    formula = parse_formula("Q_x S Q_y and not mod(3,1)")
+    model = compile_formula(formula, ("x", "y", "z"), "FT", dtype="float64")
+    jm.save(model, tmp_path / "model.safetensors")
+    loaded = jm.load(tmp_path / "model.safetensors")
+    assert jm.model_bytes(loaded) == jm.model_bytes(model)
+    assert loaded.vocabulary == ("x", "y", "z")
+    assert loaded.substitutable == (0, 1, 2)
+    tokens = [2, 1, 0, 0, 2, 1]
+    expected = evaluate_formula(formula, tokens, "xyz")
+    np.testing.assert_array_equal(truth_values(loaded, tokens), expected)
+    assert jm.accepts(loaded, tokens) == expected[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "reasons"),
+    [
+        (
+            "N Q_c or Q_a U (#>[Q_d] >= 1)",
+            "FU",
+            [
+                "'c' is not in the alphabet a b",
+                "N (next)",
+                "U (until)",
+                "'d' is not in",
+                "#> counts later positions",
+                "use T, TB or U",
+            ],
+        ),
+        ("Q_c", "T", ["mode T cannot express the formula: the symbol 'c'"]),
+        ("Q_a", "V", ["unknown mode 'V'; known are T, TB, U, FT, FU"]),
+    ],
+)
+def test_a_mode_refuses_with_all_reasons(text, mode, reasons):
+    with pytest.raises(jm.InputError) as raised:
+        compile_formula(parse_formula(text), "ab", mode)
+    for reason in reasons:
+        assert reason in str(raised.value)
+
+
+def test_an_alphabet_with_a_symbol_twice_is_refused():
+    with pytest.raises(jm.InputError, match="has 'a' twice"):
+        compile_formula(parse_formula("Q_a"), "aba", "T")
