@@ -11,6 +11,8 @@ from jax_models.languages.automaton import (
 )
 from jax_models.languages.base import Language
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
+from jax_models.languages.flip_flop import FlipFlop
+from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones
 from jax_models.languages.parity import Parity
 from jax_models.languages.text import read_text
@@ -22,7 +24,9 @@ __all__ = [
     "Automaton",
     "DyckPrefixes",
     "DyckWords",
+    "FlipFlop",
     "Language",
+    "Majority",
     "Ones",
     "Parity",
     "UniformStrings",
@@ -44,6 +48,8 @@ LANGUAGES: dict[str, Language] = {
         DyckPrefixes(2),
         Ones(),
         AnBn(),
+        FlipFlop(),
+        Majority(),
     )
 }
 """The languages that commands know by name; "random" needs an alphabet besides."""

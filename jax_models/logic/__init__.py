@@ -1,6 +1,16 @@
 """Temporal logic with counting: syntax, parser and printer, semantics, applications."""
 
 from jax_models.logic.alphabet import read_alphabet
+from jax_models.logic.applications import (
+    ending_ngram,
+    flip_flop,
+    hops,
+    induction,
+    majority,
+    odd_parity,
+    odd_parity_by_halves,
+    starting_ngram,
+)
 from jax_models.logic.parser import parse_formula
 from jax_models.logic.printer import format_formula
 from jax_models.logic.semantics import evaluate_formula, satisfies
@@ -9,9 +19,17 @@ from jax_models.logic.syntax import Count, Formula
 __all__ = [
     "Count",
     "Formula",
+    "ending_ngram",
     "evaluate_formula",
+    "flip_flop",
     "format_formula",
+    "hops",
+    "induction",
+    "majority",
+    "odd_parity",
+    "odd_parity_by_halves",
     "parse_formula",
     "read_alphabet",
     "satisfies",
+    "starting_ngram",
 ]

@@ -26,8 +26,25 @@ def unmatched(string):
     return stack
 
 
+def is_flip_flop(string):
+    """The definition read symbol by symbol, by name."""
+    word, memory = ["wri01"[token] for token in string], None
+    if len(word) < 2 or len(word) % 2 or word[0] != "w" or word[-2] != "r":
+        return False
+    for instruction, bit in zip(word[::2], word[1::2], strict=True):
+        if instruction not in "wri" or bit not in "01":
+            return False
+        if instruction == "w":
+            memory = bit
+        if instruction == "r" and bit != memory:
+            return False
+    return True
+
+
 DEFINITIONS = {
     "parity": lambda string: string.count(1) % 2 == 0,
+    "flip_flop": is_flip_flop,
+    "majority": lambda string: string.count(1) > string.count(0),
     "dyck1": lambda string: unmatched(string) == [],
     "dyck2": lambda string: unmatched(string) == [],
     "dyck1_prefix": lambda string: unmatched(string) is not None,
@@ -40,7 +57,7 @@ DEFINITIONS = {
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_membership_equals_the_definition_on_every_string(name):
     language = LANGUAGES[name]
-    for length in range(8 if len(language.symbols) > 2 else 11):
+    for length in range({2: 11, 4: 8, 5: 7}[len(language.symbols)]):
         strings = list(itertools.product(range(len(language.symbols)), repeat=length))
         expected = np.array([DEFINITIONS[name](string) for string in strings])
         rows = np.array(strings, dtype=np.int32).reshape(len(strings), length)

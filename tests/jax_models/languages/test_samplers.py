@@ -14,6 +14,8 @@ from jax_models.languages import (
     AnBn,
     DyckPrefixes,
     DyckWords,
+    FlipFlop,
+    Majority,
     Ones,
     Parity,
     UniformStrings,
@@ -48,8 +50,26 @@ def typings(steps, num_types):
         yield tuple(string)
 
 
+def flip_flops(length):
+    """Every member of the flip-flop language with its probability, pair by pair."""
+    found = {((), None): 1.0}
+    for pair in range(length // 2):
+        told = (0,) if not pair else (1,) if pair == length // 2 - 1 else (0, 1, 2)
+        longer = {}
+        for (string, memory), probability in found.items():
+            for one in told:
+                bits = (memory,) if one == 1 else (3, 4)
+                for bit in bits:
+                    key = ((*string, one, bit), bit if one == 0 else memory)
+                    longer[key] = probability / len(told) / len(bits)
+        found = longer
+    return {string: probability for (string, _), probability in found.items()}
+
+
 def expected_distribution(language, length):
     """Probability of every string in the support, from the language's own words."""
+    if isinstance(language, FlipFlop):
+        return flip_flops(length)
     if isinstance(language, DyckWords | DyckPrefixes):
         final = 0 if isinstance(language, DyckWords) else None
         supported = list(paths(length, final))
@@ -94,6 +114,8 @@ CASES = [
     (Ones(), 5),
     (AnBn(), 6),
     (AnBn(), 7),
+    (Majority(), 5),
+    (FlipFlop(), 8),
 ]
 IDS = [f"{language.name}-{length}" for language, length in CASES]
 
@@ -131,6 +153,12 @@ def test_the_test_rejects_a_biased_bit():
     assert p_value(draws.astype(int), expected_distribution(Parity(), 6)) < 1e-3
 
 
+def test_the_test_rejects_a_read_of_the_first_write():
+    draws = np.asarray(FlipFlop().sample(jax.random.key(1), 8, DRAWS))
+    wrong = np.where((draws == 1)[:, [0, *range(7)]], draws[:, [1]], draws)
+    assert p_value(wrong, flip_flops(8)) == 0
+
+
 def test_types_of_brackets_are_independent_of_the_nesting():
     tokens = np.asarray(DyckWords(2).sample(jax.random.key(2), 6, DRAWS))
     expected = expected_distribution(DyckWords(2), 6)
@@ -147,7 +175,7 @@ def test_long_samples_are_members_and_end_on_request(name):
     assert tokens.shape == (4, 1001)
     assert (tokens[:, -1] == language.end).all()
     assert (np.asarray(tokens[:, :-1]) < language.end).all()
-    if name.startswith("dyck") or name == "random":
+    if name not in ("parity", "majority", "ones", "anbn"):
         assert language.contains(tokens).all()
 
 
@@ -162,7 +190,12 @@ def test_keys_decide_the_sample():
     assert len(np.unique(first, axis=0)) > 1
 
 
-@pytest.mark.parametrize("language", [*LANGUAGES.values(), UniformStrings(2)])
+HAVE_SHORT_STRINGS = [
+    language for language in LANGUAGES.values() if language.name != "flip_flop"
+]
+
+
+@pytest.mark.parametrize("language", [*HAVE_SHORT_STRINGS, UniformStrings(2)])
 def test_the_end_token_alone_is_the_empty_string(language: Language):
     tokens = language.sample(jax.random.key(0), 1, 2, end=True)
     assert np.asarray(tokens).tolist() == [[language.end]] * 2
@@ -173,6 +206,8 @@ def test_the_end_token_alone_is_the_empty_string(language: Language):
     [
         (DyckWords(1), {"length": 7, "count": 1}, "dyck1 has no word of odd length"),
         (DyckWords(2), {"length": 8, "count": 1, "end": True}, "got 7 symbols"),
+        (FlipFlop(), {"length": 2, "count": 1}, "no member of 2 symbols"),
+        (FlipFlop(), {"length": 8, "count": 1, "end": True}, "no member of 7 symbols"),
         (Parity(), {"length": 0, "count": 1}, "length must be at least 1"),
         (Parity(), {"length": 5, "count": 0}, "number of strings must be at least 1"),
     ],

@@ -76,7 +76,9 @@ def test_a_mistake_is_one_line_that_names_the_column(text, column, found, help_)
 
 def test_integers_that_grow_too_long_are_refused_where_they_are_compared():
     digits = "9" * 2000
-    with pytest.raises(InputError, match="column 4009: .* 13288 bits, more than 13000"):
+    with pytest.raises(
+        InputError, match=r"column 4009: .* 13288 bits, more than 13000"
+    ):
         parse_formula(f"{digits}*{digits}*#<[T] > 1")
     with pytest.raises(InputError, match="column 2001: a comparison has an integer"):
         parse_formula(f"{digits}<{digits}*{digits}*#<[T]")
