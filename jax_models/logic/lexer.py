@@ -86,9 +86,18 @@ def refuse(text: str, at: int, complaint: str) -> NoReturn:
     Raises:
         InputError: always.
     """
+    raise InputError(f"formula, {place_of(text, at)}: {complaint}")
+
+
+def place_of(text: str, at: int) -> str:
+    """Returns where a character stands: "column 5", "line 2, column 5" if there are lines.
+
+    Args:
+        text: the formula.
+        at: offset of the character.
+    """
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-    place = f"line {line}, column {column}" if "\n" in text else f"column {column}"
-    raise InputError(f"formula, {place}: {complaint}")
+    return f"line {line}, column {column}" if "\n" in text else f"column {column}"
 
 
 def suggestion(word: str, known: Collection[str]) -> str:

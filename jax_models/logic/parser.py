@@ -28,6 +28,7 @@ from jax_models.logic.syntax import (
     OfCount,
     Predicate,
     Symbol,
+    children,
 )
 from jax_models.logic.term import Term
 
@@ -78,10 +79,30 @@ def parse_formula(text: str, alphabet: Sequence[str] | None = None) -> Formula:
         >>> parse_formula("#<[Q_1] >= #<[Q_0] + 1") is parse_formula("#<[Q_1]>#<[Q_0]")
         True
     """
+    return locate_formula(text, alphabet)[0]
+
+
+def locate_formula(
+    text: str, alphabet: Sequence[str] | None = None
+) -> tuple[Formula, dict[Formula | Count, int]]:
+    """Returns the formula that a text says, and where each of its parts is said first.
+
+    Args:
+        text: the formula in the concrete syntax.
+        alphabet: the symbols that Q may name; None allows any.
+
+    Returns:
+        The formula; for each sub-formula and count the offset of the operator, or of the
+        atom, that first made it.
+
+    Raises:
+        InputError: as `parse_formula`.
+    """
     if not text.strip():
         refuse(text, 0, "found an empty formula, expected one; write for instance Q_a")
     symbols = None if alphabet is None else check_alphabet(alphabet)
-    return _Parser(text, symbols).formula()
+    parser = _Parser(text, symbols)
+    return parser.formula(), parser.places
 
 
 class _Parser:
@@ -93,6 +114,7 @@ class _Parser:
         self.left = pieces(text)
         self.stack: list[Pending | Bracket] = []
         self.operands: list[Operand] = []
+        self.places: dict[Formula | Count, int] = {}
 
     def formula(self) -> Formula:
         """Returns the formula of the whole text."""
@@ -122,8 +144,7 @@ class _Parser:
                 case "word", ("odd" | "even" | "mod"):
                     predicate, piece, place = self._predicate(piece)
                     if piece.value != "(" or piece.kind != "mark":
-                        atom = AtPosition(predicate)
-                        self.operands.append(Operand(atom, *place))
+                        self._add(Operand(AtPosition(predicate), *place), place[0])
                         return piece
                     self._open(piece, ")", self._of_count(predicate), place[0])
                 case "word", name if name in CONSTANTS:
@@ -142,7 +163,20 @@ class _Parser:
             piece = next(self.left)
 
     def _push(self, value: Any, piece: Piece) -> None:
-        self.operands.append(Operand(value, piece.start, piece.stop))
+        self._add(Operand(value, piece.start, piece.stop), piece.start)
+
+    def _add(self, operand: Operand, at: int) -> None:
+        """Adds an operand; its parts that are new were made by the piece at `at`."""
+        self.operands.append(operand)
+        value = operand.value
+        new: list[Formula | Count] = [value]
+        if isinstance(value, Term):
+            new = [count for _, count in value.terms]
+        while new:
+            part = new.pop()
+            if part not in self.places:
+                self.places[part] = at
+                new += children(part)
 
     def _open(
         self, piece: Piece, closing: str, enclose: Callable[..., Any], start: int
@@ -265,7 +299,7 @@ class _Parser:
                 "products of two counts are not linear",
             )
         start = min(pending.piece.start, used[0].start)
-        self.operands.append(Operand(value, start, used[-1].stop))
+        self._add(Operand(value, start, used[-1].stop), pending.piece.start)
 
     def _close(self, piece: Piece) -> None:
         """Closes the innermost bracket."""
@@ -280,7 +314,7 @@ class _Parser:
         if bracket.closing != piece.value:
             self._refuse_open(bracket, piece)
         value = bracket.enclose(self.operands.pop())
-        self.operands.append(Operand(value, bracket.start, piece.stop))
+        self._add(Operand(value, bracket.start, piece.stop), bracket.start)
 
     def _finish(self, piece: Piece) -> Formula:
         while self.stack:

@@ -1,5 +1,7 @@
 """Whether a mode can express a formula over an alphabet: all reasons against it."""
 
+from collections.abc import Callable
+
 from jax_models.errors import InputError
 from jax_models.logic.modes import Mode
 from jax_models.logic.syntax import (
@@ -12,7 +14,9 @@ from jax_models.logic.syntax import (
 )
 
 
-def refusals(formula: Formula, alphabet: tuple[str, ...], mode: Mode) -> list[str]:
+def refusals(
+    formula: Formula, alphabet: tuple[str, ...], mode: Mode
+) -> dict[str, Formula | Count]:
     """Returns every reason why a mode cannot express a formula, none if it can.
 
     Args:
@@ -21,26 +25,32 @@ def refusals(formula: Formula, alphabet: tuple[str, ...], mode: Mode) -> list[st
         mode: the mode.
 
     Returns:
-        One sentence per reason, in the order in which the formula's parts are met.
+        For each reason, in words, the first part of the formula that it speaks of, in
+        the order in which the parts are met.
     """
-    reasons: dict[str, None] = {}
+    reasons: dict[str, Formula | Count] = {}
     for part in subformulas(formula):
         match part:
             case Symbol(name) if name not in alphabet:
-                reasons[
-                    f"the symbol {name!r} is not in the alphabet {' '.join(alphabet)}"
-                ] = None
+                known = " ".join(alphabet)
+                reason = f"the symbol {name!r} is not in the alphabet {known}"
             case Next() if mode.future_only:
-                reasons["N (next) looks at a later position"] = None
+                reason = "N (next) looks at a later position"
             case Until() if mode.future_only:
-                reasons["U (until) looks at later positions"] = None
+                reason = "U (until) looks at later positions"
             case Count(side="suffix") if mode.future_only:
-                reasons["#> counts later positions"] = None
-    return list(reasons)
+                reason = "#> counts later positions"
+            case _:
+                continue
+        reasons.setdefault(reason, part)
+    return reasons
 
 
 def require_expressible(
-    formula: Formula, alphabet: tuple[str, ...], mode: Mode
+    formula: Formula,
+    alphabet: tuple[str, ...],
+    mode: Mode,
+    place: Callable[[Formula | Count], str] | None = None,
 ) -> None:
     """Checks that a mode can express a formula over an alphabet.
 
@@ -48,6 +58,7 @@ def require_expressible(
         formula: the formula.
         alphabet: its symbols.
         mode: the mode.
+        place: says where a part of the formula was read, as in "column 5".
 
     Raises:
         InputError: with all reasons, if it cannot.
@@ -55,6 +66,10 @@ def require_expressible(
     reasons = refusals(formula, alphabet, mode)
     if not reasons:
         return
+    listed = [
+        reason if place is None else f"{place(part)}: {reason}"
+        for reason, part in reasons.items()
+    ]
     advice = (
         f"; mode {mode.name} is future-masked and expresses {mode.operators}: use T, TB "
         "or U for operators that look ahead"
@@ -62,5 +77,5 @@ def require_expressible(
         else ""
     )
     raise InputError(
-        f"mode {mode.name} cannot express the formula: {'; '.join(reasons)}{advice}"
+        f"mode {mode.name} cannot express the formula: {'; '.join(listed)}{advice}"
     )

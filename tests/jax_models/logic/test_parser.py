@@ -15,7 +15,7 @@ from jax_models.logic.derived import (
     once,
 )
 from jax_models.logic.lexer import WORDS
-from jax_models.logic.parser import parse_formula
+from jax_models.logic.parser import locate_formula, parse_formula
 from jax_models.logic.printer import format_formula
 from jax_models.logic.syntax import (
     EVEN,
@@ -159,6 +159,26 @@ def test_printing_and_parsing_are_inverse(seed):
 )
 def test_a_formula_in_the_printers_form_is_printed_as_it_was(text):
     assert format_formula(parse_formula(text)) == text
+
+
+def test_every_part_has_the_place_that_said_it_first():
+    text = "N Q_a and (Q_a U once Q_b) or #>[N Q_a] > 1 and last"
+    formula, places = locate_formula(text)
+    assert set(places) == set(subformulas(formula))
+    said = {
+        Next(A): "N Q_a and",
+        A: "Q_a and",
+        Until(A, once(B)): "U once",
+        once(B): "once Q_b",
+        Constant(True): "once Q_b",  # which stands for T S Q_b
+        Count("suffix", Next(A)): "#>[",
+        at_least_one([(1, Count("suffix", Next(A)))], -1): "> 1 and",
+        Next(Constant(True)): "last",
+        formula: "or #>",
+    }
+    assert {part: places[part] for part in said} == {
+        part: text.index(piece) for part, piece in said.items()
+    }
 
 
 NESTS = {
