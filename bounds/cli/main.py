@@ -83,6 +83,11 @@ COMMANDS = (
         "bounds.cli.depth",
         "Lengths that hard attention of a given depth can and cannot handle.",
     ),
+    Command(
+        "compile",
+        "bounds.cli.compile",
+        "A formula of temporal logic with counting as a transformer file, tested.",
+    ),
     Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
     Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
 )

@@ -1,0 +1,190 @@
+"""Compile a temporal-logic formula to a transformer file, and test it.
+
+The syntax of formulas and the modes are in docs/logic.md. `model.safetensors` is an
+ordinary model whose one logit is the truth of the formula at every position;
+`compile.json` has the formula as printed, what the model is made of, and the self-test:
+all strings up to a length and random longer ones, compared with the evaluator at every
+position. A disagreement is an error, and nothing is written.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.progress import Progress
+from bounds.cli.record import run_record
+from bounds.output import sha256, write_bytes, write_json
+from jax_models.config import encode_config
+from jax_models.errors import InputError
+from jax_models.logic import (
+    Formula,
+    format_formula,
+    read_alphabet,
+)
+from jax_models.logic.compile import compile_formula
+from jax_models.logic.lexer import place_of
+from jax_models.logic.modes import MODES, get_mode
+from jax_models.logic.parser import locate_formula
+from jax_models.logic.requirements import require_expressible
+from jax_models.logic.self_test import (
+    LONGEST,
+    MOST_STRINGS,
+    Margin,
+    check_strings_of_model,
+    eager_logits,
+    engine_logits,
+    spell,
+    strings_to_test,
+)
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "formula",
+        None,
+        "The formula, as in 'P Q_a and #<[Q_b] >= 2'.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "alphabet",
+        None,
+        "One character per symbol, ids in that order (ab), or names with commas "
+        "(open,close).",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "mode",
+        "T",
+        tuple(MODES),
+        "Where sharp attention comes from: a temperature (T, TB, FT) or the position "
+        "encoding (U, FU); FT and FU look back only.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "self_test",
+        8,
+        "Compare model and formula on all strings up to this length (as far as a length "
+        f"has at most {MOST_STRINGS}) and on random ones up to it or to {LONGEST}; "
+        "0 for no test.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "compile")
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Compile the formula, test the model and write both."""
+    for name, example in (("formula", "'Q_a S Q_b'"), ("alphabet", "ab")):
+        if options[name].value is None:
+            raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
+    jax.config.update("jax_enable_x64", True)
+    alphabet = read_alphabet(options.alphabet)
+    formula, places = locate_formula(options.formula, alphabet)
+    require_expressible(
+        formula,
+        alphabet,
+        get_mode(options.mode),
+        lambda part: place_of(options.formula, places[part]),
+    )
+    model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
+    tested = None
+    if options.self_test:
+        tested = _self_test(model, formula, alphabet, options)
+    content = jm.model_bytes(model)
+    folder = Path(options.out)
+    record = run_record("compile", options)
+    record |= {
+        "formula": format_formula(formula),
+        "alphabet": alphabet,
+        "mode": options.mode,
+        **_description(model),
+        "self_test": tested,
+        "model_sha256": sha256(content),
+    }
+    write_bytes(folder / "model.safetensors", content)
+    write_json(folder / "compile.json", record)
+    print(_report(record, folder))
+
+
+def _description(model: jm.Transformer) -> dict[str, Any]:
+    """Return what a compiled model is made of, as the file's config names it."""
+    config = encode_config(model)
+    layers = config["layers"]
+    return {
+        "num_layers": len(model.layers),
+        "num_heads": [layer.attention.num_heads for layer in model.layers],
+        "d_model": model.width,
+        "d_ff": [len(layer.feed_forward.w1) for layer in model.layers],
+        "masks": [layer["mask"] for layer in layers],
+        "position": config.get("position"),
+        "temperature": [layer.get("temperature") for layer in layers],
+    }
+
+
+def _self_test(
+    model: jm.Transformer,
+    formula: Formula,
+    alphabet: tuple[str, ...],
+    options: flags.FlagValues,
+) -> dict[str, Any]:
+    """Return what was tested and the margin.
+
+    Raises:
+        InputError: The model errs somewhere.
+    """
+    groups = list(strings_to_test(len(alphabet), options.self_test, options.seed))
+    complete = [strings for strings, is_all in groups if is_all]
+    # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
+    # longest complete length, whose pass compiles once, and one of the longest.
+    engine = [groups[-1][0][:1]]
+    if complete:
+        engine.insert(0, complete[-1][-8:])
+    rounds = [(strings, eager_logits) for strings, _ in groups]
+    rounds += [(strings, engine_logits) for strings in engine]
+    margins: list[Margin] = []
+    with Progress(len(rounds), "lengths") as progress:
+        for strings, logits_of in rounds:
+            margins.append(
+                check_strings_of_model(model, formula, alphabet, strings, logits_of)
+            )
+            progress.advance(f"n = {strings.shape[1]}")
+    least = min(margins, key=lambda margin: margin.value)
+    return {
+        "all_strings_up_to": complete[-1].shape[1] if complete else 0,
+        "lengths": [strings.shape[1] for strings, _ in groups],
+        "strings": sum(len(strings) for strings, _ in groups),
+        "strings_in_engine": sum(map(len, engine)),
+        "positions": sum(strings.size for strings, _ in groups),
+        "mismatches": 0,
+        "margin": least.value,
+        "margin_string": spell(least.string, alphabet),
+        "margin_tokens": least.string,
+        "margin_position": least.position,
+    }
+
+
+def _report(record: dict[str, Any], folder: Path) -> str:
+    lines = [
+        f"{record['formula']}",
+        f"{folder / 'model.safetensors'}: mode {record['mode']}, "
+        f"L = {record['num_layers']}, heads {sum(record['num_heads'])}, "
+        f"d = {record['d_model']}, SHA-256 {record['model_sha256']}",
+    ]
+    tested = record["self_test"]
+    if tested is None:
+        return "\n".join([*lines, "Not tested."])
+    lines.append(
+        f"Self-test: {tested['strings']} strings (all up to n = "
+        f"{tested['all_strings_up_to']}, random up to n = {tested['lengths'][-1]}), "
+        f"0 of {tested['positions']} positions differ, margin {tested['margin']:.6g} at "
+        f"position {tested['margin_position']} of {tested['margin_string']}"
+    )
+    return "\n".join(lines)

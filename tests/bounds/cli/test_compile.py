@@ -1,0 +1,127 @@
+"""The command `compile`: the file it writes, what it tests and records, what it refuses."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.cli import compile as command
+from jax_models.logic import parse_formula
+from jax_models.logic.compile import compile_formula
+from jax_models.logic.modes import MODES
+
+OUT = Path("results/compile/model.safetensors")
+RECORD = OUT.with_name("compile.json")
+ASK = ("--formula=Q_a S Q_b", "--alphabet=ab")
+
+
+def compiled(run, *flags):
+    result = run("compile", *flags)
+    assert result.code == 0, result.err
+    assert not result.err
+    return json.loads(RECORD.read_text()), result.out
+
+
+def test_the_file_is_the_model_of_the_python_interface(run):
+    record, out = compiled(run, *ASK, "--mode=FU", "--self_test=0")
+    model = compile_formula(parse_formula("Q_a S Q_b"), "ab", "FU", dtype="float64")
+    assert OUT.read_bytes() == jm.model_bytes(model)
+    assert record["model_sha256"] == hashlib.sha256(OUT.read_bytes()).hexdigest()
+    assert record["model_sha256"] in out
+    assert record["self_test"] is None
+    assert "Not tested" in out
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_record_says_what_the_model_is_made_of(run, mode):
+    record, _ = compiled(
+        run, *ASK, f"--mode={mode}", "--self_test=0", "--dtype=float32"
+    )
+    model = jm.load(OUT)
+    assert record["formula"] == "Q_a S Q_b"
+    assert record["alphabet"] == ["a", "b"] == list(model.vocabulary)
+    assert (record["mode"], record["dtype"]) == (mode, "float32")
+    assert record["num_layers"] == len(model.layers)
+    assert record["d_model"] == model.width
+    assert record["num_heads"] == [la.attention.num_heads for la in model.layers]
+    assert record["d_ff"] == [len(la.feed_forward.b1) for la in model.layers]
+    cooled = [one for one in record["temperature"] if one is not None]
+    assert bool(cooled) == (MODES[mode].temperature is not None)
+    assert all(one["of"] == MODES[mode].temperature for one in cooled)
+    assert record["position"]["kind"] == "coordinates"
+
+
+def test_the_self_test_is_recorded_and_shown(run):
+    record, out = compiled(
+        run, "--formula=#<[Q_a] > 1", "--alphabet=ab", "--self_test=4"
+    )
+    tested = record["self_test"]
+    assert tested["all_strings_up_to"] == 4
+    assert tested["lengths"][:4] == [1, 2, 3, 4]
+    assert tested["lengths"][-1] == 100
+    assert tested["strings"] > 30
+    assert tested["strings_in_engine"] == 9
+    assert tested["mismatches"] == 0
+    assert 0 < tested["margin"] <= 0.5
+    assert len(tested["margin_tokens"]) >= tested["margin_position"] >= 1
+    assert f"{tested['strings']} strings (all up to n = 4" in out
+
+
+def test_symbols_may_have_names(run):
+    flags = ("--formula=Q_open and P Q_'('", "--alphabet=open,(", "--self_test=0")
+    compiled(run, *flags)
+    assert jm.load(OUT).vocabulary == ("open", "(")
+
+
+def planted(formula, alphabet, mode, *, dtype):
+    """A compiler that forgets the last operator."""
+    return compile_formula(formula.operand, alphabet, mode, dtype=dtype)
+
+
+def test_a_model_that_errs_is_refused_and_not_written(run, monkeypatch):
+    monkeypatch.setattr(command, "compile_formula", planted)
+    result = run("compile", "--formula=not Q_a", "--alphabet=ab", "--self_test=2")
+    result.assert_refused("the compiled model errs: at position 1 of a its logit is 1")
+    assert not OUT.exists()
+    assert not RECORD.exists()
+
+
+def test_an_engine_that_errs_is_refused(run, monkeypatch):
+    wrong = lambda model, strings: np.full(strings.shape, 0.25)
+    monkeypatch.setattr(command, "engine_logits", wrong)
+    result = run("compile", "--formula=Q_a", "--alphabet=ab", "--self_test=2")
+    result.assert_refused("its logit is 0.25")
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--alphabet=ab"], "--formula is missing"),
+        (["--formula=Q_a"], "--alphabet is missing"),
+        (
+            ["--formula=Q_a nad Q_b", "--alphabet=ab"],
+            "column 5: found the unknown word",
+        ),
+        (["--formula=Q_a or Q_c", "--alphabet=ab"], "column 8: found the symbol 'c'"),
+        (
+            ["--formula=prime(#<[Q_a])", "--alphabet=ab"],
+            "column 1: found the predicate",
+        ),
+        (["--formula=#<[Q_a]", "--alphabet=ab"], "outside a comparison"),
+        (["--formula=", "--alphabet=ab"], "empty formula"),
+        (["--formula=Q_a", "--alphabet="], "alphabet is empty"),
+        (["--formula=Q_a", "--alphabet=aa"], "'a' twice"),
+        (["--formula=Q_a", "--alphabet=ab", "--mode=X"], "--mode=X"),
+        (["--formula=Q_a", "--alphabet=ab", "--self_test=-1"], "--self_test=-1"),
+        (
+            ["--formula=Q_a and N Q_b or #>[Q_a] > 1", "--alphabet=ab", "--mode=FT"],
+            "column 9: N (next) looks at a later position; column 18: #>",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(run, flags, complaint):
+    run("compile", *flags).assert_refused(complaint)
+    assert not OUT.exists()
