@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from jax_models.logic.syntax import (
     Comparison,
     Constant,
     Count,
+    Formula,
     Next,
     Not,
     OfCount,
@@ -33,6 +35,7 @@ from jax_models.logic.syntax import (
     Since,
     Symbol,
     Until,
+    subformulas,
 )
 from tests.formulas import PREDICATES, naive_truth, random_formula
 
@@ -81,6 +84,25 @@ OPERATORS = {
 def test_every_operator_is_its_definition_on_all_short_words(name):
     for strings in words(6):
         assert not disagreements(OPERATORS[name], strings).size
+
+
+def test_random_formulas_meet_every_operator_and_leave_out_what_they_should():
+    rng = np.random.default_rng(0)
+
+    def kinds(without):
+        drawn = [random_formula(rng, 4, without=without) for _ in range(200)]
+        return {
+            (type(part), getattr(part, "side", None))
+            for formula in drawn
+            for part in subformulas(formula)
+        }
+
+    every = kinds(())
+    assert {kind for kind, _ in every} == {*get_args(Formula), Count}
+    ahead = {(Next, None), (Until, None), (Count, "suffix")}
+    assert kinds(("next", "until", "suffix")) == every - ahead
+    counting = {kind for kind, _ in kinds(("prefix", "suffix"))}
+    assert not counting & {Count, Comparison, OfCount}
 
 
 @pytest.mark.parametrize("seed", range(60))
