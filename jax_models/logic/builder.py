@@ -87,9 +87,36 @@ class Builder:
         return self._known[head]
 
     def neuron(self, read: Mapping[int, float], write: Mapping[int, float]) -> None:
-        """Adds write[c] * relu(read) to coordinates made by the same step."""
+        """Adds write[c] * relu(read) to coordinates made by the same step.
+
+        What depends on the symbol alone is put into the embedding instead.
+        """
+        if all(self._is_of_symbol(c) for c in read if c != CONSTANT):
+            for coordinate, factor in write.items():
+                self._embed_neuron(read, coordinate, factor)
+            return
         frozen = freeze(read)
         self._write(frozen, self._neurons.setdefault(frozen, {}), write)
+
+    def _is_of_symbol(self, coordinate: int) -> bool:
+        written = coordinate in self._writers
+        return not written and not self._coordinates[coordinate].terms
+
+    def _embed_neuron(
+        self, read: Mapping[int, float], coordinate: int, factor: float
+    ) -> None:
+        """Adds factor * relu(read), which the symbol decides, to a coordinate."""
+        target = self._coordinates[coordinate]
+        values = []
+        for at, before in enumerate(target.symbols):
+            hidden = sum(
+                a if c == CONSTANT else a * self._coordinates[c].symbols[at]
+                for c, a in read.items()
+            )
+            values.append(before + factor * max(hidden, 0.0))
+        self._coordinates[coordinate] = dataclasses.replace(
+            target, symbols=tuple(values)
+        )
 
     def _write(
         self,

@@ -66,7 +66,8 @@ def schedule_plan(plan: Plan) -> tuple[PlannedLayer, ...]:
         after = steps.after_layer(done, mask)
         layers.append(steps.layer(after & ~done, mask))
         done = after
-    return tuple(layers)
+    # A formula of the symbol alone is in the embedding; a transformer has a layer.
+    return tuple(layers) or (PlannedLayer("future", (), ()),)
 
 
 def _undominated(front: list[_Progress]) -> list[_Progress]:
