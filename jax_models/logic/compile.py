@@ -6,8 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jax_models.errors import InputError
 from jax_models.evaluate import apply_logits
+from jax_models.layers import Accept
 from jax_models.logic.alphabet import check_alphabet
+from jax_models.logic.exactness import exact_length
 from jax_models.logic.modes import get_mode
 from jax_models.logic.requirements import require_expressible
 from jax_models.logic.schedule import schedule_plan
@@ -41,7 +44,8 @@ def compile_formula(
 
     Raises:
         InputError: for an unknown mode, an alphabet that is none, a formula that the mode
-            cannot express (with all reasons), or float64 without x64.
+            cannot express (with all reasons), integers beyond the float type, or
+            float64 without x64.
 
     Source:
         Yang, Strobl, Chiang & Angluin 2024, Theorems 12-23;
@@ -52,7 +56,30 @@ def compile_formula(
     require_expressible(formula, symbols, chosen)
     plan = plan_formula(formula, symbols, chosen)
     layers = schedule_plan(plan)
-    return build_transformer(plan, layers, symbols, chosen, dtype)
+    model = build_transformer(plan, layers, symbols, chosen, dtype)
+    if not exact_length(model):
+        raise InputError(
+            f"an integer of the formula is too large for {model.dtype}: rounding could "
+            "flip its truth at every length; use smaller factors and constants"
+            f"{_or_float64(model)}"
+        )
+    return model
+
+
+def _require_compiled(model: Transformer) -> None:
+    """Checks what all compiled models have: soft attention, one coordinate read."""
+    weightings = {layer.attention.weighting.name for layer in model.layers}
+    weight = None if model.readout is None else np.asarray(model.readout.weight)
+    reads_one = weight is not None and len(weight) == weight.sum() == weight.max() == 1
+    if model.accept != Accept(0, 0.5) or weightings != {"softmax"} or not reads_one:
+        raise InputError(
+            "the model is not compiled from a formula, which has softmax attention and "
+            "accepts where one coordinate is at least 1/2; make it by compile_formula"
+        )
+
+
+def _or_float64(model: Transformer) -> str:
+    return "" if model.dtype == jnp.float64 else " or dtype float64"
 
 
 def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
@@ -64,5 +91,18 @@ def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
 
     Returns:
         Booleans [n].
+
+    Raises:
+        InputError: beyond the length up to which rounding cannot flip a truth value
+            (`exact_length`), for tokens that do not fit the model, or a model that is
+            not compiled from a formula.
     """
+    _require_compiled(model)
+    length, longest = np.shape(tokens)[-1:], exact_length(model)
+    if length > (longest,):
+        raise InputError(
+            f"at length n = {length[0]} rounding could flip a truth value of this "
+            f"{model.dtype} model, which is exact up to n = {longest}; use shorter "
+            f"strings{_or_float64(model)}"
+        )
     return np.asarray(apply_logits(model, tokens)[:, 0] >= 0.5)
