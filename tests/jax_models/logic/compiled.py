@@ -5,6 +5,7 @@ import numpy as np
 from jax_models.eager import apply_eagerly
 from jax_models.logic import evaluate_formula, parse_formula
 from jax_models.logic.compile import compile_formula
+from jax_models.logic.derived import all_of
 from jax_models.logic.modes import MODES, get_mode
 from jax_models.logic.translate import plan_formula
 from tests.formulas import random_formula
@@ -78,31 +79,33 @@ def strings_of(length, count, rng, symbols=2):
     return strings
 
 
-def compile_whole(formula, mode, dtype="float64"):
-    """A compiled model and the coordinate of each sub-formula."""
-    plan = plan_formula(formula, ("a", "b"), get_mode(mode))
-    return compile_formula(formula, "ab", mode, dtype=dtype), plan.truth
+def disagreements(formulas, mode, lengths, rng, *, count=4, dtype="float64"):
+    """How often one compiled model errs about some formulas, run eagerly.
 
-
-def disagreements(model, truth, lengths, rng, count=4):
-    """How often the eager pass errs about any sub-formula, and its furthest Boolean.
+    They are compiled together, as a conjunction, so that they share what they can.
 
     Args:
-        model: a compiled model.
-        truth: the coordinate of each of its sub-formulas.
+        formulas: the formulas.
+        mode: the mode.
         lengths: of the strings.
         rng: a NumPy generator.
         count: strings of each length.
+        dtype: the float type of the model.
 
     Returns:
-        The number of wrong coordinates, and the largest distance of one from 0 and 1.
+        How many truth values of the formulas are wrong, and the largest distance of the
+        coordinate of any sub-formula from 0 and 1.
     """
+    whole = all_of(formulas)
+    model = compile_formula(whole, "ab", mode, dtype=dtype)
+    truth = plan_formula(whole, ("a", "b"), get_mode(mode)).truth
     wrong, deviation = 0, 0.0
     for length in lengths:
         strings = strings_of(length, count, rng)
         y = apply_eagerly(model, strings)
-        for formula, coordinate in truth.items():
-            held = y[..., coordinate] >= 0.5
+        for formula in (whole, *formulas):
+            held = y[..., truth[formula]] >= 0.5
             wrong += np.sum(held != evaluate_formula(formula, strings, "ab"))
-            deviation = max(deviation, np.abs(y[..., coordinate] - held).max())
+        booleans = y[..., list(truth.values())]
+        deviation = max(deviation, np.abs(booleans - (booleans >= 0.5)).max())
     return int(wrong), float(deviation)

@@ -10,7 +10,6 @@ from jax_models.logic.compile import compile_formula, truth_values
 from jax_models.logic.modes import MODES
 from tests.jax_models.logic.compiled import (
     LENGTHS,
-    compile_whole,
     disagreements,
     expressible,
     random_formulas,
@@ -23,16 +22,16 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_operator_agrees_with_the_evaluator(mode):
     rng = np.random.default_rng(1)
-    for formula in expressible(mode):
-        assert disagreements(*compile_whole(formula, mode), LENGTHS, rng) == (0, 0.0)
+    assert disagreements(expressible(mode), mode, LENGTHS, rng) == (0, 0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_random_formulas_agree_with_the_evaluator(mode):
     rng = np.random.default_rng(2)
-    for formula in random_formulas(mode, 25, seed=0):
-        found = disagreements(*compile_whole(formula, mode), (1, 2, 3, 5, 16), rng, 2)
-        assert found == (0, 0.0), repr(formula)
+    formulas = random_formulas(mode, 60, seed=0)
+    for start in range(0, 60, 15):
+        some = formulas[start : start + 15]
+        assert disagreements(some, mode, (1, 2, 3, 16), rng, count=3) == (0, 0.0)
 
 
 @pytest.mark.slow
@@ -40,9 +39,11 @@ def test_random_formulas_agree_with_the_evaluator(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_two_thousand_random_formulas_agree_with_the_evaluator(mode, part):
     rng = np.random.default_rng(3)
-    for formula in random_formulas(mode, 500, seed=1 + part):
-        found = disagreements(*compile_whole(formula, mode), LENGTHS, rng, 2)
-        assert found == (0, 0.0), repr(formula)
+    formulas = random_formulas(mode, 500, seed=1 + part)
+    for start in range(0, 500, 5):
+        some = formulas[start : start + 5]
+        found = disagreements(some, mode, LENGTHS, rng, count=2)
+        assert found == (0, 0.0), some
 
 
 def check_compiled_pass(formula, mode, lengths, dtype, symbols="ab"):
@@ -53,9 +54,10 @@ def check_compiled_pass(formula, mode, lengths, dtype, symbols="ab"):
         expected = evaluate_formula(formula, tokens, symbols)
         found = np.asarray(jm.apply_logits(model, tokens))[:, 0]
         np.testing.assert_array_equal(found, expected.astype(dtype))
+        np.testing.assert_array_equal(truth_values(model, tokens), expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["TB", "FT"])
 def test_the_compiled_pass_agrees_with_the_evaluator(mode):
     text = "P (Q_a S Q_b) or even(#<[Q_a]) and #<[Q_a] > #<[Q_b] + 1"
     check_compiled_pass(parse_formula(text), mode, (1, 12), "float64")
@@ -113,3 +115,20 @@ def test_a_mode_refuses_with_all_reasons(text, mode, reasons):
 def test_an_alphabet_with_a_symbol_twice_is_refused():
     with pytest.raises(jm.InputError, match="has 'a' twice"):
         compile_formula(parse_formula("Q_a"), "aba", "T")
+
+
+LARGE = ["P (Q_a S Q_b)", "2 * #<[Q_a] >= 3 * #<[Q_b] + 5", "even(#<[P Q_a])"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", LARGE)
+@pytest.mark.parametrize("mode", MODES)
+def test_long_strings(mode, text):
+    check_compiled_pass(parse_formula(text), mode, (1200,), "float64")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_strings_of_ten_thousand(mode):
+    formula = parse_formula("(Q_a S P Q_b) and odd(#<[Q_a]) and #<[Q_a] > #<[Q_b] - 3")
+    check_compiled_pass(formula, mode, (10_000,), "float64")
