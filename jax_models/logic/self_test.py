@@ -38,7 +38,7 @@ class Margin:
 
 
 def strings_to_test(
-    num_symbols: int, longest: int, seed: int
+    num_symbols: int, longest: int, seed: int, most: int
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Yields strings to test, those of one length at a time, shortest first.
 
@@ -48,17 +48,21 @@ def strings_to_test(
             `MOST_STRINGS`; random ones from there up to this length or `LONGEST`.
         seed: of the random strings. Each has its own random frequencies of the symbols,
             so that there are long runs of one symbol among them.
+        most: the length that no string exceeds: the model's `exact_length`.
 
     Returns:
         Pairs of strings [count, n], and whether they are all of their length.
     """
     all_of = 0
-    while all_of < longest and num_symbols ** (all_of + 1) <= MOST_STRINGS:
+    while all_of < min(longest, most) and num_symbols ** (all_of + 1) <= MOST_STRINGS:
         all_of += 1
         every = itertools.product(range(num_symbols), repeat=all_of)
         yield np.array(list(every), np.int32), True
+    if all_of >= most:
+        return
     rng = np.random.default_rng(seed)
-    spaced = np.geomspace(all_of + 1, max(longest, LONGEST, all_of + 1), _NUM_LONGER)
+    end = min(max(longest, LONGEST, all_of + 1), most)
+    spaced = np.geomspace(all_of + 1, end, _NUM_LONGER)
     for length in sorted({round(n) for n in spaced.tolist()}):
         count = 8 if length <= LONGEST else 1
         shares = rng.dirichlet(np.full(num_symbols, 0.5), count)

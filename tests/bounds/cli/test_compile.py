@@ -11,6 +11,7 @@ import jax_models as jm
 from bounds.cli import compile as command
 from jax_models.logic import parse_formula
 from jax_models.logic.compile import compile_formula
+from jax_models.logic.exactness import exact_length
 from jax_models.logic.modes import MODES
 
 OUT = Path("results/compile/model.safetensors")
@@ -74,6 +75,20 @@ def test_symbols_may_have_names(run):
     flags = ("--formula=Q_open and P Q_'('", "--alphabet=open,(", "--self_test=0")
     compiled(run, *flags)
     assert jm.load(OUT).vocabulary == ("open", "(")
+
+
+def test_no_test_goes_beyond_the_length_up_to_which_rounding_is_harmless(run):
+    flags = ("--formula=odd(#<[Q_a])", "--alphabet=ab", "--dtype=float32")
+    record, out = compiled(run, *flags, "--self_test=0")
+    longest = record["exact_up_to"]
+    model = jm.load(OUT)
+    assert longest == exact_length(model)
+    assert f"exact up to n = {longest}" in out
+    OUT.unlink()
+    run("compile", *flags, f"--self_test={longest + 1}").assert_refused(
+        f"beyond n = {longest}, up to which rounding in float32"
+    )
+    assert not OUT.exists()
 
 
 def planted(formula, alphabet, mode, *, dtype):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 def test_every_short_string_is_tested_once_and_longer_ones_at_random(
     num_symbols, longest
 ):
-    groups = list(strings_to_test(num_symbols, longest, seed=0))
+    groups = list(strings_to_test(num_symbols, longest, seed=0, most=10_000))
     lengths = [strings.shape[1] for strings, _ in groups]
     assert lengths == sorted(set(lengths))
     assert lengths[-1] >= max(longest, LONGEST)
@@ -39,9 +39,16 @@ def test_every_short_string_is_tested_once_and_longer_ones_at_random(
     assert complete == longest or num_symbols ** (complete + 1) > MOST_STRINGS
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 50])
+def test_no_string_is_longer_than_the_model_is_exact(most):
+    lengths = [strings.shape[1] for strings, _ in strings_to_test(2, 2, 0, most)]
+    assert lengths[-1] == most
+    assert lengths[:2] == [1, 2][:most]
+
+
 def test_random_strings_differ_in_their_frequencies_and_depend_on_the_seed():
     first, again, other = (
-        [strings for strings, is_all in strings_to_test(2, 4, seed) if not is_all]
+        [strings for strings, is_all in strings_to_test(2, 4, seed, 1000) if not is_all]
         for seed in (0, 0, 1)
     )
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
@@ -54,7 +61,7 @@ def test_random_strings_differ_in_their_frequencies_and_depend_on_the_seed():
 def test_a_right_model_has_the_margin_of_exact_booleans():
     formula = parse_formula("Q_a S Q_b")
     model = compile_formula(formula, "ab", "T", dtype="float64")
-    for strings, _ in strings_to_test(2, 5, 0):
+    for strings, _ in strings_to_test(2, 5, 0, 100):
         margin = check_strings_of_model(model, formula, "ab", strings)
         assert margin.value == 0.5
         assert len(margin.string) == strings.shape[1]
@@ -71,7 +78,7 @@ def test_numpy_and_the_engine_compute_the_same_logits():
 
 def differing(model, formula):
     """The complaint about the first string on which they differ; empty without one."""
-    for strings, _ in strings_to_test(2, 5, 0):
+    for strings, _ in strings_to_test(2, 5, 0, 100):
         try:
             check_strings_of_model(model, formula, "ab", strings)
         except InputError as error:
