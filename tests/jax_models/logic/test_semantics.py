@@ -31,6 +31,7 @@ from jax_models.logic.syntax import (
     Not,
     OfCount,
     Or,
+    Predicate,
     Previous,
     Since,
     Symbol,
@@ -194,6 +195,12 @@ def test_integers_are_exact_beyond_64_bits():
     terms = [(big, Count("prefix", A)), (-big, Count("prefix", B))]
     assert evaluate_formula(at_least_one(terms, 0), [0, 1], "ab").tolist() == [1, 0]
     assert evaluate_formula(at_least_one(terms, 1), [0, 1], "ab").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("modulus", [2**62, 2**63, 2**70])
+def test_a_modulus_may_have_more_than_64_bits(modulus):
+    predicate = Predicate(modulus, (1, modulus - 1))
+    assert predicate.holds(np.arange(3)).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("predicate", PREDICATES, ids=repr)
