@@ -1,0 +1,252 @@
+"""The syntax tree of an S-RASP-like program: sequences defined from sequences.
+
+A program is a list of definitions, each of a vector over positions, and the name of the
+one that it returns. Vectors are Boolean, integer or of symbols. Two trees are equal if
+they say the same, wherever they stand in the text.
+
+Source:
+    Yang, Strobl, Chiang and Angluin, Simulating Hard Attention Using Soft Attention;
+    simulating-hard-attention.md, section 9.
+"""
+
+import dataclasses
+from typing import Literal, NoReturn
+
+from jax_models.errors import InputError
+from jax_models.mask import Mask
+
+Index = Literal["", "i", "j"]
+Side = Literal["right", "left"]
+Comparison = Literal["=", "<", "<=", ">", ">="]
+
+POSITION = "pos"
+INPUT = "in"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A line and a column of the text, both from 1."""
+
+    line: int
+    column: int
+
+    def fail(self, message: str) -> NoReturn:
+        """Raises the error of what stands here.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(f"line {self.line}, column {self.column}: {message}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """Anything that has a place in the text."""
+
+    place: Place = dataclasses.field(compare=False, repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable(Node):
+    """A vector by its name, `pos` and `in` among them; in a lookup at i or at j."""
+
+    name: str
+    index: Index = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Boolean(Node):
+    """`true` or `false`."""
+
+    value: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Integer(Node):
+    """An integer."""
+
+    value: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Symbol(Node):
+    """A symbol in quotation marks; it need not be one of the alphabet."""
+
+    value: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Not(Node):
+    """Negation."""
+
+    operand: "Expression"
+
+
+@dataclasses.dataclass(frozen=True)
+class And(Node):
+    """Conjunction of two or more."""
+
+    operands: tuple["Expression", ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Or(Node):
+    """Disjunction of two or more."""
+
+    operands: tuple["Expression", ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare(Node):
+    """A comparison of integers; `=` compares Booleans and symbols too."""
+
+    operator: Comparison
+    left: "Expression"
+    right: "Expression"
+
+
+@dataclasses.dataclass(frozen=True)
+class Member(Node):
+    """Whether a symbol is one of those listed."""
+
+    operand: "Expression"
+    symbols: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum(Node):
+    """An integer combination of integers; a Boolean counts as 0 or 1."""
+
+    terms: tuple[tuple[int, "Expression"], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditional(Node):
+    """`if condition then first else second`."""
+
+    condition: "Expression"
+    first: "Expression"
+    second: "Expression"
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixSum(Node):
+    """`psum[j<=i] operand`: at i the sum of the operand over all j <= i."""
+
+    operand: "Expression"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup(Node):
+    """The value at the rightmost or leftmost j that mask and predicate allow."""
+
+    side: Side
+    mask: Mask
+    predicate: "Expression"  # of variables at i and at j
+    value: "Expression"  # of variables at j
+    default: "Expression"  # of variables at i, written without an index
+
+
+Expression = (
+    Variable
+    | Boolean
+    | Integer
+    | Symbol
+    | Not
+    | And
+    | Or
+    | Compare
+    | Member
+    | Sum
+    | Conditional
+    | PrefixSum
+    | Lookup
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition(Node):
+    """`name = expression`."""
+
+    name: str
+    expression: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Definitions in the order of the text, and the variable that is returned."""
+
+    definitions: tuple[Definition, ...]
+    result: Variable
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """Returns the expressions that a node is made of.
+
+    Args:
+        node: of a syntax tree.
+    """
+    match node:
+        case Not(operand=operand) | Member(operand=operand):
+            return (operand,)
+        case PrefixSum(operand=operand):
+            return (operand,)
+        case And(operands=operands) | Or(operands=operands):
+            return operands
+        case Compare(left=left, right=right):
+            return (left, right)
+        case Sum(terms=terms):
+            return tuple(term for _, term in terms)
+        case Conditional(condition=condition, first=first, second=second):
+            return (condition, first, second)
+        case Lookup(predicate=predicate, value=value, default=default):
+            return (predicate, value, default)
+    return ()
+
+
+def with_children(node: Expression, parts: tuple[Expression, ...]) -> Expression:
+    """Returns the node with other expressions in the places of its children.
+
+    Args:
+        node: of a syntax tree, no lookup.
+        parts: as many as it has children.
+    """
+    match node:
+        case Not() | Member() | PrefixSum():
+            return dataclasses.replace(node, operand=parts[0])
+        case And() | Or():
+            return dataclasses.replace(node, operands=parts)
+        case Compare():
+            return dataclasses.replace(node, left=parts[0], right=parts[1])
+        case Sum(terms=terms):
+            factors = (factor for factor, _ in terms)
+            return dataclasses.replace(
+                node, terms=tuple(zip(factors, parts, strict=True))
+            )
+        case Conditional():
+            return dataclasses.replace(
+                node, condition=parts[0], first=parts[1], second=parts[2]
+            )
+    return node
+
+
+def indices(node: Expression) -> frozenset[str]:
+    """Returns at which of i and j the variables of an expression stand.
+
+    Args:
+        node: part of a lookup's predicate or value.
+    """
+    if isinstance(node, Variable):
+        return frozenset({node.index})
+    return frozenset().union(*(indices(child) for child in children(node)))
+
+
+def without_index(node: Expression) -> Expression:
+    """Returns the expression as a vector: its variables without their index.
+
+    Args:
+        node: part of a lookup's predicate or value, of one index.
+    """
+    if isinstance(node, Variable):
+        return dataclasses.replace(node, index="")
+    return with_children(node, tuple(without_index(child) for child in children(node)))
