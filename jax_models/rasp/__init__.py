@@ -1,16 +1,32 @@
-"""S-RASP-like programs: sequences defined from sequences, parsed and evaluated."""
+"""S-RASP-like programs: parsed, evaluated, and compiled to average-hard transformers."""
 
 from jax_models.rasp.check import CheckedProgram, check_program
+from jax_models.rasp.compile import (
+    CompiledProgram,
+    build_model,
+    compile_program,
+    read_result,
+)
 from jax_models.rasp.evaluate import evaluate_program
+from jax_models.rasp.exactness import longest_exact_length
+from jax_models.rasp.lower import plan_program
 from jax_models.rasp.parser import parse_program
+from jax_models.rasp.plan import Plan
 from jax_models.rasp.programs import PROGRAMS, dyck_program, k_hop_program
 
 __all__ = [
     "PROGRAMS",
     "CheckedProgram",
+    "CompiledProgram",
+    "Plan",
+    "build_model",
     "check_program",
+    "compile_program",
     "dyck_program",
     "evaluate_program",
     "k_hop_program",
+    "longest_exact_length",
     "parse_program",
+    "plan_program",
+    "read_result",
 ]

@@ -1,0 +1,131 @@
+"""A compiled program before it becomes arrays: layers of heads and neurons.
+
+Everything here is written with integers. Each coordinate of the residual stream is
+written once and carries a bound on its magnitude, a polynomial of the length n, from
+which `jax_models.rasp.exactness` says up to which length floats compute it exactly.
+"""
+
+import dataclasses
+
+from jax_models.mask import Mask
+from jax_models.position import PowerTerm
+from jax_models.rasp.affine import Affine
+from jax_models.rasp.ranges import IntegerType
+
+Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
+
+
+def evaluate(polynomial: Polynomial, length: int) -> int:
+    """Returns the value of a polynomial at n."""
+    return sum(factor * length**power for power, factor in enumerate(polynomial))
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedHead:
+    """A uniform head, or a tieless one: its best score is at least 1 above the next."""
+
+    purpose: str
+    query: tuple[Affine, ...]
+    key: tuple[Affine, ...]
+    value: tuple[Affine, ...]
+    write: tuple[int, ...]  # the coordinate that each value component goes to
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all scores are 0, so that the head averages what it sees."""
+        return not self.query
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedNeuron:
+    """Adds coefficient * relu(read) to a coordinate."""
+
+    read: Affine
+    coefficient: int
+    write: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedLayer:
+    """The heads of one layer, under one mask, and its hidden units."""
+
+    mask: Mask
+    heads: tuple[PlannedHead, ...]
+    neurons: tuple[PlannedNeuron, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BooleanValue:
+    """A Boolean: a form whose value is 0 or 1."""
+
+    form: Affine
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegerValue:
+    """An integer: a form, and the range of its values."""
+
+    form: Affine
+    range: IntegerType
+
+
+@dataclasses.dataclass(frozen=True)
+class SymbolValue:
+    """A symbol: one form for each that it can be, of which one is 1 and the rest 0."""
+
+    symbols: tuple[str, ...]
+    forms: tuple[Affine, ...]
+
+    def form(self, symbol: str) -> Affine:
+        """Whether it is this symbol."""
+        if symbol not in self.symbols:
+            return Affine()
+        return self.forms[self.symbols.index(symbol)]
+
+
+Value = BooleanValue | IntegerValue | SymbolValue
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All of a compiled program: what depends on the length are the positions alone."""
+
+    alphabet: tuple[str, ...]  # symbol t is one-hot on coordinate t
+    bounds: tuple[Polynomial, ...]  # of each coordinate's magnitude
+    position: tuple[PowerTerm, ...]
+    layers: tuple[PlannedLayer, ...]
+    result: Value
+
+    @property
+    def width(self) -> int:
+        """d."""
+        return len(self.bounds)
+
+    def gap(self, length: int) -> float:
+        """Returns the proved gap of the attention scores at a length.
+
+        In every head that is not uniform, for every input of length n and every row
+        that sees two positions or more, the best score stands at least this far above
+        all others, in real arithmetic.
+
+        Args:
+            length: n >= 1.
+
+        Source:
+            docs/rasp.md, Theorem.
+        """
+        del length  # the scores are scaled so that it is the same for all
+        return 1.0
+
+    def largest_initial(self, length: int) -> int:
+        """Returns x(n): the largest entry of the initial activations, at least 1.
+
+        Args:
+            length: n >= 1.
+        """
+        entries = [1]
+        for term in self.position:
+            first, last = term.offset, length - 1 + term.offset
+            p = first if term.position_power < 0 else last
+            entries.append(int(p**term.position_power * length**term.length_power))
+        return max(entries)

@@ -1,0 +1,364 @@
+"""Compiled programs: uniform or tieless heads of gap 1, and the evaluator's answers."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.errors import InputError
+from jax_models.rasp import (
+    PROGRAMS,
+    CompiledProgram,
+    build_model,
+    check_program,
+    compile_program,
+    evaluate_program,
+    longest_exact_length,
+    plan_program,
+    read_result,
+)
+from jax_models.rasp.affine import Affine
+from tests.jax_models.rasp import hard_attention
+from tests.jax_models.rasp.random_programs import ALPHABET, random_program
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def all_strings(alphabet, length):
+    ids = range(len(alphabet))
+    return np.array(list(itertools.product(ids, repeat=length)))
+
+
+def some_strings(alphabet, length, most):
+    """All strings of a length, or `most` random ones."""
+    if len(alphabet) ** length <= most:
+        return all_strings(alphabet, length)
+    return np.random.default_rng(length).integers(0, len(alphabet), (most, length))
+
+
+LOOKUP = """
+depth = psum[j<=i] ((in = 'a') - (in = 'b'))
+x = {}_j[{}, depth(j) = depth(i)] pos(j) : depth - 9
+return x
+"""
+
+
+class Case:
+    """A program in all its forms."""
+
+    def __init__(self, text, alphabet):
+        self.alphabet = alphabet
+        self.program = check_program(text, alphabet)
+        self.plan = plan_program(self.program)
+        self.model = build_model(self.plan, jnp.float64)
+
+    def flaws(self, strings, exact, plan=None):
+        """What is wrong with the model on strings of one length; nothing at best."""
+        model = self.model if plan is None else build_model(plan, jnp.float64)
+        found = hard_attention.run(model, strings, exact=exact)
+        said = read_result(self.plan, found.logits.astype(np.float64))
+        # Floats may miss a gap of 1, far less than they may at the longest length.
+        needed = self.plan.gap(strings.shape[1]) - (0 if exact else 2**-20)
+        flaws = []
+        if not np.array_equal(said, evaluate_program(self.program, strings)):
+            flaws.append("answers")
+        if found.most_tied > 1:
+            flaws.append("ties")
+        if found.least_gap < needed:
+            flaws.append("gap")
+        return flaws
+
+
+def library(name):
+    return Case(*PROGRAMS[name])
+
+
+@pytest.mark.parametrize("seed", [1, 13, 19, 25, 37, 49])
+def test_random_programs_compute_what_they_mean_with_gap_one(seed):
+    """In rational arithmetic, where gaps are exact, and in float64."""
+    case = Case(random_program(seed, 3 + seed % 3), ALPHABET)
+    for length in (1, 2, 3, 6):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+    assert not case.flaws(some_strings(ALPHABET, 4, 3), exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_many_random_programs_compute_what_they_mean_with_gap_one(seed):
+    case = Case(random_program(seed, 3 + seed % 4), ALPHABET)
+    for length in (1, 2, 3, 5):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+    assert not case.flaws(some_strings(ALPHABET, 3, 4), exact=True)
+    assert not case.flaws(some_strings(ALPHABET, 33, 6), exact=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("majority", 6),
+        ("paired_counts", 6),
+        ("induction_head", 4),
+        ("flip_flop", 4),
+        ("dyck1", 6),
+        ("dyck2", 4),
+        ("dyck3", 3),
+        ("two_hop", 4),
+    ],
+)
+def test_the_library_compiles_to_what_it_means_with_gap_one(name, longest):
+    case = library(name)
+    for length in (1, longest):
+        strings = all_strings(case.alphabet, length)
+        assert not case.flaws(strings, exact=False)
+    assert not case.flaws(some_strings(case.alphabet, 5, 1), exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "longest"), [("dyck2", 8), ("dyck3", 5), ("dyck1", 12), ("flip_flop", 6)]
+)
+def test_the_library_is_right_on_every_string(name, longest):
+    case = library(name)
+    for part in np.array_split(all_strings(case.alphabet, longest), 32):
+        assert not case.flaws(part, exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_library_is_right_on_longer_strings(name):
+    case = library(name)
+    for length in (7, 16, 33, 60, 100):
+        assert not case.flaws(some_strings(case.alphabet, length, 20), exact=False)
+    assert not case.flaws(some_strings(case.alphabet, 16, 1), exact=True)
+
+
+def replaced(plan, purpose, change):
+    """The plan with every head of a purpose changed."""
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            heads=tuple(
+                change(head) if head.purpose == purpose else head
+                for head in layer.heads
+            ),
+        )
+        for layer in plan.layers
+    )
+    assert layers != plan.layers
+    return dataclasses.replace(plan, layers=layers)
+
+
+def with_last_key(factor):
+    def change(head):
+        return dataclasses.replace(head, key=(*head.key[:-1], head.key[-1] * factor))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("purpose", "factor", "flaw"),
+    [
+        ("rightmost position", 2, "answers"),  # a tie-break that overturns the score
+        ("rightmost position", -1, "answers"),  # the other side
+        ("rightmost position", 0, "ties"),
+        ("square of an integer", 2, "answers"),  # attends to half of it
+        ("count from a mean", 2, "answers"),
+    ],
+)
+def test_the_oracle_catches_a_planted_score(purpose, factor, flaw):
+    case = Case(LOOKUP.format("right", "j<i"), ALPHABET)
+    planted = replaced(case.plan, purpose, with_last_key(factor))
+    strings = all_strings(ALPHABET, 5)
+    assert not case.flaws(strings, exact=False)
+    assert flaw in case.flaws(strings, exact=False, plan=planted)
+
+
+def test_the_oracle_catches_a_lost_neuron():
+    """Without the neuron that takes off b/i, counts are too large by one."""
+    case = library("majority")
+    first = case.plan.layers[0]
+    layers = (dataclasses.replace(first, neurons=()), *case.plan.layers[1:])
+    planted = dataclasses.replace(case.plan, layers=layers)
+    strings = all_strings(case.alphabet, 3)
+    assert "answers" in case.flaws(strings, exact=True, plan=planted)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("mask", ["true", "j<=i", "j<i", "j>=i", "j>i"])
+def test_lookups_of_signed_integers_at_every_border(side, mask):
+    """n = 1, rows that see nothing, keys that nobody has, negative numbers.
+
+    A row that sees nothing brings back 0, and a depth of 0 must not match it.
+    """
+    case = Case(LOOKUP.format(side, mask), ALPHABET)
+    for length in (1, 2, 5):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return in",
+        "return pos",
+        "x = true\nreturn x",
+        "x = -7\nreturn x",
+        "x = psum[j<=i] 1\nreturn x",
+        "x = psum[j<=i] (3 * (in = 'a') - 2)\nreturn x",
+        "y = (in = 'a') + 2 * (in = 'b') - 2\nz = if y = 0 then y else -1\n"
+        "x = psum[j<=i] z\nreturn x",
+        "x = if in = 'a' then 2 * pos else -pos\nreturn x",
+        "x = right_j[true, false] pos(j) : pos\nreturn x",
+        "x = right_j[j<i, true] true : false\nreturn x",
+        "y = in = 'a'\nx = left_j[true, y(i) = y(j)] pos(j) : 0\nreturn x",
+        "x = right_j[j<=i, 'a' = in(j) and 3 = pos(j)] 1 : 0\nreturn x",
+        "y = right_j[j<i, true] in(j) : '#'\nz = right_j[true, false] y(j) : '%'\n"
+        "x = right_j[true, z(i) = in(j)] pos(j) : 0\nreturn x",
+        "x = right_j[true, 2 * pos(j) = pos(i)] in(j) : '#'\nreturn x",
+    ],
+)
+def test_small_programs_at_every_short_length(text):
+    case = Case(text, ALPHABET)
+    for length in (1, 2, 5):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+    assert not case.flaws(all_strings(ALPHABET, 2)[1:3], exact=True)
+
+
+def test_what_is_said_twice_is_built_once():
+    once = Case("x = psum[j<=i] (in = 'a')\nreturn x", ALPHABET)
+    twice = Case(
+        "x = psum[j<=i] (in = 'a')\ny = psum[j<=i] (in = 'a')\nz = x + y\nreturn z",
+        ALPHABET,
+    )
+    assert twice.plan.width == once.plan.width
+    assert twice.plan.layers == once.plan.layers
+
+
+def test_the_weights_do_not_depend_on_the_length():
+    text, alphabet = PROGRAMS["majority"]
+    short, long = (
+        jm.model_bytes(compile_program(text, alphabet, max_length=n)) for n in (1, 40)
+    )
+    assert short == long
+
+
+def test_the_engine_says_what_the_program_means(tmp_path):
+    """Compiled by JAX, saved and loaded, read by accept rule and by logits."""
+    case = library("majority")
+    jm.save(case.model, tmp_path / "model.safetensors")
+    model = jm.load(tmp_path / "model.safetensors")
+    for tokens in ([1, 1, 0, 1, 0, 0, 0], [0, 1, 1, 0, 1, 1, 1]):
+        wanted = evaluate_program(case.program, tokens)
+        said = CompiledProgram(case.plan, model).run(tokens)
+        assert said.tolist() == wanted.tolist()
+        assert jm.accepts(model, tokens) == wanted[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "length"), [("dyck2", 1024), ("induction_head", 300)])
+def test_the_engine_says_what_the_program_means_at_length(name, length):
+    case = library(name)
+    compiled = CompiledProgram(case.plan, case.model)
+    for n in (1, 2, length):
+        tokens = np.random.default_rng(n).integers(0, len(case.alphabet), n)
+        if name == "dyck2" and n % 2 == 0:
+            word = jm.get_language("dyck2").sample(jax.random.key(1), n, 1)
+            tokens = np.asarray(word)[0]
+        wanted = evaluate_program(case.program, tokens)
+        assert compiled.run(tokens).tolist() == wanted.tolist()
+
+
+def test_beyond_what_is_proved_the_length_is_refused():
+    text, alphabet = PROGRAMS["dyck2"]
+    case = library("dyck2")
+    longest = longest_exact_length(case.plan, jnp.float32)
+    compile_program(text, alphabet, max_length=longest)
+    with pytest.raises(InputError, match=f"exact in float32 up to n = {longest}"):
+        compile_program(text, alphabet, max_length=longest + 1)
+    compiled = CompiledProgram(case.plan, build_model(case.plan, jnp.float32))
+    with pytest.raises(InputError, match="use float64"):
+        compiled.run(np.zeros(longest + 1, int))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_float64_is_proved_exact_to_ten_thousand_symbols(name):
+    assert longest_exact_length(library(name).plan, jnp.float64) >= 10_000
+
+
+@pytest.mark.parametrize("name", ["majority", "dyck2", "induction_head"])
+def test_float32_is_exact_up_to_the_length_that_is_proved(name):
+    case = library(name)
+    longest = min(longest_exact_length(case.plan, jnp.float32), 64)
+    strings = some_strings(case.alphabet, longest, 3)
+    single = hard_attention.run(case.model, strings, dtype=np.float32)
+    said = read_result(case.plan, single.logits)
+    assert np.array_equal(said, evaluate_program(case.program, strings))
+    assert single.logits.dtype == np.float32
+    assert single.least_gap > 1 / 2
+
+
+def test_initial_activations_are_as_large_as_said():
+    for name in ("majority", "dyck2", "induction_head"):
+        case = library(name)
+        for length in (1, 2, 9):
+            rows = case.model.position.encode(length, case.model.width)
+            largest = max(1, np.abs(rows).max())
+            assert case.plan.largest_initial(length) == largest
+
+
+def test_every_activation_is_within_its_bound():
+    for name in ("dyck2", "induction_head"):
+        case = library(name)
+        for length in (1, 2, 7):
+            strings = some_strings(case.alphabet, length, 30)
+            found = hard_attention.run(case.model, strings)
+            bounds = [
+                sum(factor * length**power for power, factor in enumerate(bound))
+                for bound in case.plan.bounds
+            ]
+            assert (found.coordinates <= np.array(bounds)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "y = 70 * (in = 'a')\nx = right_j[true, y(i) = y(j)] pos(j) : 0\nreturn x",
+            "line 2, column 24: the integer at j ranges over",
+        ),
+        (
+            "x = right_j[true, pos(i) < pos(j)] pos(j) : 0\nreturn x",
+            "line 1, column 26: a predicate compares",
+        ),
+        (
+            "x = right_j[true, not in(i) = in(j)] pos(j) : 0\nreturn x",
+            "line 1, column 29: a predicate compares",
+        ),
+        (
+            "x = right_j[true, "
+            + " or ".join(f"(pos(i) = {k} and pos(j) = 1)" for k in range(7))
+            + "] pos(j) : 0\nreturn x",
+            "the predicate mixes 7 conditions at i",
+        ),
+    ],
+)
+def test_a_predicate_without_a_head_is_refused_with_its_place(text, says):
+    with pytest.raises(InputError) as caught:
+        compile_program(text, ALPHABET)
+    assert says in str(caught.value)
+
+
+def test_logits_of_another_model_are_refused():
+    plan = library("majority").plan
+    with pytest.raises(InputError, match="3 classes"):
+        read_result(plan, np.zeros((4, 3)))
+
+
+def test_affine_forms_are_equal_if_their_numbers_are():
+    x, y = Affine(((0, 1),)), Affine(((1, 2),))
+    assert x + y - x == y
+    assert (x + y) * 0 == Affine()
+    assert (x - 1) * 2 + 2 == x * 2
