@@ -9,13 +9,21 @@ are integers again: nothing that is rounded goes further.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
 from jax_models.errors import InputError
 from jax_models.rasp.affine import Affine
-from jax_models.rasp.plan import Plan, PlannedHead, evaluate
+from jax_models.rasp.plan import (
+    BooleanValue,
+    IntegerValue,
+    Plan,
+    PlannedHead,
+    SymbolValue,
+    evaluate,
+)
 
 # A power of two, so that the cell of an integer score is an integer: four cells apart.
 TIE_RESOLUTION = 0.25
@@ -108,10 +116,15 @@ def _is_exact(plan: Plan, bits: int, length: int) -> bool:
             written[neuron.write] = written.get(neuron.write, 0) + part
             if size(neuron.read) > most or written[neuron.write] > most:
                 return False
-    return all(one <= most for one in sizes)
+    match plan.result:
+        case SymbolValue(forms=forms):
+            results = forms
+        case BooleanValue(form=form) | IntegerValue(form=form):
+            results = (form,)
+    return all(one <= most for one in (*sizes, *map(size, results)))
 
 
-def _score_size(head: PlannedHead, size) -> int:
+def _score_size(head: PlannedHead, size: Callable[[Affine], int]) -> int:
     pairs = zip(head.query, head.key, strict=True)
     return sum(size(query) * size(key) for query, key in pairs)
 

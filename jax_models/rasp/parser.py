@@ -15,7 +15,8 @@
                  | ("right_j" | "left_j") "[" mask "," expr "]" factor ":" factor
     mask       ::= "true" | "j" "<=" "i" | "j" "<" "i" | "j" ">=" "i" | "j" ">" "i"
 
-Symbols stand between quotation marks, comments begin with `#` or `--`.
+Symbols stand between quotation marks, comments begin with `#` or `--`. No operator
+follows the default of a lookup: parentheses say whether it is meant for that or for all.
 
 Source:
     simulating-hard-attention.md, section 9, whose grammar this writes down.
@@ -60,6 +61,7 @@ _MASKS: dict[str, Mask] = {
     ">=": "past",
     ">": "strict_past",
 }
+_OPERATORS = {*_COMPARISONS, "!=", "+", "-", "*", "and", "or", "in", "not"}
 _INDICES: dict[str, Index] = {"i": "i", "j": "j"}
 _SIDES: dict[str, Side] = {"right_j": "right", "left_j": "left"}
 
@@ -245,6 +247,11 @@ class _Parser:
         value = self._factor()
         self._expect(":", "':' and a default after the value")
         default = self._factor()
+        if self._next.kind in _OPERATORS:
+            self._next.place.fail(
+                f"{self._next} after a lookup could be meant for its default or for the "
+                "whole: put one of the two in parentheses"
+            )
         side = _SIDES[token.kind]
         return Lookup(token.place, side, mask, predicate, value, default)
 

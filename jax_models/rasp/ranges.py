@@ -1,6 +1,7 @@
 """Types of vectors; an integer's type bounds it by linear functions of the length."""
 
 import dataclasses
+from collections.abc import Callable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +94,7 @@ def added(first: IntegerType, second: IntegerType) -> IntegerType:
 def joined(first: IntegerType, second: IntegerType) -> IntegerType:
     """Returns a range that holds both: linear ends, for every length from 1 on."""
 
-    def end(a: Linear, b: Linear, extreme) -> Linear:
+    def end(a: Linear, b: Linear, extreme: Callable[[int, int], int]) -> Linear:
         # Slope and value at n = 1 bound a linear function on n >= 1.
         slope = extreme(a.slope, b.slope)
         return Linear(slope, extreme(a(1), b(1)) - slope)

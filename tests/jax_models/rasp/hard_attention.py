@@ -55,8 +55,11 @@ def positions(model, length, exact):
     return table
 
 
-def run(model, strings, *, exact=False, dtype=np.float64):
-    """Logits of every string at every position, with the heads' gaps."""
+def run(model, strings, *, exact=False, dtype=np.float64, temperature=None):
+    """Logits of every string at every position, with the heads' gaps.
+
+    A temperature puts softmax in place of hard attention.
+    """
     number = rational if exact else (lambda array: np.asarray(array, dtype))
     model = jax.tree.map(np.asarray, model)
     strings = np.atleast_2d(strings)
@@ -64,7 +67,7 @@ def run(model, strings, *, exact=False, dtype=np.float64):
     y = y + number(positions(model, strings.shape[1], exact))
     found = Run(logits=np.zeros(0))
     for layer in model.layers:
-        y = y + attend(layer.attention, y, number, exact, found)
+        y = y + attend(layer.attention, y, number, exact, found, temperature)
         block = layer.feed_forward
         hidden = y @ number(block.w1).T + number(block.b1)
         hidden = np.where(hidden > 0, hidden, 0 * hidden)
@@ -75,7 +78,7 @@ def run(model, strings, *, exact=False, dtype=np.float64):
     return found
 
 
-def attend(attention, y, number, exact, found):
+def attend(attention, y, number, exact, found, temperature):
     """What the heads add to the rows [c, n, d]."""
     out, length = 0, y.shape[1]
     resolution = attention.weighting.tie_resolution
@@ -99,6 +102,13 @@ def attend(attention, y, number, exact, found):
             if not seen.size:
                 continue
             scores = (queries[:, i : i + 1] * keys[:, seen]).sum(axis=2)
+            if temperature is not None:
+                weights = np.exp(
+                    (scores - scores.max(axis=1, keepdims=True)) / temperature
+                )
+                weights /= weights.sum(axis=1, keepdims=True)
+                heads[:, i] = (values[:, seen] * weights[:, :, None]).sum(axis=1)
+                continue
             cells = scores if exact else np.round(scores / resolution)
             best = cells.max(axis=1, keepdims=True)
             members = cells == best

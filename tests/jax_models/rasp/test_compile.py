@@ -18,6 +18,7 @@ from jax_models.rasp import (
     compile_program,
     evaluate_program,
     longest_exact_length,
+    lookup,
     plan_program,
     read_result,
 )
@@ -42,7 +43,7 @@ def some_strings(alphabet, length, most):
 
 LOOKUP = """
 depth = psum[j<=i] ((in = 'a') - (in = 'b'))
-x = {}_j[{}, depth(j) = depth(i)] pos(j) : depth - 9
+x = {}_j[{}, depth(j) = depth(i)] pos(j) : (depth - 9)
 return x
 """
 
@@ -185,6 +186,22 @@ def test_the_oracle_catches_a_lost_neuron():
     planted = dataclasses.replace(case.plan, layers=layers)
     strings = all_strings(case.alphabet, 3)
     assert "answers" in case.flaws(strings, exact=True, plan=planted)
+
+
+def test_the_oracle_catches_an_empty_row_that_matches_zero(monkeypatch):
+    """Without the 1 that is fetched too, what an empty row brings back equals 0."""
+    same_integer = lookup._same_integer
+
+    def planted(*arguments):
+        criterion = same_integer(*arguments)
+        return dataclasses.replace(criterion, fails_on_zeros=True)
+
+    monkeypatch.setattr(lookup, "_same_integer", planted)
+    case = Case(LOOKUP.format("right", "j>i"), ALPHABET)
+    strings = all_strings(ALPHABET, 2)
+    assert "answers" in case.flaws(strings, exact=False)
+    monkeypatch.undo()
+    assert not Case(LOOKUP.format("right", "j>i"), ALPHABET).flaws(strings, exact=True)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -90,6 +90,7 @@ def test_lines_semicolons_and_comments_do_not_matter(text):
         ("x = right_j[i<j, true] in(j) : 'a'\nreturn x", (1, 13), "a mask"),
         ("x = right_j[j=i, true] in(j) : 'a'\nreturn x", (1, 14), "in a mask"),
         ("x = right_j[true, true] in(j)\nreturn x", (1, 30), "':' and a default"),
+        ("x = left_j[true, true] 1 : 0 + 1\nreturn x", (1, 30), "in parentheses"),
         ("x = in in {a}\nreturn x", (1, 12), "a symbol such as 'a'"),
         ("return in in", (1, 11), "the end of the program"),
     ],
