@@ -47,10 +47,6 @@ class CheckedProgram:
         """The variable that is returned."""
         return self.program.result
 
-    def type_of(self, node: Expression) -> Type:
-        """The type of an expression of the program, with or without an index."""
-        return self.types[node]
-
 
 class _Checker:
     """Types of expressions, each found once."""
@@ -244,6 +240,4 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
         checker.names[definition.name] = checker.find(definition.expression)
         definitions[definition.name] = definition.expression
     checker.find(program.result)
-    # A part of a lookup is met again as a vector of its own.
-    types = dict(checker.types)
-    return CheckedProgram(program, symbols, types, definitions)
+    return CheckedProgram(program, symbols, checker.types, definitions)

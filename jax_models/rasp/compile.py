@@ -26,10 +26,7 @@ from jax_models.layers import Accept, Readout
 from jax_models.position import Coordinates
 from jax_models.rasp.affine import Affine
 from jax_models.rasp.check import check_program
-from jax_models.rasp.exactness import (
-    TIE_RESOLUTION,
-    check_length,
-)
+from jax_models.rasp.exactness import TIE_RESOLUTION, check_length
 from jax_models.rasp.lower import plan_program
 from jax_models.rasp.plan import (
     BooleanValue,
@@ -75,6 +72,8 @@ def compile_program(
     Source:
         docs/rasp.md, Theorem.
     """
+    if max_length < 1:
+        raise InputError(f"max_length is {max_length}; expected a length n >= 1")
     plan = plan_program(check_program(text, alphabet))
     check_length(plan, max_length, dtype)
     return build_model(plan, dtype)
@@ -88,8 +87,10 @@ def build_model(plan: Plan, dtype: Any = jnp.float32) -> Transformer:
         dtype: float32 or float64.
 
     Raises:
-        InputError: for float64 without x64.
+        InputError: for float64 without x64, and for integers that the float type does
+            not hold even at n = 1.
     """
+    check_length(plan, 1, dtype)
     width = plan.width
     # A program such as `return in` has no layer; a model has one that adds nothing.
     layers = plan.layers or (PlannedLayer("none", (), ()),)

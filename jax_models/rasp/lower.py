@@ -48,6 +48,7 @@ from jax_models.rasp.syntax import (
     Sum,
     Symbol,
     Variable,
+    children,
 )
 
 
@@ -64,7 +65,27 @@ def plan_program(program: CheckedProgram) -> Plan:
         InputError: for a lookup whose predicate has no head (`lookup.look_up`).
     """
     lowering = _Lowering(program)
+    # In the order of the text, so that a long chain of names is no deep recursion.
+    needed = _needed(program)
+    for name, expression in program.definitions.items():
+        if name in needed:
+            lowering.value(expression)
     return lowering.circuit.plan(lowering.value(program.result))
+
+
+def _needed(program: CheckedProgram) -> set[str]:
+    """The names that the result depends on."""
+    needed = {program.result.name}
+    for name, expression in reversed(tuple(program.definitions.items())):
+        if name in needed:
+            needed |= _names(expression)
+    return needed
+
+
+def _names(node: Expression) -> set[str]:
+    if isinstance(node, Variable):
+        return {node.name}
+    return set().union(*(_names(child) for child in children(node)))
 
 
 class _Lowering:
@@ -173,10 +194,8 @@ class _Lowering:
         return IntegerValue(form, found)
 
     def _prefix_sum(self, node: Expression) -> Affine:
-        """Sums are taken apart as far as they go: each Boolean in them is counted."""
+        """A sum is taken apart: each Boolean in it is counted."""
         match node:
-            case Variable(name=name) if name in self.program.definitions:
-                return self._prefix_sum(self.program.definitions[name])
             case Sum(terms=terms):
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)
                 return total(parts)

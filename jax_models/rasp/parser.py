@@ -22,6 +22,8 @@ Source:
     simulating-hard-attention.md, section 9, whose grammar this writes down.
 """
 
+from collections.abc import Callable
+
 from jax_models.mask import Mask
 from jax_models.rasp.syntax import (
     INPUT,
@@ -61,6 +63,8 @@ _MASKS: dict[str, Mask] = {
     ">=": "past",
     ">": "strict_past",
 }
+# Each level takes some frames of Python's stack, of which there are a thousand.
+MOST_NESTED = 50
 _OPERATORS = {*_COMPARISONS, "!=", "+", "-", "*", "and", "or", "in", "not"}
 _INDICES: dict[str, Index] = {"i": "i", "j": "j"}
 _SIDES: dict[str, Side] = {"right_j": "right", "left_j": "left"}
@@ -72,6 +76,7 @@ class _Parser:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._at = 0
+        self._depth = 0
 
     @property
     def _next(self) -> Token:
@@ -120,6 +125,20 @@ class _Parser:
         return Definition(name.place, name.text, expression)
 
     def expression(self) -> Expression:
+        return self._nested(self._conditional)
+
+    def _nested(self, rule: Callable[[], Expression]) -> Expression:
+        self._depth += 1
+        if self._depth > MOST_NESTED:
+            self._next.place.fail(
+                "the expression is nested too deep here; give a part of it a name of its "
+                "own"
+            )
+        found = rule()
+        self._depth -= 1
+        return found
+
+    def _conditional(self) -> Expression:
         if token := self._accept("if"):
             condition = self.expression()
             self._expect("then", "'then' after the condition")
@@ -143,8 +162,11 @@ class _Parser:
         return first if len(operands) == 1 else And(first.place, tuple(operands))
 
     def _denied(self) -> Expression:
-        if token := self._accept("not"):
-            return Not(token.place, self._denied())
+        token, odd = self._next, False
+        while self._accept("not"):
+            odd = not odd
+        if odd:
+            return Not(token.place, self._comparison())
         return self._comparison()
 
     def _comparison(self) -> Expression:
@@ -208,9 +230,9 @@ class _Parser:
                 self._expect(")", "an operator or ')'")
                 return inner
             case "psum":
-                return self._prefix_sum()
+                return self._nested(self._prefix_sum)
             case "right_j" | "left_j":
-                return self._lookup()
+                return self._nested(self._lookup)
         token.place.fail(f"expected a value, found {token}")
 
     def _variable(self, indexed: bool = False) -> Variable:

@@ -12,6 +12,8 @@ from jax_models.rasp.syntax import Place
 KEYWORDS = frozenset(
     "and or not if then else true false pos in psum right_j left_j return i j".split()
 )
+# Vectors of integers have 64 bits.
+MOST_DIGITS = 18
 _PATTERN = re.compile(
     r"(?P<space>[ \t\r]+|--[^\n]*|#[^\n]*)"
     r"|(?P<newline>\n)"
@@ -48,7 +50,7 @@ def split_tokens(text: str) -> list[Token]:
         their quotation marks.
 
     Raises:
-        InputError: at a character that begins no word.
+        InputError: at a character that begins no word, or an integer that is too long.
     """
     found, open_brackets = [], 0
     line, start, at = 1, 0, 0
@@ -70,6 +72,10 @@ def split_tokens(text: str) -> list[Token]:
         elif kind == "symbol":
             found.append(Token(kind, word[1:-1], place))
         elif kind == "integer":
+            if len(word) > MOST_DIGITS:
+                place.fail(
+                    f"the integer has {len(word)} digits; at most {MOST_DIGITS} are read"
+                )
             found.append(Token(kind, word, place))
         elif kind == "name":
             found.append(Token(word if word in KEYWORDS else kind, word, place))

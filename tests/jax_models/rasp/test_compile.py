@@ -295,6 +295,10 @@ def test_beyond_what_is_proved_the_length_is_refused():
     compile_program(text, alphabet, max_length=longest)
     with pytest.raises(InputError, match=f"exact in float32 up to n = {longest}"):
         compile_program(text, alphabet, max_length=longest + 1)
+    with pytest.raises(InputError, match="max_length is 0"):
+        compile_program(text, alphabet, max_length=0)
+    with pytest.raises(InputError, match="up to n = 0"):
+        compile_program("x = 123456789 + pos\nreturn x", "ab")
     compiled = CompiledProgram(case.plan, build_model(case.plan, jnp.float32))
     with pytest.raises(InputError, match="use float64"):
         compiled.run(np.zeros(longest + 1, int))

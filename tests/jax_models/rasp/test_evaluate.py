@@ -149,10 +149,10 @@ def test_tokens_that_are_none_of_the_alphabet_are_refused(tokens, says):
 
 
 def test_an_integer_beyond_64_bits_is_refused_where_it_may_occur():
-    program = check_program("x = 4611686018427387904 * pos\nreturn x", ALPHABET)
-    assert evaluate_program(program, [0]).tolist() == [2**62]
-    with pytest.raises(InputError, match="line 1, column 5: at n = 2"):
-        evaluate_program(program, [0, 0])
+    program = check_program("x = 461168601842738790 * pos\nreturn x", ALPHABET)
+    assert evaluate_program(program, [0] * 10)[-1] == 4611686018427387900
+    with pytest.raises(InputError, match="line 1, column 5: at n = 11"):
+        evaluate_program(program, [0] * 11)
 
 
 def test_numbers_of_types_and_hops_are_checked():

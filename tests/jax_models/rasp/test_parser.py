@@ -3,7 +3,12 @@
 import pytest
 
 from jax_models.errors import InputError
-from jax_models.rasp import check_program, parse_program
+from jax_models.rasp import (
+    check_program,
+    evaluate_program,
+    parse_program,
+    plan_program,
+)
 from jax_models.rasp.syntax import (
     And,
     Compare,
@@ -33,6 +38,8 @@ def expression(text):
         ("a and b or c", Or(HERE, (And(HERE, (A, B)), C))),
         ("a and (b or c)", And(HERE, (A, Or(HERE, (B, C))))),
         ("not a and b", And(HERE, (Not(HERE, A), B))),
+        ("not not not a", Not(HERE, A)),
+        ("not not a", A),
         ("not a = b", Not(HERE, Compare(HERE, "=", A, B))),
         ("a != b", Not(HERE, Compare(HERE, "=", A, B))),
         ("a - b - c", Sum(HERE, ((1, A), (-1, B), (-1, C)))),
@@ -91,6 +98,10 @@ def test_lines_semicolons_and_comments_do_not_matter(text):
         ("x = right_j[j=i, true] in(j) : 'a'\nreturn x", (1, 14), "in a mask"),
         ("x = right_j[true, true] in(j)\nreturn x", (1, 30), "':' and a default"),
         ("x = left_j[true, true] 1 : 0 + 1\nreturn x", (1, 30), "in parentheses"),
+        ("x = 1234567890123456789\nreturn x", (1, 5), "19 digits; at most 18"),
+        (f"x = {'(' * 99}1", (1, 55), "nested too deep"),
+        (f"x = {'psum[j<=i] ' * 99}1", (1, 544), "nested too deep"),
+        (f"x = {'if true then 1 else ' * 99}1", (1, 988), "nested too deep"),
         ("x = in in {a}\nreturn x", (1, 12), "a symbol such as 'a'"),
         ("return in in", (1, 11), "the end of the program"),
     ],
@@ -140,6 +151,14 @@ def test_a_name_or_type_that_does_not_fit_is_named_with_its_place(text, place, s
     assert message.startswith(f"line {line}, column {column}: "), message
     assert says in message
     assert "\n" not in message
+
+
+def test_many_definitions_are_no_deep_recursion():
+    lines = [f"x{k + 1} = 1 + x{k}" for k in range(2000)]
+    text = "\n".join(["x0 = pos", *lines, "return x2000"])
+    program = check_program(text, "ab")
+    assert evaluate_program(program, [0, 1]).tolist() == [2001, 2002]
+    assert plan_program(program).layers == ()
 
 
 @pytest.mark.parametrize("alphabet", ["", "aba"])
