@@ -21,6 +21,7 @@ from jax_models.position import (
     ResidueTerm,
     Sinusoidal,
 )
+from jax_models.rasp import compile_program
 from jax_models.reweight import with_dtype, with_temperature, with_weighting
 from jax_models.temperature import (
     ConstantTemperature,
@@ -72,6 +73,7 @@ __all__ = [
     "apply",
     "apply_logits",
     "build_preset",
+    "compile_program",
     "device_mesh",
     "forward",
     "get_language",
