@@ -50,11 +50,10 @@ def disjunction(circuit: Circuit, forms: Sequence[Affine]) -> Affine:
 
 def both_or_neither(circuit: Circuit, first: Affine, second: Affine) -> Affine:
     """Returns whether two Booleans are equal: 1 - |first - second|."""
-    difference = first - second
     for form, other in ((first, second), (second, first)):
         if form.is_constant:
             return other if form.constant else -other + 1
-    apart = circuit.rectify([(difference, 1), (-difference, 1)], BIT)
+    apart = circuit.rectify([(first - second, 1), (second - first, 1)], BIT)
     return -apart + 1
 
 
