@@ -13,6 +13,7 @@ from jax_models.initialise import init_transformer, make_weighting, random_trans
 from jax_models.languages import LANGUAGES, get_language, read_text
 from jax_models.languages.parity_source import ParitySource
 from jax_models.layers import Accept, FeedForward, LayerNorm, Readout
+from jax_models.logic.compile import compile_formula
 from jax_models.mesh import device_mesh
 from jax_models.position import (
     Coordinates,
@@ -74,6 +75,7 @@ __all__ = [
     "apply_logits",
     "build_preset",
     "compile_program",
+    "compile_formula",
     "device_mesh",
     "forward",
     "get_language",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from absl import flags
 
 import jax_models as jm
@@ -27,7 +26,7 @@ from jax_models.logic import (
     read_alphabet,
 )
 from jax_models.logic.compile import compile_formula
-from jax_models.logic.exactness import exact_length
+from jax_models.logic.exactness import exact_length, require_exact
 from jax_models.logic.lexer import place_of
 from jax_models.logic.modes import MODES, get_mode
 from jax_models.logic.parser import locate_formula
@@ -97,19 +96,9 @@ def run(options: flags.FlagValues) -> None:
         lambda part: place_of(options.formula, places[part]),
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
-    exact_up_to = exact_length(model)
-    if options.self_test > exact_up_to:
-        raise InputError(
-            f"--self_test={options.self_test} is beyond n = {exact_up_to}, up to which "
-            f"rounding in {options.dtype} cannot flip a truth value of this model; test "
-            "up to there, or use --dtype=float64"
-        )
     tested = None
     if options.self_test:
-        groups = strings_to_test(
-            len(alphabet), options.self_test, options.seed, exact_up_to
-        )
-        tested = _self_test(model, formula, alphabet, list(groups))
+        tested = _self_test(model, formula, alphabet, options)
     content = jm.model_bytes(model)
     folder = Path(options.out)
     record = run_record("compile", options)
@@ -118,7 +107,7 @@ def run(options: flags.FlagValues) -> None:
         "alphabet": alphabet,
         "mode": options.mode,
         **_description(model),
-        "exact_up_to": exact_up_to,
+        "exact_length": exact_length(model),
         "self_test": tested,
         "model_sha256": sha256(content),
     }
@@ -146,13 +135,15 @@ def _self_test(
     model: jm.Transformer,
     formula: Formula,
     alphabet: tuple[str, ...],
-    groups: list[tuple[np.ndarray, bool]],
+    options: flags.FlagValues,
 ) -> dict[str, Any]:
-    """Return what was tested and the margin, of strings and whether they are all.
+    """Return what was tested and the margin.
 
     Raises:
         InputError: The model errs somewhere.
     """
+    groups = list(strings_to_test(len(alphabet), options.self_test, options.seed))
+    require_exact(model, max(strings.shape[1] for strings, _ in groups))
     complete = [strings for strings, is_all in groups if is_all]
     # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
     # longest complete length, whose pass compiles once, and one of the longest.
@@ -188,8 +179,9 @@ def _report(record: dict[str, Any], folder: Path) -> str:
         f"{record['formula']}",
         f"{folder / 'model.safetensors'}: mode {record['mode']}, "
         f"L = {record['num_layers']}, heads {sum(record['num_heads'])}, "
-        f"d = {record['d_model']}, exact up to n = {record['exact_up_to']}, "
-        f"SHA-256 {record['model_sha256']}",
+        f"d = {record['d_model']}, SHA-256 {record['model_sha256']}",
+        f"In {record['dtype']} rounding cannot flip a truth value up to "
+        f"n = {record['exact_length']}",
     ]
     tested = record["self_test"]
     if tested is None:

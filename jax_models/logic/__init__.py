@@ -1,4 +1,4 @@
-"""Temporal logic with counting: syntax, parser and printer, semantics, applications."""
+"""Temporal logic with counting: syntax, semantics, applications, and the compiler."""
 
 from jax_models.logic.alphabet import read_alphabet
 from jax_models.logic.applications import (
@@ -11,16 +11,23 @@ from jax_models.logic.applications import (
     odd_parity_by_halves,
     starting_ngram,
 )
+from jax_models.logic.compile import compile_formula, truth_values
+from jax_models.logic.exactness import exact_length
+from jax_models.logic.modes import MODES, Mode
 from jax_models.logic.parser import parse_formula
 from jax_models.logic.printer import format_formula
 from jax_models.logic.semantics import evaluate_formula, satisfies
 from jax_models.logic.syntax import Count, Formula
 
 __all__ = [
+    "MODES",
     "Count",
     "Formula",
+    "Mode",
+    "compile_formula",
     "ending_ngram",
     "evaluate_formula",
+    "exact_length",
     "flip_flop",
     "format_formula",
     "hops",
@@ -32,4 +39,5 @@ __all__ = [
     "read_alphabet",
     "satisfies",
     "starting_ngram",
+    "truth_values",
 ]

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_models.errors import InputError
-from jax_models.evaluate import apply_logits
+from jax_models.evaluate import apply_logits, check_tokens
 from jax_models.layers import Accept
 from jax_models.logic.alphabet import check_alphabet
-from jax_models.logic.exactness import exact_length
+from jax_models.logic.exactness import require_exact
 from jax_models.logic.modes import get_mode
 from jax_models.logic.requirements import require_expressible
 from jax_models.logic.schedule import schedule_plan
@@ -57,12 +57,7 @@ def compile_formula(
     plan = plan_formula(formula, symbols, chosen)
     layers = schedule_plan(plan)
     model = build_transformer(plan, layers, symbols, chosen, dtype)
-    if not exact_length(model):
-        raise InputError(
-            f"an integer of the formula is too large for {model.dtype}: rounding could "
-            "flip its truth at every length; use smaller factors and constants"
-            f"{_or_float64(model)}"
-        )
+    require_exact(model, 1)
     return model
 
 
@@ -76,10 +71,6 @@ def _require_compiled(model: Transformer) -> None:
             "the model is not compiled from a formula, which has softmax attention and "
             "accepts where one coordinate is at least 1/2; make it by compile_formula"
         )
-
-
-def _or_float64(model: Transformer) -> str:
-    return "" if model.dtype == jnp.float64 else " or dtype float64"
 
 
 def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
@@ -98,11 +89,6 @@ def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
             not compiled from a formula.
     """
     _require_compiled(model)
-    length, longest = np.shape(tokens)[-1:], exact_length(model)
-    if length > (longest,):
-        raise InputError(
-            f"at length n = {length[0]} rounding could flip a truth value of this "
-            f"{model.dtype} model, which is exact up to n = {longest}; use shorter "
-            f"strings{_or_float64(model)}"
-        )
-    return np.asarray(apply_logits(model, tokens)[:, 0] >= 0.5)
+    checked = check_tokens(model.vocab_size, tokens)
+    require_exact(model, checked.shape[0])
+    return np.asarray(apply_logits(model, checked)[:, 0] >= 0.5)

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_models.attention import Attention
+from jax_models.errors import InputError
 from jax_models.logic.modes import SHARPNESS
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
@@ -68,6 +69,32 @@ def exact_length(model: Transformer) -> int:
         else:
             high = middle - 1
     return low
+
+
+def require_exact(model: Transformer, length: int) -> None:
+    """Checks that rounding cannot flip a truth value of a model at a length.
+
+    Args:
+        model: made by `compile_formula`, or such a model saved and loaded.
+        length: n.
+
+    Raises:
+        InputError: beyond `exact_length`, which it names.
+    """
+    longest = exact_length(model)
+    if length <= longest:
+        return
+    or_float64 = "" if model.dtype == jnp.float64 else " or dtype float64"
+    if not longest:
+        raise InputError(
+            f"an integer of the formula is too large for {model.dtype}: rounding could "
+            f"flip its truth at every length; use smaller integers{or_float64}"
+        )
+    raise InputError(
+        f"at length n = {length} rounding could flip a truth value of this "
+        f"{model.dtype} model, which is exact up to n = {longest}; use shorter strings"
+        f"{or_float64}"
+    )
 
 
 def _condition(
