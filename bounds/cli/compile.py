@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 
 import jax_models as jm
@@ -96,9 +97,13 @@ def run(options: flags.FlagValues) -> None:
         lambda part: place_of(options.formula, places[part]),
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
+    require_exact(model, options.self_test)
     tested = None
     if options.self_test:
-        tested = _self_test(model, formula, alphabet, options)
+        groups = strings_to_test(
+            len(alphabet), options.self_test, options.seed, exact_length(model)
+        )
+        tested = _self_test(model, formula, alphabet, list(groups))
     content = jm.model_bytes(model)
     folder = Path(options.out)
     record = run_record("compile", options)
@@ -135,15 +140,13 @@ def _self_test(
     model: jm.Transformer,
     formula: Formula,
     alphabet: tuple[str, ...],
-    options: flags.FlagValues,
+    groups: list[tuple[np.ndarray, bool]],
 ) -> dict[str, Any]:
-    """Return what was tested and the margin.
+    """Return what was tested and the margin, of strings and whether they are all.
 
     Raises:
         InputError: The model errs somewhere.
     """
-    groups = list(strings_to_test(len(alphabet), options.self_test, options.seed))
-    require_exact(model, max(strings.shape[1] for strings, _ in groups))
     complete = [strings for strings, is_all in groups if is_all]
     # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
     # longest complete length, whose pass compiles once, and one of the longest.

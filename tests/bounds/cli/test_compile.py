@@ -80,13 +80,13 @@ def test_symbols_may_have_names(run):
 def test_no_test_goes_beyond_the_length_up_to_which_rounding_is_harmless(run):
     flags = ("--formula=odd(#<[Q_a])", "--alphabet=ab", "--dtype=float32")
     record, out = compiled(run, *flags, "--self_test=0")
-    longest = record["exact_up_to"]
+    longest = record["exact_length"]
     model = jm.load(OUT)
     assert longest == exact_length(model)
-    assert f"exact up to n = {longest}" in out
+    assert f"In float32 rounding cannot flip a truth value up to n = {longest}" in out
     OUT.unlink()
     run("compile", *flags, f"--self_test={longest + 1}").assert_refused(
-        f"beyond n = {longest}, up to which rounding in float32"
+        f"float32 model, which is exact up to n = {longest}"
     )
     assert not OUT.exists()
 
