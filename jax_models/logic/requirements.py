@@ -5,6 +5,7 @@ from collections.abc import Callable
 from jax_models.errors import InputError
 from jax_models.logic.modes import Mode
 from jax_models.logic.syntax import (
+    Comparison,
     Count,
     Formula,
     Next,
@@ -12,6 +13,9 @@ from jax_models.logic.syntax import (
     Until,
     subformulas,
 )
+
+MOST = 2**53
+"""Up to here float64 holds every integer."""
 
 
 def refusals(
@@ -40,6 +44,10 @@ def refusals(
                 reason = "U (until) looks at later positions"
             case Count(side="suffix") if mode.future_only:
                 reason = "#> counts later positions"
+            case Comparison(terms, constant) if (
+                max(abs(constant), *(abs(factor) for factor, _ in terms)) > MOST
+            ):
+                reason = "an integer beyond 2^53, which no weight holds exactly"
             case _:
                 continue
         reasons.setdefault(reason, part)

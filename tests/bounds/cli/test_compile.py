@@ -132,6 +132,10 @@ def test_an_engine_that_errs_is_refused(run, monkeypatch):
         (["--formula=Q_a", "--alphabet=ab", "--mode=X"], "--mode=X"),
         (["--formula=Q_a", "--alphabet=ab", "--self_test=-1"], "--self_test=-1"),
         (
+            ["--formula=T and #<[Q_a] > 9007199254740994", "--alphabet=ab"],
+            "column 15: an integer beyond 2^53",
+        ),
+        (
             ["--formula=Q_a and N Q_b or #>[Q_a] > 1", "--alphabet=ab", "--mode=FT"],
             "column 9: N (next) looks at a later position; column 18: #>",
         ),
