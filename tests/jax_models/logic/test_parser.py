@@ -193,7 +193,7 @@ NESTS = {
 }
 
 
-@pytest.mark.parametrize("depth", [2000, pytest.param(50_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [1200, pytest.param(50_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("nest", NESTS)
 def test_length_and_nesting_are_bounded_by_memory_alone(nest, depth):
     opening, closing = NESTS[nest]
