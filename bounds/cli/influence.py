@@ -127,9 +127,7 @@ def _run(options: flags.FlagValues) -> None:
         Progress(len(tokens), "positions") as progress,
         quiet_ties(),
     ):
-        cells = make_blocks(
-            options, model, tokens, identity, progress, devices.mesh, resumes=True
-        )
+        cells = make_blocks(options, model, tokens, identity, progress, devices.mesh)
         todo = missing_cells(store, cells, fresh=options.fresh)
         devices.agree(cells, [cell in todo for cell in cells])
         done = [cell for cell in cells if cell not in todo]

@@ -48,8 +48,6 @@ def make_blocks(
     identity: dict[str, Any],
     progress: Progress | None,
     mesh: Mesh | None = None,
-    *,
-    resumes: bool = False,
 ) -> list[Cell]:
     """Return the blocks of positions of one input, as cells of a sweep.
 
@@ -60,7 +58,6 @@ def make_blocks(
         identity: Hashes of the two, and the query position.
         progress: Counts positions as they are done; None counts nothing.
         mesh: Devices that positions are shared out over; None is one.
-        resumes: Whether a screen keeps where it stands, and goes on from there.
 
     Returns:
         The cells, in order of position.
@@ -99,7 +96,7 @@ def make_blocks(
                 model,
                 tokens,
                 positions=range(start, stop),
-                checkpoint=find_checkpoint(options, config) if resumes else None,
+                checkpoint=find_checkpoint(options, config),
                 progress=report,
                 mesh=mesh,
                 shared=shared,

@@ -41,6 +41,8 @@ def sharded(method: Method, mesh: Mesh) -> Method:
     def agree(problem: Problem) -> None:
         arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
         asked = (problem.query, problem.target, problem.rtol, problem.budget)
+        # All or none keep where they stand: process 0 reads it for the others.
+        asked = (*asked, problem.checkpoint is not None)
         check_agreement(repr(asked).encode() + written_out(arrays, mesh))
 
     def enclose(problem: Problem, progress: Progress | None) -> Enclosures:
