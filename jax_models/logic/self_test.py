@@ -34,7 +34,7 @@ class Margin:
 
     value: float
     string: tuple[int, ...]  # symbol ids
-    position: int  # from 1, as formulas count
+    position: int  # from 0
 
 
 def strings_to_test(
@@ -134,7 +134,7 @@ def check_strings_of_model(
     if wrong.size:
         row, i = (int(index) for index in wrong[0])
         raise InputError(
-            f"the compiled model errs: at position {i + 1} of "
+            f"the compiled model errs: at position {i} of "
             f"{spell(strings[row], alphabet)} its logit is {logits[row, i]:.6g}, but the "
             f"formula is {'true' if expected[row, i] else 'false'} there "
             f"({len(wrong)} positions of {strings.size} differ); compile it with "
@@ -142,7 +142,7 @@ def check_strings_of_model(
         )
     distance = np.abs(logits - 0.5)
     row, i = np.unravel_index(distance.argmin(), distance.shape)
-    return Margin(float(distance[row, i]), tuple(strings[row].tolist()), int(i) + 1)
+    return Margin(float(distance[row, i]), tuple(strings[row].tolist()), int(i))
 
 
 def spell(string: Sequence[int] | np.ndarray, alphabet: Sequence[str]) -> str:

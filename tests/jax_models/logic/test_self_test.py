@@ -105,7 +105,7 @@ def test_a_model_of_another_formula_is_caught(compiled, said):
 def test_the_complaint_names_the_string_and_the_position():
     model = compile_formula(parse_formula("Q_b"), "ab", "T", dtype="float64")
     with pytest.raises(
-        InputError, match="at position 2 of bab its logit is 0, but the"
+        InputError, match="at position 1 of bab its logit is 0, but the"
     ):
         check_strings_of_model(
             model, parse_formula("T S Q_b"), "ab", np.array([[1, 0, 1]])
@@ -117,7 +117,7 @@ def test_a_logit_that_is_no_number_is_an_error_wherever_the_formula_is_false():
     model = compile_formula(formula, "ab", "T", dtype="float64")
     strings = np.array([[0, 1]])
     logits = np.array([[0.0, np.nan]])
-    with pytest.raises(InputError, match="position 2 of ab its logit is nan"):
+    with pytest.raises(InputError, match="position 1 of ab its logit is nan"):
         check_strings_of_model(model, formula, "ab", strings, lambda *_: logits)
 
 
@@ -128,7 +128,7 @@ def test_the_margin_is_that_of_the_logit_nearest_the_threshold():
     margin = check_strings_of_model(
         model, formula, "ab", np.array([[0, 1], [1, 0]]), lambda *_: logits
     )
-    assert margin == Margin(0.25, (1, 0), 1)
+    assert margin == Margin(0.25, (1, 0), 0)
 
 
 def test_long_strings_are_shortened_and_names_kept_apart():
