@@ -100,6 +100,11 @@ def log_upper(x: Interval) -> float:
     return upper(_CONTEXT.log(x.b))
 
 
+def log_lower(x: Interval) -> float:
+    """A float at most ln of every number of the interval, all of them above zero."""
+    return lower(_CONTEXT.log(x.a))
+
+
 def _cut(x: Interval) -> Interval:
     return x if x < _LARGEST_EXPONENT else _LARGEST_EXPONENT
 

@@ -1,0 +1,84 @@
+"""Lemma 9: a feed-forward block makes exact Booleans of approximate ones.
+
+R(x) = (ReLU(x - t0) - ReLU(x - t1))/(t1 - t0) is 0 up to t0, 1 from t1 on and linear
+between. The usual thresholds are 1/4 and 3/4. A gate g >= 1 subtracts from x as much as
+makes both units silent: rounding and a case split in one hidden layer.
+"""
+
+from bounds.closed_form.approximation.statements import PAPER, upper_bound
+from bounds.closed_form.domain import nonnegative, whole
+from bounds.interval import interval, maximum, minimum
+from bounds.result import Bound
+
+LOWER_THRESHOLD = 0.25
+UPPER_THRESHOLD = 0.75
+# Up to here one gate makes 2x - 1/2 - 2g <= 0.
+GATED_INPUT = 1.25
+
+
+def rounding_error(
+    error: float, low: float = LOWER_THRESHOLD, high: float = UPPER_THRESHOLD
+) -> Bound:
+    """Bound how far a rounded approximate Boolean is from the Boolean.
+
+    |R(x) - b| <= min(1, max(0, max(ε - t0, ε - (1 - t1))/(t1 - t0))) for |x - b| <= ε and
+    b in {0, 1}: zero while ε <= min(t0, 1 - t1), and otherwise attained.
+
+    Args:
+        error: ε, how far x may be from the Boolean.
+        low: t0, in [0, 1).
+        high: t1, in (t0, 1].
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: ε is negative or NaN, or not 0 <= t0 < t1 <= 1.
+
+    Source:
+        simulating-hard-attention.md, Lemma 9.
+    """
+    if not 0 <= low < high <= 1:
+        raise ValueError(
+            f"thresholds are low = {low}, high = {high}, expected 0 <= low < high <= 1"
+        )
+    eps, t0, t1 = (interval(x) for x in (nonnegative("error", error), low, high))
+    over = maximum(eps - t0, eps - (1 - t1), interval(0)) / (t1 - t0)
+    return upper_bound(
+        minimum(over, interval(1)),
+        "|R(x) - b|",
+        ("b is 0 or 1 and |x - b| <= error", f"R has the thresholds {low} and {high}"),
+        f"{PAPER}, Lemma 9",
+    )
+
+
+def gated_rounding_error(error: float, gates: int) -> Bound:
+    """Bound how far gated rounding is from the Boolean, or from 0 behind a closed gate.
+
+    R(x; g) = ReLU(2x - 1/2 - 2G) - ReLU(2x - 3/2 - 2G), G = Σ g: with G = 0 it is R(x),
+    with G >= 1 it is 0 for every x <= 5/4.
+
+    Args:
+        error: ε: |x - b| <= ε for b in {0, 1} where G = 0, x <= 1 + ε where G >= 1.
+        gates: G, the number of gates that are 1.
+
+    Returns:
+        An upper `Bound` on |R(x; g) - b| where G = 0, and on |R(x; g)| where G >= 1.
+
+    Raises:
+        ValueError: ε is negative or NaN, or G no integer of at least 0.
+
+    Source:
+        simulating-hard-attention.md, Lemma 9, gated rounding.
+    """
+    closed = whole("gates", gates, 0)
+    if not closed:
+        return rounding_error(error)
+    # The input exceeds 1/4 + G by at most 3/4 + ε - G, at slope 2.
+    over = 2 * (interval(nonnegative("error", error)) + 1 - GATED_INPUT - (closed - 1))
+    return upper_bound(
+        minimum(maximum(over, interval(0)), interval(1)),
+        "|R(x; g)|",
+        ("x <= 1 + error", "the gates are exact Booleans, at least one of them 1"),
+        f"{PAPER}, Lemma 9, gated",
+    )

@@ -1,0 +1,103 @@
+"""Lemmas 33 and 33-T: softmax of scores that are a little off.
+
+Without ties an error ρ of the scores only narrows the gap. Among tied scores it moves
+weight at once: of weights in [e^{-h}, e^{h}], h = ρ/τ, the l1 distance from uniform is
+largest at extreme ones, at most 2 tanh(h/2). So ties ask for score errors far below the
+temperature, tieless rows only for errors far below the gap.
+"""
+
+from bounds.closed_form.approximation.constant_gap import distance_of_odds
+from bounds.closed_form.approximation.statements import (
+    GAP,
+    PAPER,
+    PERTURBED,
+    TIELESS,
+    upper_bound,
+)
+from bounds.closed_form.domain import nonnegative, positive, whole
+from bounds.interval import Interval, exp, interval, minimum
+from bounds.result import Bound
+
+_NEAR = "no score of s' is farther than rho from that of s"
+
+
+def perturbed_distance(
+    gap: float, error: float, temperature: float, visible: int
+) -> Bound:
+    """Bound softmax of perturbed scores against hard attention without ties.
+
+    |ah(s) - S_τ(s')|_1 <= 2r/(1 + r), r = (n - 1) e^{-(γ - 2ρ)/τ}; at most 2r.
+
+    Args:
+        gap: γ > 0, of s.
+        error: ρ in [0, γ/2).
+        temperature: τ > 0.
+        visible: n, the positions that the row sees.
+
+    Returns:
+        An upper `Bound` on the distance in l1.
+
+    Raises:
+        ValueError: A number is out of its domain, or ρ is not below γ/2.
+
+    Source:
+        simulating-hard-attention.md, Lemma 33.
+    """
+    others = whole("visible", visible, 1) - 1
+    odds = others * exp(-_narrowed(gap, error) / positive("temperature", temperature))
+    return upper_bound(
+        distance_of_odds(odds), PERTURBED, (TIELESS, _NEAR), f"{PAPER}, Lemma 33"
+    )
+
+
+def perturbed_ties_distance(
+    gap: float, error: float, temperature: float, visible: int, tied: int
+) -> Bound:
+    """Bound softmax of perturbed scores against average-hard attention with ties.
+
+    |ah(s) - S_τ(s')|_1 <= 2 tanh(ρ/(2τ)) + 2r/(1 + r), r = ((n - k)/k) e^{-(γ - 2ρ)/τ}.
+    Either term is attained alone.
+
+    Args:
+        gap: γ > 0, of the k maxima of s to the other scores.
+        error: ρ in [0, γ/2).
+        temperature: τ > 0.
+        visible: n, the positions that the row sees.
+        tied: k in 1 … n, the number of maxima.
+
+    Returns:
+        An upper `Bound` on the distance in l1.
+
+    Raises:
+        ValueError: A number is out of its domain, or ρ is not below γ/2.
+
+    Source:
+        simulating-hard-attention.md, Lemma 33-T.
+    """
+    count, members = whole("visible", visible, 1), whole("tied", tied, 1)
+    if members > count:
+        raise ValueError(f"tied is {tied}, expected at most visible = {visible}")
+    tau = positive("temperature", temperature)
+    odds = interval(count - members) / members * exp(-_narrowed(gap, error) / tau)
+    value = tied_distance(interval(error) / tau) + distance_of_odds(odds)
+    return upper_bound(value, PERTURBED, (GAP, _NEAR), f"{PAPER}, Lemma 33-T")
+
+
+def tied_distance(h: Interval) -> Interval:
+    """2 tanh(h/2): how far weights in [e^-h, e^h], normalised, are from uniform in l1.
+
+    Also at most h, which keeps its digits where 1 - e^{-h} does not.
+    """
+    small = exp(-h)
+    return minimum(h, 2 * (1 - small) / (1 + small))
+
+
+def _narrowed(gap: float, error: float) -> Interval:
+    """γ - 2ρ, above zero."""
+    width = interval(positive("gap", gap)) - 2 * interval(nonnegative("error", error))
+    if not width.a > 0:
+        raise ValueError(
+            f"error is {error}, expected below half the gap {gap}: the order of the "
+            "scores may change"
+        )
+    return width
