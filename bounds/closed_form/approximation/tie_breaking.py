@@ -3,10 +3,18 @@
 The term must separate tied scores without overturning the gap γ to the others: it spans
 at most γ, and so its steps are γ/n. That is why the temperature falls like 1/n, and
 Lemma 8-lower says that one head cannot do with a smaller range of scores.
+
+The distances are half of those that Lemma 6' gives, since the deficits of *both* sides of
+the winner j* together are at least distinct multiples of the step. With the term γ j/n
+those on the left are at least γ/n times 1 … j* - 1; on the right s_j is γ below, so they
+are at least γ/n times n - (j - j*), which are j* … n - 1. With C(i b_j + j) they are the
+same multiples of C. With -γ/j the left ones are at least γ/n² times 1 … j* - 1, since
+1/j - 1/j* >= (j* - j)/n²; the right ones γ(1 - 1/j* + 1/j) >= γ/j >= γ/n² times
+n + (n - j), since n/j - 1 = (n - j)/j. So the odds against j* are at most
+Σ_{k>=1} e^{-gk} = 1/(e^g - 1), and the distance is at most 2e^{-g}.
 """
 
-from bounds.closed_form.approximation.constant_gap import distance_of_odds
-from bounds.closed_form.approximation.decay import multiples_odds, slope_of
+from bounds.closed_form.approximation.decay import slope_of
 from bounds.closed_form.approximation.statements import (
     GAP,
     LEFTMOST,
@@ -16,14 +24,14 @@ from bounds.closed_form.approximation.statements import (
     upper_bound,
 )
 from bounds.closed_form.domain import whole
-from bounds.interval import Interval, interval, log
+from bounds.interval import Interval, exp, interval, log
 from bounds.result import Bound
 
 
 def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
     """Bound softmax against rightmost-hard attention with the term -γ/j.
 
-    |rh(s) - S_τ(s - γ/j)|_1 <= 4/(e^{γ/(n² τ)} + 1); the key 1/j needs no n, and under a
+    |rh(s) - S_τ(s - γ/j)|_1 <= 2 e^{-γ/(n² τ)}; the key 1/j needs no n, and under a
     future mask n may be the row's own position i.
 
     Args:
@@ -38,7 +46,7 @@ def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (a).
+        simulating-hard-attention.md, Lemma 8 (a), with half its constant.
     """
     steps = whole("length", length, 1) ** 2
     value = _distance(slope_of("gap", gap, temperature) / steps)
@@ -50,7 +58,7 @@ def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
 def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
     """Bound softmax against rightmost-hard attention with the term +γ j/n.
 
-    |rh(s) - S_τ(s + γ j/n)|_1 <= 4/(e^{γ/(n τ)} + 1). The new scores have no ties and a
+    |rh(s) - S_τ(s + γ j/n)|_1 <= 2 e^{-γ/(n τ)}. The new scores have no ties and a
     gap of at least γ/n. A coefficient above γ n/(n - 1) would overturn the gap.
 
     Args:
@@ -65,7 +73,7 @@ def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (b).
+        simulating-hard-attention.md, Lemma 8 (b), with half its constant.
     """
     value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
     return upper_bound(
@@ -76,7 +84,7 @@ def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
 def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
     """Bound softmax against leftmost-hard attention with the term -γ j/n.
 
-    |lh(s) - S_τ(s - γ j/n)|_1 <= 4/(e^{γ/(n τ)} + 1); the mirror of Lemma 8 (b).
+    |lh(s) - S_τ(s - γ j/n)|_1 <= 2 e^{-γ/(n τ)}; the mirror of Lemma 8 (b).
 
     Args:
         gap: γ > 0, a lower bound on the gap, which is the term's coefficient too.
@@ -90,7 +98,7 @@ def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (c).
+        simulating-hard-attention.md, Lemma 8 (c), with half its constant.
     """
     value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
     return upper_bound(
@@ -101,7 +109,7 @@ def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
 def boolean_tie_break(sharpness: float) -> Bound:
     """Bound softmax against rightmost-hard attention to Booleans, by growing scores.
 
-    Scores C(i b_j + j), j <= i, b_j in {0, 1}: |rh(b) - S(s)|_1 <= 4/(e^C + 1), without n
+    Scores C(i b_j + j), j <= i, b_j in {0, 1}: |rh(b) - S(s)|_1 <= 2 e^{-C}, without n
     and without a temperature. Where no b_j is 1 the row itself is selected.
 
     Args:
@@ -114,7 +122,7 @@ def boolean_tie_break(sharpness: float) -> Bound:
         ValueError: C is not a finite number above zero.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (d).
+        simulating-hard-attention.md, Lemma 8 (d), with half its constant.
     """
     value = _distance(slope_of("sharpness", sharpness, 1.0))
     hypotheses = ("future mask", "scores C(i b_j + j) of Booleans b_j")
@@ -152,4 +160,4 @@ def tie_break_range(visible: int) -> Bound:
 
 
 def _distance(slope: Interval) -> Interval:
-    return distance_of_odds(multiples_odds(slope))
+    return 2 * exp(-slope)

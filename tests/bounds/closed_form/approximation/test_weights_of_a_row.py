@@ -74,34 +74,36 @@ def quadratic(rng):
     )
 
 
-def tied(rng, n, gap):
-    """Deficits of tied scores with a gap [rows, n]; every row has a maximiser."""
+def tied(rng, n):
+    """Deficits of tied scores, in gaps [rows, n]; every row has a maximiser."""
     at_top = rng.random((ROWS, n)) < rng.random((ROWS, 1)) ** 2
     at_top[np.arange(ROWS), rng.integers(0, n, ROWS)] = True
-    return np.where(at_top, 0.0, gap * (1 + extra(rng, (ROWS, n))))
+    return np.where(at_top, 0.0, 1 + extra(rng, (ROWS, n)))
 
 
-def broken(deficits, term, rightmost):
-    """The deficits once a term is added to the scores, from the winner's place on."""
+def broken(deficits, kind):
+    """The same from the winner on once the term is added, in steps of the term.
+
+    In steps the term's differences are integers, or quotients of them: nothing cancels.
+    """
     n = deficits.shape[1]
     at_top = deficits == 0
-    winner = n - 1 - at_top[:, ::-1].argmax(1) if rightmost else at_top.argmax(1)
-    moved = term[winner][:, None] - term[None]
-    return np.where(np.arange(n) == winner[:, None], 0.0, deficits + moved)
+    first, last = at_top.argmax(1), n - 1 - at_top[:, ::-1].argmax(1)
+    winner = (first if kind == "leftmost" else last)[:, None] + 1
+    j = np.arange(1, n + 1)[None]
+    if kind == "reciprocal":
+        return deficits * n**2 + n**2 * (winner - j) / (j * winner)
+    return deficits * n + (winner - j) * (-1 if kind == "leftmost" else 1)
 
 
 def tie_break(kind):
     def draw(rng):
         n, gap = int(rng.integers(1, 60)), log_uniform(rng, 0.01, 10)
         steps = n**2 if kind == "reciprocal" else n
-        tau = gap / steps / log_uniform(rng, 0.05, 200)
-        j = np.arange(1, n + 1)
-        term = {"reciprocal": -gap / j, "rightmost": gap * j / n}.get(
-            kind, -gap * j / n
-        )
-        deficits = broken(tied(rng, n, gap), term, kind != "leftmost")
+        exponent = log_uniform(rng, 0.05, 200)
         lemma = getattr(closed, f"{kind}_tie_break")
-        return distance(deficits, tau), lemma(gap, n, tau)
+        truth = distance(broken(tied(rng, n), kind), 1 / exponent)
+        return truth, lemma(gap, n, gap / steps / exponent)
 
     return draw
 
@@ -148,9 +150,9 @@ LEMMAS = {
     "6'": (multiples, 0.98),
     "6 quadratic": (quadratic, 0.98),
     "8a": (tie_break("reciprocal"), 0.9),
-    "8b": (tie_break("rightmost"), 0.95),
-    "8c": (tie_break("leftmost"), 0.95),
-    "8d": (boolean_tie, 0.85),
+    "8b": (tie_break("rightmost"), 0.98),
+    "8c": (tie_break("leftmost"), 0.98),
+    "8d": (boolean_tie, 0.98),
     "33": (lambda rng: perturbed(rng, tieless=True), 0.98),
     "33-T": (perturbed, 0.98),
 }

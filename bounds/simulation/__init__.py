@@ -1,0 +1,10 @@
+"""Softmax at a temperature in place of hard attention: certificates and measurements.
+
+`simulate` measures a hard model at one length, finds temperatures by theorem and by
+certificate, and runs the tempered twin; `simulation_curve` does so at several lengths.
+"""
+
+from bounds.simulation.result import Simulation
+from bounds.simulation.simulate import simulate
+
+__all__ = ["Simulation", "simulate"]

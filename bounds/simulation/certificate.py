@@ -1,0 +1,144 @@
+"""The measured-norm certificate: how far the tempered twin can be from the hard model.
+
+An error is followed coordinate by coordinate, e in R^d with |x̂_i - x_i| <= e for all rows
+i. For a head with pull p, curvature B, gap γ, spread w and odds o (see `HeadMeasure`):
+
+    ρ = p·e + eᵀ B e                                     how far a score is off,
+    r = o e^{-(γ - 2ρ)/τ},   D = 2r/(1 + r) + [ties] 2 tanh((ρ + w/2)/(2τ)),   at most 2,
+
+D bounds the l1 distance of the twin's weights from the hard ones: Lemma 33-T for scores
+that are within w of one another where the hard model takes them as tied, put in the
+middle of their range. With ranges R/2 and gain G of what the heads write, value transfer
+and ReLU's (GELU's) slope s give
+
+    h = e + Σ_heads (D R/2 + G e),    e' = h + s |W2| |W1| h.
+
+A uniform head has D = 0, a unique-hard one with ties D = 2. The sizes of the spec's section 7.4, a_l |V| for R/2 and
+2 a_l |B| for p, are larger. Everything is a sum of terms >= 0, so rounding inflates it;
+nothing underflows to zero that is not. With ties the bound is not monotone in τ, once w
+is not 0: the temperature that is found is evaluated again.
+"""
+
+import math
+
+import numpy as np
+
+from bounds.restriction.enclosed import SMALLEST, Floats, inflated
+from bounds.simulation.measured import HardMeasure, HeadMeasure, LayerMeasure
+
+# Half of a unit roundoff's neighbours: what one rounding changes at most, and library
+# functions within eight of them.
+_UNIT = 2.0**-53
+_FUNCTION = 1 + 16 * _UNIT
+# Temperatures are looked for from TOP gaps down, in steps of a factor √2.
+TOP = 8.0
+STEPS = 240
+HALVINGS = 30
+
+
+def certified_error(measure: HardMeasure, temperature: float) -> float:
+    """Returns a bound on the twin's error: on every entry of its final activations.
+
+    It holds over exact reals for the inputs that were measured.
+
+    Args:
+        measure: Of the hard model.
+        temperature: τ > 0 of the twin, in every layer.
+    """
+    width = measure.layers[0].w1.shape[1]
+    error = np.zeros(width)
+    for layer in measure.layers:
+        error = _layer_error(layer, error, temperature)
+    return float(error.max())
+
+
+def certified_temperature(
+    measure: HardMeasure, error: float
+) -> tuple[float, float] | None:
+    """Returns a large temperature with a certified error, and that error.
+
+    Args:
+        measure: Of the hard model.
+        error: ε > 0, what is allowed.
+
+    Returns:
+        τ and the bound at τ, at most ε; None where no temperature does, because tied
+        scores are not known to be equal as closely as that takes.
+    """
+    gaps = [head.gap for head in measure.heads if math.isfinite(head.gap)]
+    above = TOP * max(gaps, default=1.0)
+    for _ in range(STEPS):
+        tau = above / math.sqrt(2)
+        if certified_error(measure, tau) <= error:
+            break
+        above = tau
+    else:
+        return None
+    below = tau
+    for _ in range(HALVINGS):
+        middle = math.sqrt(below * above)
+        if certified_error(measure, middle) <= error:
+            below = middle
+        else:
+            above = middle
+    return below, certified_error(measure, below)
+
+
+def _layer_error(layer: LayerMeasure, error: Floats, temperature: float) -> Floats:
+    attended = error
+    for head in layer.heads:
+        distance = weight_distance(head, score_error(head, error), temperature)
+        attended = attended + distance * head.half_range + head.gain @ error
+    out = attended + layer.w2 @ (layer.w1 @ attended)
+    steps = 2 * len(error) + layer.w1.shape[0] + 4 * len(layer.heads) + 8
+    return inflated(out, steps) + _floor(steps) * (out > 0)
+
+
+def score_error(head: HeadMeasure, error: Floats) -> float:
+    """Returns ρ, how far a score of the twin may be from the hard model's.
+
+    Args:
+        head: The head.
+        error: e of its input [d].
+    """
+    moved = head.pull @ error + error @ (head.curvature @ error)
+    return float(inflated(moved, 3 * len(error) + 4)) + _floor(8) * bool(error.any())
+
+
+def weight_distance(head: HeadMeasure, error: float, temperature: float) -> float:
+    """Returns D, how far the twin's weights may be from the hard ones in l1.
+
+    Args:
+        head: The head.
+        error: ρ.
+        temperature: τ.
+    """
+    if head.uniform:
+        return 0.0
+    within = 0.0
+    if head.tied_rows:
+        if not head.averages:
+            return 2.0  # softmax shares the weight that the hard head gives to one
+        off = error + head.spread / 2
+        within = 2 * math.tanh(off / (2 * temperature)) * _FUNCTION
+        within += SMALLEST * (off > 0)
+    return min(2.0, within + _odds_distance(head, error, temperature))
+
+
+def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float:
+    """2r/(1 + r), rounded up."""
+    if not head.odds:
+        return 0.0
+    left = head.gap - 2 * error
+    left -= 4 * _UNIT * (head.gap + 2 * error)
+    exponent = -left / temperature
+    exponent += 4 * _UNIT * abs(exponent)
+    if exponent > 700:
+        return 2.0
+    odds = (head.odds * math.exp(exponent) + SMALLEST) * _FUNCTION
+    return 2 * odds / (1 + odds) * _FUNCTION
+
+
+def _floor(steps: int) -> float:
+    """What products below the normal range may have lost."""
+    return steps * SMALLEST

@@ -1,0 +1,233 @@
+"""The hard model's own pass over a set of inputs, enclosed, and what it met.
+
+Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), so
+that what is measured of them bounds the real ones. Scores are formed for blocks of rows
+of some inputs at a time: nothing n x n is kept.
+
+Shapes: S inputs, n positions, d width.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from bounds.restriction.enclosed import Enclosed, Floats, divided, linear
+from bounds.restriction.pointwise import combine_heads
+from bounds.simulation.hard_scores import (
+    Booleans,
+    find_winners,
+    mean_of_members,
+    score_block,
+)
+from bounds.simulation.head_maps import HeadMaps, magnitude, read_gains, read_heads
+from bounds.simulation.measured import (
+    HardMeasure,
+    HeadMeasure,
+    LayerMeasure,
+    merge_all,
+)
+from bounds.simulation.refusal import check_simulable
+from jax_models import Transformer
+from jax_models.attention import Attention
+from jax_models.mask import visible
+from jax_models.transformer import Layer, encode_positions
+from jax_models.weighting import (
+    AverageHardmax,
+    HardWeighting,
+    LeftmostHardmax,
+    RightmostHardmax,
+)
+
+# Scores held at once: 32 MiB each of a dozen arrays.
+MOST_SCORES = 2**22
+
+
+def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
+    """Returns what a certificate needs of a hard model, over a set of inputs.
+
+    Args:
+        model: A hard model that `check_simulable` lets pass.
+        tokens: The inputs [S, n], all of one length.
+
+    Returns:
+        The measure: certified for these inputs, over exact reals, where the hard model
+        is the one whose maximisers share a score cell.
+
+    Raises:
+        InputError: The model is refused, or has no positions at this length.
+        TieError: Rounding decides a winner.
+    """
+    check_simulable(model)
+    embedding = np.asarray(model.embedding, np.float64)
+    positions = np.asarray(encode_positions(model, tokens.shape[1]), np.float64)
+    step = max(1, MOST_SCORES // tokens.shape[1] ** 2)
+    measures = []
+    for start in range(0, len(tokens), step):
+        chosen = Enclosed.exactly(embedding[tokens[start : start + step]])
+        rows = chosen + Enclosed.exactly(np.broadcast_to(positions, chosen.value.shape))
+        classes = _equal_rows(tokens[start : start + step], embedding, positions)
+        layers, exact = [], rows.exact
+        for k, layer in enumerate(model.layers):
+            rows, measure, scores_exact = measure_layer(
+                layer, rows, classes, f"layers.{k}"
+            )
+            if layer.attention.mask != "none":
+                # Equal rows see different positions, and may become different.
+                classes = np.broadcast_to(np.arange(classes.shape[1]), classes.shape)
+            layers.append(measure)
+            exact = exact and scores_exact and rows.exact
+        measures.append(
+            HardMeasure(tokens.shape[1], tuple(layers), len(chosen.value), exact)
+        )
+    return merge_all(measures)
+
+
+def _equal_rows(
+    tokens: np.ndarray, embedding: Floats, positions: Floats
+) -> NDArray[np.int64]:
+    """Classes [S, n] of positions whose rows of y^(0) are equal real numbers.
+
+    A layer without mask keeps them equal, by symmetry and whatever float64 rounds.
+    """
+    symbol = np.unique(embedding, axis=0, return_inverse=True)[1].reshape(-1)
+    place = np.unique(positions, axis=0, return_inverse=True)[1].reshape(-1)
+    first = np.unique(place, return_index=True)[1][place]
+    return symbol[tokens] * tokens.shape[1] + first
+
+
+def measure_layer(
+    layer: Layer, rows: Enclosed, classes: NDArray[np.int64], name: str
+) -> tuple[Enclosed, LayerMeasure, bool]:
+    """Returns a layer's output [S, n, d], its measure, and whether scores are exact.
+
+    Args:
+        layer: A residual layer of hard attention.
+        rows: Its input [S, n, d].
+        classes: Rows of one class are equal real numbers [S, n].
+        name: What the model format calls it.
+    """
+    attention = layer.attention
+    length = rows.value.shape[1]
+    heads = [
+        _Head(attention, maps, rows, classes, f"{name}, head {h}")
+        for h, maps in enumerate(read_heads(attention))
+    ]
+    block = max(1, MOST_SCORES // (len(rows.value) * length))
+    outputs = []
+    for start in range(0, length, block):
+        at = np.arange(start, min(start + block, length))
+        read = [head.attend(at) for head in heads]
+        side_by_side = Enclosed(
+            np.concatenate([one.value for one in read], axis=-1),
+            np.concatenate([one.radius for one in read], axis=-1),
+        )
+        outputs.append(combine_heads(layer, rows[:, at], side_by_side))
+    out = Enclosed(
+        np.concatenate([one.value for one in outputs], axis=1),
+        np.concatenate([one.radius for one in outputs], axis=1),
+    )
+    w1, w2 = read_gains(layer.feed_forward)
+    size = float(magnitude(rows).max())
+    measure = LayerMeasure(tuple(head.measure() for head in heads), w1, w2, size)
+    return out, measure, all(head.exact for head in heads)
+
+
+class _Head:
+    """One head over a batch of inputs, block of rows by block; keeps what it met."""
+
+    def __init__(
+        self,
+        attention: Attention,
+        maps: HeadMaps,
+        rows: Enclosed,
+        classes: NDArray[np.int64],
+        name: str,
+    ) -> None:
+        self.attention, self.maps, self.name = attention, maps, name
+        self.classes = classes
+        self.query = divided(linear(rows, *maps.query), np.asarray(maps.divisor))
+        self.key = linear(rows, *maps.key)
+        self.value = linear(rows, *maps.value)
+        self.exact = True
+        self.tied_rows = 0
+        self.gap, self.spread, self.odds = np.inf, 0.0, 0.0
+        self.score_size = 0.0
+
+    def attend(self, at: np.ndarray) -> Enclosed:
+        """Returns what the rows at these positions read [S, r, v]."""
+        length = self.key.value.shape[1]
+        seen = _visible(self.attention, at, length)
+        score = score_block(self.query[:, at], self.key)
+        width = _cell_width(self.attention, at, length)
+        found = find_winners(score, seen, width, self.classes, at, self.name)
+        there = found.count > 0
+        self.exact = self.exact and score.exact
+        self.tied_rows += int((found.count > 1).sum())
+        self.gap = min(self.gap, float(found.gap.min()))
+        self.spread = max(self.spread, float(found.spread.max()))
+        odds = found.others / np.maximum(found.count, 1)
+        self.odds = max(self.odds, float(np.where(there, odds, 0).max()))
+        size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
+        self.score_size = max(self.score_size, float(size))
+        return mean_of_members(_chosen(self.attention, found.members), self.value)
+
+    def measure(self) -> HeadMeasure:
+        """Returns what the head met in all rows."""
+        maps = self.maps
+        by_query = linear(self.query, np.ascontiguousarray(maps.key[0].T))
+        by_key = linear(self.key, np.ascontiguousarray(maps.query[0].T))
+        pull = magnitude(by_query).max(axis=(0, 1))
+        pull = pull + magnitude(by_key, maps.divisor).max(axis=(0, 1))
+        written = linear(self.value, maps.output)
+        high = (written.value + written.radius).max(axis=1)
+        low = (written.value - written.radius).min(axis=1)
+        size = np.abs(high) + np.abs(low)
+        # What the two ends and their difference round.
+        half = (high - low) / 2 + np.where(high > low, 2.0**-50 * size, 0.0)
+        weighting = self.attention.weighting
+        assert isinstance(weighting, HardWeighting)
+        rounding = weighting.score_roundoff(self.attention.query.dtype)
+        return HeadMeasure(
+            uniform=maps.uniform and isinstance(weighting, AverageHardmax),
+            averages=isinstance(weighting, AverageHardmax),
+            tied_rows=self.tied_rows,
+            gap=self.gap,
+            spread=self.spread,
+            odds=self.odds * (1 + 2.0**-50),
+            pull=pull * (1 + 2.0**-50),
+            curvature=maps.curvature,
+            half_range=half.max(axis=0),
+            gain=magnitude(maps.written),
+            score_size=self.score_size,
+            score_error=rounding * self.score_size,
+        )
+
+
+def _visible(attention: Attention, at: np.ndarray, length: int) -> Booleans:
+    keys = jnp.arange(length, dtype=jnp.int32)
+    return np.asarray(visible(attention.mask, jnp.asarray(at, jnp.int32), keys))
+
+
+def _cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
+    """The width of a score cell [r, 1] before the model's own temperature."""
+    weighting: Any = attention.weighting
+    dtype = attention.query.dtype
+    width = weighting.resolution(dtype) * np.ones((len(at), 1))
+    if attention.temperature is None:
+        return width
+    rows = jnp.asarray(at, jnp.int32)
+    tau = np.asarray(attention.temperature(length, rows, dtype), np.float64)
+    return width * tau.reshape(-1, 1)
+
+
+def _chosen(attention: Attention, members: Booleans) -> Booleans:
+    """Which of the maximisers the weighting reads."""
+    weighting = attention.weighting
+    if isinstance(weighting, LeftmostHardmax):
+        return members & (np.cumsum(members, axis=-1) == 1)
+    if isinstance(weighting, RightmostHardmax):
+        backwards = np.cumsum(members[..., ::-1], axis=-1)[..., ::-1]
+        return members & (backwards == 1)
+    return members

@@ -1,0 +1,174 @@
+"""The result of one simulation: a hard model, its twin, and what is known of both."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from bounds.result import Bound
+from bounds.simulation.certificate import certified_error
+from bounds.simulation.measured import HardMeasure
+from bounds.simulation.twin import tempered_twin
+from jax_models import InputError, Transformer
+
+# Above this share of the temperature the rounding of scores shows in a float run: it
+# moves weights among tied scores by as much.
+TRUSTED_ROUNDING = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """How softmax at a temperature simulates a hard model at one length.
+
+    *Certified*, over exact reals and for the inputs considered: `gap` and `gap_simulated`
+    (from below), and that no entry of the twin's final activations is off by more than
+    `epsilon` at a temperature of `theorem` or `bound` at `temperature`. *Measured*, in
+    the model's float type: the errors.
+
+    Attributes:
+        given: The hard model that was given.
+        model: The hard model that is simulated: the given one, or, where unique-hard
+            heads met ties, the same with tie-breaking terms.
+        measured_given: What was measured of the given model …
+        measured: … and of the simulated one.
+        all_inputs: Whether all inputs of the length were considered.
+        epsilon: ε, the error allowed.
+        theorem: "26" or "26-T"; None where neither applies.
+        theorem_temperature: A lower bound on the largest temperature, by the theorem.
+        temperature: By the certificate; None where no temperature is certified.
+        bound: The certified error there, at most ε.
+        error_formula: Measured at the theorem's temperature; None where that is none,
+            or below every float.
+        error_certificate: Measured at the certificate's temperature.
+        temperatures: Of a sweep around it, increasing …
+        errors: … the errors measured there …
+        bounds: … and the certified ones.
+    """
+
+    given: Transformer
+    model: Transformer
+    measured_given: HardMeasure
+    measured: HardMeasure
+    all_inputs: bool
+    epsilon: float
+    theorem: str | None
+    theorem_temperature: Bound | None
+    temperature: float | None
+    bound: float | None
+    error_formula: float | None
+    error_certificate: float | None
+    temperatures: np.ndarray
+    errors: np.ndarray
+    bounds: np.ndarray
+
+    @property
+    def length(self) -> int:
+        """n."""
+        return self.measured.length
+
+    @property
+    def gap(self) -> float:
+        """γ(n) of the given model, in score units; infinite where nothing is compared."""
+        return self.measured_given.gap
+
+    @property
+    def ties(self) -> int:
+        """Rows of selective heads of the given model that met ties, over all inputs."""
+        return self.measured_given.tied_rows
+
+    @property
+    def score_rounding(self) -> float | None:
+        """How far a computed score may be rounded, over the certificate's temperature.
+
+        Where heads average over ties a run in floats has an error of its own of about
+        this size, and should be trusted only where it is far below ε.
+        """
+        if self.temperature is None:
+            return None
+        return self.measured.score_error / self.temperature
+
+    def twin(self, temperature: float | None = None) -> Transformer:
+        """Return the simulated model with softmax, the certified twin by default.
+
+        Args:
+            temperature: τ; the certificate's if None.
+
+        Raises:
+            InputError: No temperature is certified and none was given.
+        """
+        tau = self.temperature if temperature is None else temperature
+        if tau is None:
+            raise InputError(
+                f"no temperature is certified for an error of {self.epsilon:g} at "
+                f"n = {self.length}; name one, or allow a larger error"
+            )
+        return tempered_twin(self.model, tau)
+
+    def certify(self, temperature: float) -> float:
+        """Return a bound on the twin's error at a temperature, for these inputs.
+
+        Args:
+            temperature: τ > 0.
+        """
+        return certified_error(self.measured, temperature)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know beside the numbers, one sentence each."""
+        found = []
+        if not self.all_inputs:
+            found.append(
+                f"certified for the {self.measured.num_inputs} inputs considered, not "
+                "for all inputs of this length"
+            )
+        if self.model is not self.given:
+            found.append(
+                "unique-hard heads met ties: a tie-breaking term was added (one "
+                "coordinate j/n more), and the twin is that of the model with it"
+            )
+        if self.theorem == "26-T" and self.measured.spread > 0:
+            found.append(
+                f"tied scores are known to be equal within {self.measured.spread:.2g} "
+                "only: the certificate allows for it, Theorem 26-T takes them as equal"
+            )
+        if self.temperature is None:
+            found.append("no temperature is certified for this error")
+        rounding = self.score_rounding
+        tied = self.measured.tied_rows > 0
+        if tied and rounding is not None and rounding > TRUSTED_ROUNDING:
+            found.append(
+                f"computed scores may be rounded by {rounding:.2g} of the temperature: "
+                "tied heads of the measured twin are off by as much"
+            )
+        return tuple(found)
+
+    def row(self) -> dict[str, Any]:
+        """Return the simulation as a row of a table, numbers and text only."""
+        formula = self.theorem_temperature
+        finite = math.isfinite(self.measured.gap)
+        return {
+            "n": self.length,
+            "gap": self.gap if math.isfinite(self.gap) else None,
+            "tau_formula": None if formula is None else formula.value,
+            "tau_certificate": self.temperature,
+            "epsilon": self.epsilon,
+            "error_formula": self.error_formula,
+            "error_certificate": self.error_certificate,
+            "ties": self.ties,
+            "bound_certificate": self.bound,
+            "theorem": self.theorem,
+            "log10_tau_formula": None if formula is None else formula.log10_value,
+            "gap_simulated": self.measured.gap if finite else None,
+            "ties_simulated": self.measured.tied_rows,
+            "tied_spread": self.measured.spread,
+            "score_rounding": self.score_rounding,
+            "exact_scores": self.measured.exact,
+            "inputs": self.measured.num_inputs,
+            "all_inputs": self.all_inputs,
+            "heads": ";".join(",".join(layer) for layer in self.measured_given.kinds),
+            "temperatures": self.temperatures.tolist(),
+            "errors": self.errors.tolist(),
+            "bounds": self.bounds.tolist(),
+            "notes": list(self.notes),
+        }

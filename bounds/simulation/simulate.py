@@ -1,0 +1,116 @@
+"""One length: measure the hard model, find temperatures, run the twins."""
+
+import numpy as np
+
+from bounds.inputs import InputSource, open_inputs
+from bounds.simulation.certificate import certified_error, certified_temperature
+from bounds.simulation.considered import Considered, consider
+from bounds.simulation.measure import measure_hard_model
+from bounds.simulation.measured import HardMeasure
+from bounds.simulation.paper_shape import theorem_temperature
+from bounds.simulation.refusal import check_simulable
+from bounds.simulation.result import Simulation
+from bounds.simulation.tieless import break_ties, needs_tie_breaking
+from bounds.simulation.twin import measured_errors
+from jax_models import InputError, Transformer
+
+BUDGET = 1024
+# The sweep of a figure, in factors of the certificate's temperature: four below it, and
+# up to where softmax is far from hard.
+SWEEP = 2.0 ** np.arange(-4, 13)
+
+
+def simulate(
+    model: Transformer,
+    length: int,
+    *,
+    epsilon: float = 0.01,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 16,
+    seed: int = 0,
+    budget: int = BUDGET,
+    sweep: bool = False,
+) -> Simulation:
+    """Find temperatures at which softmax simulates a hard model, and measure the error.
+
+    The model is measured over all inputs of the length, if there are at most `budget`,
+    or over the inputs of a source. Unique-hard heads that meet ties get the tie-breaking
+    term of Lemma 8 first.
+
+    Args:
+        model: A transformer of average-, leftmost- or rightmost-hard layers, residual
+            and without layer norm, with dot-product scores.
+        length: n >= 1.
+        epsilon: ε in (0, 1], the largest error allowed of an entry of the final
+            activations.
+        inputs: A language to sample from, or a source; given inputs are taken alone.
+        num_inputs: How many are sampled, where they are.
+        seed: Seed of the sampled inputs.
+        budget: The most inputs that are enumerated.
+        sweep: Whether to run twins at further temperatures, for a figure.
+
+    Returns:
+        The certified temperatures and the measured errors.
+
+    Raises:
+        InputError: The model is refused, ε is not in (0, 1], the length does not fit, or
+            tied scores are too far apart for the tie-breaking term.
+        TieError: Rounding decides a hard winner.
+
+    Source:
+        Yang, Strobl, Chiang and Angluin 2026, Theorem 26; simulating-hard-attention.md,
+        section 7.
+    """
+    check_simulable(model)
+    if not 0 < epsilon <= 1:
+        raise InputError(f"epsilon is {epsilon}; expected an error in (0, 1]")
+    source = open_inputs(model, inputs, num_inputs, seed)
+    considered = consider(model, length, source, budget)
+    given = measure_hard_model(model, considered.tokens)
+    simulated, measure = model, given
+    if needs_tie_breaking(given):
+        simulated = break_ties(model, given)
+        measure = measure_hard_model(simulated, considered.tokens)
+    return _result(model, given, simulated, measure, considered, epsilon, sweep)
+
+
+def _result(
+    model: Transformer,
+    given: HardMeasure,
+    simulated: Transformer,
+    measure: HardMeasure,
+    considered: Considered,
+    epsilon: float,
+    sweep: bool,
+) -> Simulation:
+    formula = theorem_temperature(simulated, measure, epsilon)
+    found = certified_temperature(measure, epsilon)
+    middle = found[0] if found is not None else _typical_gap(measure)
+    taus = SWEEP * middle if sweep else np.zeros(0)
+    by_formula = 0.0 if formula is None else formula[1].value
+    least = float(np.finfo(model.dtype).tiny)
+    wanted = [tau for tau in (by_formula, middle if found else 0.0) if tau >= least]
+    errors = measured_errors(simulated, considered.tokens, [*wanted, *taus.tolist()])
+    known = dict(zip(wanted, errors.tolist(), strict=False))
+    return Simulation(
+        given=model,
+        model=simulated,
+        measured_given=given,
+        measured=measure,
+        all_inputs=considered.all_inputs,
+        epsilon=epsilon,
+        theorem=None if formula is None else formula[0],
+        theorem_temperature=None if formula is None else formula[1],
+        temperature=None if found is None else found[0],
+        bound=None if found is None else found[1],
+        error_formula=known.get(by_formula),
+        error_certificate=None if found is None else known.get(found[0]),
+        temperatures=taus,
+        errors=errors[len(wanted) :],
+        bounds=np.array([certified_error(measure, tau) for tau in taus]),
+    )
+
+
+def _typical_gap(measure: HardMeasure) -> float:
+    """Where to look at errors where no temperature is certified."""
+    return measure.gap / 64 if np.isfinite(measure.gap) else 1.0

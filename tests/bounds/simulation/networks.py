@@ -1,0 +1,139 @@
+"""Random average-hard networks, many at once, and both attentions as plainly as possible.
+
+The oracle of the simulation tests: section 1's layers in NumPy, float64, all inputs of
+all networks in one array. M networks, S inputs, n positions, d width; n x n without
+shame.
+"""
+
+import dataclasses
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+
+import jax_models as jm
+from jax_models.attention import Attention
+from jax_models.layers import FeedForward
+from jax_models.transformer import Layer
+
+WIDTH, HIDDEN, LENGTH = 3, 4, 5
+INPUTS = np.array(list(itertools.product((0, 1), repeat=LENGTH)))
+# Scores of these networks are about 1 and rounded near 1e-15: ties are not missed, and
+# the gaps drawn are far wider.
+TIE = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks:
+    """Weights of M networks of L layers; see `draw_networks`."""
+
+    embedding: np.ndarray  # [M, 2, d]
+    position: np.ndarray  # [M, n, d]
+    layers: tuple[dict[str, np.ndarray], ...]  # each [M, ...]
+
+    @property
+    def count(self):
+        return len(self.embedding)
+
+    def model(self, index, weighting=None):
+        """Return one of them as a model."""
+
+        def array(values):
+            return jnp.asarray(values[index], jnp.float64)
+
+        layers = tuple(
+            Layer(
+                Attention(
+                    query=array(w["q"])[None],
+                    key=array(w["k"])[None],
+                    value=array(w["v"])[None],
+                    output=jnp.eye(WIDTH),
+                    weighting=weighting or jm.AverageHardmax(),
+                    score="dot_product",
+                ),
+                FeedForward(
+                    array(w["w1"]), array(w["b1"]), array(w["w2"]), array(w["b2"])
+                ),
+            )
+            for w in self.layers
+        )
+        return jm.Transformer(
+            array(self.embedding), layers, jm.PositionTable(array(self.position))
+        )
+
+    def run(self, weights):
+        """Return the final activations [M, S, n, d] under weights of (scores, layer)."""
+        m = np.arange(self.count)[:, None, None]
+        rows = self.embedding[m, INPUTS[None]] + self.position[:, None]
+        for depth, w in enumerate(self.layers):
+            query, key, value = (
+                np.einsum("mod,msnd->msno", w[name], rows) for name in "qkv"
+            )
+            alpha = weights(np.einsum("msie,msje->msij", query, key), depth)
+            rows = rows + np.einsum("msij,msjd->msid", alpha, value)
+            hidden = np.einsum("mfd,msnd->msnf", w["w1"], rows) + _rowwise(w["b1"])
+            written = np.einsum("mdf,msnf->msnd", w["w2"], np.maximum(hidden, 0))
+            rows = rows + written + _rowwise(w["b2"])
+        return rows
+
+    def hard(self):
+        return self.run(lambda scores, depth: average_hard(scores))
+
+    def soft(self, temperatures):
+        """Return the same with softmax, one temperature per network [M]."""
+        tau = np.asarray(temperatures)[:, None, None, None]
+        return self.run(lambda scores, depth: softmax(scores / tau))
+
+    def errors(self, temperatures):
+        """Return the largest difference of the two over all inputs [M]."""
+        return np.abs(self.soft(temperatures) - self.hard()).max(axis=(1, 2, 3))
+
+
+def _rowwise(bias):
+    return bias[:, None, None]
+
+
+def average_hard(scores):
+    best = scores >= scores.max(axis=-1, keepdims=True) - TIE
+    return best / best.sum(axis=-1, keepdims=True)
+
+
+def softmax(scores):
+    with np.errstate(under="ignore"):
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def draw_networks(seed, count, layers, *, ties):
+    """Return random networks; a third of the layers uniform, the first never.
+
+    With ties embeddings, positions, queries and keys are small integers, so that scores
+    of the first layer tie exactly; without them all are Gaussian.
+    """
+    rng = np.random.default_rng(seed)
+
+    def gaussian(*shape):
+        return rng.normal(0, 0.6, (count, *shape))
+
+    def selective(*shape):
+        return (
+            rng.integers(-1, 2, (count, *shape)).astype(float)
+            if ties
+            else gaussian(*shape)
+        )
+
+    built = []
+    for depth in range(layers):
+        kept = (rng.random((count, 1, 1)) > 1 / 3) | (depth == 0)
+        built.append(
+            {
+                "q": selective(WIDTH, WIDTH) * kept,
+                "k": selective(WIDTH, WIDTH) * kept,
+                "v": gaussian(WIDTH, WIDTH),
+                "w1": gaussian(HIDDEN, WIDTH),
+                "b1": gaussian(HIDDEN),
+                "w2": gaussian(WIDTH, HIDDEN),
+                "b2": gaussian(WIDTH),
+            }
+        )
+    return Networks(selective(2, WIDTH), selective(LENGTH, WIDTH), tuple(built))
