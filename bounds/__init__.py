@@ -5,7 +5,8 @@
 `certify_influence` what is certain of it for the same input, in less time,
 `closed_form_bounds` what is certain of it for all inputs of a length. `find_restriction`
 makes the output of a hard-attention model constant by fixing few bits, and
-`find_counterexample` finds two inputs that it cannot tell apart.
+`find_counterexample` finds two inputs that it cannot tell apart. `simulate` finds
+temperatures at which softmax provably does what hard attention does.
 """
 
 from bounds.all_inputs import Supremum, search_inputs, supremum
@@ -19,6 +20,12 @@ from bounds.restriction import (
     find_counterexample,
     find_restriction,
 )
+from bounds.simulation import (
+    Simulation,
+    SimulationCurve,
+    simulate,
+    simulation_curve,
+)
 from bounds.store import read_store
 from jax_models.mesh import device_mesh
 
@@ -28,6 +35,8 @@ __all__ = [
     "Influence",
     "LipschitzEstimate",
     "Restriction",
+    "Simulation",
+    "SimulationCurve",
     "Supremum",
     "bound_curve",
     "certify_influence",
@@ -41,5 +50,7 @@ __all__ = [
     "read_constants",
     "read_store",
     "search_inputs",
+    "simulate",
+    "simulation_curve",
     "supremum",
 ]

@@ -84,6 +84,11 @@ COMMANDS = (
         "Lengths that hard attention of a given depth can and cannot handle.",
     ),
     Command(
+        "simulate",
+        "bounds.cli.simulate",
+        "Temperatures at which softmax simulates hard attention, and its error.",
+    ),
+    Command(
         "compile",
         "bounds.cli.compile",
         "A formula of temporal logic with counting as a transformer file, tested.",

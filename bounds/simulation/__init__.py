@@ -4,7 +4,8 @@
 certificate, and runs the tempered twin; `simulation_curve` does so at several lengths.
 """
 
+from bounds.simulation.compute import simulate
+from bounds.simulation.curve import SimulationCurve, simulation_curve
 from bounds.simulation.result import Simulation
-from bounds.simulation.simulate import simulate
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "SimulationCurve", "simulate", "simulation_curve"]

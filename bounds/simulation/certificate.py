@@ -13,10 +13,11 @@ and ReLU's (GELU's) slope s give
 
     h = e + Σ_heads (D R/2 + G e),    e' = h + s |W2| |W1| h.
 
-A uniform head has D = 0, a unique-hard one with ties D = 2. The sizes of the spec's section 7.4, a_l |V| for R/2 and
-2 a_l |B| for p, are larger. Everything is a sum of terms >= 0, so rounding inflates it;
-nothing underflows to zero that is not. With ties the bound is not monotone in τ, once w
-is not 0: the temperature that is found is evaluated again.
+A uniform head has D = 0, a unique-hard one with ties D = 2. The sizes that section 7.4 of
+the spec takes, a_l |V| for R/2 and 2 a_l |B| for p, are larger. Everything is a sum of
+terms >= 0, so that rounding only has to inflate it, and what underflows is replaced by
+the smallest normal number. With ties the bound is not monotone in τ, once w is not 0: the
+temperature that is found is evaluated again.
 """
 
 import math
@@ -26,9 +27,8 @@ import numpy as np
 from bounds.restriction.enclosed import SMALLEST, Floats, inflated
 from bounds.simulation.measured import HardMeasure, HeadMeasure, LayerMeasure
 
-# Half of a unit roundoff's neighbours: what one rounding changes at most, and library
-# functions within eight of them.
 _UNIT = 2.0**-53
+# exp and tanh of the C library are within eight units of rounding, products within one.
 _FUNCTION = 1 + 16 * _UNIT
 # Temperatures are looked for from TOP gaps down, in steps of a factor √2.
 TOP = 8.0

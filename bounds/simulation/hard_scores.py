@@ -58,7 +58,7 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
         return Enclosed.exactly(score)
     # Cauchy's inequality on magnitudes: no second product of matrices.
     q, q_off, q_all = (x[..., :, None] for x in _norms(query))
-    k, k_off, k_all = (x[..., None, :] for x in _norms(key))
+    _, k_off, k_all = (x[..., None, :] for x in _norms(key))
     radius = q_off * k_all + q * k_off + 2 * gamma_upper(width + 1) * q_all * k_all
     radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
     exact = known_q[..., :, None] & known_k[..., None, :] & counted_all

@@ -47,14 +47,20 @@ def measured_errors(
         max over inputs, positions and coordinates, for each temperature [t].
     """
     inputs = jnp.asarray(tokens, jnp.int32)
-    hard = _outputs(model, inputs)
+    hard = final_activations(model, inputs)
     dtype = model.dtype
     twins = (tempered_twin(model, jnp.asarray(tau, dtype)) for tau in temperatures)
     return np.array([float(_largest_difference(twin, inputs, hard)) for twin in twins])
 
 
 @jax.jit
-def _outputs(model: Transformer, inputs: Array) -> Array:
+def final_activations(model: Transformer, inputs: Array) -> Array:
+    """Returns the final activations of many inputs, one after another [S, n, d].
+
+    Args:
+        model: A transformer.
+        inputs: Tokens [S, n]; not checked here.
+    """
     return jax.lax.map(lambda tokens: forward(model, tokens)[0], inputs)
 
 

@@ -27,7 +27,9 @@ def temperatures(networks):
     for index in range(networks.count):
         model = networks.model(index)
         measure = measure_hard_model(model, INPUTS)
-        theorem, bound = theorem_temperature(model, measure, EPSILON)
+        applies = theorem_temperature(model, measure, EPSILON)
+        assert applies is not None
+        theorem, bound = applies
         measures.append(measure)
         theorems.append(theorem)
         formula.append(bound.value)
@@ -54,7 +56,7 @@ def check(seed, count, layers, ties):
 
 @pytest.mark.parametrize("ties", [False, True], ids=["tieless", "tied"])
 def test_softmax_at_the_temperature_is_within_epsilon(ties):
-    check(1, 12, 2, ties)
+    check(1, 10, 2, ties)
 
 
 @pytest.mark.slow

@@ -1,0 +1,118 @@
+"""Simulations against length: a table with one row per n, and its figure."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.inputs import InputSource, check_lengths, open_inputs
+from bounds.output import write_csv
+from bounds.simulation.compute import BUDGET, simulate
+from bounds.table import Table
+from jax_models import Transformer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The columns of the CSV file, in order.
+COLUMNS = (
+    "n",
+    "gap",
+    "tau_formula",
+    "tau_certificate",
+    "epsilon",
+    "error_formula",
+    "error_certificate",
+    "ties",
+    "bound_certificate",
+    "theorem",
+    "log10_tau_formula",
+    "gap_simulated",
+    "ties_simulated",
+    "tied_spread",
+    "score_rounding",
+    "exact_scores",
+    "inputs",
+    "all_inputs",
+    "heads",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulationCurve:
+    """Temperatures and errors against n, for one hard model.
+
+    Attributes:
+        table: Rows as `Simulation.row` gives them, one per n.
+    """
+
+    table: Table
+
+    def __len__(self) -> int:
+        """Return the number of lengths."""
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows, one per n."""
+        return iter(self.table)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one column, an entry per n; see `Table.column`."""
+        return self.table.column(name)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows as CSV, without the sweeps of the figure.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        write_csv(path, COLUMNS, self.table)
+
+    def plot(self) -> "Figure":
+        """Draw error against temperature with the bounds; a Matplotlib figure."""
+        from bounds.simulation.figure import simulation_figure
+
+        return simulation_figure(self.table)
+
+
+def simulation_curve(
+    model: Transformer,
+    lengths: Sequence[int],
+    *,
+    epsilon: float = 0.01,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 16,
+    seed: int = 0,
+    budget: int = BUDGET,
+) -> SimulationCurve:
+    """Simulate a hard model by softmax at each of several lengths.
+
+    Args:
+        model: A hard model, as `simulate` takes it.
+        lengths: Increasing lengths n >= 1.
+        epsilon: ε in (0, 1].
+        inputs: A language to sample from, or a source of inputs.
+        num_inputs: How many are sampled, where they are.
+        seed: Seed of the sampled inputs.
+        budget: The most inputs of a length that are enumerated.
+
+    Returns:
+        A table with one row per n.
+
+    Raises:
+        InputError: The lengths do not increase, or as in `simulate`.
+    """
+    check_lengths(lengths)
+    source = open_inputs(model, inputs, num_inputs, seed)
+    rows = [
+        simulate(
+            model, n, epsilon=epsilon, inputs=source, budget=budget, sweep=True
+        ).row()
+        for n in lengths
+    ]
+    return SimulationCurve(Table(tuple(rows)))

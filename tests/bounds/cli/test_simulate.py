@@ -1,0 +1,94 @@
+"""`simulate` writes temperatures, bounds and errors, once, for hard models only."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds import read_store
+from bounds.simulation import simulate
+from bounds.simulation.curve import COLUMNS
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+REQUIRED = (
+    "n,gap,tau_formula,tau_certificate,epsilon,error_formula,error_certificate,ties"
+)
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json(path):
+    return json.loads(Path(path).read_text(), parse_constant=pytest.fail)
+
+
+def test_the_files_hold_what_simulate_finds(run):
+    flags = ["--preset=ones", "--lengths=3", "--epsilon=0.05", "--figure_format=png"]
+    result = run("simulate", *flags)
+    assert (result.code, result.err) == (0, "")
+    text = Path("results/simulate/simulate.csv").read_text()
+    assert text.startswith(REQUIRED)
+    (row,) = read_csv("results/simulate/simulate.csv")
+    assert tuple(row) == COLUMNS
+    found = simulate(jm.build_preset("ones", dtype="float64"), 3, epsilon=0.05)
+    assert float(row["gap"]) == found.gap
+    assert float(row["tau_certificate"]) == found.temperature
+    assert float(row["tau_formula"]) == found.theorem_temperature.value
+    assert float(row["error_certificate"]) == found.error_certificate <= 0.05
+    assert int(row["ties"]) == found.ties > 0
+    assert row["all_inputs"] == "true"
+    record = read_json("results/simulate/simulate.json")
+    (entry,) = record["rows"]
+    assert entry["bound_certificate"] == found.bound
+    assert len(entry["temperatures"]) == len(entry["errors"]) == len(entry["bounds"])
+    assert all(
+        error <= bound + 1e-12
+        for error, bound in zip(entry["errors"], entry["bounds"], strict=True)
+    )
+    assert "tie-breaking term" in result.out
+    assert Path("results/simulate/simulate.png").stat().st_size > 1000
+    before = read_store("results/simulate/results.sqlite")
+    again = run("simulate", *flags)
+    assert "0 of 1 lengths to simulate" in again.out
+    assert read_store("results/simulate/results.sqlite") == before
+
+
+@pytest.mark.slow
+def test_another_error_or_length_is_simulated_anew(run):
+    flags = [*SHAPE_FLAGS, "--mask=none", "--lengths=2,4"]
+    assert run("simulate", *flags).code == 0
+    assert [row["n"] for row in read_csv("results/simulate/simulate.csv")] == ["2", "4"]
+    assert "1 of 3 lengths" in run("simulate", *flags, "--lengths=2,3,4").out
+    assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
+    result = run("simulate", *flags, "--budget=2", "--num_inputs=2", "--lengths=4")
+    assert "for the 2 inputs considered" in result.out
+
+
+def test_a_curve_has_a_row_per_length():
+    model = jm.build_preset("average_parity", dtype="float64")
+    curve = bounds.simulation_curve(model, [2])
+    assert curve.column("n").tolist() == [2]
+    assert len(curve) == 1
+    assert [row["ties"] for row in curve] == [0]
+    with pytest.raises(jm.InputError, match="lengths must increase"):
+        bounds.simulation_curve(model, [4, 2])
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--preset=ones", "--weighting=softmax"], "no hard attention to simulate"),
+        (["--preset=first"], "layers.0 has softmax attention"),
+        (["--preset=ones", "--epsilon=0"], "epsilon"),
+        (["--preset=ones", "--epsilon=2"], "epsilon"),
+        (["--preset=ones", "--budget=-1"], "budget"),
+    ],
+)
+def test_a_bad_question_is_one_line(run, flags, complaint):
+    run("simulate", *flags, "--lengths=4").assert_refused(complaint)

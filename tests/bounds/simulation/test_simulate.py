@@ -1,0 +1,270 @@
+"""A simulation certifies what its twin then does, for every kind of model it accepts."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.inputs import GivenInputs
+from bounds.simulation import simulate
+from bounds.simulation.certificate import certified_error
+from bounds.simulation.measure import measure_hard_model
+from bounds.simulation.tieless import break_ties, needs_tie_breaking
+from bounds.simulation.twin import final_activations, measured_errors, tempered_twin
+from jax_models.attention import Attention
+from jax_models.layers import FeedForward
+from jax_models.reweight import with_weighting
+from jax_models.transformer import Layer
+from tests.bounds.simulation.networks import INPUTS, draw_networks
+
+LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_quickly(quick_compilation):
+    """Compile the many small models of these tests in half the time."""
+
+
+def random_model(seed, *, mask="future", score="scaled_dot_product", activation="relu"):
+    """Two layers of two average-hard heads with biases and output matrices, n <= 6."""
+    rng = np.random.default_rng(seed)
+
+    def gaussian(*shape):
+        return jnp.asarray(rng.normal(0, 0.5, shape))
+
+    def layer():
+        attention = Attention(
+            query=gaussian(2, 3, 4),
+            key=gaussian(2, 3, 4),
+            value=gaussian(2, 2, 4),
+            output=gaussian(4, 4),
+            query_bias=gaussian(2, 3),
+            key_bias=gaussian(2, 3),
+            value_bias=gaussian(2, 2),
+            output_bias=gaussian(4),
+            weighting=jm.AverageHardmax(),
+            mask=mask,
+            score=score,
+        )
+        block = FeedForward(
+            gaussian(5, 4), gaussian(5), gaussian(4, 5), gaussian(4), activation
+        )
+        return Layer(attention, block)
+
+    table = jm.PositionTable(gaussian(6, 4))
+    return jm.Transformer(gaussian(2, 4), (layer(), layer()), table)
+
+
+def outputs(model):
+    return np.asarray(final_activations(model, jnp.asarray(INPUTS, jnp.int32)))
+
+
+def hidden_ties(weighting, mask, layers=2):
+    """A unique-hard network with ties in some layer, and what was measured of it."""
+    networks = draw_networks(1, 8, layers, ties=True)
+    for index in range(networks.count):
+        model = networks.model(index, weighting)
+        masked = tuple(
+            dataclasses.replace(
+                layer, attention=dataclasses.replace(layer.attention, mask=mask)
+            )
+            for layer in model.layers
+        )
+        model = dataclasses.replace(model, layers=masked)
+        measure = measure_hard_model(model, INPUTS)
+        if needs_tie_breaking(measure):
+            return model, measure
+    raise AssertionError("no network has ties")
+
+
+@pytest.mark.parametrize(
+    ("weighting", "mask", "layers"),
+    [
+        (RIGHT, "future", 1),
+        pytest.param(LEFT, "none", 2, marks=pytest.mark.slow),
+        pytest.param(RIGHT, "future", 2, marks=pytest.mark.slow),
+        pytest.param(LEFT, "past", 2, marks=pytest.mark.slow),
+        pytest.param(RIGHT, "strict_past", 2, marks=pytest.mark.slow),
+    ],
+    ids=lambda x: getattr(x, "name", x),
+)
+def test_tie_breaking_keeps_every_output_of_the_hard_model(weighting, mask, layers):
+    model, measure = hidden_ties(weighting, mask, layers)
+    assert needs_tie_breaking(measure)
+    tieless = break_ties(model, measure)
+    found = measure_hard_model(tieless, INPUTS)
+    assert not found.tied_rows
+    before, after = outputs(model), outputs(tieless)
+    np.testing.assert_allclose(after[..., :-1], before, rtol=0, atol=1e-12)
+    place = np.arange(1, INPUTS.shape[1] + 1) / INPUTS.shape[1]
+    assert (after[..., -1] == place).all()
+    for old, new in zip(measure.heads, found.heads, strict=True):
+        # Coefficients are rounded down to powers of two, which halves them at most.
+        assert new.gap >= min(old.gap, 1) / (2 * INPUTS.shape[1]) * (1 - 1e-9)
+    # A term of the other sign chooses other positions.
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            attention=dataclasses.replace(
+                layer.attention, query_bias=-layer.attention.query_bias
+            ),
+        )
+        for layer in tieless.layers
+    )
+    wrong = dataclasses.replace(tieless, layers=layers)
+    assert np.abs(outputs(wrong)[..., :-1] - before).max() > 0.01
+
+
+@pytest.mark.slow
+def test_a_unique_hard_model_with_ties_is_simulated_through_its_tieless_form():
+    model, _ = hidden_ties(LEFT, "none")
+    found = simulate(model, 5, epsilon=0.01, sweep=True)
+    assert found.all_inputs
+    assert found.ties > 0
+    assert found.measured.tied_rows == 0
+    assert found.theorem == "26"
+    formula, certificate = found.error_formula, found.error_certificate
+    assert formula is not None
+    assert certificate is not None
+    assert formula <= certificate <= found.certify(found.temperature or 0) <= 0.01
+    assert any("tie-breaking term" in note for note in found.notes)
+    # Without it no temperature helps: softmax shares what the hard head gives to one.
+    assert certified_error(found.measured_given, 1e-9) > 0.01
+    assert (found.errors <= found.bounds + 1e-12).all()
+    assert found.errors[-1] > 0.01
+
+
+@pytest.mark.slow
+def test_without_the_term_no_temperature_would_do():
+    model, _ = hidden_ties(LEFT, "none")
+    assert measured_errors(model, INPUTS, [1e-9])[0] > 0.01
+
+
+CASES = [
+    pytest.param({}, id="scaled, future", marks=pytest.mark.slow),
+    pytest.param(
+        {"mask": "strict_past", "score": "dot_product"},
+        id="strict past",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        {"mask": "none", "activation": "gelu"}, id="gelu", marks=pytest.mark.slow
+    ),
+]
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_measured_errors_stay_below_the_certified_ones(options):
+    model = random_model(0, **options)
+    found = simulate(model, 5, sweep=True)
+    assert found.temperature is not None
+    assert found.certify(found.temperature) == found.bound
+    assert 0 < (found.bound or 0) <= 0.01
+    # 1e-12: what float64 adds to activations of about 10.
+    assert (found.errors <= found.bounds + 1e-12).all()
+    assert found.error_certificate is not None
+    assert found.error_certificate <= 0.01
+    assert found.errors[-1] > 0.01
+    assert (found.theorem is None) == ("activation" in options)
+    row = found.row()
+    assert row["heads"] == "tieless,tieless;tieless,tieless"
+    assert row["inputs"] == 32
+
+
+def test_the_twin_shares_every_parameter():
+    model = random_model(1)
+    twin = tempered_twin(model, 0.25)
+    for one, two in zip(model.layers, twin.layers, strict=True):
+        assert two.attention.weighting.name == "softmax"
+        assert two.attention.temperature == jm.ConstantTemperature(0.25)
+        assert two.attention.query is one.attention.query
+        assert two.feed_forward is one.feed_forward
+
+
+@pytest.fixture(scope="module")
+def of_two_inputs():
+    """The uniform head of PARITY on two given inputs."""
+    model = jm.build_preset("average_parity", dtype="float64")
+    return simulate(model, 4, inputs=GivenInputs("two", (INPUTS[3], INPUTS[31])))
+
+
+def test_given_inputs_are_certified_alone(of_two_inputs):
+    found = of_two_inputs
+    assert not found.all_inputs
+    assert found.measured.num_inputs == 2
+    assert any("for the 2 inputs considered" in note for note in found.notes)
+    assert found.gap == np.inf
+    assert found.row()["gap"] is None
+    assert found.bound == 0
+
+
+def test_without_a_certificate_the_twin_has_no_temperature_of_its_own(of_two_inputs):
+    found = dataclasses.replace(
+        of_two_inputs, temperature=None, bound=None, error_certificate=None
+    )
+    assert "no temperature is certified for this error" in found.notes
+    assert found.score_rounding is None
+    with pytest.raises(jm.InputError, match="no temperature is certified"):
+        found.twin()
+    assert found.twin(0.5).layers[0].attention.weighting.name == "softmax"
+
+
+def soft(model):
+    return with_weighting(model, "softmax")
+
+
+def changed(model, **fields):
+    layer = dataclasses.replace(model.layers[0], **fields)
+    return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
+
+
+NORM = jm.LayerNorm(jnp.ones(4), jnp.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (soft, "layers.0 has softmax attention"),
+        (lambda m: dataclasses.replace(m, final_norm=NORM), "final_norm"),
+        (
+            lambda m: changed(m, layer_norm="pre", norm1=NORM, norm2=NORM),
+            "layers.0 has a LayerNorm",
+        ),
+        (lambda m: changed(m, combine="concat"), "layers.0 concatenates"),
+        (lambda m: dataclasses.replace(m, layers=()), "no layers"),
+        (
+            lambda m: changed(
+                m,
+                attention=dataclasses.replace(
+                    m.layers[0].attention,
+                    score="additive",
+                    score_vector=jnp.ones((2, 3)),
+                ),
+            ),
+            "layers.0 has additive scores",
+        ),
+    ],
+)
+def test_what_is_not_proved_is_refused(change, complaint):
+    with pytest.raises(jm.InputError, match=complaint):
+        simulate(change(random_model(0)), 4)
+
+
+def test_an_error_that_makes_no_sense_is_refused():
+    with pytest.raises(jm.InputError, match="epsilon is 0"):
+        simulate(random_model(0), 4, epsilon=0)
+    with pytest.raises(jm.InputError, match="position table"):
+        simulate(random_model(0), 7)
+
+
+def test_ties_that_are_too_far_apart_for_the_term_are_refused():
+    model, measure = hidden_ties(LEFT, "none")
+    heads = tuple(dataclasses.replace(head, spread=1.0) for head in measure.heads)
+    layers = tuple(
+        dataclasses.replace(layer, heads=(head,))
+        for layer, head in zip(measure.layers, heads, strict=True)
+    )
+    with pytest.raises(jm.InputError, match="tie-breaking term has steps"):
+        break_ties(model, dataclasses.replace(measure, layers=layers))
