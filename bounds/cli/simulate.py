@@ -4,7 +4,8 @@ At every length: the gap of the model's scores, the temperature of Theorem 26 (w
 of its extension) and that of a certificate from measured norms, each for an error of at
 most --epsilon in any final activation; and the errors of the tempered softmax twins at
 these, as measured. Certified over exact reals for the inputs considered: all inputs of a
-length where there are at most --budget, else those that the input flags name. Models
+length where there are at most --budget or the model has one layer, else those that the
+input flags name; errors are measured on these. Models
 without positions or with few symbols have tied scores, whose twins need scores exact to
 far below the temperature; unique-hard heads with ties get a tie-breaking term first.
 """
@@ -55,7 +56,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer(
         "budget",
         BUDGET,
-        "All inputs of a length are considered where there are at most this many.",
+        "All inputs of a length are listed and run where there are at most this many.",
         lower_bound=0,
         flag_values=values,
     )

@@ -127,7 +127,7 @@ def weight_distance(head: HeadMeasure, error: float, temperature: float) -> floa
 
 def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float:
     """2r/(1 + r), rounded up."""
-    if not head.odds:
+    if not head.odds or math.isinf(head.gap):
         return 0.0
     left = head.gap - 2 * error
     left -= 4 * _UNIT * (head.gap + 2 * error)

@@ -10,6 +10,7 @@ from bounds.simulation.measured import HardMeasure
 from bounds.simulation.paper_shape import theorem_temperature
 from bounds.simulation.refusal import check_simulable
 from bounds.simulation.result import Simulation
+from bounds.simulation.structure import measure_structure
 from bounds.simulation.tieless import break_ties, needs_tie_breaking
 from bounds.simulation.twin import measured_errors
 from jax_models import InputError, Transformer
@@ -33,9 +34,9 @@ def simulate(
 ) -> Simulation:
     """Find temperatures at which softmax simulates a hard model, and measure the error.
 
-    The model is measured over all inputs of the length, if there are at most `budget`,
-    or over the inputs of a source. Unique-hard heads that meet ties get the tie-breaking
-    term of Lemma 8 first.
+    The model is measured over all inputs of the length, if there are at most `budget` or
+    it has one layer, and else over the inputs of a source; these are also run. Unique-hard
+    heads that meet ties get the tie-breaking term of Lemma 8 first.
 
     Args:
         model: A transformer of average-, leftmost- or rightmost-hard layers, residual
@@ -66,12 +67,18 @@ def simulate(
         raise InputError(f"epsilon is {epsilon}; expected an error in (0, 1]")
     source = open_inputs(model, inputs, num_inputs, seed)
     considered = consider(model, length, source, budget)
-    given = measure_hard_model(model, considered.tokens)
+    given = _measure(model, considered)
     simulated, measure = model, given
     if needs_tie_breaking(given):
         simulated = break_ties(model, given)
-        measure = measure_hard_model(simulated, considered.tokens)
+        measure = _measure(simulated, considered)
     return _result(model, given, simulated, measure, considered, epsilon, sweep)
+
+
+def _measure(model: Transformer, considered: Considered) -> HardMeasure:
+    if considered.unlisted is not None:
+        return measure_structure(model, considered.unlisted)
+    return measure_hard_model(model, considered.tokens)
 
 
 def _result(
@@ -98,6 +105,7 @@ def _result(
         measured_given=given,
         measured=measure,
         all_inputs=considered.all_inputs,
+        num_run=len(considered.tokens),
         epsilon=epsilon,
         theorem=None if formula is None else formula[0],
         theorem_temperature=None if formula is None else formula[1],

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 
-from bounds.all_inputs.universe import list_inputs
+from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.inputs import GivenInputs, InputSource
 from jax_models import Transformer
 
@@ -19,16 +19,19 @@ class Considered:
         all_inputs: Whether they are all inputs of the length: any symbol that may be
             substituted everywhere, and at the last position an end token, if the model
             has such.
+        unlisted: All inputs of the length, where the tokens are only some to run and the
+            model's structure tells about all; None elsewhere.
     """
 
     tokens: np.ndarray
     all_inputs: bool
+    unlisted: AllInputs | None = None
 
 
 def consider(
     model: Transformer, length: int, source: InputSource, budget: int
 ) -> Considered:
-    """Returns all inputs of a length where they are few, else those of a source.
+    """Returns all inputs of a length where that can be, else those of a source.
 
     Args:
         model: A hard model.
@@ -49,7 +52,10 @@ def consider(
     )
     if isinstance(source, GivenInputs) or inputs.num_inputs > budget:
         drawn = [source.draw(length, index) for index in range(source.count)]
-        return Considered(np.unique(np.stack(drawn), axis=0), False)
+        tokens = np.unique(np.stack(drawn), axis=0)
+        # Rows of the first layer depend on one symbol each, those of others on inputs.
+        known = len(model.layers) == 1 and not isinstance(source, GivenInputs)
+        return Considered(tokens, known, inputs if known else None)
     alphabets = [inputs.symbols] * (length - 1) + [inputs.query_symbols]
     every = np.array(list(itertools.product(*alphabets)), np.int32)
     return Considered(every.reshape(-1, length), True)

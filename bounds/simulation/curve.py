@@ -36,6 +36,7 @@ COLUMNS = (
     "exact_scores",
     "inputs",
     "all_inputs",
+    "inputs_run",
     "heads",
 )
 

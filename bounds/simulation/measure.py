@@ -111,7 +111,7 @@ def measure_layer(
     attention = layer.attention
     length = rows.value.shape[1]
     heads = [
-        _Head(attention, maps, rows, classes, f"{name}, head {h}")
+        HeadPass(attention, maps, rows, classes, f"{name}, head {h}")
         for h, maps in enumerate(read_heads(attention))
     ]
     block = max(1, MOST_SCORES // (len(rows.value) * length))
@@ -134,7 +134,7 @@ def measure_layer(
     return out, measure, all(head.exact for head in heads)
 
 
-class _Head:
+class HeadPass:
     """One head over a batch of inputs, block of rows by block; keeps what it met."""
 
     def __init__(
@@ -145,6 +145,15 @@ class _Head:
         classes: NDArray[np.int64],
         name: str,
     ) -> None:
+        """Project the rows.
+
+        Args:
+            attention: The sublayer …
+            maps: … and the head's part of it.
+            rows: The sublayer's input [S, n, d].
+            classes: Rows of one class are equal real numbers [S, n].
+            name: What messages call the head.
+        """
         self.attention, self.maps, self.name = attention, maps, name
         self.classes = classes
         self.query = divided(linear(rows, *maps.query), np.asarray(maps.divisor))
@@ -158,9 +167,9 @@ class _Head:
     def attend(self, at: np.ndarray) -> Enclosed:
         """Returns what the rows at these positions read [S, r, v]."""
         length = self.key.value.shape[1]
-        seen = _visible(self.attention, at, length)
+        seen = mask_block(self.attention, at, length)
         score = score_block(self.query[:, at], self.key)
-        width = _cell_width(self.attention, at, length)
+        width = cell_width(self.attention, at, length)
         found = find_winners(score, seen, width, self.classes, at, self.name)
         there = found.count > 0
         self.exact = self.exact and score.exact
@@ -205,13 +214,28 @@ class _Head:
         )
 
 
-def _visible(attention: Attention, at: np.ndarray, length: int) -> Booleans:
-    keys = jnp.arange(length, dtype=jnp.int32)
-    return np.asarray(visible(attention.mask, jnp.asarray(at, jnp.int32), keys))
+def mask_block(attention: Attention, at: np.ndarray, length: int) -> Booleans:
+    """Returns which positions the rows at some positions see [r, n].
+
+    Args:
+        attention: The sublayer.
+        at: Positions of the rows [r].
+        length: n.
+    """
+    # NumPy arrays do, and compile nothing.
+    rows: Any = at
+    keys: Any = np.arange(length)
+    return np.asarray(visible(attention.mask, rows, keys))
 
 
-def _cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
-    """The width of a score cell [r, 1] before the model's own temperature."""
+def cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
+    """Returns the width of a score cell [r, 1] before the model's own temperature.
+
+    Args:
+        attention: A sublayer of hard attention.
+        at: Positions of the rows [r].
+        length: n.
+    """
     weighting: Any = attention.weighting
     dtype = attention.query.dtype
     width = weighting.resolution(dtype) * np.ones((len(at), 1))

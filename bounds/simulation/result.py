@@ -15,6 +15,8 @@ from jax_models import InputError, Transformer
 # Above this share of the temperature the rounding of scores shows in a float run: it
 # moves weights among tied scores by as much.
 TRUSTED_ROUNDING = 1e-3
+# A larger number of inputs is no integer of JSON.
+MOST = 2**53
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Simulation:
         measured_given: What was measured of the given model …
         measured: … and of the simulated one.
         all_inputs: Whether all inputs of the length were considered.
+        num_run: How many inputs the errors were measured on.
         epsilon: ε, the error allowed.
         theorem: "26" or "26-T"; None where neither applies.
         theorem_temperature: A lower bound on the largest temperature, by the theorem.
@@ -51,6 +54,7 @@ class Simulation:
     measured_given: HardMeasure
     measured: HardMeasure
     all_inputs: bool
+    num_run: int
     epsilon: float
     theorem: str | None
     theorem_temperature: Bound | None
@@ -122,6 +126,10 @@ class Simulation:
                 f"certified for the {self.measured.num_inputs} inputs considered, not "
                 "for all inputs of this length"
             )
+        elif self.num_run < self.measured.num_inputs:
+            found.append(
+                f"certified for all inputs; errors were measured on {self.num_run}"
+            )
         if self.model is not self.given:
             found.append(
                 "unique-hard heads met ties: a tie-breaking term was added (one "
@@ -164,8 +172,11 @@ class Simulation:
             "tied_spread": self.measured.spread,
             "score_rounding": self.score_rounding,
             "exact_scores": self.measured.exact,
-            "inputs": self.measured.num_inputs,
+            "inputs": self.measured.num_inputs
+            if self.measured.num_inputs < MOST
+            else None,
             "all_inputs": self.all_inputs,
+            "inputs_run": self.num_run,
             "heads": ";".join(",".join(layer) for layer in self.measured_given.kinds),
             "temperatures": self.temperatures.tolist(),
             "errors": self.errors.tolist(),
