@@ -1,8 +1,8 @@
 """The figure of a simulation: error against temperature, and what was certified.
 
 One colour per length: marks are measured errors of twins, the line of the same colour is
-the certified bound, a star the certificate's temperature at its bound ε, a triangle on
-the floor the theorem's. Errors that float64 shows as zero stand on the floor.
+the certified bound, a star the certificate's temperature at its bound ε, a bar on the
+floor the theorem's. Errors that float64 shows as zero stand on the floor.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def simulation_figure(table: Table) -> "Figure":
             ncols=2,
             frameon=False,
             title="marks: measured, lines: certified bound, stars: certified τ, "
-            "triangles: τ of the theorem",
+            "bars: τ of the theorem",
             title_fontsize=7.5,
         )
     return figure
@@ -100,7 +100,13 @@ def _draw_length(axes: "Axes", row: Mapping[str, Any], look: Mapping[str, Any]) 
         )
     if row["tau_formula"]:
         axes.plot(
-            row["tau_formula"], FLOOR, marker="v", markersize=6, color=colour, zorder=3
+            row["tau_formula"],
+            FLOOR,
+            marker="|",
+            markersize=16,
+            markeredgewidth=2,
+            color=colour,
+            zorder=3,
         )
 
 
