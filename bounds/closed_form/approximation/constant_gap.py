@@ -44,7 +44,7 @@ def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound
         simulating-hard-attention.md, Lemma 5'.
 
     >>> print(constant_gap_distance(1.0, 0.1, 100))
-    |ah(s) - S_tau(s)|_1 at most 0.0089488
+    |ah(s) - S_tau(s)|_1 at most 0.008949
     """
     exponent = interval(positive("gap", gap)) / positive("temperature", temperature)
     odds = (whole("visible", visible, 1) - 1) * exp(-exponent)
