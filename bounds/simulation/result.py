@@ -78,7 +78,10 @@ class Simulation:
 
     @property
     def ties(self) -> int:
-        """Rows of selective heads of the given model that met ties, over all inputs."""
+        """Rows of selective heads of the given model that met ties, over all inputs.
+
+        Where the inputs were not listed: pairs of a position and a symbol that can.
+        """
         return self.measured_given.tied_rows
 
     @property

@@ -8,8 +8,10 @@ import numpy as np
 from jax import Array
 
 from jax_models import ConstantTemperature, Transformer
+from jax_models.evaluate import check_ties
 from jax_models.reweight import with_temperature, with_weighting
-from jax_models.transformer import forward
+from jax_models.transformer import forward, reduce_reports
+from jax_models.weighting import TieReport
 
 
 def tempered_twin(model: Transformer, temperature: float | Array) -> Transformer:
@@ -45,23 +47,30 @@ def measured_errors(
 
     Returns:
         max over inputs, positions and coordinates, for each temperature [t].
+
+    Raises:
+        TieError: Rounding decides a winner of the hard model as it is run.
     """
     inputs = jnp.asarray(tokens, jnp.int32)
-    hard = final_activations(model, inputs)
+    hard, reports = final_activations(model, inputs)
+    met = (None if one is None else reduce_reports(one) for one in reports)
+    check_ties(model, tuple(met), "error")
     dtype = model.dtype
     twins = (tempered_twin(model, jnp.asarray(tau, dtype)) for tau in temperatures)
     return np.array([float(_largest_difference(twin, inputs, hard)) for twin in twins])
 
 
 @jax.jit
-def final_activations(model: Transformer, inputs: Array) -> Array:
-    """Returns the final activations of many inputs, one after another [S, n, d].
+def final_activations(
+    model: Transformer, inputs: Array
+) -> tuple[Array, tuple[TieReport | None, ...]]:
+    """Returns the final activations of many inputs [S, n, d], and their tie reports [S].
 
     Args:
         model: A transformer.
         inputs: Tokens [S, n]; not checked here.
     """
-    return jax.lax.map(lambda tokens: forward(model, tokens)[0], inputs)
+    return jax.lax.map(lambda tokens: forward(model, tokens), inputs)
 
 
 @jax.jit

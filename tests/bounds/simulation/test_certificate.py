@@ -82,7 +82,7 @@ def shapes(networks):
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_activations_stay_below_lemma_29(ties):
-    networks = draw_networks(6, 40, 2, ties=ties)
+    networks = draw_networks(6, 130, 2, ties=ties)
     out = np.abs(networks.hard()).max(axis=(1, 2, 3))
     for (shape, x), size in zip(shapes(networks), out, strict=True):
         assert size <= activation_bound(shape, x, 2).value

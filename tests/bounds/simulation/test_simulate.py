@@ -58,7 +58,7 @@ def random_model(seed, *, mask="future", score="scaled_dot_product", activation=
 
 
 def outputs(model):
-    return np.asarray(final_activations(model, jnp.asarray(INPUTS, jnp.int32)))
+    return np.asarray(final_activations(model, jnp.asarray(INPUTS, jnp.int32))[0])
 
 
 def hidden_ties(weighting, mask, layers=2):
