@@ -66,8 +66,11 @@ def test_another_error_or_length_is_simulated_anew(run):
     assert [row["n"] for row in read_csv("results/simulate/simulate.csv")] == ["2", "4"]
     assert "1 of 3 lengths" in run("simulate", *flags, "--lengths=2,3,4").out
     assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
-    result = run("simulate", *flags, "--budget=2", "--num_inputs=2", "--lengths=4")
-    assert "for the 2 inputs considered" in result.out
+    few = [*flags, "--budget=2", "--num_inputs=2", "--lengths=4"]
+    # One layer is known over all inputs without listing them, two are not.
+    assert "for all inputs; errors were measured on" in run("simulate", *few).out
+    deep = run("simulate", *few, "--num_layers=2").out
+    assert "inputs considered, not for all inputs" in deep
 
 
 def test_a_curve_has_a_row_per_length():
