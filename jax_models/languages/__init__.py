@@ -15,6 +15,8 @@ from jax_models.languages.flip_flop import FlipFlop
 from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones
 from jax_models.languages.parity import Parity
+from jax_models.languages.parity_source import ParitySource
+from jax_models.languages.source import Levels, Source
 from jax_models.languages.text import read_text
 from jax_models.languages.uniform import UniformStrings
 
@@ -26,9 +28,12 @@ __all__ = [
     "DyckWords",
     "FlipFlop",
     "Language",
+    "Levels",
     "Majority",
     "Ones",
     "Parity",
+    "ParitySource",
+    "Source",
     "UniformStrings",
     "get_language",
     "ones_automaton",

@@ -1,0 +1,228 @@
+"""Sources: what generates the words of a language, symbol by symbol, with exact laws.
+
+A source ends a word or goes on with a symbol, with probabilities that depend on what it
+has said. Classes of the next symbol are the symbols in the order of their ids, then END.
+A *prefix of length n* is the first n symbols of a word, given that the word has at least
+n; lengths count symbols, without an end token. Entropies are in nats.
+
+Shapes: n symbols, V of them in the alphabet, C = V + 1 classes, `...` batch axes.
+"""
+
+import abc
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.errors import InputError
+
+# Numbers drawn at a time: what a sampler holds beside its output.
+CHUNK = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class Levels:
+    """Cross-entropies of the next symbol after a prefix of one length, in nats.
+
+    Attributes:
+        optimal: Of the true distribution, given the whole prefix.
+        last_symbol: Of the best prediction from the last symbol alone.
+        unigram: Of the best constant prediction at this length.
+    """
+
+    optimal: float
+    last_symbol: float
+    unigram: float
+
+
+class Source(abc.ABC):
+    """A distribution over words, given by what follows each prefix.
+
+    A new source is a frozen dataclass (hashable, so that it can be compiled in) with what
+    is abstract here, and one row in `SOURCES`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The name by which commands know it."""
+
+    @property
+    @abc.abstractmethod
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols in the order of their ids, without the end token."""
+
+    @property
+    @abc.abstractmethod
+    def first_symbol(self) -> tuple[float, ...]:
+        """The distribution of the first symbol, END last [C]."""
+
+    @abc.abstractmethod
+    def next_symbol(self, tokens: Array) -> Array:
+        """Returns the distribution of the symbol after each prefix.
+
+        Args:
+            tokens: prefixes [..., n].
+
+        Returns:
+            Probabilities [..., n, C] after 1, 2, …, n symbols; zero after a string that
+            is no prefix.
+        """
+
+    @abc.abstractmethod
+    def draw(self, key: Array, length: int, count: int) -> Array:
+        """Draws `count` independent prefixes [count, length], int32, traceably."""
+
+    @abc.abstractmethod
+    def log_survival(self, length: int) -> float:
+        """Returns ln of the probability that a word has at least `length` symbols."""
+
+    @abc.abstractmethod
+    def joint(self, length: int) -> np.ndarray:
+        """Returns the law of the last symbol of a prefix and what follows it.
+
+        Args:
+            length: n >= 1.
+
+        Returns:
+            P(x_n = a, next = c | at least n symbols) [V, C], float64.
+        """
+
+    @abc.abstractmethod
+    def optimal_entropy(self, length: int) -> float:
+        """Returns the entropy of the next symbol given the prefix, nats, n >= 1."""
+
+    @abc.abstractmethod
+    def prefixes(self, length: int) -> np.ndarray:
+        """Returns every prefix of a length, each once [m, length], int32."""
+
+    @property
+    def num_classes(self) -> int:
+        """C, the number of symbols and END."""
+        return len(self.symbols) + 1
+
+    @property
+    def end(self) -> int:
+        """The class of END, which is also the id of the end token."""
+        return len(self.symbols)
+
+    def sample(self, key: Array, length: int, count: int) -> Array:
+        """Draws independent prefixes of n symbols.
+
+        Large batches are drawn in chunks, so that beside the output only a chunk is held.
+
+        Args:
+            key: a JAX random key; the same key gives the same prefixes.
+            length: n >= 1.
+            count: number of prefixes, at least 1.
+
+        Returns:
+            Tokens [count, n], int32.
+
+        Raises:
+            InputError: if `length` or `count` is below 1, or no word is that long.
+        """
+        if length < 1 or count < 1:
+            raise InputError(
+                f"{count} prefixes of length n = {length}; expected at least one, of at "
+                "least one symbol"
+            )
+        if self.log_survival(length) == -math.inf:
+            raise InputError(
+                f"no word of {self.name} has n = {length} symbols; ask for shorter ones"
+            )
+        return _sample(key, self, length, count)
+
+    def log_probability(self, tokens: Array) -> Array:
+        """Returns ln P(a word begins with this string), -inf where none does.
+
+        Args:
+            tokens: strings [..., n], n >= 1.
+
+        Returns:
+            Logarithms [...]; subtract `log_survival(n)` for the law of prefixes of
+            length n.
+        """
+        later = self.next_symbol(tokens[..., :-1])
+        first = jnp.asarray(self.first_symbol, later.dtype)
+        before = jnp.concatenate(
+            [jnp.broadcast_to(first, (*later.shape[:-2], 1, first.size)), later],
+            axis=-2,
+        )
+        chosen = jnp.take_along_axis(before, tokens[..., None], axis=-1)[..., 0]
+        return jnp.log(chosen).sum(axis=-1)
+
+    def is_prefix(self, tokens: Array) -> Array:
+        """Tells whether some word begins with a string [..., n] -> booleans [...]."""
+        return self.log_probability(tokens) > -jnp.inf
+
+    def is_word(self, tokens: Array) -> Array:
+        """Tells whether a string is a word: a prefix that may end [..., n] -> [...]."""
+        return self.is_prefix(tokens) & (self.next_symbol(tokens)[..., -1, -1] > 0)
+
+    def levels(self, length: int) -> Levels:
+        """Returns what predictions with full, little and no knowledge cost.
+
+        Args:
+            length: n >= 1.
+
+        Returns:
+            The optimum, H(next | x_n) and H(next), of prefixes of that length.
+
+        Raises:
+            InputError: if n is below 1, or no word is that long.
+        """
+        if length < 1 or self.log_survival(length) == -math.inf:
+            raise InputError(f"{self.name} has no prefix of length n = {length}")
+        joint = self.joint(length)
+        together, alone = entropy(joint), entropy(joint.sum(axis=1))
+        return Levels(
+            optimal=self.optimal_entropy(length),
+            last_symbol=together - alone,
+            unigram=entropy(joint.sum(axis=0)),
+        )
+
+
+@functools.partial(jax.jit, static_argnames=("source", "length", "count"))
+def _sample(key: Array, source: Source, length: int, count: int) -> Array:
+    chunks = math.ceil(count / max(1, CHUNK // length))
+    if chunks == 1:
+        return source.draw(key, length, count)
+    rows = math.ceil(count / chunks)
+    drawn = jax.lax.map(
+        lambda one: source.draw(one, length, rows), jax.random.split(key, chunks)
+    )
+    return drawn.reshape(chunks * rows, length)[:count]
+
+
+def entropy(probabilities: np.ndarray) -> float:
+    """Returns -Σ p ln p, in nats, with 0 ln 0 = 0.
+
+    Args:
+        probabilities: of any shape, with sum 1.
+    """
+    some = probabilities[probabilities > 0]
+    return float(-(some * np.log(some)).sum())
+
+
+def binary_entropy(probability: float) -> float:
+    """Returns h(p) = -p ln p - (1 - p) ln(1 - p), in nats, for p in [0, 1]."""
+    return entropy(np.array([probability, 1 - probability]))
+
+
+def check_probability(name: str, value: float) -> None:
+    """Raises `InputError` unless a probability lies strictly between 0 and 1.
+
+    Args:
+        name: what it is, as in "end probability p".
+        value: the number.
+
+    Raises:
+        InputError: if it does not.
+    """
+    if not 0 < value < 1:
+        raise InputError(f"{name} = {value}; expected one inside (0, 1)")
