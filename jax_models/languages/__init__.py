@@ -1,4 +1,10 @@
-"""Languages as input: samplers with explicit keys, membership, symbols, text files."""
+"""Languages as input: samplers with explicit keys, membership, symbols, text files.
+
+A `Language` is a set of strings with a distribution over those of each length; a `Source`
+says what follows each prefix, so that a prediction has an exact cross-entropy.
+"""
+
+from collections.abc import Callable
 
 from jax_models.errors import InputError
 from jax_models.languages.anbn import AnBn
@@ -9,8 +15,11 @@ from jax_models.languages.automaton import (
     threshold_automaton,
     word_automaton,
 )
+from jax_models.languages.automaton_source import AutomatonSource
 from jax_models.languages.base import Language
+from jax_models.languages.bounded_dyck_source import BoundedDyckSource
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
+from jax_models.languages.dyck_source import DyckSource
 from jax_models.languages.flip_flop import FlipFlop
 from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones
@@ -22,9 +31,13 @@ from jax_models.languages.uniform import UniformStrings
 
 __all__ = [
     "LANGUAGES",
+    "SOURCES",
     "AnBn",
     "Automaton",
+    "AutomatonSource",
+    "BoundedDyckSource",
     "DyckPrefixes",
+    "DyckSource",
     "DyckWords",
     "FlipFlop",
     "Language",
@@ -36,6 +49,7 @@ __all__ = [
     "Source",
     "UniformStrings",
     "get_language",
+    "get_source",
     "ones_automaton",
     "parity_automaton",
     "read_text",
@@ -58,6 +72,33 @@ LANGUAGES: dict[str, Language] = {
     )
 }
 """The languages that commands know by name; "random" needs an alphabet besides."""
+
+SOURCES: dict[str, Callable[[float], Source]] = {
+    "parity": ParitySource,
+    "dyck1": lambda p: DyckSource(p, num_types=1),
+    "dyck2": lambda p: DyckSource(p, num_types=2),
+    "dyck2_depth4": lambda p: BoundedDyckSource(p, num_types=2, depth=4),
+}
+"""The sources that commands know by name, made of their one probability p."""
+
+
+def get_source(name: str, probability: float) -> Source:
+    """Returns the source of that name.
+
+    Args:
+        name: A key of `SOURCES`.
+        probability: p: of ending at an even count for PARITY, of an opening bracket for
+            the others.
+
+    Returns:
+        The source.
+
+    Raises:
+        InputError: if there is no such source, or p is not inside (0, 1).
+    """
+    if name not in SOURCES:
+        raise InputError(f"unknown source {name!r}; known are {', '.join(SOURCES)}")
+    return SOURCES[name](probability)
 
 
 def get_language(name: str, num_symbols: int | None = None) -> Language:

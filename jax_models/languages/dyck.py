@@ -119,8 +119,15 @@ def _final_heights(strings: np.ndarray) -> np.ndarray:
     return np.where((heights.min(axis=1) < 0) | mismatched, -1, heights[:, -1])
 
 
-def _brackets(num_types: int) -> tuple[str, ...]:
-    """Symbols of DYCK-k, each opening bracket before its closing one."""
+def brackets_of(num_types: int) -> tuple[str, ...]:
+    """Returns the symbols of DYCK-k, each opening bracket before its closing one.
+
+    Args:
+        num_types: k, 1 to 4.
+
+    Raises:
+        InputError: if k is not 1 to 4.
+    """
     if not 1 <= num_types <= len(BRACKETS):
         raise InputError(
             f"DYCK-k is defined here for k = 1 to {len(BRACKETS)} bracket types, got "
@@ -145,7 +152,7 @@ class DyckWords(Language):
 
     def __post_init__(self) -> None:
         """Checks the number of types."""
-        _brackets(self.num_types)
+        brackets_of(self.num_types)
 
     @property
     def name(self) -> str:
@@ -155,7 +162,7 @@ class DyckWords(Language):
     @property
     def symbols(self) -> tuple[str, ...]:
         """The brackets, each opening one before its closing one."""
-        return _brackets(self.num_types)
+        return brackets_of(self.num_types)
 
     @property
     def distribution(self) -> str:
@@ -197,7 +204,7 @@ class DyckPrefixes(Language):
 
     def __post_init__(self) -> None:
         """Checks the number of types."""
-        _brackets(self.num_types)
+        brackets_of(self.num_types)
 
     @property
     def name(self) -> str:
@@ -207,7 +214,7 @@ class DyckPrefixes(Language):
     @property
     def symbols(self) -> tuple[str, ...]:
         """The brackets, each opening one before its closing one."""
-        return _brackets(self.num_types)
+        return brackets_of(self.num_types)
 
     @property
     def distribution(self) -> str:

@@ -147,7 +147,7 @@ class Source(abc.ABC):
             Logarithms [...]; subtract `log_survival(n)` for the law of prefixes of
             length n.
         """
-        later = self.next_symbol(tokens[..., :-1])
+        later = self.next_symbol(tokens)[..., :-1, :]
         first = jnp.asarray(self.first_symbol, later.dtype)
         before = jnp.concatenate(
             [jnp.broadcast_to(first, (*later.shape[:-2], 1, first.size)), later],

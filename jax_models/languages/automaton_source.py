@@ -1,0 +1,213 @@
+"""Any regular source: a deterministic automaton whose states say what comes next.
+
+In state s a word ends with probability e_s, or goes on with symbol a with probability
+P_{sa}, into state δ(s, a). What a prefix of length n looks like is known from two vectors:
+forward weights α_t(s) = P(t symbols, then state s), and backward weights
+β_m(s) = P(at least m more symbols | s). Given that a word has n symbols, symbol t follows
+state s with probability P_{sa} β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without
+rejection, in O(n S V) for all prefixes together and O(n) for each.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.errors import InputError
+from jax_models.languages.source import Source, entropy
+
+
+@dataclasses.dataclass(frozen=True)
+class AutomatonSource(Source):
+    """A probabilistic deterministic automaton, with S states and V symbols.
+
+    Example:
+        >>> # PARITY with end probability 1/2: state 1 is an odd number of ones.
+        >>> parity = AutomatonSource(
+        ...     ((0, 1), (1, 0)), ((0.25, 0.25), (0.5, 0.5)), (0.5, 0.0)
+        ... )
+        >>> round(parity.levels(3).unigram, 6)
+        1.082196
+
+    Attributes:
+        transitions: δ [S][V].
+        probabilities: P, of the symbols in each state [S][V].
+        end_probabilities: e, of ending in each state [S].
+        start: the first state.
+        label: its name.
+
+    Raises:
+        InputError: if the shapes disagree, a state does not exist, or a state's
+            probabilities are negative or do not add to 1.
+    """
+
+    transitions: tuple[tuple[int, ...], ...]
+    probabilities: tuple[tuple[float, ...], ...]
+    end_probabilities: tuple[float, ...]
+    start: int = 0
+    label: str = "automaton"
+
+    def __post_init__(self) -> None:
+        """Checks shapes, states and probabilities."""
+        states = len(self.transitions)
+        sizes = {len(row) for row in (*self.transitions, *self.probabilities)}
+        counts = {states, len(self.probabilities), len(self.end_probabilities)}
+        if len(sizes) != 1 or len(counts) != 1 or 0 in sizes | counts:
+            raise InputError(
+                f"rows of {sorted(sizes)} symbols, {sorted(counts)} states; expected "
+                "transitions and probabilities [S][V] and end probabilities [S]"
+            )
+        for state in (self.start, *(s for row in self.transitions for s in row)):
+            if not 0 <= state < states:
+                raise InputError(
+                    f"state {state} does not exist; the states are 0 to {states - 1}"
+                )
+        rows = np.column_stack([self.probabilities, self.end_probabilities])
+        # Rounded to floats, the terms may miss 1 by a roundoff each, and by adding them.
+        slack = 2 * rows.shape[1] * np.finfo(float).eps
+        for state, row in enumerate(rows):
+            if not (row >= 0).all() or not abs(row.sum() - 1) <= slack:
+                raise InputError(
+                    f"state {state} has the probabilities {row.tolist()}, the last of "
+                    "ending; expected numbers >= 0 that add to 1"
+                )
+
+    @property
+    def name(self) -> str:
+        """The label."""
+        return self.label
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The ids themselves, as decimal numerals."""
+        return tuple(str(symbol) for symbol in range(len(self.transitions[0])))
+
+    @property
+    def first_symbol(self) -> tuple[float, ...]:
+        """What follows in the first state."""
+        return (*self.probabilities[self.start], self.end_probabilities[self.start])
+
+    def states(self, tokens: Array) -> Array:
+        """Returns the states after 1, 2, …, n symbols [..., n]; S where no word goes.
+
+        Args:
+            tokens: strings [..., n].
+        """
+        num_states, num_symbols = np.shape(self.transitions)
+        moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)
+        possible = np.asarray(self.probabilities) > 0
+        moves[:-1, :-1] = np.where(possible, self.transitions, num_states)
+        table = jnp.asarray(moves)
+        known = (tokens >= 0) & (tokens < num_symbols)
+        symbols = jnp.where(known, tokens, num_symbols)
+
+        def step(state: Array, symbol: Array) -> tuple[Array, Array]:
+            state = table[state, symbol]
+            return state, state
+
+        first = jnp.full(tokens.shape[:-1], self.start, jnp.int32)
+        _, met = jax.lax.scan(step, first, jnp.moveaxis(symbols, -1, 0))
+        return jnp.moveaxis(met, 0, -1)
+
+    def next_symbol(self, tokens: Array) -> Array:
+        """Returns the distribution of the symbol after each prefix [..., n, C].
+
+        Args:
+            tokens: prefixes [..., n].
+        """
+        rows = np.column_stack([self.probabilities, self.end_probabilities])
+        dead = np.zeros((1, rows.shape[1]))
+        return jnp.asarray(np.concatenate([rows, dead]))[self.states(tokens)]
+
+    def draw(self, key: Array, length: int, count: int) -> Array:
+        """Draws prefixes from the first symbol to the last [count, length]."""
+        odds = jnp.asarray(np.asarray(self.probabilities))
+        table = jnp.asarray(np.asarray(self.transitions, np.int32))
+
+        def back(later: Array, _: None) -> tuple[Array, Array]:
+            weights = (odds * later[table]).sum(axis=1)
+            # Their scale does not matter, and would underflow.
+            return weights / weights.max(), later
+
+        alive = jnp.ones(odds.shape[0], odds.dtype)
+        _, laters = jax.lax.scan(back, alive, None, length, reverse=True)
+        chance = jax.random.uniform(key, (length, count), odds.dtype)
+
+        def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+            later, u = now
+            ladder = jnp.cumsum(odds * later[table], axis=1)
+            goal = ladder[state]
+            symbol = (goal <= (u * goal[:, -1])[:, None]).sum(axis=1, dtype=jnp.int32)
+            return table[state, symbol], symbol
+
+        first = jnp.full(count, self.start, jnp.int32)
+        _, tokens = jax.lax.scan(step, first, (laters, chance))
+        return tokens.T
+
+    def log_survival(self, length: int) -> float:
+        """Returns ln P(at least n symbols), by dynamic programming in O(n S^2)."""
+        return self._forward(length)[1]
+
+    def joint_states(self, length: int) -> np.ndarray:
+        """Returns the law of the last symbol of a prefix and the state it leads to.
+
+        Args:
+            length: n >= 1.
+
+        Returns:
+            P(x_n = a, state s | at least n symbols) [V, S], float64.
+
+        Raises:
+            InputError: if no word has n symbols.
+        """
+        before, total = self._forward(length - 1)
+        moves = before[:, None] * np.asarray(self.probabilities)
+        if total == -math.inf or not moves.any():
+            raise InputError(f"no word of {self.name} has n = {length} symbols")
+        law = np.zeros(np.shape(self.transitions)[::-1])
+        symbol = np.broadcast_to(np.arange(len(law)), moves.shape)
+        np.add.at(law, (symbol, np.asarray(self.transitions)), moves)
+        return law / law.sum()
+
+    def joint(self, length: int) -> np.ndarray:
+        """Returns the law of the last symbol and what follows it [V, C].
+
+        Args:
+            length: n >= 1.
+        """
+        following = np.column_stack([self.probabilities, self.end_probabilities])
+        return self.joint_states(length) @ following
+
+    def optimal_entropy(self, length: int) -> float:
+        """Returns Σ_s α_n(s) H(what follows s), nats, n >= 1."""
+        following = np.column_stack([self.probabilities, self.end_probabilities])
+        entropies = np.array([entropy(row) for row in following])
+        return float(self.joint_states(length).sum(axis=0) @ entropies)
+
+    def prefixes(self, length: int) -> np.ndarray:
+        """Returns every prefix of a length, in the order of their symbols [m, n]."""
+        possible = np.asarray(self.probabilities) > 0
+        strings, states = np.zeros((1, 0), np.int32), np.array([self.start])
+        for _ in range(length):
+            at, symbols = np.nonzero(possible[states])
+            strings = np.column_stack([strings[at], symbols.astype(np.int32)])
+            states = np.asarray(self.transitions)[states[at], symbols]
+        return strings
+
+    def _forward(self, length: int) -> tuple[np.ndarray, float]:
+        """The law of the state after n symbols [S], and ln P(at least n symbols)."""
+        size = len(self.transitions)
+        kernel = np.zeros((size, size))
+        rows = np.broadcast_to(np.arange(size)[:, None], np.shape(self.transitions))
+        np.add.at(kernel, (rows, np.asarray(self.transitions)), self.probabilities)
+        law, total = np.eye(size)[self.start], 0.0
+        for _ in range(length):
+            law = law @ kernel
+            alive = law.sum()
+            if alive == 0:
+                return law, -math.inf
+            law, total = law / alive, total + math.log(alive)
+        return law, total

@@ -1,0 +1,124 @@
+"""The height of a random prefix of DYCK: a random walk that must not fall below 0.
+
+A word goes up (an opening bracket) with probability p, down or to its end with q = 1 - p:
+its height is a simple random walk killed by a step down from 0. There are
+N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) paths from 0 to h that stay >= 0, all with the same
+probability, so that given at least n symbols P(H_n = h) ~ N(n, h) (p/q)^{h/2} for
+h = n mod 2, and P(step n goes down | H_n = h) = (h+2)(n-h) / (2n(h+1)), whatever p is.
+
+Heights are 0, 1, …, n: arrays [n + 1].
+"""
+
+import math
+
+import numpy as np
+
+
+def height_law(length: int, up_probability: float) -> np.ndarray:
+    """Returns P(H_n = h | at least n symbols) [n + 1].
+
+    Summed outwards from the mode by the ratios of neighbours, so that the digits of
+    what matters do not depend on n.
+
+    Args:
+        length: n >= 0.
+        up_probability: p.
+    """
+    heights, logs, _ = _relative(length, up_probability)
+    law = np.zeros(length + 1)
+    law[heights] = np.exp(logs)
+    return law / law.sum()
+
+
+def log_survival(length: int, up_probability: float) -> float:
+    """Returns ln P(at least n symbols) = ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}.
+
+    Args:
+        length: n >= 0.
+        up_probability: p.
+    """
+    _, logs, mode = _relative(length, up_probability)
+    down, up = (length - mode) // 2, (length + mode) // 2
+    paths = math.log((mode + 1) / (length + 1)) + math.lgamma(length + 2)
+    paths -= math.lgamma(down + 1) + math.lgamma(up + 2)
+    one = paths + up * math.log(up_probability) + down * math.log1p(-up_probability)
+    return one + math.log(np.exp(logs).sum())
+
+
+def step_law(length: int, up_probability: float) -> np.ndarray:
+    """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, n + 1].
+
+    Args:
+        length: n >= 1.
+        up_probability: p.
+    """
+    n, h = length, np.arange(length + 1.0)
+    law = height_law(length, up_probability) / (2 * n * (h + 1))
+    return np.stack([law * h * (n + h + 2), law * (h + 2) * (n - h)])
+
+
+def closing_above_ground(length: int, up_probability: float) -> float:
+    """Returns P_0(n) = P(x_n closes, H_n > 0 | at least n symbols).
+
+    Σ_{h>=1} P(H_n = h) (h+2)(n-h) / (2n(h+1)): something is still open after a closing
+    bracket, so that which bracket closes next cannot be read off x_n.
+
+    Args:
+        length: n >= 1.
+        up_probability: p.
+    """
+    return float(step_law(length, up_probability)[1, 1:].sum())
+
+
+def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:
+    """Returns the limits of P_0(n) over even and over odd n.
+
+    With r = p/q: (2r - r²)/(1 + r) and (3 - r)/4 for p < 1/2, 1/2 at p = 1/2, q beyond.
+
+    Args:
+        up_probability: p.
+    """
+    p, q = up_probability, 1 - up_probability
+    if p < q:
+        r = p / q
+        return (2 * r - r * r) / (1 + r), (3 - r) / 4
+    return q, q
+
+
+def limiting_height_law(up_probability: float, heights: int) -> np.ndarray:
+    """Returns the quasi-stationary law of the height, over even and over odd n.
+
+    ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity: with r = p/q and even h,
+    (1 - r)²/(1 + r) (h+1) r^{h/2}, with odd h, (1 - r)²/2 (h+1) r^{(h-1)/2}. It is what a
+    walk that has survived looks like, not the stationary law of one that starts again.
+
+    Args:
+        up_probability: p < 1/2; from 1/2 on the height grows without limit.
+        heights: how many heights 0, 1, … are returned.
+
+    Returns:
+        Probabilities [2, heights], even n first; all 0 for p >= 1/2.
+    """
+    p, q = up_probability, 1 - up_probability
+    law, h = np.zeros((2, heights)), np.arange(heights)
+    if p < q:
+        r = p / q
+        for odd, mass in enumerate((1 + r, 2.0)):
+            ours = h % 2 == odd
+            law[odd, ours] = (1 - r) ** 2 / mass * (h + 1)[ours] * r ** (h[ours] // 2)
+    return law
+
+
+def _relative(length: int, up_probability: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """The heights of the right parity, ln P(h)/P(mode) of each, and the mode."""
+    n, p = length, up_probability
+    heights = np.arange(n % 2, n + 1, 2)
+    h = heights[:-1].astype(float)
+    # ln P(h + 2)/P(h), which decreases in h.
+    rises = np.log((h + 3) / (h + 1)) + np.log((n - h) / (n + h + 4))
+    rises += math.log(p) - math.log1p(-p)
+    mode = int((rises > 0).sum())
+    above = np.cumsum(rises[mode:])
+    below = -np.cumsum(rises[:mode][::-1])[::-1]
+    logs = np.concatenate([below, [0.0], above])
+    return heights, logs, int(heights[mode])

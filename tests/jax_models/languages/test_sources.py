@@ -1,0 +1,271 @@
+"""Every source has the laws of its grammar, and draws from them."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.languages import (
+    SOURCES,
+    AutomatonSource,
+    BoundedDyckSource,
+    DyckSource,
+    ParitySource,
+    get_language,
+    get_source,
+    source,
+)
+from tests.jax_models.languages.grammar import (
+    best_given,
+    dyck_follows,
+    parity_follows,
+    prefix_law,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+# Dyadic probabilities, which floats hold exactly.
+P, Q = Fraction(3, 8), Fraction(7, 8)
+PARITY_AUTOMATON = AutomatonSource(
+    ((0, 1), (1, 0)), ((5 / 16, 5 / 16), (0.5, 0.5)), (3 / 8, 0.0)
+)
+CASES = {
+    "parity": (ParitySource(float(P)), parity_follows(P), 5),
+    "parity, ends early": (ParitySource(float(Q)), parity_follows(Q), 4),
+    "automaton": (PARITY_AUTOMATON, parity_follows(P), 5),
+    "dyck1": (DyckSource(float(P), 1), dyck_follows(P, 1), 6),
+    "dyck2": (DyckSource(float(P), 2), dyck_follows(P), 5),
+    "dyck2, climbing": (DyckSource(float(Q), 2), dyck_follows(Q), 4),
+    "depth 2": (BoundedDyckSource(float(P), 2, 2), dyck_follows(P, 2, 2), 5),
+}
+every_source = pytest.mark.parametrize(
+    ("model", "follows", "n"), CASES.values(), ids=CASES
+)
+
+# What compiles takes a second for each; these say nothing new about the code.
+SLOW = {"parity, ends early", "dyck1", "dyck2, climbing"}
+compiled_source = pytest.mark.parametrize(
+    ("model", "follows", "n"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name, case in CASES.items()
+    ],
+)
+
+
+def evaluate(model, strings):
+    """Return ln P(prefix), what follows, and whether each string is a prefix, a word."""
+
+    @jax.jit
+    def compiled(tokens):
+        return (
+            model.log_probability(tokens),
+            model.next_symbol(tokens),
+            model.is_prefix(tokens),
+            model.is_word(tokens),
+        )
+
+    return [np.asarray(x) for x in compiled(np.asarray(strings, np.int32))]
+
+
+@compiled_source
+def test_probabilities_are_those_of_the_grammar(model, follows, n):
+    law = prefix_law(follows, n)
+    found = {tuple(row) for row in model.prefixes(n).tolist()}
+    assert found == set(law)
+    assert len(model.prefixes(n)) == len(law)
+    assert math.exp(model.log_survival(n)) == pytest.approx(float(sum(law.values())))
+    logs, following, prefixes, _ = evaluate(model, list(law))
+    weights = [float(weight) for weight in law.values()]
+    np.testing.assert_allclose(np.exp(logs), weights, rtol=1e-13)
+    assert prefixes.all()
+    for at in range(n):
+        wanted = [[float(x) for x in follows(string[: at + 1])] for string in law]
+        np.testing.assert_allclose(following[:, at], wanted, rtol=1e-14)
+
+
+@every_source
+@pytest.mark.parametrize("shorter", [0, 1, 3])
+def test_levels_are_those_of_all_prefixes(model, follows, n, shorter):
+    length = n - shorter
+    levels = model.levels(length)
+    close = {"rel": 1e-12}
+    whole = best_given(follows, length, lambda string: string)
+    assert levels.optimal == pytest.approx(whole, **close)
+    last = best_given(follows, length, lambda string: string[-1])
+    assert levels.last_symbol == pytest.approx(last, **close)
+    constant = best_given(follows, length, lambda string: None)
+    assert levels.unigram == pytest.approx(constant, **close)
+    assert levels.optimal - 1e-12 <= levels.last_symbol <= levels.unigram + 1e-12
+
+
+def chi_square(model, law, n, drawn):
+    """Return the statistic over its degrees of freedom, which is about 1."""
+    strings = sorted(law)
+    total = sum(law.values())
+    expected = len(drawn) * np.array([float(law[x] / total) for x in strings])
+    codes = np.array(strings) @ len(model.symbols) ** np.arange(n)
+    order = np.argsort(codes)
+    drawn_codes = drawn @ len(model.symbols) ** np.arange(n)
+    places = np.searchsorted(codes[order], drawn_codes)
+    assert (codes[order][places] == drawn_codes).all(), (
+        "drew a string that is no prefix"
+    )
+    seen = np.bincount(places, minlength=len(strings))
+    expected = expected[order]
+    return ((seen - expected) ** 2 / expected).sum() / (len(strings) - 1)
+
+
+@compiled_source
+def test_samples_are_distributed_as_prefixes(model, follows, n):
+    drawn = np.asarray(model.sample(jax.random.key(0), n, 40000))
+    law = prefix_law(follows, n)
+    # 4 standard deviations of a chi-square over its degrees of freedom.
+    most = 1 + 4 * math.sqrt(2 / (len(law) - 1))
+    assert chi_square(model, law, n, drawn) < most
+
+
+class Unconditional(ParitySource):
+    """Planted: the automaton's own parities, whatever length the word will have."""
+
+    def draw(self, key, length, count):
+        odd = jax.random.uniform(key, (count, length)) < 0.5
+        states = odd.astype(jnp.int32)
+        return states ^ jnp.pad(states[:, :-1], ((0, 0), (1, 0)))
+
+
+class SameTypes(DyckSource):
+    """Planted: the types of a walk depend on one another."""
+
+    def draw(self, key, length, count):
+        tokens = super().draw(key, length, count)
+        return tokens % 2 + 2 * (tokens[:, :1] // 2)
+
+
+class UniformWalks(DyckSource):
+    """Planted: all walks alike, whatever p is."""
+
+    def draw_steps(self, key, length, count):
+        return DyckSource(0.5).draw_steps(key, length, count)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "case"),
+    [
+        (Unconditional(float(P)), "parity"),
+        (SameTypes(float(P)), "dyck2"),
+        (UniformWalks(float(Q)), "dyck2, climbing"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_the_chi_square_catches_a_wrong_sampler(wrong, case):
+    _, follows, n = CASES[case]
+    drawn = np.asarray(wrong.sample(jax.random.key(0), n, 40000))
+    assert chi_square(wrong, prefix_law(follows, n), n, drawn) > 10
+
+
+def test_a_batch_in_chunks_is_distributed_alike(monkeypatch):
+    monkeypatch.setattr(source, "CHUNK", 16384)
+    model, follows, n = DyckSource(0.3125), dyck_follows(Fraction(5, 16)), 4
+    drawn = np.asarray(model.sample(jax.random.key(3), n, 10001))
+    assert drawn.shape == (10001, n)
+    assert len(np.unique(drawn[:3334], axis=0)) == len(prefix_law(follows, n))
+    assert not (drawn[:3334] == drawn[3334:6668]).all()
+    assert chi_square(model, prefix_law(follows, n), n, drawn) < 1.8
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ParitySource(0.3),
+        pytest.param(DyckSource(0.4), marks=pytest.mark.slow),
+        DyckSource(0.6),
+    ],
+    ids=str,
+)
+def test_long_prefixes_are_prefixes(model):
+    n = 1001
+    drawn = np.asarray(model.sample(jax.random.key(1), n, 40))
+    assert drawn.shape == (40, n)
+    assert evaluate(model, drawn)[2].all()
+    if isinstance(model, DyckSource):
+        closes = (drawn[:, -1] % 2 == 1).mean()
+        heights = (1 - 2 * (drawn % 2)).sum(axis=1)
+        law = model.step_law(n)
+        # 40 draws: a frequency is off by 4 deviations at most.
+        assert abs(closes - law[1].sum()) < 4 * 0.5 / math.sqrt(40)
+        mean = law.sum(axis=0) @ np.arange(n + 1)
+        spread = law.sum(axis=0) @ (np.arange(n + 1) - mean) ** 2
+        assert abs(heights.mean() - mean) < 4 * math.sqrt(spread / 40)
+
+
+@pytest.mark.parametrize(("name", "n"), [("parity", 5), ("dyck2", 4)])
+def test_words_and_prefixes_are_those_of_the_language(name, n):
+    size = len(get_language(name).symbols)
+    strings = np.array(list(itertools.product(range(size), repeat=n)))
+    model = get_source(name, 0.4)
+    *_, prefixes, words = evaluate(model, strings)
+    np.testing.assert_array_equal(words, get_language(name).contains(strings))
+    if name != "parity":
+        known = get_language(f"{name}_prefix").contains(strings)
+        np.testing.assert_array_equal(prefixes, known)
+
+
+@pytest.mark.parametrize("name", ["parity", "dyck2_depth4"])
+def test_nothing_follows_what_is_no_prefix(name):
+    model = get_source(name, 0.4)
+    _, following, prefixes, words = evaluate(
+        model, [[0, model.end, 0, 0], [-1, 0, 0, 0]]
+    )
+    assert (following[0, 1:] == 0).all()
+    assert (following[1] == 0).all()
+    assert not prefixes.any()
+    assert not words.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
+    model = get_source(name, 0.25)
+    with jax.enable_x64(False):
+        short = np.asarray(model.sample(jax.random.key(0), 20, 200))
+    assert short.dtype == np.int32
+    law = {tuple(row) for row in model.prefixes(5).tolist()}
+    assert {tuple(row) for row in short[:, :5].tolist()} <= law
+    again = model.sample(jax.random.key(2), 20, 200)
+    np.testing.assert_array_equal(again, model.sample(jax.random.key(2), 20, 200))
+    assert hash(model) == hash(get_source(name, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: get_source("palindromes", 0.5), "unknown source 'palindromes'"),
+        (lambda: get_source("dyck2", 1.0), "bracket probability p = 1.0"),
+        (lambda: get_source("parity", 0.0), "end probability p = 0.0"),
+        (lambda: DyckSource(0.3, 9), "k = 1 to 4"),
+        (lambda: BoundedDyckSource(0.3, 2, 0), "depth = 0"),
+        (lambda: AutomatonSource(((0,),), ((0.5,),), (0.4,)), "add to 1"),
+        (lambda: AutomatonSource(((1,),), ((0.5,),), (0.5,)), "state 1 does not exist"),
+        (lambda: AutomatonSource(((0, 0),), ((0.5,),), (0.5,)), "expected transitions"),
+        (lambda: ParitySource(0.5).sample(jax.random.key(0), 0, 1), "length n = 0"),
+        (lambda: ParitySource(0.5).levels(0), "length n = 0"),
+        (
+            lambda: AutomatonSource(((0,),), ((0.0,),), (1.0,)).levels(1),
+            "no prefix of length n = 1",
+        ),
+        (
+            lambda: AutomatonSource(((0,),), ((0.0,),), (1.0,)).sample(
+                jax.random.key(0), 1, 1
+            ),
+            "no word of automaton",
+        ),
+    ],
+)
+def test_a_source_that_makes_no_sense_is_refused(make, message):
+    with pytest.raises(jm.InputError, match=message):
+        make()
