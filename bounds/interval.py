@@ -75,6 +75,11 @@ def maximum(x: Interval, *others: Interval) -> Interval:
     return x
 
 
+def hull(low: Interval, high: Interval) -> Interval:
+    """An interval around every number from the low end of one to the high end of another."""
+    return _CONTEXT.mpf([low.a, high.b])
+
+
 def upper(x: Interval) -> float:
     """The smallest float that is at least every number of the interval."""
     end = x.b
