@@ -84,6 +84,11 @@ COMMANDS = (
         "Lengths that hard attention of a given depth can and cannot handle.",
     ),
     Command(
+        "entropy",
+        "bounds.cli.entropy",
+        "Cross-entropy on PARITY and 2DYCK against n: optimum, chance, floor, a model.",
+    ),
+    Command(
         "simulate",
         "bounds.cli.simulate",
         "Temperatures at which softmax simulates hard attention, and its error.",

@@ -29,6 +29,7 @@ from jax_models.transformer import (
     embed,
     reduce_reports,
 )
+from jax_models.weighting import TieReport
 
 # A bare function's depth is unknown; its output is taken as one layer of this many steps.
 UNKNOWN_STEPS = 256
@@ -45,11 +46,19 @@ def read_target(model: Transformer, output: Array, target: str) -> Array:
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
-def _base(model: Transformer, tokens: Array, *, query: int, target: str) -> Any:
-    """The target at the query row, the size its rounding is relative to, and ties.
+def query_output(
+    model: Transformer, tokens: Array, *, query: int, target: str
+) -> tuple[Array, Array, TieReport]:
+    """Returns the target at the query row, the size its rounding is relative to, and ties.
 
     That size is the largest anywhere in the pass: of a row between two layers, or of
     what the heads' values can add to one, which the row itself may be far below.
+
+    Args:
+        model: a transformer.
+        tokens: integers in [0, V) [n].
+        query: the row, counted from 0.
+        target: "activation" or "logits".
     """
     rows, reports, largest = embed(model, tokens), [], jnp.zeros((), model.dtype)
     for depth, layer in enumerate(model.layers):
@@ -102,7 +111,7 @@ def _kernel(problem: Problem) -> Kernel | None:
         return None
     model, how = problem.model, {"query": problem.query, "target": problem.target}
     tokens = jnp.asarray(problem.tokens)
-    base, size, ties = _base(model, tokens, **how)
+    base, size, ties = query_output(model, tokens, **how)
     steps, size = rounding_steps(model, problem.tokens.size), float(size)
     return Kernel(
         _rerun,
@@ -118,7 +127,7 @@ def _outline(problem: Problem) -> Outline | None:
     if not isinstance(problem.model, Transformer):
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
-    base = _base.trace(model, tokens, query=problem.query, target=problem.target)
+    base = query_output.trace(model, tokens, query=problem.query, target=problem.target)
     shared = (model, tokens, shapes_of(base.out_info)[0])
     return Outline(base, _rerun, shared, _parts(problem))
 

@@ -1,0 +1,243 @@
+"""Cross-entropy on PARITY and 2DYCK against length: optimum, chance, floor, model.
+
+Without a model the levels of the source alone, with the floors that remain where the
+influence of one symbol vanishes (eps = 0). With --model its own cross-entropy, over all
+prefixes up to n = 14 and over --num_inputs sampled ones beyond, and the floor that its own
+eps leaves: --eps=exact takes the change of its log-odds within the pairs of the theorem,
+certificate a certified bound for each pair, closed_form one for all inputs of the length.
+n counts the symbols of the prefix; --reading=query appends an end token. Results are kept
+in --out as they are found, and the same command continues where it stopped.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.progress import Progress
+from bounds.cli.record import open_store, run_record
+from bounds.closed_form.cross_entropy import READINGS
+from bounds.entropy import (
+    CLOSENESS,
+    check_predictor,
+    entropy_figure,
+    entropy_levels,
+    measure_entropy,
+)
+from bounds.figures import save_figure
+from bounds.output import sha256, write_csv, write_json
+from bounds.store import ResultStore
+from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.table import Table
+from bounds.version import __version__
+from jax_models.languages import Source, get_source
+from jax_models.reweight import with_dtype
+
+COLUMNS = (
+    "n",
+    "optimal",
+    "unigram",
+    "last_symbol",
+    "floor_r1",
+    "floor_r2",
+    "eps",
+    "model",
+    "model_stderr",
+    "p0",
+    "eps_kind",
+    "floor_kind",
+    "floor_stderr",
+    "log10_eps",
+    "prefixes",
+    "enumerated",
+)
+LANGUAGES = ("parity", "dyck2")
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "language", "parity", LANGUAGES, "Whose prefixes.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "p",
+        0.25,
+        "Probability of ending at an even count (parity), or of an opening bracket.",
+        flag_values=values,
+    )
+    shared.define_lengths(values, "2:1024:10")
+    flags.DEFINE_string("model", None, "Model file (safetensors).", flag_values=values)
+    flags.DEFINE_enum(
+        "reading",
+        "last",
+        READINGS,
+        "Where the model's prediction is read: at the last symbol, or at an end token "
+        "after it.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "eps",
+        "exact",
+        CLOSENESS,
+        "How far the model's log-odds move within a pair.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_inputs",
+        256,
+        "Sampled prefixes at each length beyond 14.",
+        lower_bound=2,
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "entropy")
+    shared.define_store(values)
+    shared.define_figure(values)
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Measure what the store does not hold yet, then report from the store."""
+    jax.config.update("jax_enable_x64", True)
+    source = get_source(options.language, options.p)
+    model = _load(options, source)
+    cells = _cells(options, source, model)
+    lengths = options.lengths
+    with open_store(options) as store:
+        print(
+            f"entropy: {options.language}, p = {options.p:g}, at {len(lengths)} lengths, "
+            f"n = {lengths[0]} to {lengths[-1]}; results go to {options.out}",
+            flush=True,
+        )
+        todo = missing_cells(store, cells, fresh=options.fresh)
+        print(f"{len(todo)} of {len(cells)} lengths to measure", flush=True)
+        with Progress(len(todo), "lengths") as progress:
+            failures = run_cells(store, todo, progress.advance)
+        rows = _found(store, cells)
+    if rows:
+        names = _write(options, rows, failures)
+        print("\n".join(_report(rows, options)))
+        print(f"\nWritten to {options.out}: {', '.join(names)}")
+    if failures:
+        raise jm.InputError(
+            f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
+            f"first, {failures[0].label}: {failures[0].message}"
+        )
+
+
+def _load(options: flags.FlagValues, source: Source) -> jm.Transformer | None:
+    """Return the model, once it is known to fit; None where none is named."""
+    if options.model is None:
+        for name in ("reading", "eps", "num_inputs"):
+            if options[name].present:
+                raise jm.InputError(
+                    f"--{name} says how a model is measured; name one with --model"
+                )
+        return None
+    model = with_dtype(jm.load(options.model), options.dtype)
+    check_predictor(model, source, options.lengths[-1], options.reading)
+    return model
+
+
+def _cells(
+    options: flags.FlagValues, source: Source, model: jm.Transformer | None
+) -> list[Cell]:
+    """Return the lengths to measure."""
+    common: dict[str, Any] = {
+        "command": "entropy",
+        "version": __version__,
+        "language": options.language,
+        "p": options.p,
+    }
+    if model is not None:
+        common |= {
+            "model_sha256": sha256(Path(options.model).read_bytes()),
+            "dtype": options.dtype,
+            "reading": options.reading,
+            "eps": options.eps,
+            "num_inputs": options.num_inputs,
+            "seed": options.seed,
+        }
+    cells = []
+    for n in options.lengths:
+
+        def compute(n=n) -> dict[str, Any]:
+            if model is None:
+                return entropy_levels(source, n)
+            return measure_entropy(
+                model,
+                source,
+                n,
+                reading=options.reading,
+                closeness=options.eps,
+                num_inputs=options.num_inputs,
+                seed=options.seed,
+            ).as_row(source)
+
+        cells.append(Cell({**common, "n": n}, f"n = {n}", compute))
+    return cells
+
+
+def _found(store: ResultStore, cells: list[Cell]) -> list[dict[str, Any]]:
+    return [row for cell in cells if (row := store.find(cell.config)) is not None]
+
+
+def _write(
+    options: flags.FlagValues, rows: list[dict[str, Any]], failures: list[Failure]
+) -> list[str]:
+    """Write the CSV, JSON and figure files; return their names."""
+    out = Path(options.out)
+    write_csv(out / "entropy.csv", COLUMNS, rows)
+    record = run_record("entropy", options)
+    record |= {
+        "unit": "nats per symbol",
+        "model_sha256": (
+            None if options.model is None else sha256(Path(options.model).read_bytes())
+        ),
+        "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
+        "failures": [dataclasses.asdict(failure) for failure in failures],
+    }
+    write_json(out / "entropy.json", record)
+    figure = entropy_figure(Table(tuple(rows)), options.language)
+    figures = save_figure(figure, out / "entropy", options.figure_format)
+    return ["entropy.csv", "entropy.json", *(path.name for path in figures)]
+
+
+def _report(rows: list[dict[str, Any]], options: flags.FlagValues) -> list[str]:
+    """Return a table of the rows, and one sentence about what it shows."""
+    names = [
+        name for name in COLUMNS[:10] if any(r.get(name) is not None for r in rows)
+    ]
+    lines = [names]
+    for row in rows:
+        cells = [row.get(name) for name in names]
+        lines.append(["-" if x is None else f"{x:.6g}" for x in cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    ]
+    last = rows[-1]
+    if last.get("model") is None:
+        return [
+            "",
+            "Cross-entropies in nats; the floors are those of a model in which one symbol "
+            "has no influence:",
+            *text,
+        ]
+    floor = last["floor_r1" if options.reading == "last" else "floor_r2"]
+    return [
+        "",
+        f"Cross-entropies in nats; floors are {last['floor_kind']} at n = {last['n']}:",
+        *text,
+        "",
+        f"At n = {last['n']} the model has {last['model']:.6g}"
+        f" (standard error {last['model_stderr']:.2g}), {last['model'] - floor:.3g} above "
+        f"its floor and {last['unigram'] - last['model']:.3g} below the best constant "
+        "prediction.",
+    ]

@@ -1,0 +1,43 @@
+"""Theorem 6 for a given model: its cross-entropy on a source, and the floor beneath it.
+
+`measure_entropy` evaluates both at one length: the model by enumeration or Monte Carlo,
+the floor from how far the model's log-odds can move within the pairs of Theorems F and G,
+which is bounded for all inputs, certified for each, or computed exactly. Lengths count
+symbols; an end token that is read (R2) comes on top.
+"""
+
+from bounds.entropy.closeness import CLOSENESS
+from bounds.entropy.dyck_theorem import DyckTheorem
+from bounds.entropy.figure import entropy_figure
+from bounds.entropy.head import log_odds_norm
+from bounds.entropy.levels import entropy_levels
+from bounds.entropy.measure import Floor, ModelEntropy, measure_entropy
+from bounds.entropy.parity_theorem import ParityTheorem
+from bounds.entropy.population import Population, enumerate_prefixes, sample_prefixes
+from bounds.entropy.predictions import (
+    Predictions,
+    check_predictor,
+    predict,
+)
+from bounds.entropy.theorem import FloorTheorem, Pairs, floor_theorem
+
+__all__ = [
+    "CLOSENESS",
+    "DyckTheorem",
+    "Floor",
+    "FloorTheorem",
+    "ModelEntropy",
+    "Pairs",
+    "ParityTheorem",
+    "Population",
+    "Predictions",
+    "check_predictor",
+    "entropy_figure",
+    "entropy_levels",
+    "enumerate_prefixes",
+    "floor_theorem",
+    "log_odds_norm",
+    "measure_entropy",
+    "predict",
+    "sample_prefixes",
+]

@@ -1,0 +1,120 @@
+"""How far the log-odds can move within a pair: ε, by three methods.
+
+* "closed_form": Λ times the corrected Lemma 5, one ε for all inputs of the length.
+* "certificate": Λ times the certificate of each pair's exchange.
+* "exact": the change of the log-odds themselves, from two forward passes a pair, with
+  the radius of their rounding added.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from bounds.certificate import certify_influence
+from bounds.constants import closed_form_bounds
+from bounds.entropy.head import log_odds_norm
+from bounds.entropy.predictions import Predictions, model_tokens
+from bounds.entropy.theorem import OUTSIDE, Pairs
+from bounds.interval import exp, interval, log, upper
+from jax_models import Transformer
+from jax_models.languages import Source
+
+CLOSENESS = ("exact", "certificate", "closed_form")
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformCloseness:
+    """ε for all inputs of a length.
+
+    Attributes:
+        epsilon: Nats; infinite beyond float range.
+        log10: Its decimal logarithm, which is finite where the closed form is.
+    """
+
+    epsilon: float
+    log10: float
+
+
+def closed_form_closeness(
+    model: Transformer, num_tokens: int, class_pairs: Sequence[tuple[int, int]]
+) -> UniformCloseness:
+    """Bound ε for all inputs of a length: Λ times the corrected Lemma 5.
+
+    Args:
+        model: A transformer with softmax attention and a read-out.
+        num_tokens: What the model is given, an end token included; at least 2.
+        class_pairs: The classes whose log-odds matter.
+
+    Returns:
+        The bound, rounded up.
+
+    Raises:
+        InputError: The model has no such constants; see `closed_form_bounds`.
+
+    Source:
+        Hahn 2020, Lemma 5 and Theorem 6, corrected.
+    """
+    norm = log_odds_norm(model, class_pairs)
+    change = closed_form_bounds(model, num_tokens).corrected.others
+    if norm == 0 or change.log_value == -math.inf:
+        return UniformCloseness(0.0, -math.inf)
+    total = log(interval(norm)) + interval(change.log_value)
+    return UniformCloseness(upper(exp(total)), upper(total / log(interval(10))))
+
+
+def exact_closeness(
+    own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
+) -> np.ndarray:
+    """Returns ε of each pair from the logits on its members, rounding included [m].
+
+    max over the classes s, t of |(z_s - z_t) - (z'_s - z'_t)|.
+
+    Args:
+        own: On the first members.
+        other: On the second.
+        class_pairs: The classes whose log-odds matter.
+    """
+    s, t = np.array(class_pairs).T
+    moved = own.logits - other.logits
+    return np.abs(moved[:, s] - moved[:, t]).max(axis=1) + own.radius + other.radius
+
+
+def certified_closeness(
+    model: Transformer,
+    source: Source,
+    strings: np.ndarray,
+    pairs: Pairs,
+    reading: str,
+    class_pairs: Sequence[tuple[int, int]],
+) -> np.ndarray:
+    """Returns certified ε of each prefix's pair [m], 0 outside the pairs.
+
+    One certificate for each pair, from the member that comes first.
+
+    Args:
+        model: A transformer with softmax attention and a read-out.
+        source: The source.
+        strings: Prefixes [m, n].
+        pairs: Their partners.
+        reading: "last" or "query".
+        class_pairs: The classes whose log-odds matter.
+
+    Raises:
+        InputError: As `certify_influence`.
+    """
+    norm = interval(log_odds_norm(model, class_pairs))
+    found, known = np.zeros(len(strings)), {}
+    for row in np.flatnonzero(pairs.kinds != OUTSIDE):
+        members = sorted((strings[row].tolist(), pairs.partners[row].tolist()))
+        at = int(pairs.positions[row])
+        key = tuple(members[0]), at
+        if key not in known:
+            tokens = model_tokens(source, np.array(members[:1], np.int32), reading)[0]
+            certificate = certify_influence(
+                model, tokens, positions=[at], symbols=[members[1][at]]
+            )
+            known[key] = upper(norm * interval(certificate.max_upper))
+        found[row] = known[key]
+    return found

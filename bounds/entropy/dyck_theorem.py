@@ -1,0 +1,83 @@
+"""Theorem G as pairs of bracket strings: toggle the innermost open bracket."""
+
+import dataclasses
+
+import numpy as np
+
+from bounds.closed_form.cross_entropy import (
+    dyck_floor,
+    dyck_pair_floor,
+    height_shares,
+)
+from bounds.entropy.theorem import OUTSIDE, FloorTheorem, Pairs, floor_theorem
+from bounds.interval import lower
+from bounds.result import Bound
+from jax_models.errors import InputError
+from jax_models.languages import DyckSource
+
+ROUND, SQUARE = 1, 3  # the classes ) and ]
+
+
+@dataclasses.dataclass(frozen=True)
+class DyckTheorem(FloorTheorem):
+    """Theorem G for 2DYCK with bracket probability p."""
+
+    up_probability: float
+
+    @property
+    def class_pairs(self) -> tuple[tuple[int, int], ...]:
+        """`)` against `]`."""
+        return ((ROUND, SQUARE),)
+
+    def pairs(self, strings: np.ndarray, reading: str) -> Pairs:
+        """Toggles the innermost open bracket; under R1 only if x_n closes another."""
+        at = innermost_open(strings)
+        paired = at >= 0
+        if reading == "last":
+            paired &= strings[:, -1] % 2 == 1
+        partners, rows = strings.copy(), np.flatnonzero(paired)
+        partners[rows, at[rows]] ^= 2
+        return Pairs(partners, np.where(paired, at, 0), np.where(paired, 0, OUTSIDE))
+
+    def bound(self, length: int, reading: str, closeness: float) -> Bound:
+        """Returns Theorem G for all pairs at once."""
+        return dyck_floor(self.up_probability, length, reading, closeness)
+
+    def pair_bound(
+        self, length: int, reading: str, kind: int, closeness: float
+    ) -> Bound:
+        """Returns CE* + q ln(1 + e^{-ε/2}), CE* outside the pairs."""
+        del length
+        epsilon = float("inf") if kind == OUTSIDE else closeness
+        return dyck_pair_floor(self.up_probability, reading, epsilon)
+
+    def closing_above_ground(self, length: int) -> float:
+        """Returns P_0(n), rounded down."""
+        # The lower end of an exact 0 is -0.0.
+        return max(0.0, lower(height_shares(self.up_probability, length).closing))
+
+
+def innermost_open(strings: np.ndarray) -> np.ndarray:
+    """Returns where the innermost open bracket of each prefix stands, -1 for none.
+
+    It is the last opening bracket after which the height stays above what it was.
+
+    Args:
+        strings: Prefixes [m, n].
+    """
+    steps = 1 - 2 * (strings % 2)
+    heights = np.cumsum(steps, axis=1)
+    final = heights[:, -1:]
+    reached = (steps > 0) & (heights == final) & (final > 0)
+    last = strings.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)
+    return np.where(reached.any(axis=1), last, -1)
+
+
+@floor_theorem.register
+def _(source: DyckSource) -> FloorTheorem:
+    if source.num_types != 2:
+        raise InputError(
+            f"Theorem G is about two types of brackets; {source.name} has "
+            f"{source.num_types}"
+        )
+    return DyckTheorem(source.up_probability)

@@ -1,0 +1,240 @@
+"""A model's cross-entropy at one length, and the floor that its own ε leaves.
+
+The loss of each prefix is averaged with that of its partner, by their probabilities: the
+mean is the same, its error is smaller, and in a sample too no floor under a pair is above
+the loss that stands beside it.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.closed_form.cross_entropy import READINGS
+from bounds.entropy.averaged_floor import averaged_floor
+from bounds.entropy.closeness import (
+    CLOSENESS,
+    UniformCloseness,
+    certified_closeness,
+    closed_form_closeness,
+    exact_closeness,
+)
+from bounds.entropy.levels import entropy_levels
+from bounds.entropy.population import (
+    Population,
+    enumerate_prefixes,
+    log_probabilities,
+    sample_prefixes,
+)
+from bounds.entropy.predictions import predict
+from bounds.entropy.theorem import OUTSIDE, Pairs, floor_theorem
+from jax_models import Transformer
+from jax_models.float_type import check_float_type
+from jax_models.initialise import choose_name
+from jax_models.languages import Source
+
+ENUMERATED = 14  # the longest prefixes that are enumerated
+CERTIFIED_PAIRS = 2048  # the most pairs that get a certificate each
+
+
+@dataclasses.dataclass(frozen=True)
+class Floor:
+    """What a model's ε leaves beneath its cross-entropy.
+
+    Attributes:
+        value: Nats.
+        standard_error: 0 where it is not an estimate.
+        kind: "certified", "exact" (to a rounding radius, which is taken off) or
+            "estimated" (from sampled pairs).
+        closeness: ε, the mean over the prefixes with a pair; infinite beyond float
+            range, NaN without pairs.
+        log10_closeness: Its decimal logarithm, for a closed form beyond float range.
+    """
+
+    value: float
+    standard_error: float
+    kind: str
+    closeness: float
+    log10_closeness: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelEntropy:
+    """A model at one length.
+
+    Attributes:
+        length: n, in symbols.
+        reading: "last" or "query".
+        cross_entropy: The model's, nats.
+        standard_error: Its standard error, 0 where all prefixes were enumerated.
+        floor: What lies beneath.
+        method: Where ε is from.
+        num_prefixes: How many prefixes were evaluated.
+        is_enumerated: Whether those are all.
+    """
+
+    length: int
+    reading: str
+    cross_entropy: float
+    standard_error: float
+    floor: Floor
+    method: str
+    num_prefixes: int
+    is_enumerated: bool
+
+    def as_row(self, source: Source) -> dict[str, Any]:
+        """Returns the columns of the command `entropy`, with the levels of the source.
+
+        Args:
+            source: What the model was measured on.
+        """
+        mine, other = ("floor_r1", "floor_r2")[:: 1 if self.reading == "last" else -1]
+        return {
+            **entropy_levels(source, self.length),
+            mine: self.floor.value,
+            other: None,
+            "eps": self.floor.closeness,
+            "model": self.cross_entropy,
+            "model_stderr": self.standard_error,
+            "eps_kind": self.method,
+            "floor_kind": self.floor.kind,
+            "floor_stderr": self.floor.standard_error,
+            "log10_eps": self.floor.log10_closeness,
+            "prefixes": self.num_prefixes,
+            "enumerated": self.is_enumerated,
+        }
+
+
+def measure_entropy(
+    model: Transformer,
+    source: Source,
+    length: int,
+    *,
+    reading: str = "last",
+    closeness: str = "exact",
+    num_inputs: int = 256,
+    seed: int = 0,
+) -> ModelEntropy:
+    """Returns a model's cross-entropy on prefixes of a length and the floor beneath it.
+
+    Up to 14 symbols all prefixes are enumerated, beyond that they are sampled.
+
+    Args:
+        model: A transformer with a read-out of the source's classes.
+        source: A source with a theorem: PARITY or 2DYCK.
+        length: n >= 1 symbols; under "query" the model is given n + 1 tokens.
+        reading: "last" (R1) or "query" (R2).
+        closeness: Where ε is from: "exact", "certificate" or "closed_form".
+        num_inputs: Sampled prefixes, at least 2.
+        seed: Of the sample.
+
+    Returns:
+        The measurement.
+
+    Raises:
+        InputError: The model does not fit the source, or has no such ε.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: Theorems F and G.
+    """
+    check_float_type(jnp.float64, "every floor")
+    choose_name("reading", reading, READINGS)
+    choose_name("closeness", closeness, CLOSENESS)
+    source.levels(length)  # refuses a length without prefixes
+    population = (
+        enumerate_prefixes(source, length)
+        if length <= ENUMERATED
+        else sample_prefixes(source, length, num_inputs, seed)
+    )
+    held = _evaluate(model, source, population, reading)
+    if closeness == "closed_form":
+        floor = _for_all_inputs(model, source, length, reading)
+    elif closeness == "exact":
+        floor = _for_pairs(source, reading, population, held.pairs, held.closeness)
+    else:
+        if population.is_complete and (held.pairs.kinds != OUTSIDE).sum() > (
+            2 * CERTIFIED_PAIRS
+        ):
+            population = sample_prefixes(source, length, num_inputs, seed)
+        floor = _certified(model, source, population, reading)
+    return ModelEntropy(
+        length=length,
+        reading=reading,
+        cross_entropy=held.population.mean(held.losses),
+        standard_error=held.population.standard_error(held.losses),
+        floor=floor,
+        method=closeness,
+        num_prefixes=held.losses.size,
+        is_enumerated=held.population.is_complete,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Evaluated:
+    """A model on a population: its losses over pairs [m] and the exact ε of each [m]."""
+
+    population: Population
+    pairs: Pairs
+    losses: np.ndarray
+    closeness: np.ndarray
+
+
+def _evaluate(
+    model: Transformer, source: Source, population: Population, reading: str
+) -> _Evaluated:
+    theorem, strings = floor_theorem(source), population.strings
+    pairs = theorem.pairs(strings, reading)
+    own = predict(model, source, strings, reading)
+    losses, closeness = own.losses.astype(np.float64), np.zeros(len(strings))
+    rows = np.flatnonzero(pairs.kinds != OUTSIDE)
+    if rows.size:
+        partners = pairs.partners[rows]
+        other = predict(model, source, partners, reading)
+        gain = log_probabilities(source, partners)
+        gain -= log_probabilities(source, strings[rows])
+        share = 1 / (1 + np.exp(gain))
+        losses[rows] = share * losses[rows] + (1 - share) * other.losses
+        closeness[rows] = exact_closeness(own[rows], other, theorem.class_pairs)
+    return _Evaluated(population, pairs, losses, closeness)
+
+
+def _for_all_inputs(
+    model: Transformer, source: Source, length: int, reading: str
+) -> Floor:
+    theorem, num_tokens = floor_theorem(source), length + (reading == "query")
+    found = (
+        closed_form_closeness(model, num_tokens, theorem.class_pairs)
+        if num_tokens > 1  # with one token there is nothing beside what is read
+        else UniformCloseness(math.inf, math.inf)
+    )
+    value = theorem.bound(length, reading, found.epsilon).value
+    return Floor(value, 0.0, "certified", found.epsilon, found.log10)
+
+
+def _certified(
+    model: Transformer, source: Source, population: Population, reading: str
+) -> Floor:
+    theorem = floor_theorem(source)
+    pairs = theorem.pairs(population.strings, reading)
+    epsilons = certified_closeness(
+        model, source, population.strings, pairs, reading, theorem.class_pairs
+    )
+    floor = _for_pairs(source, reading, population, pairs, epsilons)
+    return dataclasses.replace(
+        floor, kind="certified" if population.is_complete else "estimated"
+    )
+
+
+def _for_pairs(
+    source: Source,
+    reading: str,
+    population: Population,
+    pairs: Pairs,
+    epsilons: np.ndarray,
+) -> Floor:
+    found = averaged_floor(floor_theorem(source), reading, population, pairs, epsilons)
+    error = population.standard_error(found.values)
+    kind = "exact" if population.is_complete else "estimated"
+    return Floor(found.floor, error, kind, found.closeness, None)
