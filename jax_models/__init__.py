@@ -10,7 +10,13 @@ from jax_models.constructions import PRESETS, build_preset
 from jax_models.errors import InputError, TieError
 from jax_models.evaluate import accepts, apply, apply_logits
 from jax_models.initialise import init_transformer, make_weighting, random_transformer
-from jax_models.languages import LANGUAGES, get_language, read_text
+from jax_models.languages import (
+    LANGUAGES,
+    SOURCES,
+    get_language,
+    get_source,
+    read_text,
+)
 from jax_models.languages.parity_source import ParitySource
 from jax_models.layers import Accept, FeedForward, LayerNorm, Readout
 from jax_models.logic.compile import compile_formula
@@ -44,6 +50,7 @@ from jax_models.weighting import (
 __all__ = [
     "LANGUAGES",
     "PRESETS",
+    "SOURCES",
     "WEIGHTINGS",
     "Accept",
     "Attention",
@@ -79,6 +86,7 @@ __all__ = [
     "device_mesh",
     "forward",
     "get_language",
+    "get_source",
     "init_transformer",
     "load",
     "make_weighting",

@@ -28,7 +28,7 @@ from bounds.entropy.population import (
     log_probabilities,
     sample_prefixes,
 )
-from bounds.entropy.predictions import predict
+from bounds.entropy.predictions import check_predictor, predict
 from bounds.entropy.theorem import OUTSIDE, Pairs, floor_theorem
 from jax_models import Transformer
 from jax_models.float_type import check_float_type
@@ -36,7 +36,7 @@ from jax_models.initialise import choose_name
 from jax_models.languages import Source
 
 ENUMERATED = 14  # the longest prefixes that are enumerated
-CERTIFIED_PAIRS = 2048  # the most pairs that get a certificate each
+MOST_CERTIFIED = 4096  # the most prefixes whose pairs all get a certificate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,23 +142,26 @@ def measure_entropy(
     check_float_type(jnp.float64, "every floor")
     choose_name("reading", reading, READINGS)
     choose_name("closeness", closeness, CLOSENESS)
-    source.levels(length)  # refuses a length without prefixes
+    floor_theorem(source)  # refuses a source without one
+    source.levels(length)  # and a length without prefixes
     population = (
         enumerate_prefixes(source, length)
         if length <= ENUMERATED
         else sample_prefixes(source, length, num_inputs, seed)
     )
-    held = _evaluate(model, source, population, reading)
+    check_predictor(model, source, length, reading)
+    # Bounds that may refuse the model come before its evaluation, which takes longer.
+    floor = None
     if closeness == "closed_form":
         floor = _for_all_inputs(model, source, length, reading)
-    elif closeness == "exact":
+    elif closeness == "certificate":
+        chosen = population
+        if population.is_complete and len(population.strings) > MOST_CERTIFIED:
+            chosen = sample_prefixes(source, length, num_inputs, seed)
+        floor = _certified(model, source, chosen, reading)
+    held = _evaluate(model, source, population, reading)
+    if floor is None:
         floor = _for_pairs(source, reading, population, held.pairs, held.closeness)
-    else:
-        if population.is_complete and (held.pairs.kinds != OUTSIDE).sum() > (
-            2 * CERTIFIED_PAIRS
-        ):
-            population = sample_prefixes(source, length, num_inputs, seed)
-        floor = _certified(model, source, population, reading)
     return ModelEntropy(
         length=length,
         reading=reading,
@@ -186,12 +189,13 @@ def _evaluate(
 ) -> _Evaluated:
     theorem, strings = floor_theorem(source), population.strings
     pairs = theorem.pairs(strings, reading)
-    own = predict(model, source, strings, reading)
-    losses, closeness = own.losses.astype(np.float64), np.zeros(len(strings))
     rows = np.flatnonzero(pairs.kinds != OUTSIDE)
+    partners, count = pairs.partners[rows], len(strings)
+    # In one call, so that one program is compiled.
+    both = predict(model, source, np.concatenate([strings, partners]), reading)
+    own, other = both[np.arange(count)], both[count + np.arange(rows.size)]
+    losses, closeness = own.losses.copy(), np.zeros(count)
     if rows.size:
-        partners = pairs.partners[rows]
-        other = predict(model, source, partners, reading)
         gain = log_probabilities(source, partners)
         gain -= log_probabilities(source, strings[rows])
         share = 1 / (1 + np.exp(gain))

@@ -119,7 +119,7 @@ def predict(
         answer = _predict(model, source, jnp.asarray(rows), jnp.asarray(prefixes))
         size = len(tokens[part])
         found.append([np.asarray(x)[:size] for x in answer])
-    logits, losses, sizes, ambiguous = (
+    logits, wanted, sizes, ambiguous = (
         np.concatenate(parts) for parts in zip(*found, strict=True)
     )
     if not np.isfinite(logits).all():
@@ -130,7 +130,10 @@ def predict(
             "hard attention; change the model's tie_resolution"
         )
     radius = subtraction_radius(model.dtype, rounding_steps(model, n), sizes)
-    return Predictions(logits.astype(np.float64), losses, radius.astype(np.float64))
+    # In float64 whatever the model's type: a loss is not to be rounded once more.
+    logits = logits.astype(np.float64)
+    losses = np.logaddexp.reduce(logits, axis=1) - (wanted * logits).sum(axis=1)
+    return Predictions(logits, losses, radius.astype(np.float64))
 
 
 @functools.partial(jax.jit, static_argnames="source")
@@ -139,6 +142,4 @@ def _predict(model: Transformer, source: Source, tokens: Any, prefixes: Any) -> 
     logits, sizes, ties = jax.vmap(
         lambda x: query_output(model, x, query=query, target="logits")
     )(tokens)
-    wanted = source.next_symbol(prefixes)[:, -1].astype(logits.dtype)
-    losses = -(wanted * jax.nn.log_softmax(logits)).sum(axis=-1)
-    return logits, losses, sizes, ties.ambiguous
+    return logits, source.next_symbol(prefixes)[:, -1], sizes, ties.ambiguous

@@ -179,12 +179,10 @@ class Source(abc.ABC):
         if length < 1 or self.log_survival(length) == -math.inf:
             raise InputError(f"{self.name} has no prefix of length n = {length}")
         joint = self.joint(length)
-        together, alone = entropy(joint), entropy(joint.sum(axis=1))
-        return Levels(
-            optimal=self.optimal_entropy(length),
-            last_symbol=together - alone,
-            unigram=entropy(joint.sum(axis=0)),
-        )
+        optimal = self.optimal_entropy(length)
+        # Knowing less never helps, and a last bit is not to say that it did.
+        last = max(optimal, entropy(joint) - entropy(joint.sum(axis=1)))
+        return Levels(optimal, last, max(last, entropy(joint.sum(axis=0))))
 
 
 @functools.partial(jax.jit, static_argnames=("source", "length", "count"))

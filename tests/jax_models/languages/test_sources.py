@@ -47,7 +47,7 @@ every_source = pytest.mark.parametrize(
 )
 
 # What compiles takes a second for each; these say nothing new about the code.
-SLOW = {"parity, ends early", "dyck1", "dyck2, climbing"}
+SLOW = {"parity, ends early", "automaton", "dyck1", "dyck2, climbing"}
 compiled_source = pytest.mark.parametrize(
     ("model", "follows", "n"),
     [

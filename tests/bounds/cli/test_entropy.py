@@ -1,0 +1,109 @@
+"""`entropy` writes levels, floors and a model's cross-entropy, once, and says which."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import jax_models as jm
+from bounds.entropy import entropy_levels, measure_entropy
+from jax_models.languages import get_source
+from tests.bounds.entropy.floor_models import random_model
+
+HEAD = "n,optimal,unigram,last_symbol,floor_r1,floor_r2,eps,model,model_stderr,p0"
+
+
+def read(folder="results/entropy"):
+    with open(f"{folder}/entropy.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    # NaN and infinity are no JSON, though Python would read them.
+    text = Path(f"{folder}/entropy.json").read_text()
+    return rows, json.loads(text, parse_constant=pytest.fail)
+
+
+@pytest.fixture
+def parity_file(tmp_path):
+    path = tmp_path / "parity.safetensors"
+    jm.save(random_model(get_source("parity", 0.25)), path)
+    return path
+
+
+@pytest.mark.parametrize("language", ["parity", "dyck2"])
+def test_without_a_model_the_levels_stand_alone(run, language):
+    result = run("entropy", f"--language={language}", "--p=0.4", "--lengths=1,2,9,64")
+    assert (result.code, result.err) == (0, "")
+    rows, record = read()
+    header = Path("results/entropy/entropy.csv").read_text().splitlines()[0]
+    assert header.startswith(HEAD)
+    source = get_source(language, 0.4)
+    assert [row["n"] for row in rows] == ["1", "2", "9", "64"]
+    for row, entry in zip(rows, record["rows"], strict=True):
+        wanted = entropy_levels(source, int(row["n"]))
+        for name, value in wanted.items():
+            if isinstance(value, float):
+                assert float(row[name]) == entry[name] == value
+        assert row["model"] == row["model_stderr"] == ""
+        assert row["eps"] == "0.0"
+        values = [float(row[x]) for x in ("optimal", "last_symbol", "unigram")]
+        assert values == sorted(values)
+    assert (rows[0]["p0"] == "") == (language == "parity")
+    assert Path("results/entropy/entropy.png").stat().st_size > 10_000
+    assert "has no influence" in result.out
+    assert record["seed"] == 0
+    assert {"versions", "device", "flags"} <= record.keys()
+
+
+def test_a_model_stands_above_its_floor_and_is_measured_once(run, parity_file):
+    arguments = ["entropy", f"--model={parity_file}", "--lengths=3", "--reading=query"]
+    first = run(*arguments)
+    assert (first.code, first.err) == (0, "")
+    assert "1 of 1 lengths to measure" in first.out
+    (row,), record = read()
+    source = get_source("parity", 0.25)
+    found = measure_entropy(jm.load(parity_file), source, 3, reading="query")
+    assert float(row["model"]) == pytest.approx(found.cross_entropy, rel=1e-14)
+    assert float(row["floor_r2"]) == pytest.approx(found.floor.value, rel=1e-14)
+    assert float(row["floor_r2"]) < float(row["model"])
+    assert row["floor_r1"] == ""
+    assert (row["eps_kind"], row["floor_kind"], row["enumerated"]) == (
+        "exact",
+        "exact",
+        "true",
+    )
+    assert len(record["model_sha256"]) == 64
+    again = run(*arguments, "--figure_format=svg")
+    assert "0 of 1 lengths to measure" in again.out
+    assert read()[0] == [row]
+    # Another question about the same model is another row.
+    other = run(*arguments, "--eps=closed_form")
+    assert "1 of 1 lengths to measure" in other.out
+    ((certified,), _) = read()
+    assert certified["floor_kind"] == "certified"
+    assert float(certified["eps"]) > float(row["eps"])
+    assert float(certified["floor_r2"]) < float(row["floor_r2"])
+    assert "certified" in other.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--p=1"], "end probability p = 1.0; expected one inside (0, 1)"),
+        (["--language=dyck2", "--p=0"], "bracket probability p = 0.0"),
+        (["--language=dyck1"], "--language"),
+        (["--reading=query"], "--reading says how a model is measured"),
+        (["--eps=exact"], "--eps says how a model is measured"),
+        (["--model=none.safetensors"], "none.safetensors"),
+        (["--lengths=0,4"], "lengths"),
+        (["--lengths=4,2"], "lengths must increase"),
+        (["--num_inputs=1"], "num_inputs"),
+    ],
+)
+def test_bad_flags_are_one_line(run, arguments, complaint):
+    run("entropy", *arguments).assert_refused(complaint)
+
+
+def test_a_model_of_another_language_is_one_line(run, parity_file):
+    run("entropy", "--language=dyck2", f"--model={parity_file}").assert_refused(
+        "the read-out has 3 classes; dyck2 needs 5"
+    )

@@ -1,0 +1,270 @@
+"""No floor lies above the cross-entropy of any model, and some models touch theirs."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.entropy import (
+    entropy_levels,
+    enumerate_prefixes,
+    floor_theorem,
+    measure,
+    measure_entropy,
+    predict,
+)
+from bounds.entropy.averaged_floor import averaged_floor
+from bounds.entropy.closeness import exact_closeness
+from jax_models.languages import DyckSource
+from tests.bounds.entropy.floor_models import SOURCES, P, blind_model, random_model
+from tests.jax_models.languages.grammar import (
+    cross_entropy,
+    dyck_follows,
+    parity_follows,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+FAST = {("dyck2", "last")}
+every_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+both_readings = pytest.mark.parametrize("reading", ["last", "query"])
+# What compiles takes seconds: one of the four is fast, the others are slow tests.
+each_once = pytest.mark.parametrize(
+    ("source", "reading"),
+    [
+        pytest.param(
+            SOURCES[name],
+            reading,
+            id=f"{name}-{reading}",
+            marks=[pytest.mark.slow] * ((name, reading) not in FAST),
+        )
+        for name in SOURCES
+        for reading in ("last", "query")
+    ],
+)
+# A mean of at most 2^18 losses is off by far less.
+ROUNDED = 1e-12
+
+
+@each_once
+def test_the_models_cross_entropy_is_that_of_the_definition(source, reading):
+    n, model = 3, random_model(source)
+    follows = (parity_follows if source.name == "parity" else dyck_follows)(P)
+
+    def guess(string):
+        tokens = [*string, source.end] if reading == "query" else list(string)
+        logits = np.asarray(jm.apply_logits(model, tokens))[-1]
+        return np.exp(logits - np.logaddexp.reduce(logits))
+
+    wanted = cross_entropy(follows, n, guess)
+    found = measure_entropy(model, source, n, reading=reading)
+    assert found.cross_entropy == pytest.approx(wanted, rel=1e-12)
+    assert found.standard_error == 0
+    assert found.is_enumerated
+    # Averaging over pairs leaves the mean as it was.
+    population = enumerate_prefixes(source, n)
+    losses = predict(model, source, population.strings, reading).losses
+    assert population.mean(losses) == pytest.approx(wanted, rel=1e-12)
+
+
+def check_floors(model, source, lengths, reading):
+    """Check exact and closed-form floors, and their order; return the least slack."""
+    slack = math.inf
+    for n in lengths:
+        exact = measure_entropy(model, source, n, reading=reading)
+        uniform = measure_entropy(
+            model, source, n, reading=reading, closeness="closed_form"
+        )
+        levels = source.levels(n)
+        assert exact.floor.kind == "exact"
+        assert uniform.floor.kind == "certified"
+        assert levels.optimal - ROUNDED <= uniform.floor.value
+        assert uniform.floor.value <= exact.floor.value + ROUNDED
+        assert exact.floor.value <= exact.cross_entropy + ROUNDED
+        slack = min(slack, exact.cross_entropy - exact.floor.value)
+    return slack
+
+
+@each_once
+def test_no_floor_lies_above_a_random_model(source, reading):
+    assert check_floors(random_model(source), source, [3], reading) > 0
+
+
+@pytest.mark.slow
+@every_source
+@both_readings
+@pytest.mark.parametrize("options", [{}, {"mask": "none", "num_layers": 2}], ids=str)
+def test_no_floor_lies_above_random_models_of_any_length(source, reading, options):
+    lengths = range(1, 11 if source.name == "parity" else 9)
+    for seed in range(2):
+        check_floors(random_model(source, seed, **options), source, lengths, reading)
+
+
+@pytest.mark.slow
+@every_source
+@pytest.mark.parametrize("steps", [20, 400])
+def test_no_floor_lies_above_trained_models(source, steps):
+    """At two checkpoints: near chance, and below what the last symbol alone allows."""
+    training = jm.Training(8, steps, batch_size=64, learning_rate=2e-2)
+    first = jm.init_transformer(
+        jax.random.key(1),
+        num_layers=2,
+        num_heads=2,
+        d_model=16,
+        d_ff=32,
+        vocab_size=len(source.symbols),
+        num_classes=source.num_classes,
+        mask="future",
+    )
+    model, _ = jm.train(first, source, training, jax.random.key(2))
+    longest = 10 if source.name == "parity" else 8
+    check_floors(model, source, range(1, longest + 1), "last")
+    if steps == 400:
+        learnt = measure_entropy(model, source, 8)
+        assert learnt.cross_entropy < source.levels(8).last_symbol
+
+
+@every_source
+def test_a_model_that_sees_its_own_token_alone_touches_the_levels(source):
+    for n, reading in ((4, "last"), (3, "query")):
+        found = measure_entropy(
+            blind_model(source, n, reading), source, n, reading=reading
+        )
+        levels, limits = source.levels(n), entropy_levels(source, n)
+        seen = levels.last_symbol if reading == "last" else levels.unigram
+        assert found.cross_entropy == pytest.approx(seen, rel=1e-13)
+        limit = limits["floor_r1" if reading == "last" else "floor_r2"]
+        # ε is its rounding alone, and the slope of the floor is below 1.
+        assert limit - 1e-9 < found.floor.value <= limit
+        assert found.floor.closeness < 1e-9
+        # A floor that were 10^-9 higher would be caught here.
+        if source.name == "parity" or (n, reading) == (3, "query"):
+            assert found.cross_entropy < limit + 1e-9
+
+
+@every_source
+@both_readings
+def test_pairs_are_of_prefixes_as_the_theorem_says(source, reading):
+    theorem = floor_theorem(source)
+    for n in (1, 2, 5):
+        population = enumerate_prefixes(source, n)
+        known = {
+            tuple(x): (w, row)
+            for row, (x, w) in enumerate(
+                zip(population.strings.tolist(), population.weights, strict=True)
+            )
+        }
+        pairs = theorem.pairs(population.strings, reading)
+        share = 0.0
+        for x, row in ((x, row) for x, (_, row) in known.items()):
+            partner = tuple(pairs.partners[row].tolist())
+            if pairs.kinds[row] < 0:
+                assert partner == x
+                continue
+            differ = [i for i in range(n) if x[i] != partner[i]]
+            assert differ == [pairs.positions[row]]
+            assert differ[0] < n - (reading == "last")
+            weight, back = known[partner]
+            assert tuple(pairs.partners[back].tolist()) == x
+            assert pairs.kinds[back] == pairs.kinds[row]
+            mine = known[x][0]
+            if source.name == "dyck2" or reading == "query":
+                assert weight == pytest.approx(mine, rel=1e-13)
+            share += mine
+        if isinstance(source, DyckSource):
+            laws = source.step_law(n)
+            open_ = laws[1, 1:].sum() if reading == "last" else laws[:, 1:].sum()
+            assert share == pytest.approx(open_, abs=1e-13)
+        else:
+            assert share == pytest.approx(float(n > 1 or reading == "query"))
+
+
+@pytest.mark.slow
+@every_source
+def test_pairwise_floors_are_no_lower_than_that_of_the_mean_epsilon(source):
+    """Lemma E, and that taking pairs together only lowers a floor."""
+    n, reading, model = 5, "query", random_model(source)
+    theorem, population = floor_theorem(source), enumerate_prefixes(source, 5)
+    pairs = theorem.pairs(population.strings, reading)
+    members = [
+        predict(model, source, x, reading) for x in (population.strings, pairs.partners)
+    ]
+    epsilons = exact_closeness(*members, theorem.class_pairs)
+    epsilons[pairs.kinds < 0] = 0
+    found = averaged_floor(theorem, reading, population, pairs, epsilons)
+    mean = theorem.bound(n, reading, found.closeness).value
+    assert mean <= found.floor
+    assert epsilons[pairs.kinds >= 0].std() > 0.01
+    each = [
+        theorem.pair_bound(n, reading, int(kind), float(epsilon)).value
+        for kind, epsilon in zip(pairs.kinds, epsilons, strict=True)
+    ]
+    one_by_one = population.mean(np.array(each))
+    assert found.floor <= one_by_one
+    assert found.floor == pytest.approx(one_by_one, rel=1e-4)
+    # Half the ε would be a floor that is not one; the mean ε shows the difference.
+    wrong = averaged_floor(theorem, reading, population, pairs, epsilons / 2)
+    assert wrong.floor > found.floor + 1e-3
+
+
+@pytest.mark.slow
+@every_source
+def test_a_sample_estimates_what_the_enumeration_computes(source, monkeypatch):
+    n, model = 5, random_model(source, 3)
+    exact = measure_entropy(model, source, n)
+    monkeypatch.setattr(measure, "ENUMERATED", 0)
+    found = measure_entropy(model, source, n, num_inputs=1024, seed=5)
+    assert not found.is_enumerated
+    assert found.floor.kind == "estimated"
+    assert found.standard_error > 0
+    off = abs(found.cross_entropy - exact.cross_entropy)
+    assert off < 4 * found.standard_error
+    off = abs(found.floor.value - exact.floor.value)
+    assert off < 4 * found.floor.standard_error
+    # Each pair's loss is above its floor, so the estimates are ordered in any sample.
+    tiny = measure_entropy(model, source, n, num_inputs=2, seed=1)
+    assert tiny.floor.value <= tiny.cross_entropy
+
+
+@pytest.mark.slow
+@every_source
+@both_readings
+def test_certificates_lie_between_exact_and_closed_form(source, reading):
+    model = random_model(source, 2)
+    floors = [
+        measure_entropy(model, source, 4, reading=reading, closeness=kind).floor
+        for kind in ("exact", "certificate", "closed_form")
+    ]
+    values = [floor.value for floor in floors]
+    assert values == sorted(values, reverse=True)
+    assert values[0] - values[1] < 0.5 * (values[0] - source.levels(4).optimal)
+    assert [floor.kind for floor in floors] == ["exact", "certified", "certified"]
+    epsilons = [floor.closeness for floor in floors]
+    assert epsilons == sorted(epsilons)
+
+
+def test_what_cannot_be_measured_is_refused():
+    source, model = SOURCES["parity"], random_model(SOURCES["parity"])
+    with pytest.raises(jm.InputError, match="needs 5: \\( \\) \\[ \\] END"):
+        measure_entropy(model, SOURCES["dyck2"], 3)
+    with pytest.raises(jm.InputError, match="no theorem"):
+        measure_entropy(model, jm.get_source("dyck2_depth4", 0.3), 3)
+    with pytest.raises(jm.InputError, match="two types of brackets"):
+        measure_entropy(model, DyckSource(0.3, 1), 3)
+    with pytest.raises(jm.InputError, match="reading"):
+        measure_entropy(model, source, 3, reading="first")
+    with pytest.raises(jm.InputError, match="closeness"):
+        measure_entropy(model, source, 3, closeness="guess")
+    with pytest.raises(jm.InputError, match="no prefix of length n = 0"):
+        measure_entropy(model, source, 0)
+    with pytest.raises(jm.InputError, match="at least 2"):
+        measure_entropy(model, source, 20, num_inputs=1)
+    hard = random_model(source, weighting="leftmost_hard")
+    with pytest.raises(jm.InputError, match="hard"):
+        measure_entropy(hard, source, 3, closeness="closed_form")
+    no_end = jm.random_transformer(
+        jax.random.key(0), num_layers=1, num_heads=1, d_model=4, d_ff=4, vocab_size=2
+    )
+    with pytest.raises(jm.InputError, match="read-out"):
+        measure_entropy(no_end, source, 3)
