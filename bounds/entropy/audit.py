@@ -1,0 +1,151 @@
+"""The numbers of the audit of Theorem 6, as Markdown; docs/theorem6-audit.md holds these.
+
+`python -m bounds.entropy.audit` prints them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bounds.closed_form.cross_entropy import dyck_floor
+from bounds.entropy.population import log_probabilities
+from jax_models.languages import DyckSource, ParitySource, dyck_heights
+
+PARITY_PROBABILITIES = (0.05, 0.1, 0.25, 0.5, 0.9)
+DYCK_PROBABILITIES = (0.1, 0.25, 0.4, 0.5, 0.6)
+LENGTHS = (8, 9, 64, 65, 512, 513)
+FAR = 10**6  # the length that stands for the limit of a floor
+
+
+def parity_levels() -> str:
+    """Return the levels of PARITY, which are the same at every n >= 2.
+
+    Returns:
+        A Markdown table. The corpus unigram is the loss at length n of the frequencies
+        over a whole corpus, in which END has the share p/(2 - p).
+    """
+    rows = []
+    for p in PARITY_PROBABILITIES:
+        levels, end = ParitySource(p).levels(2), p / (2 - p)
+        truth = np.array([(1 - p / 2) / 2] * 2 + [p / 2])
+        corpus = float(-truth @ np.log([(1 - end) / 2] * 2 + [end]))
+        gap = levels.unigram - levels.last_symbol
+        numbers = levels.optimal, levels.last_symbol, levels.unigram, gap, corpus
+        rows.append([f"{p:g}", *(f"{x:.6f}" for x in numbers)])
+    header = ["p", "optimum", "last symbol", "unigram", "difference", "corpus unigram"]
+    return _markdown(header, rows)
+
+
+def closing_probabilities() -> str:
+    """Return P_0(n) and its limits, and what the restarted chain has in their place.
+
+    Reflected at 0, the walk has the stationary law π_0 = (1 - r)/2, π_h = π_0 r^{h-1}/q,
+    r = p/q; then P(x_n closes, H_n > 0) is r²/(1 + r) at even and r/(1 + r) at odd n. It
+    has none for p >= 1/2.
+
+    Returns:
+        A Markdown table, one line per p.
+    """
+    rows = []
+    for p in DYCK_PROBABILITIES:
+        exact = [dyck_heights.closing_above_ground(n, p) for n in LENGTHS]
+        exact += dyck_heights.limiting_closing_above_ground(p)
+        r = p / (1 - p)
+        restarted = [r * r / (1 + r), r / (1 + r)] if p < 0.5 else []
+        cells = [f"{x:.6f}" for x in (*exact, *restarted)]
+        rows.append([f"{p:g}", *cells, *["none"] * (2 - len(restarted))])
+    header = ["p", *(f"n = {n}" for n in LENGTHS), "limit, even", "limit, odd"]
+    return _markdown([*header, "restarted, even", "restarted, odd"], rows)
+
+
+def ground_probabilities() -> str:
+    """Return P(H_n = 0) of survivors at even n, its limit, and that of the restarted chain.
+
+    Returns:
+        A Markdown table, one line per p < 1/2.
+    """
+    rows = []
+    for p in DYCK_PROBABILITIES:
+        if p >= 0.5:
+            continue
+        exact = dyck_heights.height_law(2048, p)[0]
+        limit = dyck_heights.limiting_height_law(p, 1)[0, 0]
+        numbers = exact, limit, 1 - p / (1 - p)
+        rows.append([f"{p:g}", *(f"{x:.5f}" for x in numbers)])
+    return _markdown(["p", "n = 2048", "limit of survivors", "restarted chain"], rows)
+
+
+def dyck_gaps() -> str:
+    """Return how far above the optimum the floors of 2DYCK stay as influence vanishes.
+
+    Beside it stands the gap of the best prediction from the last symbol alone, which
+    also mixes up END and a closing bracket.
+
+    Returns:
+        A Markdown table, one line per p and parity of n, at n near 10^6.
+    """
+    rows = []
+    for p in DYCK_PROBABILITIES:
+        for n in (FAR, FAR + 1):
+            levels = DyckSource(p).levels(n)
+            numbers = [
+                x - levels.optimal
+                for x in (
+                    dyck_floor(p, n, "last", 0.0).value,
+                    levels.last_symbol,
+                    dyck_floor(p, n, "query", 0.0).value,
+                    levels.unigram,
+                )
+            ]
+            parity = "odd" if n % 2 else "even"
+            rows.append([f"{p:g}", parity, *(f"{x:.5f}" for x in numbers)])
+    header = ["p", "n", "floor R1", "last symbol", "floor R2", "unigram"]
+    return _markdown(header, rows)
+
+
+def unequal_pairs() -> str:
+    """Return how unlike the members of a pair of PARITY prefixes are, by the flipped bit.
+
+    The prefix 0^n with bit i flipped is odd from i to n, so it is (1 - p)^{-(n - i)}
+    times as probable (END is left out once less often for each odd state before n).
+
+    Returns:
+        A Markdown table for p = 1/4 and n = 8.
+    """
+    source, n = ParitySource(0.25), 8
+    zeros = np.zeros((1, n), np.int32)
+    flipped = np.repeat(zeros, n, axis=0)
+    flipped[np.arange(n), np.arange(n)] = 1
+    ratio = np.exp(
+        log_probabilities(source, flipped) - log_probabilities(source, zeros)
+    )
+    chosen = (n, n - 1, n - 2, 1)
+    rows = [[str(i), f"{ratio[i - 1]:.6f}"] for i in chosen]
+    return _markdown(["flipped bit i of n = 8", "P(x')/P(x)"], rows)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "levels": parity_levels,
+    "pairs": unequal_pairs,
+    "closing": closing_probabilities,
+    "ground": ground_probabilities,
+    "gaps": dyck_gaps,
+}
+
+
+def main() -> None:
+    """Print every table under its name."""
+    for name, table in TABLES.items():
+        print(f"{name}\n{table()}\n")
+
+
+if __name__ == "__main__":
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    main()

@@ -1,0 +1,34 @@
+"""The audit's page holds what the code prints, and the foil has its own oracle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bounds.entropy.audit import TABLES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "theorem6-audit.md").read_text()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_holds_exactly_what_the_module_prints(name):
+    start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+    assert PAGE.count(start) == PAGE.count(end) == 1
+    assert PAGE.split(start)[1].split(end)[0] == TABLES[name]()
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.4])
+def test_the_restarted_chain_closes_and_rests_as_the_tables_say(p):
+    size, law = 120, np.eye(120)[0]
+    for _ in range(4000):
+        before, law = law, np.zeros(size)
+        law[1:] += p * before[:-1]
+        law[:-1] += (1 - p) * before[1:]
+        law[1] += (1 - p) * before[0]  # reflected instead of killed
+        closing = (1 - p) * before[2:].sum()
+        last = {"closing": closing, "ground": law[0]}
+    even, r = last, p / (1 - p)
+    assert even["ground"] == pytest.approx(1 - r, rel=1e-6)
+    assert even["closing"] == pytest.approx(r * r / (1 + r), rel=1e-6)
+    row = next(x for x in TABLES["closing"]().splitlines() if x.startswith(f"| {p:g} "))
+    assert row.split("|")[-3].strip() == f"{even['closing']:.6f}"
