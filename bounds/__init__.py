@@ -7,12 +7,16 @@
 makes the output of a hard-attention model constant by fixing few bits, and
 `find_counterexample` finds two inputs that it cannot tell apart. `simulate` finds
 temperatures at which softmax provably does what hard attention does.
+makes the output of a hard-attention model constant by fixing few bits,
+`find_counterexample` finds two inputs that it cannot tell apart, and `measure_entropy` sets
+a model's cross-entropy on PARITY or 2DYCK beside the floor that its influence leaves.
 """
 
 from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves import BoundCurve, bound_curve
+from bounds.entropy import ModelEntropy, measure_entropy
 from bounds.influence import Influence, compute_influence
 from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
 from bounds.restriction import (
@@ -34,6 +38,7 @@ __all__ = [
     "Certificate",
     "Influence",
     "LipschitzEstimate",
+    "ModelEntropy",
     "Restriction",
     "Simulation",
     "SimulationCurve",
@@ -47,6 +52,7 @@ __all__ = [
     "find_counterexample",
     "find_restriction",
     "lipschitz_curve",
+    "measure_entropy",
     "read_constants",
     "read_store",
     "search_inputs",
