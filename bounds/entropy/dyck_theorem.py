@@ -13,7 +13,7 @@ from bounds.entropy.theorem import OUTSIDE, FloorTheorem, Pairs, floor_theorem
 from bounds.interval import lower
 from bounds.result import Bound
 from jax_models.errors import InputError
-from jax_models.languages import DyckSource
+from jax_models.languages import DyckSource, dyck_heights
 
 ROUND, SQUARE = 1, 3  # the classes ) and ]
 
@@ -38,6 +38,13 @@ class DyckTheorem(FloorTheorem):
         partners, rows = strings.copy(), np.flatnonzero(paired)
         partners[rows, at[rows]] ^= 2
         return Pairs(partners, np.where(paired, at, 0), np.where(paired, 0, OUTSIDE))
+
+    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
+        """Returns P_0(n) under R1, P(H_n > 0) under R2, and what is left."""
+        law = dyck_heights.step_law(length, self.up_probability)
+        paired = law[1, 1:].sum() if reading == "last" else law[:, 1:].sum()
+        others = law[0].sum() + law[1, 0] if reading == "last" else law[:, 0].sum()
+        return {0: float(paired), OUTSIDE: float(others)}
 
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
         """Returns Theorem G for all pairs at once."""

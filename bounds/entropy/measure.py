@@ -161,7 +161,7 @@ def measure_entropy(
         floor = _certified(model, source, chosen, reading)
     held = _evaluate(model, source, population, reading)
     if floor is None:
-        floor = _for_pairs(source, reading, population, held.pairs, held.closeness)
+        floor = _for_pairs(source, reading, held.population, held.pairs, held.closeness)
     return ModelEntropy(
         length=length,
         reading=reading,
@@ -188,7 +188,7 @@ def _evaluate(
     model: Transformer, source: Source, population: Population, reading: str
 ) -> _Evaluated:
     theorem, strings = floor_theorem(source), population.strings
-    pairs = theorem.pairs(strings, reading)
+    population, pairs = _paired(source, population, reading)
     rows = np.flatnonzero(pairs.kinds != OUTSIDE)
     partners, count = pairs.partners[rows], len(strings)
     # In one call, so that one program is compiled.
@@ -202,6 +202,16 @@ def _evaluate(
         losses[rows] = share * losses[rows] + (1 - share) * other.losses
         closeness[rows] = exact_closeness(own[rows], other, theorem.class_pairs)
     return _Evaluated(population, pairs, losses, closeness)
+
+
+def _paired(
+    source: Source, population: Population, reading: str
+) -> tuple[Population, Pairs]:
+    """The pairs of a population, weighted by how probable each kind of pair is."""
+    theorem, length = floor_theorem(source), population.strings.shape[1]
+    pairs = theorem.pairs(population.strings, reading)
+    shares = theorem.kind_shares(length, reading)
+    return population.stratified(pairs.kinds, shares), pairs
 
 
 def _for_all_inputs(
@@ -221,7 +231,7 @@ def _certified(
     model: Transformer, source: Source, population: Population, reading: str
 ) -> Floor:
     theorem = floor_theorem(source)
-    pairs = theorem.pairs(population.strings, reading)
+    population, pairs = _paired(source, population, reading)
     epsilons = certified_closeness(
         model, source, population.strings, pairs, reading, theorem.class_pairs
     )

@@ -35,6 +35,12 @@ class ParityTheorem(FloorTheorem):
         kinds = np.zeros(count, int) if reading == "query" else strings[:, -1]
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
+    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
+        """Returns 1/2 for either value of x_n under R1."""
+        if reading == "query":
+            return {0: 1.0}
+        return {OUTSIDE: 1.0} if length == 1 else {0: 0.5, 1: 0.5}
+
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
         """Returns Theorem F for all pairs at once."""
         return parity_floor(self.end_probability, length, reading, closeness)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +22,15 @@ class Population:
 
     Attributes:
         strings: Prefixes [m, n], int32.
-        weights: [m]; equal in a sample.
+        weights: [m]; of a sample, equal within each stratum.
         is_complete: Whether these are all prefixes, with their exact probabilities.
+        strata: What a sample was weighted by [m]; one number for all where by nothing.
     """
 
     strings: np.ndarray
     weights: np.ndarray
     is_complete: bool
+    strata: np.ndarray
 
     def mean(self, values: np.ndarray) -> float:
         """Returns the weighted mean of values [m]."""
@@ -37,7 +40,34 @@ class Population:
         """Returns the standard error of `mean`: 0 where no prefix is left out."""
         if self.is_complete:
             return 0.0
-        return float(np.std(values, ddof=1) / np.sqrt(values.size))
+        variance = 0.0
+        for stratum in np.unique(self.strata):
+            rows = np.flatnonzero(self.strata == stratum)
+            # One value says nothing of its stratum's spread; that of all stands for it.
+            spread = np.var(values[rows] if rows.size > 1 else values, ddof=1)
+            variance += self.weights[rows].sum() ** 2 * spread / rows.size
+        return float(np.sqrt(variance))
+
+    def stratified(
+        self, strata: np.ndarray, shares: Mapping[int, float]
+    ) -> "Population":
+        """Returns a sample weighted by the exact probabilities of its strata.
+
+        How often each is met in a sample is then no part of the error. A sample that
+        misses one stays as it is, and so do all prefixes.
+
+        Args:
+            strata: Of each prefix [m].
+            shares: The probability of each stratum.
+        """
+        some = {stratum for stratum, share in shares.items() if share > 0}
+        if self.is_complete or set(np.unique(strata).tolist()) != some:
+            return self
+        weights = np.empty(strata.size)
+        for stratum in some:
+            rows = strata == stratum
+            weights[rows] = shares[stratum] / rows.sum()
+        return dataclasses.replace(self, weights=weights / weights.sum(), strata=strata)
 
 
 def enumerate_prefixes(source: Source, length: int) -> Population:
@@ -49,7 +79,9 @@ def enumerate_prefixes(source: Source, length: int) -> Population:
     """
     strings = source.prefixes(length)
     weights = np.exp(log_probabilities(source, strings) - source.log_survival(length))
-    return Population(strings, weights / weights.sum(), True)
+    return Population(
+        strings, weights / weights.sum(), True, np.zeros(len(strings), int)
+    )
 
 
 def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Population:
@@ -68,7 +100,7 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
         raise InputError(f"{count} sampled prefixes; a standard error needs at least 2")
     key = jax.random.fold_in(jax.random.key(seed), length)
     strings = np.asarray(source.sample(key, length, count))
-    return Population(strings, np.full(count, 1 / count), False)
+    return Population(strings, np.full(count, 1 / count), False, np.zeros(count, int))
 
 
 def log_probabilities(source: Source, strings: np.ndarray) -> np.ndarray:

@@ -46,6 +46,10 @@ class FloorTheorem(abc.ABC):
         """Returns the pairs of prefixes [m, n], under a reading."""
 
     @abc.abstractmethod
+    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
+        """Returns how probable a prefix of each kind is, `OUTSIDE` among them."""
+
+    @abc.abstractmethod
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
         """Returns the floor where the log-odds of all pairs move by at most ε."""
 

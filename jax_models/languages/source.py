@@ -187,14 +187,18 @@ class Source(abc.ABC):
 
 @functools.partial(jax.jit, static_argnames=("source", "length", "count"))
 def _sample(key: Array, source: Source, length: int, count: int) -> Array:
-    chunks = math.ceil(count / max(1, CHUNK // length))
-    if chunks == 1:
+    most = max(1, CHUNK // length)
+    if count <= most:
         return source.draw(key, length, count)
-    rows = math.ceil(count / chunks)
+    # Chunks that divide the batch, if there are any of a good size: a copy is saved.
+    even = math.ceil(count / math.ceil(count / most))
+    divisors = (d for d in range(max(1, most // 2), most + 1) if count % d == 0)
+    rows = max(divisors, default=even)
     drawn = jax.lax.map(
-        lambda one: source.draw(one, length, rows), jax.random.split(key, chunks)
+        lambda one: source.draw(one, length, rows),
+        jax.random.split(key, math.ceil(count / rows)),
     )
-    return drawn.reshape(chunks * rows, length)[:count]
+    return drawn.reshape(-1, length)[:count]
 
 
 def entropy(probabilities: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """No floor lies above the cross-entropy of any model, and some models touch theirs."""
 
+import dataclasses
 import math
 
 import jax
@@ -8,6 +9,7 @@ import pytest
 
 import jax_models as jm
 from bounds.entropy import (
+    Population,
     entropy_levels,
     enumerate_prefixes,
     floor_theorem,
@@ -172,6 +174,11 @@ def test_pairs_are_of_prefixes_as_the_theorem_says(source, reading):
             if source.name == "dyck2" or reading == "query":
                 assert weight == pytest.approx(mine, rel=1e-13)
             share += mine
+        kinds = dict.fromkeys(pairs.kinds.tolist(), 0.0)
+        for row, kind in enumerate(pairs.kinds.tolist()):
+            kinds[kind] += population.weights[row]
+        stated = theorem.kind_shares(n, reading)
+        assert {k: v for k, v in stated.items() if v} == pytest.approx(kinds, rel=1e-12)
         if isinstance(source, DyckSource):
             laws = source.step_law(n)
             open_ = laws[1, 1:].sum() if reading == "last" else laws[:, 1:].sum()
@@ -222,6 +229,8 @@ def test_a_sample_estimates_what_the_enumeration_computes(source, monkeypatch):
     assert off < 4 * found.standard_error
     off = abs(found.floor.value - exact.floor.value)
     assert off < 4 * found.floor.standard_error
+    # How often each kind of pair was met is no part of it: ε = 0 is never passed.
+    assert found.floor.value <= entropy_levels(source, n)["floor_r1"]
     # Each pair's loss is above its floor, so the estimates are ordered in any sample.
     tiny = measure_entropy(model, source, n, num_inputs=2, seed=1)
     assert tiny.floor.value <= tiny.cross_entropy
@@ -242,6 +251,23 @@ def test_certificates_lie_between_exact_and_closed_form(source, reading):
     assert [floor.kind for floor in floors] == ["exact", "certified", "certified"]
     epsilons = [floor.closeness for floor in floors]
     assert epsilons == sorted(epsilons)
+
+
+def test_a_sample_is_weighted_by_its_strata():
+    strings = np.zeros((4, 3), np.int32)
+    sample = Population(strings, np.full(4, 0.25), False, np.zeros(4, int))
+    values = np.array([1.0, 3.0, 5.0, 9.0])
+    assert sample.standard_error(values) == pytest.approx(values.std(ddof=1) / 2)
+    strata = np.array([0, 0, 1, 1])
+    weighted = sample.stratified(strata, {0: 0.9, 1: 0.1, 2: 0.0})
+    assert weighted.mean(values) == pytest.approx(0.9 * 2 + 0.1 * 7)
+    # Variances 2 and 8 of single values, 1 and 4 of the means.
+    error = math.sqrt(0.9**2 * 1 + 0.1**2 * 4)
+    assert weighted.standard_error(values) == pytest.approx(error)
+    assert sample.stratified(strata, {0: 0.5, 1: 0.4, 2: 0.1}) is sample
+    everything = dataclasses.replace(sample, is_complete=True)
+    assert everything.stratified(strata, {0: 0.9, 1: 0.1}) is everything
+    assert everything.standard_error(values) == 0
 
 
 def test_what_cannot_be_measured_is_refused():

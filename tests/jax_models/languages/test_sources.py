@@ -239,6 +239,9 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
     again = model.sample(jax.random.key(2), 20, 200)
     np.testing.assert_array_equal(again, model.sample(jax.random.key(2), 20, 200))
     assert hash(model) == hash(get_source(name, 0.25))
+    keys = jax.random.split(jax.random.key(2), 3)
+    each = jax.vmap(lambda key: model.sample(key, 20, 5))(keys)
+    np.testing.assert_array_equal(each[1], model.sample(keys[1], 20, 5))
 
 
 @pytest.mark.parametrize(
