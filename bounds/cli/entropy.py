@@ -231,13 +231,13 @@ def _report(rows: list[dict[str, Any]], options: flags.FlagValues) -> list[str]:
             *text,
         ]
     floor = last["floor_r1" if options.reading == "last" else "floor_r2"]
+    gap = last["unigram"] - last["model"]
     return [
         "",
         f"Cross-entropies in nats; floors are {last['floor_kind']} at n = {last['n']}:",
         *text,
         "",
-        f"At n = {last['n']} the model has {last['model']:.6g}"
-        f" (standard error {last['model_stderr']:.2g}), {last['model'] - floor:.3g} above "
-        f"its floor and {last['unigram'] - last['model']:.3g} below the best constant "
-        "prediction.",
+        f"At n = {last['n']} the model has {last['model']:.6g} (standard error "
+        f"{last['model_stderr']:.2g}): {last['model'] - floor:.3g} above its floor, "
+        f"{abs(gap):.3g} {'below' if gap >= 0 else 'above'} the best constant prediction.",
     ]
