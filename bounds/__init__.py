@@ -6,10 +6,8 @@
 `closed_form_bounds` what is certain of it for all inputs of a length. `find_restriction`
 makes the output of a hard-attention model constant by fixing few bits, and
 `find_counterexample` finds two inputs that it cannot tell apart. `simulate` finds
-temperatures at which softmax provably does what hard attention does.
-makes the output of a hard-attention model constant by fixing few bits,
-`find_counterexample` finds two inputs that it cannot tell apart, and `measure_entropy` sets
-a model's cross-entropy on PARITY or 2DYCK beside the floor that its influence leaves.
+temperatures at which softmax provably does what hard attention does, and `measure_entropy`
+sets a model's cross-entropy on PARITY or 2DYCK beside the floor that its influence leaves.
 """
 
 from bounds.all_inputs import Supremum, search_inputs, supremum
