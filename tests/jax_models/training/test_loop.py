@@ -39,25 +39,6 @@ def test_a_model_learns_more_of_parity_than_symbol_frequencies():
 
 
 @pytest.mark.parametrize(
-    "all_positions", [pytest.param(False, marks=pytest.mark.slow), True]
-)
-def test_the_loss_is_the_cross_entropy_by_the_definition(all_positions):
-    model = make(mask="future", dtype="float64")
-    tokens = SOURCE.sample(jax.random.key(3), 5, 4)
-    total, count = 0.0, 0
-    for sequence in np.asarray(tokens):
-        logits = np.asarray(jm.apply_logits(model, sequence))
-        logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        for t in range(5) if all_positions else [4]:
-            p = SOURCE.end_probability
-            even = sequence[: t + 1].sum() % 2 == 0
-            wanted = [(1 - p) / 2, (1 - p) / 2, p] if even else [0.5, 0.5, 0.0]
-            total, count = total - np.dot(wanted, logs[t]), count + 1
-    found = float(cross_entropy(model, SOURCE, tokens, all_positions))
-    assert found == pytest.approx(total / count, rel=1e-12)
-
-
-@pytest.mark.parametrize(
     ("options", "changed", "complaint"),
     [
         ({"num_classes": None}, {}, "no read-out"),
@@ -65,12 +46,28 @@ def test_the_loss_is_the_cross_entropy_by_the_definition(all_positions):
         ({"mask": "none"}, {"all_positions": True}, "see what it is to predict"),
         ({}, {"steps": 0}, "steps = 0"),
         ({}, {"weight_decay": -1.0}, "weight_decay = -1.0"),
+        ({}, {"growth": 2.0}, "growth = 2.0"),
+        ({}, {"num_lengths": 11}, "only 10 lengths"),
+        ({}, {"reading": "first"}, "one of last, query"),
+        ({}, {"reading": "query"}, "has 2 symbols; the source needs 3, an end token"),
+        ({"vocab_size": 1}, {}, "has 1 symbols; the source needs 2"),
+        ({"num_classes": 2}, {}, "read-out has 2 classes; the source needs 3"),
+        (
+            {"mask": "future"},
+            {"all_positions": True, "reading": "query"},
+            "the last symbol is read",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused(options, changed, complaint):
     model, key = make(**options), jax.random.key(0)
     with pytest.raises(jm.InputError, match=complaint):
         jm.train(model, SOURCE, dataclasses.replace(TRAINING, **changed), key)
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(jm.InputError, match="dict is no network that can be trained"):
+        jm.train({}, SOURCE, TRAINING, jax.random.key(0))
 
 
 def test_a_loss_that_is_not_finite_is_an_error():

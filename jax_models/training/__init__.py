@@ -1,0 +1,21 @@
+"""Training: a pure step on a source of sequences, compiled once, with explicit keys.
+
+`train` is the whole of it for most callers; `run_training` also keeps a checkpoint, from
+which a run that was killed goes on to the same bits, and measures losses by length.
+"""
+
+from jax_models.training.history import Measuring, TrainingRun
+from jax_models.training.loop import run_training, train
+from jax_models.training.losses import LengthLosses, cross_entropy, measure_losses
+from jax_models.training.settings import Training
+
+__all__ = [
+    "LengthLosses",
+    "Measuring",
+    "Training",
+    "TrainingRun",
+    "cross_entropy",
+    "measure_losses",
+    "run_training",
+    "train",
+]

@@ -1,0 +1,161 @@
+"""Where a training run stands, kept in one file, so that a killed run goes on to the bit.
+
+The file is a safetensors file, replaced as a whole: every array of the state under its
+own name, and in the metadata the configuration of the run. A run of another
+configuration is told which entry differs.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from jax_models.atomic import write_atomically
+from jax_models.errors import InputError
+
+FORMAT = "attention-bounds training/1"
+STATE = "state"  # prefix of the names of weights and moments
+HISTORY = "history."
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """What a run has reached.
+
+    Attributes:
+        step: optimiser steps done.
+        state: weights and moments, a pytree of arrays.
+        history: what was recorded on the way, arrays by name.
+    """
+
+    step: int
+    state: Any
+    history: Mapping[str, np.ndarray]
+
+
+def save_standing(
+    path: str | os.PathLike[str], standing: Standing, configuration: Mapping[str, Any]
+) -> None:
+    """Writes a checkpoint, atomically.
+
+    Args:
+        path: the file, in a folder that exists.
+        standing: what is kept.
+        configuration: everything that the run depends on, in JSON types.
+
+    Raises:
+        OSError: if the file cannot be written; what stood there is unchanged then.
+    """
+    arrays = {name: np.asarray(leaf) for name, leaf in _named(standing.state).items()}
+    arrays |= {HISTORY + name: array for name, array in standing.history.items()}
+    about = {
+        "format": FORMAT,
+        "step": standing.step,
+        "configuration": configuration,
+    }
+    content = safetensors.numpy.save(
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
+        metadata={"about": json.dumps(about, sort_keys=True)},
+    )
+    write_atomically(path, content)
+
+
+def read_standing(
+    path: str | os.PathLike[str], like: Any, configuration: Mapping[str, Any]
+) -> Standing | None:
+    """Returns the standing that a checkpoint holds; None where there is no file.
+
+    Args:
+        path: the file.
+        like: a state of the same structure, shapes and types.
+        configuration: of this run.
+
+    Raises:
+        InputError: if it is no checkpoint, or one of another configuration, of which
+            the first entry that differs is named.
+        OSError: if the file cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        return None
+    with open(path, "rb"):
+        pass  # safetensors would call a file without permission a missing one
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            about = json.loads((file.metadata() or {})["about"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}
+        found, step = about["configuration"], about["step"]
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{path} is no readable checkpoint of a training run ({error}); delete it, "
+            "or name another file"
+        ) from error
+    difference = describe_difference(found, json.loads(json.dumps(configuration)))
+    if about.get("format") != FORMAT:
+        difference = f"its format is {about.get('format')!r}, here {FORMAT!r}"
+    if difference is not None:
+        raise InputError(
+            f"{path} is the checkpoint of another run: {difference}; start afresh, "
+            "choose another folder, or train as before"
+        )
+    return Standing(
+        step,
+        _restored(path, arrays, like),
+        {
+            name.removeprefix(HISTORY): array
+            for name, array in arrays.items()
+            if name.startswith(HISTORY)
+        },
+    )
+
+
+def describe_difference(
+    there: Mapping[str, Any], here: Mapping[str, Any]
+) -> str | None:
+    """Returns which entry of two configurations differs first, None where none does.
+
+    Args:
+        there: of the checkpoint.
+        here: of this run.
+    """
+    for name in (*here, *(name for name in there if name not in here)):
+        one, other = there.get(name), here.get(name)
+        if one == other and (name in there) == (name in here):
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            return describe_difference(one, other)
+        return f"its {name} is {_shown(one)}, here {_shown(other)}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _named(state: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {STATE + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+
+def _restored(path: Path, arrays: Mapping[str, np.ndarray], like: Any) -> Any:
+    """Returns the arrays of a file in the structure of a state."""
+    names = _named(like)
+    for name, leaf in names.items():
+        found = arrays.get(name)
+        if found is None or (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
+            raise InputError(
+                f"{path} has no array {name!r} of shape {leaf.shape} and type "
+                f"{leaf.dtype}: it was written by another version; delete it to train "
+                "again"
+            )
+    restored = [jnp.asarray(arrays[name]) for name in names]
+    return jax.tree.unflatten(jax.tree.structure(like), restored)

@@ -1,0 +1,134 @@
+"""What a run records: the loss of each step, and losses by length now and then."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from jax_models.errors import InputError
+from jax_models.languages.source import Source
+from jax_models.training.checkpoint import Standing
+from jax_models.training.losses import LengthLosses, measure_losses
+from jax_models.training.settings import Training
+
+# The sequences of measurements are drawn from this branch of the key; steps stay below.
+MEASUREMENT = 2**32 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRun:
+    """A finished run.
+
+    Attributes:
+        network: the trained weights.
+        losses: of each step's batch before the step, nats per symbol [steps].
+        optimal: the least possible loss of each step's batch [steps].
+        measured: losses by length, each after a number of steps.
+    """
+
+    network: Any
+    losses: np.ndarray
+    optimal: np.ndarray
+    measured: tuple[tuple[int, LengthLosses], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """Which losses by length are measured, before the first step and at checkpoints.
+
+    Attributes:
+        lengths: n; none measures nothing.
+        count: sequences per length.
+
+    Raises:
+        InputError: for a length below 1, or fewer than two sequences.
+    """
+
+    lengths: tuple[int, ...] = ()
+    count: int = 256
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        if self.count < 2:
+            raise InputError(
+                f"{self.count} sequences per length; a standard error takes at least 2"
+            )
+        if any(n < 1 for n in self.lengths):
+            raise InputError(f"lengths {self.lengths}; expected each to be at least 1")
+
+
+def begin(network: Any, training: Training, measuring: Measuring) -> Standing:
+    """Returns where a run begins.
+
+    Args:
+        network: the first weights.
+        training: how they are trained.
+        measuring: what is recorded beside the loss of each step.
+    """
+    none = np.zeros((0, len(measuring.lengths)))
+    history = {"loss": np.zeros(0), "optimal": np.zeros(0)}
+    history |= {"after": np.zeros(0, np.int64), "mean": none, "standard_error": none}
+    return Standing(0, (network, training.optimiser().init(network)), history)
+
+
+def measured(
+    standing: Standing,
+    source: Source,
+    training: Training,
+    measuring: Measuring,
+    key: Array,
+) -> Standing:
+    """Returns a standing with its losses by length recorded, if any are asked for.
+
+    Args:
+        standing: where the run stands.
+        source: what the sequences are from.
+        training: says where predictions are read.
+        measuring: which lengths, and how many sequences of each.
+        key: of the run; the same sequences are measured every time.
+    """
+    if not measuring.lengths:
+        return standing
+    found = measure_losses(
+        standing.state[0],
+        source,
+        measuring.lengths,
+        jax.random.fold_in(key, MEASUREMENT),
+        count=measuring.count,
+        reading=training.reading,
+    )
+    history = dict(standing.history)
+    history["after"] = np.append(history["after"], standing.step)
+    for name in ("mean", "standard_error"):
+        history[name] = np.vstack([history[name], getattr(found, name)])
+    return Standing(standing.step, standing.state, history)
+
+
+def describe(standing: Standing) -> str:
+    """Returns a standing in a few words.
+
+    Args:
+        standing: where the run stands.
+    """
+    latest = standing.history["loss"][-1:]
+    return f"step {standing.step}" + "".join(f", loss {loss:.5f}" for loss in latest)
+
+
+def finish(standing: Standing, measuring: Measuring) -> TrainingRun:
+    """Returns what a standing holds, in its own terms.
+
+    Args:
+        standing: where the run stands.
+        measuring: what was recorded.
+    """
+    history = standing.history
+    measured = tuple(
+        (int(after), LengthLosses(measuring.lengths, mean, error))
+        for after, mean, error in zip(
+            history["after"], history["mean"], history["standard_error"], strict=True
+        )
+    )
+    network, _ = standing.state
+    return TrainingRun(network, history["loss"], history["optimal"], measured)

@@ -1,0 +1,100 @@
+"""What is trained: a network that gives logits of the next symbol, and what it must be.
+
+`compute_logits` and `refusal` are open functions over network classes: a further kind of
+network is one registration of each.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.differentiable import forward_embeddings
+from jax_models.errors import InputError
+from jax_models.evaluate import require_readout
+from jax_models.float_type import check_float_type
+from jax_models.languages.source import Source
+from jax_models.training.settings import Training
+from jax_models.transformer import Transformer, embed
+
+
+@functools.singledispatch
+def compute_logits(network: Any, tokens: Array, queried: Array | None = None) -> Array:
+    """Returns the logits of the next symbol [n, classes]; differentiable.
+
+    Args:
+        network: its weights, a pytree.
+        tokens: one sequence [n].
+        queried: positions whose logits are wanted [r]; all by default.
+
+    Raises:
+        InputError: for a class of networks that is not registered.
+    """
+    raise _unknown(network)
+
+
+@functools.singledispatch
+def refuse(network: Any, training: Training) -> None:
+    """Raises `InputError` where a network cannot be trained so; says what to do.
+
+    Args:
+        network: its weights, a pytree.
+        training: how it is to be trained.
+    """
+    raise _unknown(network)
+
+
+def check_classes(network: Any, source: Source, training: Training) -> None:
+    """Raises `InputError` where a network's symbols or classes are not the source's.
+
+    Args:
+        network: its weights, a pytree with an embedding.
+        source: whose symbols follow one another; END is its last class.
+        training: says whether an end token is read.
+    """
+    classes = source.num_classes
+    found = jax.eval_shape(compute_logits, network, jnp.zeros(1, jnp.int32)).shape[-1]
+    if found != classes:
+        raise InputError(
+            f"the read-out has {found} classes; the source needs {classes}: its "
+            "symbols in the order of their ids, and END"
+        )
+    symbols = classes if training.reading == "query" else classes - 1
+    if network.vocab_size < symbols:
+        end = ", an end token included" if training.reading == "query" else ""
+        raise InputError(
+            f"the model has {network.vocab_size} symbols; the source needs {symbols}{end}"
+        )
+
+
+def _unknown(network: Any) -> InputError:
+    kinds = [kind.__name__ for kind in compute_logits.registry if kind is not object]
+    return InputError(
+        f"{type(network).__name__} is no network that can be trained; expected one of "
+        f"{', '.join(kinds)}"
+    )
+
+
+@compute_logits.register
+def _(network: Transformer, tokens: Array, queried: Array | None = None) -> Array:
+    readout = require_readout(network)
+    return readout(forward_embeddings(network, embed(network, tokens), queried))
+
+
+@refuse.register
+def _(network: Transformer, training: Training) -> None:
+    check_float_type(network.dtype, "the model")
+    require_readout(network)
+    if network.is_hard:
+        raise InputError(
+            "a hard weighting's winner has no gradient; train with softmax and "
+            "re-weight the model after"
+        )
+    masks = {layer.attention.mask for layer in network.layers}
+    if training.all_positions and not masks <= {"future", "strict_future"}:
+        raise InputError(
+            f"masks {sorted(masks)} let a row see what it is to predict; use the mask "
+            '"future", or all_positions=False'
+        )
