@@ -14,6 +14,7 @@ from jax_models.constructions.first import first_transformer
 from jax_models.constructions.hard_parity import hard_parity_transformer
 from jax_models.constructions.ones import ones_transformer
 from jax_models.constructions.parity import parity_transformer
+from jax_models.constructions.rnn_parity import rnn_parity
 from jax_models.errors import InputError
 from jax_models.transformer import Transformer
 
@@ -28,6 +29,7 @@ __all__ = [
     "ones_transformer",
     "parity_transformer",
     "preset_parameters",
+    "rnn_parity",
 ]
 
 PRESETS: Mapping[str, Callable[..., Transformer]] = {

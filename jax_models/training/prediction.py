@@ -16,6 +16,7 @@ from jax_models.errors import InputError
 from jax_models.evaluate import require_readout
 from jax_models.float_type import check_float_type
 from jax_models.languages.source import Source
+from jax_models.rnn import ElmanNetwork, hidden_states
 from jax_models.training.settings import Training
 from jax_models.transformer import Transformer, embed
 
@@ -98,3 +99,15 @@ def _(network: Transformer, training: Training) -> None:
             f"masks {sorted(masks)} let a row see what it is to predict; use the mask "
             '"future", or all_positions=False'
         )
+
+
+@compute_logits.register
+def _(network: ElmanNetwork, tokens: Array, queried: Array | None = None) -> Array:
+    states = hidden_states(network, tokens)
+    return network.readout(states if queried is None else states[queried])
+
+
+@refuse.register
+def _(network: ElmanNetwork, training: Training) -> None:
+    del training  # each state has seen its prefix only: any reading will do
+    check_float_type(network.dtype, "the network")
