@@ -118,13 +118,6 @@ def define_dtype(values: flags.FlagValues) -> None:
 
 def define_model(values: flags.FlagValues) -> None:
     """Add `--model`, `--preset` and the shape of a random model, not its weighting."""
-
-    def size(name: str, default: int | None, text: str) -> None:
-        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
-
-    def choice(name: str, default: str, names: tuple[str, ...], text: str) -> None:
-        flags.DEFINE_enum(name, default, names, text, flag_values=values)
-
     flags.DEFINE_string("model", None, "Model file (safetensors).", flag_values=values)
     flags.DEFINE_string(
         "preset",
@@ -138,11 +131,29 @@ def define_model(values: flags.FlagValues) -> None:
         "Construction: its sharpness c, where it has one.",
         flag_values=values,
     )
+    flags.DEFINE_integer(
+        "vocab_size",
+        None,
+        "Random model: symbols; by default those of the inputs.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    define_shape(values)
+
+
+def define_shape(values: flags.FlagValues) -> None:
+    """Add the shape of a random model, not its symbols nor its weighting."""
+
+    def size(name: str, default: int, text: str) -> None:
+        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+
+    def choice(name: str, default: str, names: tuple[str, ...], text: str) -> None:
+        flags.DEFINE_enum(name, default, names, text, flag_values=values)
+
     size("num_layers", 1, "Random model: number of layers.")
     size("num_heads", 2, "Random model: attention heads per layer.")
     size("d_model", 16, "Random model: width of the activations.")
     size("d_ff", 64, "Random model: neurons of each feed-forward layer.")
-    size("vocab_size", None, "Random model: symbols; by default those of the inputs.")
     choice("mask", "future", MASKS, "Random model: mask; future is causal.")
     choice("score", "scaled_dot_product", SCORES, "Random model: attention score.")
     choice("position", "sinusoidal", POSITIONS, "Random model: position encoding.")
@@ -238,6 +249,23 @@ def define_lengths(values: flags.FlagValues, default: str) -> None:
         default,
         "Lengths n, in tokens: an increasing list, or start:stop:count (log-spaced, "
         "both ends in).",
+        flag_values=values,
+        serializer=LengthsSerializer(),
+    )
+
+
+def define_optional_lengths(values: flags.FlagValues, text: str) -> None:
+    """Add `--lengths`, None where it is not given.
+
+    Args:
+        values: The command's flags.
+        text: Its help.
+    """
+    flags.DEFINE(
+        LengthsParser(),
+        "lengths",
+        None,
+        text,
         flag_values=values,
         serializer=LengthsSerializer(),
     )

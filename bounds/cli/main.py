@@ -89,6 +89,11 @@ COMMANDS = (
         "Cross-entropy on PARITY and 2DYCK against n: optimum, chance, floor, a model.",
     ),
     Command(
+        "train",
+        "bounds.cli.train",
+        "A small transformer trained to predict the next symbol of a source.",
+    ),
+    Command(
         "simulate",
         "bounds.cli.simulate",
         "Temperatures at which softmax simulates hard attention, and its error.",

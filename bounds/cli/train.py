@@ -1,0 +1,247 @@
+"""Train a small transformer to predict the next symbol of a source.
+
+`model.safetensors` is the trained model, `train.csv` the loss of every step and the
+losses by length at every checkpoint, in nats per symbol; the figure shows them beside the
+optimum and what predictions without knowledge of the prefix cost. Where the run stands is
+kept in `checkpoint.safetensors` in --out: the same command goes on from there, and ends
+with the same model, byte by byte, as one that was never interrupted.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli import flags as shared
+from bounds.cli.model_source import reweighted
+from bounds.cli.progress import Progress
+from bounds.cli.record import run_record
+from bounds.cli.train_report import columns, records, training_report
+from bounds.figures import save_figure
+from bounds.loss_figure import loss_figure
+from bounds.output import sha256, write_bytes, write_csv, write_json
+from bounds.store_file import lock
+from bounds.version import __version__
+from jax_models.languages import SOURCES, get_source
+from jax_models.languages.source import Source
+from jax_models.training import Measuring, Training, TrainingRun, run_training
+from jax_models.training.settings import READINGS
+from jax_models.transformer import encode_positions
+
+CHECKPOINTS = 20  # of a run where nothing is said
+CAUSAL = ("future", "strict_future")
+# The flags that a run depends on beside those of its training.
+SETTINGS = (
+    "language p dtype seed num_layers num_heads d_model d_ff mask score position "
+    "layer_norm weighting temperature"
+).split()
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "language", "parity", tuple(SOURCES), "Source to learn.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "p",
+        0.25,
+        "Its probability: of ending at an even count (parity), of an opening bracket.",
+        flag_values=values,
+    )
+    _define_training(values)
+    shared.define_shape(values)
+    shared.define_weighting(values)
+    shared.define_optional_lengths(
+        values,
+        "Lengths n at which the loss is measured at checkpoints: an increasing list, or "
+        "start:stop:count; by default a quarter of --length to four times it.",
+    )
+    flags.DEFINE_integer(
+        "num_inputs",
+        256,
+        "Sequences of each length that the loss is measured on.",
+        lower_bound=2,
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    shared.define_output(values, "train")
+    flags.DEFINE_boolean(
+        "fresh",
+        False,
+        "Start over, ignoring the checkpoint in --out.",
+        flag_values=values,
+    )
+    shared.define_figure(values)
+    return values
+
+
+def _define_training(values: flags.FlagValues) -> None:
+    for name, default, text in (
+        ("length", 40, "Symbols n of the longest training sequences."),
+        (
+            "num_lengths",
+            1,
+            "Lengths that training is on, evenly spaced up to --length.",
+        ),
+        ("steps", 2000, "Optimiser steps."),
+        ("batch_size", 32, "Sequences per step."),
+        (
+            "checkpoint_every",
+            None,
+            "Steps between checkpoints (default: --steps / 20).",
+        ),
+    ):
+        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+    for name, default, text in (
+        ("growth", 0.0, "Share of the steps over which the longer lengths join."),
+        (
+            "learning_rate",
+            3e-3,
+            "The highest, after a warm-up; a cosine takes it to 0.",
+        ),
+        ("weight_decay", 1e-4, "Of AdamW."),
+    ):
+        flags.DEFINE_float(name, default, text, flag_values=values)
+    flags.DEFINE_boolean(
+        "all_positions",
+        None,
+        "Learn from every prefix, not the whole sequence alone; by default where the "
+        "mask is causal and --reading=last.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "reading",
+        "last",
+        READINGS,
+        "Where the prediction is read: at the last symbol, or at an appended $ (query).",
+        flag_values=values,
+    )
+
+
+def run(options: flags.FlagValues) -> None:
+    """Train from where the checkpoint stands, then report."""
+    jax.config.update("jax_enable_x64", True)
+    source, training = get_source(options.language, options.p), _training(options)
+    n = training.length
+    around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
+    measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
+    weights, batches = jax.random.split(jax.random.key(options.seed))
+    longest = max(n, *measuring.lengths) + (training.reading == "query")
+    model = _first_model(options, weights, source, longest)
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoint = out / "checkpoint.safetensors"
+    print(
+        f"train: {source.name}, n up to {n}, {training.steps} steps; results go to {out}",
+        flush=True,
+    )
+    with (
+        lock(checkpoint, wait_seconds=5.0),
+        Progress(training.steps, "steps") as progress,
+    ):
+        done = 0
+
+        def report(step: int, words: str) -> None:
+            nonlocal done
+            progress.advance(words, step - done)
+            done = step
+
+        found = run_training(
+            model,
+            source,
+            training,
+            batches,
+            measuring=measuring,
+            checkpoint=checkpoint,
+            fresh=options.fresh,
+            about={
+                "version": __version__,
+                **{name: options[name].value for name in SETTINGS},
+            },
+            progress=report,
+        )
+        _write(options, source, training, found)
+
+
+def _training(options: flags.FlagValues) -> Training:
+    """Return how to train."""
+    names = (field.name for field in dataclasses.fields(Training))
+    values = {name: options[name].value for name in names}
+    if values["all_positions"] is None:
+        causal = options.mask in CAUSAL and options.reading == "last"
+        values["all_positions"] = causal
+    if values["checkpoint_every"] is None:
+        values["checkpoint_every"] = -(-options.steps // CHECKPOINTS)
+    return Training(**values)
+
+
+def _first_model(
+    options: flags.FlagValues, key: jax.Array, source: Source, longest: int
+) -> jm.Transformer:
+    """Return the transformer that training starts from."""
+    reads_end = options.reading == "query"
+    symbols = (*source.symbols, "$") if reads_end else source.symbols
+    model = jm.init_transformer(
+        key,
+        num_layers=options.num_layers,
+        num_heads=options.num_heads,
+        d_model=options.d_model,
+        d_ff=options.d_ff,
+        vocab_size=len(symbols),
+        num_classes=source.num_classes,
+        mask=options.mask,
+        score=options.score,
+        position=options.position,
+        layer_norm=options.layer_norm,
+        max_length=longest,
+        dtype=options.dtype,
+    )
+    model = dataclasses.replace(
+        model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))
+    )
+    model = reweighted(model, options.weighting, options.temperature)
+    encode_positions(model, 1)  # refuses a formula that does not fit the width
+    return model
+
+
+def _write(
+    options: flags.FlagValues, source: Source, training: Training, found: TrainingRun
+) -> None:
+    """Write the model, the losses and the figure, and say what was learnt."""
+    out = Path(options.out)
+    content = jm.model_bytes(found.network)
+    write_bytes(out / "model.safetensors", content)
+    rows = records(found)
+    write_csv(out / "train.csv", columns(found), rows)
+    _, final = found.measured[-1]
+    levels = {n: source.levels(n) for n in {training.length, *final.lengths}}
+    record: dict[str, Any] = run_record("train", options)
+    record |= {
+        "source": repr(source),
+        "training": dataclasses.asdict(training),
+        "training_lengths": training.lengths,
+        "model_sha256": sha256(content),
+        "kind": "estimated: means over sampled sequences",
+        "losses": [
+            {
+                "n": n,
+                "loss": loss,
+                "standard_error": error,
+                **dataclasses.asdict(levels[n]),
+            }
+            for n, loss, error in zip(
+                final.lengths, final.mean, final.standard_error, strict=True
+            )
+        ],
+    }
+    write_json(out / "train.json", record)
+    figure = loss_figure(rows, final.lengths, training.length, levels[training.length])
+    figures = save_figure(figure, out / "train", options.figure_format)
+    print(training_report(found, levels))
+    names = ["model.safetensors", "train.csv", "train.json"]
+    names += [path.name for path in figures]
+    print(f"\nWritten to {out}: {', '.join(names)}; SHA-256 {record['model_sha256']}")

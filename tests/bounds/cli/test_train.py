@@ -1,0 +1,223 @@
+"""`train` writes the model it trained, and goes on to the same bytes after any stop."""
+
+import csv
+import dataclasses
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.cli import train
+from bounds.cli.main import INTERRUPTED
+from jax_models.languages import get_source
+from jax_models.training import Training, run_training
+
+OUT = Path("results/train")
+CHECKPOINT = OUT / "checkpoint.safetensors"
+QUICK = [
+    "--p=0.5",
+    "--length=4",
+    "--steps=6",
+    "--checkpoint_every=2",
+    "--batch_size=4",
+    "--num_heads=1",
+    "--d_model=4",
+    "--d_ff=4",
+    "--lengths=3,5",
+    "--num_inputs=8",
+]
+
+
+def model_bytes(out=OUT):
+    return (out / "model.safetensors").read_bytes()
+
+
+def read_csv():
+    with open(OUT / "train.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Make the command stop, as by Ctrl-C, when so many steps are done."""
+
+    class Stopping(train.Progress):
+        steps = None
+        done = 0
+
+        def advance(self, step, count=1):
+            super().advance(step, count)
+            self.done += count
+            if self.done == self.steps:
+                raise KeyboardInterrupt
+
+    def install(steps):
+        monkeypatch.setattr(Stopping, "steps", steps)
+
+    monkeypatch.setattr(train, "Progress", Stopping)
+    return install
+
+
+def test_the_model_is_the_one_of_the_python_interface(run):
+    assert run("train", *QUICK).code == 0
+    weights, batches = jax.random.split(jax.random.key(0))
+    model = jm.init_transformer(
+        weights,
+        num_layers=1,
+        num_heads=1,
+        d_model=4,
+        d_ff=4,
+        vocab_size=2,
+        num_classes=3,
+        mask="future",
+        dtype="float64",
+    )
+    model = dataclasses.replace(model, vocabulary=("0", "1"), substitutable=(0, 1))
+    training = Training(4, 6, 4, all_positions=True, checkpoint_every=2)
+    found = run_training(model, get_source("parity", 0.5), training, batches)
+    assert model_bytes() == jm.model_bytes(found.network)
+    rows = read_csv()
+    assert list(rows[0]) == "step loss optimal loss_3 loss_5 stderr_3 stderr_5".split()
+    np.testing.assert_array_equal(
+        [float(row["loss"]) for row in rows[:-1]], found.losses
+    )
+    assert [row["step"] for row in rows] == list("0123456")
+    assert [row["step"] for row in rows if row["loss_3"]] == list("0246")
+    record = json.loads((OUT / "train.json").read_text())
+    assert record["training"]["all_positions"] is True
+    assert [row["n"] for row in record["losses"]] == [3, 5]
+    assert (OUT / "train.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_a_run_that_is_stopped_ends_with_the_same_bytes(run, stop_at, steps):
+    run("train", *QUICK, "--out=undisturbed")
+    stop_at(steps)
+    assert run("train", *QUICK).code == INTERRUPTED
+    assert CHECKPOINT.exists()
+    assert not (OUT / "model.safetensors").exists()
+    stop_at(None)
+    assert f"{steps} of 6 steps" in run("train", *QUICK).out
+    assert model_bytes() == model_bytes(Path("undisturbed"))
+    for name in ("train.csv", "train.png"):
+        assert (OUT / name).read_bytes() == Path("undisturbed", name).read_bytes()
+
+
+def test_a_finished_run_is_recognised(run, monkeypatch):
+    run("train", *QUICK)
+    before = model_bytes()
+    (OUT / "model.safetensors").unlink()
+
+    def never(*arguments, **options):
+        raise AssertionError("a step was taken")
+
+    monkeypatch.setattr("jax_models.training.loop.advance", never)
+    again = run("train", *QUICK)
+    assert again.code == 0
+    assert "6 of 6 steps" in again.out
+    assert model_bytes() == before
+
+
+def test_another_run_in_the_same_folder_is_refused_until_it_is_to_start_over(run):
+    run("train", *QUICK)
+    other = [*QUICK, "--seed=1"]
+    run("train", *other).assert_refused("another run: its seed is 0, here 1")
+    assert run("train", *other, "--fresh").code == 0
+    run("train", *other, "--out=other")
+    assert model_bytes() == model_bytes(Path("other"))
+
+
+def test_a_prediction_at_the_end_token_has_a_symbol_for_it(run):
+    assert run("train", *QUICK, "--reading=query").code == 0
+    model = jm.load(OUT / "model.safetensors")
+    assert model.vocabulary == ("0", "1", "$")
+    assert model.substitutable == (0, 1)
+    assert json.loads((OUT / "train.json").read_text())["flags"]["reading"] == "query"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["dyck2", "dyck2_depth4"])
+def test_brackets_are_learnt_too(run, language):
+    assert run("train", *QUICK, f"--language={language}").code == 0
+    model = jm.load(OUT / "model.safetensors")
+    assert model.vocabulary == ("(", ")", "[", "]")
+    assert model.readout.weight.shape == (5, 4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--weighting=average_hard"], "no gradient"),
+        (["--language=english"], "--language=english"),
+        (["--p=1"], "expected one inside (0, 1)"),
+        (["--learning_rate=-1"], "learning_rate = -1.0"),
+        (["--growth=2"], "growth = 2.0"),
+        (["--num_lengths=5"], "only 4 lengths"),
+        (["--lengths=5,3"], "lengths must increase"),
+        (["--mask=none", "--all_positions"], "see what it is to predict"),
+        (["--reading=query", "--all_positions"], "follows the whole sequence alone"),
+        (["--d_model=5", "--num_heads=1"], "even width"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(run, flags, complaint):
+    run("train", *QUICK, *flags).assert_refused(complaint)
+    assert not CHECKPOINT.exists()
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_says_what_to_do_and_keeps_the_last_good_one(run):
+    # The first step of the warm-up is zero, the second overflows float32.
+    flags = [*QUICK, "--dtype=float32", "--learning_rate=1e38", "--steps=20"]
+    flags += ["--checkpoint_every=1"]
+    result = run("train", *flags)
+    result.assert_refused("lower the learning rate (1e+38)")
+    assert "checkpoint.safetensors holds step 1" in result.err
+    assert CHECKPOINT.exists()
+    assert not (OUT / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path):
+    options = [*QUICK, "--steps=3000", "--checkpoint_every=25", "--num_layers=2"]
+
+    def start(out):
+        return subprocess.Popen(
+            [sys.executable, "-m", "bounds", "train", f"--out={out}", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    out = tmp_path / "killed"
+    for wanted in (1, 2):  # killed twice, in the middle both times
+        process = start(out)
+        deadline, seen, last = time.monotonic() + 300, 0, None
+        while seen <= wanted and process.poll() is None:
+            assert time.monotonic() < deadline, process.kill()
+            kept = out / "checkpoint.safetensors"
+            now = kept.stat().st_mtime_ns if kept.exists() else None
+            seen, last = seen + (now != last), now
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "killed too late"
+        assert not (out / "model.safetensors").exists()
+    undisturbed = start(tmp_path / "undisturbed")
+    _, problems = undisturbed.communicate(timeout=300)
+    assert undisturbed.returncode == 0, problems
+    again = start(out)
+    said, problems = again.communicate(timeout=300)
+    assert again.returncode == 0, problems
+    first = next(line for line in said.splitlines() if " of 3000 steps (" in line)
+    assert 0 < int(first.split()[0]) < 3000, first
+    assert model_bytes(out) == model_bytes(tmp_path / "undisturbed")
+    shutil.rmtree(out)
