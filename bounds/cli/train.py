@@ -27,7 +27,14 @@ from bounds.store_file import lock
 from bounds.version import __version__
 from jax_models.languages import SOURCES, get_source
 from jax_models.languages.source import Source
-from jax_models.training import Measuring, Training, TrainingRun, run_training
+from jax_models.training import (
+    Measuring,
+    Standing,
+    Training,
+    TrainingRun,
+    describe,
+    run_training,
+)
 from jax_models.training.settings import READINGS
 from jax_models.transformer import encode_positions
 
@@ -145,10 +152,10 @@ def run(options: flags.FlagValues) -> None:
     ):
         done = 0
 
-        def report(step: int, words: str) -> None:
+        def report(standing: Standing) -> None:
             nonlocal done
-            progress.advance(words, step - done)
-            done = step
+            progress.advance(describe(standing), standing.step - done)
+            done = standing.step
 
         found = run_training(
             model,
@@ -170,7 +177,7 @@ def run(options: flags.FlagValues) -> None:
 def _training(options: flags.FlagValues) -> Training:
     """Return how to train."""
     names = (field.name for field in dataclasses.fields(Training))
-    values = {name: options[name].value for name in names}
+    values: dict[str, Any] = {name: options[name].value for name in names}
     if values["all_positions"] is None:
         causal = options.mask in CAUSAL and options.reading == "last"
         values["all_positions"] = causal

@@ -4,7 +4,8 @@
 which a run that was killed goes on to the same bits, and measures losses by length.
 """
 
-from jax_models.training.history import Measuring, TrainingRun
+from jax_models.training.checkpoint import Standing
+from jax_models.training.history import Measuring, TrainingRun, describe
 from jax_models.training.loop import run_training, train
 from jax_models.training.losses import LengthLosses, cross_entropy, measure_losses
 from jax_models.training.settings import Training
@@ -12,9 +13,11 @@ from jax_models.training.settings import Training
 __all__ = [
     "LengthLosses",
     "Measuring",
+    "Standing",
     "Training",
     "TrainingRun",
     "cross_entropy",
+    "describe",
     "measure_losses",
     "run_training",
     "train",

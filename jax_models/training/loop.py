@@ -12,20 +12,19 @@ from jax import Array
 
 from jax_models.languages.source import Source
 from jax_models.pytree import in_bytes
-from jax_models.training.checkpoint import read_standing, save_standing
+from jax_models.training.checkpoint import Standing, read_standing, save_standing
 from jax_models.training.chunk import advance, diverged
 from jax_models.training.history import (
     Measuring,
     TrainingRun,
     begin,
-    describe,
     finish,
     measured,
 )
 from jax_models.training.prediction import check_classes, refuse
 from jax_models.training.settings import Training
 
-Progress = Callable[[int, str], None]
+Progress = Callable[[Standing], None]
 
 
 def train(
@@ -78,8 +77,8 @@ def run_training(
         fresh: whether to start over, whatever the checkpoint holds.
         about: what the caller calls the run's settings, in JSON types; a checkpoint of
             others is refused by the first name that differs.
-        progress: called with the steps done and a few words, once at the start and
-            after every checkpoint.
+        progress: called with the standing, weights included, once at the start and
+            after every checkpoint; `describe` says it in words.
 
     Returns:
         The trained network and what was recorded.
@@ -109,7 +108,7 @@ def run_training(
         standing = measured(start, source, training, measuring, key)
     while True:
         if progress is not None:
-            progress(standing.step, describe(standing))
+            progress(standing)
         if standing.step >= training.steps:
             break
         kept = None if checkpoint is None or standing.step == 0 else checkpoint

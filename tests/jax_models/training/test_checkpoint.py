@@ -9,7 +9,7 @@ import safetensors
 import safetensors.numpy
 
 import jax_models as jm
-from jax_models.training import Measuring, run_training
+from jax_models.training import Measuring, describe, run_training
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SOURCE = jm.ParitySource(0.5)
@@ -38,8 +38,8 @@ def run(path=None, **changed):
 
 
 def stop_at(step):
-    def progress(done, words):
-        if done == step:
+    def progress(standing):
+        if standing.step == step:
             raise KeyboardInterrupt
 
     return progress
@@ -63,8 +63,10 @@ def test_a_run_that_is_cut_short_ends_with_the_same_bits(tmp_path, undisturbed, 
         run(path, progress=stop_at(step))
     assert path.exists() == (step > 0)
     seen = []
-    again = run(path, progress=lambda done, words: seen.append(done))
-    assert seen == [at for at in (0, 3, 6, 7) if at >= step]
+    again = run(path, progress=seen.append)
+    assert [one.step for one in seen] == [at for at in (0, 3, 6, 7) if at >= step]
+    assert jm.model_bytes(seen[-1].state[0]) == jm.model_bytes(again.network)
+    assert describe(seen[-1]) == f"step 7, loss {again.losses[-1]:.5f}"
     assert in_bytes(again) == in_bytes(undisturbed)
     assert [at for at, _ in again.measured] == [0, 3, 6, 7]
     assert again.losses.shape == again.optimal.shape == (7,)
@@ -95,7 +97,7 @@ def test_starting_over_ignores_what_the_checkpoint_holds(tmp_path, undisturbed):
     run(path, key=jax.random.key(2))
     assert in_bytes(run(path, fresh=True)) == in_bytes(undisturbed)
     seen = []
-    run(path, progress=lambda done, words: seen.append(done))
+    run(path, progress=lambda standing: seen.append(standing.step))
     assert seen == [7]
 
 
