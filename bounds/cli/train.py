@@ -15,17 +15,17 @@ import jax
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
 from bounds.cli.model_source import reweighted
 from bounds.cli.progress import Progress
 from bounds.cli.record import run_record
+from bounds.cli.train_flags import define_flags, read_training
 from bounds.cli.train_report import columns, records, training_report
 from bounds.figures import save_figure
 from bounds.loss_figure import loss_figure
 from bounds.output import sha256, write_bytes, write_csv, write_json
 from bounds.store_file import lock
 from bounds.version import __version__
-from jax_models.languages import SOURCES, get_source
+from jax_models.languages import get_source
 from jax_models.languages.source import Source
 from jax_models.training import (
     Measuring,
@@ -35,11 +35,10 @@ from jax_models.training import (
     describe,
     run_training,
 )
-from jax_models.training.settings import READINGS
 from jax_models.transformer import encode_positions
 
-CHECKPOINTS = 20  # of a run where nothing is said
-CAUSAL = ("future", "strict_future")
+__all__ = ["define_flags", "run"]
+
 # The flags that a run depends on beside those of its training.
 SETTINGS = (
     "language p dtype seed num_layers num_heads d_model d_ff mask score position "
@@ -47,92 +46,10 @@ SETTINGS = (
 ).split()
 
 
-def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
-    values = flags.FlagValues()
-    flags.DEFINE_enum(
-        "language", "parity", tuple(SOURCES), "Source to learn.", flag_values=values
-    )
-    flags.DEFINE_float(
-        "p",
-        0.25,
-        "Its probability: of ending at an even count (parity), of an opening bracket.",
-        flag_values=values,
-    )
-    _define_training(values)
-    shared.define_shape(values)
-    shared.define_weighting(values)
-    shared.define_optional_lengths(
-        values,
-        "Lengths n at which the loss is measured at checkpoints: an increasing list, or "
-        "start:stop:count; by default a quarter of --length to four times it.",
-    )
-    flags.DEFINE_integer(
-        "num_inputs",
-        256,
-        "Sequences of each length that the loss is measured on.",
-        lower_bound=2,
-        flag_values=values,
-    )
-    shared.define_dtype(values)
-    shared.define_output(values, "train")
-    flags.DEFINE_boolean(
-        "fresh",
-        False,
-        "Start over, ignoring the checkpoint in --out.",
-        flag_values=values,
-    )
-    shared.define_figure(values)
-    return values
-
-
-def _define_training(values: flags.FlagValues) -> None:
-    for name, default, text in (
-        ("length", 40, "Symbols n of the longest training sequences."),
-        (
-            "num_lengths",
-            1,
-            "Lengths that training is on, evenly spaced up to --length.",
-        ),
-        ("steps", 2000, "Optimiser steps."),
-        ("batch_size", 32, "Sequences per step."),
-        (
-            "checkpoint_every",
-            None,
-            "Steps between checkpoints (default: --steps / 20).",
-        ),
-    ):
-        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
-    for name, default, text in (
-        ("growth", 0.0, "Share of the steps over which the longer lengths join."),
-        (
-            "learning_rate",
-            3e-3,
-            "The highest, after a warm-up; a cosine takes it to 0.",
-        ),
-        ("weight_decay", 1e-4, "Of AdamW."),
-    ):
-        flags.DEFINE_float(name, default, text, flag_values=values)
-    flags.DEFINE_boolean(
-        "all_positions",
-        None,
-        "Learn from every prefix, not the whole sequence alone; by default where the "
-        "mask is causal and --reading=last.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "reading",
-        "last",
-        READINGS,
-        "Where the prediction is read: at the last symbol, or at an appended $ (query).",
-        flag_values=values,
-    )
-
-
 def run(options: flags.FlagValues) -> None:
     """Train from where the checkpoint stands, then report."""
     jax.config.update("jax_enable_x64", True)
-    source, training = get_source(options.language, options.p), _training(options)
+    source, training = get_source(options.language, options.p), read_training(options)
     n = training.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
@@ -172,18 +89,6 @@ def run(options: flags.FlagValues) -> None:
             progress=report,
         )
         _write(options, source, training, found)
-
-
-def _training(options: flags.FlagValues) -> Training:
-    """Return how to train."""
-    names = (field.name for field in dataclasses.fields(Training))
-    values: dict[str, Any] = {name: options[name].value for name in names}
-    if values["all_positions"] is None:
-        causal = options.mask in CAUSAL and options.reading == "last"
-        values["all_positions"] = causal
-    if values["checkpoint_every"] is None:
-        values["checkpoint_every"] = -(-options.steps // CHECKPOINTS)
-    return Training(**values)
 
 
 def _first_model(

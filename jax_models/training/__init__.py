@@ -6,8 +6,9 @@ which a run that was killed goes on to the same bits, and measures losses by len
 
 from jax_models.training.checkpoint import Standing
 from jax_models.training.history import Measuring, TrainingRun, describe
+from jax_models.training.length_losses import LengthLosses, measure_losses
 from jax_models.training.loop import run_training, train
-from jax_models.training.losses import LengthLosses, cross_entropy, measure_losses
+from jax_models.training.losses import cross_entropy
 from jax_models.training.settings import Training
 
 __all__ = [

@@ -10,7 +10,7 @@ from jax import Array
 from jax_models.errors import InputError
 from jax_models.languages.source import Source
 from jax_models.training.checkpoint import Standing
-from jax_models.training.losses import LengthLosses, measure_losses
+from jax_models.training.length_losses import LengthLosses, measure_losses
 from jax_models.training.settings import Training
 
 # The sequences of measurements are drawn from this branch of the key; steps stay below.

@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_finite_says_what_to_do_and_keeps_the_last_good_one(r
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path):
-    options = [*QUICK, "--steps=3000", "--checkpoint_every=25", "--num_layers=2"]
+    options = [*QUICK, "--steps=2990", "--checkpoint_every=25", "--num_layers=2"]
 
     def start(out):
         return subprocess.Popen(
@@ -217,7 +217,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path):
     again = start(out)
     said, problems = again.communicate(timeout=300)
     assert again.returncode == 0, problems
-    first = next(line for line in said.splitlines() if " of 3000 steps (" in line)
-    assert 0 < int(first.split()[0]) < 3000, first
+    first = next(line for line in said.splitlines() if " of 2990 steps (" in line)
+    assert 0 < int(first.split()[0]) < 2990, first
     assert model_bytes(out) == model_bytes(tmp_path / "undisturbed")
     shutil.rmtree(out)

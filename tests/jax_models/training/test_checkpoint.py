@@ -9,6 +9,8 @@ import safetensors
 import safetensors.numpy
 
 import jax_models as jm
+from jax_models.pytree import in_bytes
+from jax_models.rnn import init_elman
 from jax_models.training import Measuring, describe, run_training
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -20,11 +22,8 @@ MEASURING = Measuring((3,), 8)
 KEY = jax.random.key(1)
 
 
-def make(**options):
-    options = {"d_model": 4, "vocab_size": 2, "mask": "future", **options}
-    return jm.init_transformer(
-        jax.random.key(0), num_layers=1, num_heads=1, d_ff=4, num_classes=3, **options
-    )
+def make(width=4):
+    return init_elman(jax.random.key(0), width=width, vocab_size=2, num_classes=3)
 
 
 def run(path=None, **changed):
@@ -45,10 +44,10 @@ def stop_at(step):
     return progress
 
 
-def in_bytes(found):
+def everything(found):
     losses = [found.losses, found.optimal]
     losses += [np.r_[at, one.mean, one.standard_error] for at, one in found.measured]
-    return jm.model_bytes(found.network) + b"".join(x.tobytes() for x in losses)
+    return in_bytes((found.network, losses))
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +64,9 @@ def test_a_run_that_is_cut_short_ends_with_the_same_bits(tmp_path, undisturbed, 
     seen = []
     again = run(path, progress=seen.append)
     assert [one.step for one in seen] == [at for at in (0, 3, 6, 7) if at >= step]
-    assert jm.model_bytes(seen[-1].state[0]) == jm.model_bytes(again.network)
+    assert in_bytes(seen[-1].state[0]) == in_bytes(again.network)
     assert describe(seen[-1]) == f"step 7, loss {again.losses[-1]:.5f}"
-    assert in_bytes(again) == in_bytes(undisturbed)
+    assert everything(again) == everything(undisturbed)
     assert [at for at, _ in again.measured] == [0, 3, 6, 7]
     assert again.losses.shape == again.optimal.shape == (7,)
     assert (again.losses > again.optimal).all()
@@ -89,13 +88,13 @@ def test_a_checkpoint_that_lost_part_of_the_state_would_be_noticed(
     for name in chosen:
         arrays[name] = np.zeros_like(arrays[name])
     path.write_bytes(safetensors.numpy.save(arrays, metadata=metadata))
-    assert in_bytes(run(path)) != in_bytes(undisturbed)
+    assert everything(run(path)) != everything(undisturbed)
 
 
 def test_starting_over_ignores_what_the_checkpoint_holds(tmp_path, undisturbed):
     path = tmp_path / "checkpoint.safetensors"
     run(path, key=jax.random.key(2))
-    assert in_bytes(run(path, fresh=True)) == in_bytes(undisturbed)
+    assert everything(run(path, fresh=True)) == everything(undisturbed)
     seen = []
     run(path, progress=lambda standing: seen.append(standing.step))
     assert seen == [7]
@@ -114,7 +113,7 @@ def test_starting_over_ignores_what_the_checkpoint_holds(tmp_path, undisturbed):
         ),
         ({"measuring": Measuring((3, 4), 8)}, r"its lengths is \[3\], here \[3, 4\]"),
         ({"key": jax.random.key(9)}, r"its key is \[0, 1\], here \[0, 9\]"),
-        ({"model": make(d_model=6)}, "its first weights is"),
+        ({"model": make(6)}, "its first weights is"),
         ({"about": {"width": 4}}, "its width is null, here 4"),
     ],
 )
