@@ -135,6 +135,7 @@ def test_another_run_in_the_same_folder_is_refused_until_it_is_to_start_over(run
     assert model_bytes() == model_bytes(Path("other"))
 
 
+@pytest.mark.slow
 def test_a_prediction_at_the_end_token_has_a_symbol_for_it(run):
     assert run("train", *QUICK, "--reading=query").code == 0
     model = jm.load(OUT / "model.safetensors")

@@ -71,7 +71,7 @@ def test_the_cross_entropy_is_the_optimum_and_what_the_sharpness_leaves(sharpnes
     weights = (1 - P) ** (1 + (states == 0).sum(axis=1)) / 2**n
     weights /= weights.sum()
     network = rnn_parity(P, sharpness, dtype="float64")
-    losses = jax.vmap(lambda x: cross_entropy(network, source, x[None], False))
+    losses = jax.jit(jax.vmap(lambda x: cross_entropy(network, source, x[None], False)))
     found = float(np.asarray(losses(jnp.asarray(strings))) @ weights)
     wanted = source.optimal_entropy(n)
     wanted += math.log1p(math.exp(-sharpness) * P / (1 - P)) / 2
