@@ -12,6 +12,7 @@ from jax_models.constructions.anbn import anbn_one_layer_transformer, anbn_trans
 from jax_models.constructions.average_parity import average_parity_transformer
 from jax_models.constructions.first import first_transformer
 from jax_models.constructions.hard_parity import hard_parity_transformer
+from jax_models.constructions.normalised_parity import normalised_parity_transformer
 from jax_models.constructions.ones import ones_transformer
 from jax_models.constructions.parity import parity_transformer
 from jax_models.constructions.rnn_parity import rnn_parity
@@ -26,6 +27,7 @@ __all__ = [
     "build_preset",
     "first_transformer",
     "hard_parity_transformer",
+    "normalised_parity_transformer",
     "ones_transformer",
     "parity_transformer",
     "preset_parameters",
@@ -34,6 +36,7 @@ __all__ = [
 
 PRESETS: Mapping[str, Callable[..., Transformer]] = {
     "parity": parity_transformer,
+    "normalised_parity": normalised_parity_transformer,
     "first": first_transformer,
     "ones": ones_transformer,
     "anbn": anbn_transformer,

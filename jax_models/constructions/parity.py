@@ -17,6 +17,7 @@ from jax_models.assembly import (
     build_readout,
     embed_symbols,
 )
+from jax_models.attention import Schedule
 from jax_models.errors import InputError
 from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm
@@ -36,7 +37,20 @@ class Coordinate(IntEnum):
     OUT = auto()  # head 2 - head 1 after layer 2
 
 
-def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transformer:
+def flat_hat() -> tuple[tuple[float, float], ...]:
+    """Returns the neurons of the hat, as pairs (shift, slope).
+
+    The sum of slope R(x + shift u) is u at x = 0 and 0 at every other multiple of u.
+    """
+    return (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
+
+
+def parity_transformer(
+    *,
+    c: float = 1.0,
+    temperature: Schedule | None = None,
+    dtype: Any = jnp.float32,
+) -> Transformer:
     """Returns the softmax transformer that recognises PARITY at every length.
 
     Tokens: bits 0 and 1, then the query token `$` (id 2) at which the result is read.
@@ -59,6 +73,10 @@ def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transform
         k odd:  OUT =  (1/N) [1/(O + E e^-2c) - 1/(O + E e^2c)] > 0
         k even: OUT = -(1/N) [1/(E + O e^-2c) - 1/(E + O e^2c)] < 0 (= 0 for N = 1).
 
+    A temperature tau puts c/tau in the place of c. That is no cure: |OUT| stays below
+    2/N^2 for even N, because half of the tokens share the attention of a head whatever
+    its sharpness is, and the mark is of height 1/N.
+
     The logit is -OUT, and a string is accepted (an even number of ones, as in Hahn
     2020) when it is at least 0. Each bit's influence on the logit is the distance of
     the two values, 4 tanh(c) / N^2 for even N, whatever the bit and the string.
@@ -72,6 +90,7 @@ def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transform
 
     Args:
         c: sharpness of layer 2, positive.
+        temperature: schedule tau of layer 2; None means 1.
         dtype: float32 or float64.
 
     Returns:
@@ -82,7 +101,8 @@ def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transform
 
     Source:
         Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
-        the exact transformer for PARITY; the language as in Hahn 2020.
+        the exact transformer for PARITY, and scores multiplied by ln n;
+        simulating-hard-attention.md, section 10; the language as in Hahn 2020.
     """
     if not 0 < c < math.inf:
         raise InputError(f"parity needs a finite sharpness c > 0, got {c}")
@@ -96,7 +116,7 @@ def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transform
     )
     hat = [
         Neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope})
-        for shift, slope in ((0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2))
+        for shift, slope in flat_hat()
     ]
     even, odd = (
         Head([{y.QUERY: c}], [{y.SIGN: sign}], [{y.MATCH: 1}], [{y.OUT: -sign}])
@@ -114,7 +134,13 @@ def parity_transformer(*, c: float = 1.0, dtype: Any = jnp.float32) -> Transform
             build_layer(
                 width, weighting=Softmax(), heads=[count], neurons=hat, dtype=dtype
             ),
-            build_layer(width, weighting=Softmax(), heads=[even, odd], dtype=dtype),
+            build_layer(
+                width,
+                weighting=Softmax(),
+                heads=[even, odd],
+                temperature=temperature,
+                dtype=dtype,
+            ),
         ),
         readout=build_readout({y.OUT: -1}, width, dtype),
         accept=Accept(0, 0.0),

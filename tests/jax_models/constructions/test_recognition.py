@@ -24,7 +24,8 @@ LANGUAGES = {
     ),
 }
 LANGUAGES["anbn_one_layer"] = LANGUAGES["anbn"]
-LANGUAGES["hard_parity"] = LANGUAGES["average_parity"] = LANGUAGES["parity"]
+for _name in ("normalised_parity", "hard_parity", "average_parity"):
+    LANGUAGES[_name] = LANGUAGES["parity"]
 # A construction for one length: by default two layers of one head.
 ONLY_LENGTH = {"hard_parity": 4}
 MAX_LENGTH = 9
@@ -84,10 +85,12 @@ def test_the_engine_computes_the_same_logits(read, name):
 
 
 # Tensors whose sign does not matter to acceptance: the hat and the distance |2g - n|
-# are even functions, FIRST is recognised with any sharpness c, and the scores
-# (n - 1) s - 2n s p/n = s (n - 1 - 2p) sort the symbols of a^m b^m well enough, too.
+# are even functions, erasing serves the margin alone, FIRST is recognised with any
+# sharpness c, and the scores (n - 1) s - 2n s p/n = s (n - 1 - 2p) sort the symbols of
+# a^m b^m well enough, too.
 EVEN = {
     "parity": {"layers.0.ffn.w1"},
+    "normalised_parity": {"layers.1.ffn.w1", "layers.1.ffn.w2"},
     "first": {"layers.1.attention.query", "layers.1.attention.key"},
     "ones": set(),
     "anbn": {"layers.1.attention.query_bias", "layers.1.ffn.w1"},
@@ -155,7 +158,7 @@ def test_hard_constructions_hold_on_long_strings(name, dtype):
 
 
 def test_presets_are_built_by_name_with_their_own_parameters():
-    assert set(preset_parameters("parity")) == {"c", "dtype"}
+    assert set(preset_parameters("parity")) == {"c", "temperature", "dtype"}
     assert set(preset_parameters("first")) == {"c", "temperature", "dtype"}
     query = build_preset("parity", c=3.0).layers[1].attention.query
     assert float(query.max()) == 3.0

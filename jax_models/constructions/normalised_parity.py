@@ -1,0 +1,250 @@
+"""PARITY with layer norm: a margin that does not fall with the length.
+
+The transformer of `parity.py` is right at every length with a margin of order 1/N^2: one
+factor 1/N is the height of the mark that it sets, the other the attention that one of N
+tokens gets. Each of two layer norms without an additive constant takes one of them away.
+Any constant above 0 brings both back, and two more (docs/escaping-lemma5.md).
+"""
+
+import dataclasses
+import math
+from enum import IntEnum, auto
+from typing import Any
+
+import jax.numpy as jnp
+
+from jax_models.assembly import (
+    Form,
+    Head,
+    Neuron,
+    build_layer,
+    build_readout,
+    embed_symbols,
+)
+from jax_models.attention import Schedule
+from jax_models.constructions.parity import flat_hat
+from jax_models.errors import InputError
+from jax_models.layers import Accept, LayerNorm
+from jax_models.position import Coordinates, PowerTerm
+from jax_models.transformer import Layer, Transformer
+from jax_models.weighting import Softmax
+
+
+class Coordinate(IntEnum):
+    """The first half of the coordinates; each has its negative in the second half."""
+
+    ONE = 0  # is the token 1
+    BIT = auto()  # is the token a bit
+    QUERY = auto()  # is the token the query token
+    SIGN = auto()  # (-1)^p
+    GAP = auto()  # -p/N, then (k - p)/N
+    UNIT = auto()  # 1/N after layer 1's attention
+    MATCH = auto()  # [p = k] after layer 1
+    OTHER = auto()  # [p != k] after layer 1
+    OUT = auto()  # the result: 1 if k is odd, -1 if k is even
+
+
+HALF = len(Coordinate)
+WIDTH = 2 * HALF
+
+
+def twofold(form: Form) -> Form:
+    """Returns what is added to (y, -y) where `form` is added to y."""
+    return {**form, **{c + HALF: -factor for c, factor in form.items()}}
+
+
+def _neuron(read: Form, write: Form) -> Neuron:
+    return Neuron(read, twofold(write))
+
+
+def _erase(coordinate: int, *, signed: bool = False) -> list[Neuron]:
+    """The neurons that take a coordinate, non-negative if not signed, down to 0."""
+    signs = (1, -1) if signed else (1,)
+    return [_neuron({coordinate: s}, {coordinate: -s}) for s in signs]
+
+
+def _normalise(layer: Layer, scale: float, epsilon: float, dtype: Any) -> Layer:
+    """The layer with a layer norm behind each sublayer, the second one scaled."""
+
+    def norm(scale: float) -> LayerNorm:
+        return LayerNorm(
+            jnp.full(WIDTH, scale, dtype), jnp.zeros(WIDTH, dtype), epsilon
+        )
+
+    return dataclasses.replace(
+        layer, norm1=norm(1.0), norm2=norm(scale), layer_norm="post"
+    )
+
+
+def _marking_neurons() -> list[Neuron]:
+    """Layer 1: 1/N times marks that are 0, 1 or -1, and nothing else."""
+    y = Coordinate
+    count = {y.BIT: 1.0, y.QUERY: 1.0}  # the constant 1 of a row
+    hat = [
+        _neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope, y.OTHER: -slope})
+        for shift, slope in flat_hat()
+    ]
+    # R(u - z) is u where z = 0, and 0 where z >= 1 >= u.
+    halves = {coordinate: factor / 2 for coordinate, factor in count.items()}
+    other_half = {coordinate: -factor for coordinate, factor in halves.items()}
+    return [
+        *hat,
+        _neuron({y.UNIT: 1}, {y.UNIT: -1, y.OTHER: 1}),
+        *_erase(y.ONE),
+        *_erase(y.GAP, signed=True),
+        *_erase(y.BIT),
+        _neuron({y.UNIT: 1, y.QUERY: -1}, {y.BIT: 1}),
+        *_erase(y.QUERY),
+        _neuron({y.UNIT: 1, y.BIT: -1}, {y.QUERY: 1}),
+        *_erase(y.SIGN, signed=True),
+        _neuron({y.UNIT: 1, y.SIGN: 0.5, **other_half}, {y.SIGN: 1}),
+        _neuron({y.UNIT: 1, y.SIGN: -0.5, **other_half}, {y.SIGN: -1}),
+        # [N = 1]: the empty string, at whose query the heads of layer 2 agree.
+        _neuron({y.UNIT: 2, **{c: -f for c, f in count.items()}}, {y.OUT: -1}),
+    ]
+
+
+def normalised_parity_transformer(
+    *,
+    c: float = 1.0,
+    epsilon: float = 0.0,
+    temperature: Schedule | None = None,
+    dtype: Any = jnp.float32,
+) -> Transformer:
+    """Returns the softmax transformer for PARITY with layer norm, of constant margin.
+
+    Tokens, positions and letters as in `parity_transformer`: N tokens, k of them 1, the
+    query token `$` (id 2) last. Activations are doubled, (y, -y), so that their mean is
+    0 and a layer norm divides y by s = sqrt(|y|^2/9 + epsilon), with 9 the length of y.
+
+    Layer 1, attention: k/N is added to GAP and 1/N to UNIT, so that the row is
+    y = (ONE, BIT, QUERY, SIGN, (k - p)/N, u = 1/N, 0, 0, 0). The layer norm divides it
+    by some s_p. The neurons have no biases, hence commute with that. They leave u times
+
+        BIT, QUERY, SIGN, MATCH = [p = k], OTHER = [p != k]
+
+    and 0 elsewhere: three entries of size u in every row (N > 1). With epsilon = 0 the
+    second layer norm, scaled by 1/sqrt(3), makes that exactly 0, 1 and -1: s_p and the
+    factor 1/N are gone.
+
+    Layer 2, attention, at the query: as in `parity_transformer`, with values 1 in place
+    of 1/N,
+
+        k odd:  OUT =  1/(O + E e^(-2c/tau)) - 1/(O + E e^(2c/tau)) > 0
+        k even: OUT = -1/(E + O e^(-2c/tau)) + 1/(E + O e^(2c/tau)) < 0    (N > 1).
+
+    The neurons erase all but OUT and BIT, so that the last layer norm, scaled by 1/3,
+    leaves OUT = 1 or -1 at the query: the factor 1/N of the attention is gone as well.
+    The logit is -OUT, accepted when it is at least 0 (an even number of ones).
+
+    No row is ever constant, so with epsilon = 0 nothing is divided by 0. Layer 1 has
+    |SIGN| = 1 before its first norm and |SIGN| > 0 before the second, hence after it,
+    and layer 2 has the same before its first norm, since its heads write to OUT alone.
+    Before the last norm a bit has BIT > 0; the query has OUT != 0 for N > 1 by
+    the closed form, and for N = 1, where the two heads return the same and layer 1 has
+    set OUT to -u, by that.
+
+    With epsilon > 0 the result is still right at every length, in exact arithmetic, but
+    its size falls like 1/N^4. Let v_p = |y|^2/9 before the first norm. Then the entries
+    of row p are +-t_p instead of +-1 after layer 1,
+
+        t_p = (1 + 3 epsilon N^2 (v_p + epsilon))^(-1/2),
+
+    the scores of row p are +-c t_N-1 t_p/tau, o = t_k (head 2 - head 1) and
+
+        OUT = o / sqrt(o^2 + 9 epsilon/f^2),    1/f^2 = (3 t_N-1^2 + o^2)/9 + epsilon.
+
+    Since 2 < 9 v_p <= 4 no two t_p differ by as much as a factor sqrt(2); and for
+    scores a_p (-1)^p with all a_p > 0 the sign of o is right if max a < 3 min a: for k
+    even, e^(2 a_k) Z2 - Z1 with the normalisers Z of the heads is e^(a_k) times the sum
+    of 2 sinh(a_k - a_p) over the at most O even p != k and of 2 sinh(a_k + a_p) over
+    the O odd p, and sinh(max a - min a) < sinh(2 min a); for k odd likewise.
+
+    Args:
+        c: sharpness of layer 2, positive.
+        epsilon: what the layer norms add to the variance, at least 0.
+        temperature: schedule tau of layer 2; None means 1.
+        dtype: float32 or float64.
+
+    Returns:
+        The model: vocabulary 0, 1, $; `substitutable` the two bits.
+
+    Raises:
+        InputError: if c is not positive, or epsilon negative, or for float64 without
+            x64.
+
+    Source:
+        Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
+        the transformer for PARITY and layer norm on doubled activations;
+        simulating-hard-attention.md, section 10. The erasing and the marks of one size
+        are worked out here.
+    """
+    if not 0 < c < math.inf:
+        raise InputError(f"normalised_parity needs a finite sharpness c > 0, got {c}")
+    if not 0 <= epsilon < math.inf:
+        raise InputError(
+            f"normalised_parity needs a finite epsilon >= 0, got {epsilon}"
+        )
+    y = Coordinate
+    count = Head(
+        query=[{}],
+        key=[{}],
+        value=[{y.ONE: 1}, {y.QUERY: 1}],
+        write=[twofold({y.GAP: 1}), twofold({y.UNIT: 1})],
+    )
+    even, odd = (
+        Head(
+            query=[{y.QUERY: c}],
+            key=[{y.SIGN: sign}],
+            value=[{y.MATCH: 1}],
+            write=[twofold({y.OUT: -sign})],
+        )
+        for sign in (1, -1)
+    )
+    erase = [
+        *_erase(y.QUERY),
+        *_erase(y.SIGN, signed=True),
+        *_erase(y.MATCH),
+        *_erase(y.OTHER),
+    ]
+    sign = PowerTerm(y.SIGN, alternating=True, offset=0)
+    gap = PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0)
+    symbols: tuple[Form, ...] = ({y.BIT: 1}, {y.BIT: 1, y.ONE: 1}, {y.QUERY: 1})
+    marked = build_layer(
+        WIDTH,
+        weighting=Softmax(),
+        heads=[count],
+        neurons=_marking_neurons(),
+        dtype=dtype,
+    )
+    compared = build_layer(
+        WIDTH,
+        weighting=Softmax(),
+        heads=[even, odd],
+        neurons=erase,
+        temperature=temperature,
+        dtype=dtype,
+    )
+    return Transformer(
+        embedding=embed_symbols([twofold(form) for form in symbols], WIDTH, dtype),
+        position=Coordinates(
+            tuple(
+                part
+                for term in (sign, gap)
+                for part in (
+                    term,
+                    dataclasses.replace(
+                        term, coordinate=term.coordinate + HALF, scale=-term.scale
+                    ),
+                )
+            )
+        ),
+        layers=(
+            _normalise(marked, 1 / math.sqrt(3), epsilon, dtype),
+            _normalise(compared, 1 / math.sqrt(HALF), epsilon, dtype),
+        ),
+        readout=build_readout({y.OUT: -1}, WIDTH, dtype),
+        accept=Accept(0, 0.0),
+        vocabulary=("0", "1", "$"),
+        substitutable=(0, 1),
+    )
