@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from bounds.influence import compute_influence
-from jax_models.constructions import parity_transformer
+from jax_models.constructions import (
+    normalised_parity_transformer,
+    parity_transformer,
+)
 
 SHARPNESS = 1.5
 
@@ -39,15 +42,19 @@ def bits_and_query(num_tokens, bias=0.5):
     return np.append(bits.astype(int), 2)
 
 
-def assert_every_bit_counts_alike(tokens, relative, positions=None):
-    model = parity_transformer(c=SHARPNESS, dtype="float64")
+def assert_every_bit_counts_alike(
+    tokens, relative, positions=None, construction=parity_transformer
+):
+    model = construction(c=SHARPNESS, dtype="float64")
     result: Any = compute_influence(
         model, tokens, method="incremental", target="logits", positions=positions
     )
     n = len(tokens)
     at = np.arange(n - 1) if positions is None else np.asarray(positions)
     found = (result.lower + result.upper)[at, 1 - tokens[at]] / 2
-    np.testing.assert_allclose(found, parity_influence(n), rtol=relative, atol=0)
+    normalised = construction is normalised_parity_transformer
+    expected = 2 if normalised else parity_influence(n)
+    np.testing.assert_allclose(found, expected, rtol=relative, atol=0)
     assert result.substitutions == len(at)
     assert result.zeros == 0
     # The query token is neither changed nor put in another's place.
@@ -61,6 +68,16 @@ def test_every_bit_of_a_short_string_counts_alike(num_tokens):
     for bias in (0.5, 0.0, 1.0, 0.05):
         tokens = bits_and_query(num_tokens, bias)
         assert_every_bit_counts_alike(tokens, 1e-12)
+
+
+# With layer norm the logit goes from 1 to -1 at every bit, whatever the length.
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("num_tokens", [16, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_layer_norm_without_epsilon_keeps_the_influence_of_every_bit(num_tokens):
+    tokens = bits_and_query(num_tokens)
+    assert_every_bit_counts_alike(
+        tokens, 1e-11, construction=normalised_parity_transformer
+    )
 
 
 def test_every_bit_of_a_thousand_counts_alike():
