@@ -34,9 +34,14 @@ def test_on_short_inputs_it_finds_the_supremum(weighting):
     assert found.max == pytest.approx(largest_influence(model, N), rel=1e-10)
 
 
-def test_what_it_returns_is_attained_and_an_estimate():
-    model = masked(vocab_size=3)
-    found = bounds.search_inputs(model, 12, restarts=2, rounds=4, steps=5)
+# Two symbols and N tokens share what the tests before and after compile.
+@pytest.mark.parametrize(
+    ("vocab_size", "length"),
+    [(2, N), pytest.param(3, 12, marks=pytest.mark.slow)],
+)
+def test_what_it_returns_is_attained_and_an_estimate(vocab_size, length):
+    model = masked(vocab_size=vocab_size)
+    found = bounds.search_inputs(model, length, restarts=2, rounds=4)
     again = bounds.compute_influence(
         model, found.tokens, positions=[found.position], symbols=[found.symbol]
     )
@@ -57,13 +62,13 @@ def test_it_does_not_pass_the_supremum_where_that_is_known():
 
 def test_a_restart_depends_on_the_seed_and_itself_alone():
     asked = {"query": -1, "target": "activation", "query_symbols": None}
-    inputs = list_inputs(masked(), 9, include_query=False, **asked)
-    few, many = (AscentPlan(inputs, 5, restarts, 3, 4) for restarts in (2, 8))
+    inputs = list_inputs(masked(), N, include_query=False, **asked)
+    few, many = (AscentPlan(inputs, 5, restarts, 3) for restarts in (2, 8))
     for block in (1, 0):
         one, two = few.run(block), many.run(block)
         assert one.max == two.max
         np.testing.assert_array_equal(one.attained.tokens, two.attained.tokens)
-    other = AscentPlan(inputs, 6, 2, 3, 4).run(0)
+    other = AscentPlan(inputs, 6, 2, 3).run(0)
     assert (other.attained.tokens != few.run(0).attained.tokens).any()
 
 
@@ -91,8 +96,8 @@ def test_deep_models_are_looked_at_in_some_positions(monkeypatch):
 )
 def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weighting):
     model = masked(weighting=weighting)
-    tokens, free = jnp.array([0, 1, 1, 0, 1, 0], jnp.int32), np.ones(6, bool)
-    free[[2, 5]] = False
+    tokens, free = jnp.array([0, 1, 1, 0, 1, 0, 1], jnp.int32), np.ones(N, bool)
+    free[[2, N - 1]] = False
     arguments = (
         model,
         tokens,
@@ -101,8 +106,8 @@ def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weight
         jnp.asarray(2, jnp.int32),
         jnp.asarray(0, jnp.int32),
     )
-    how = {"query": 5, "target": "activation"}
-    mixture = np.asarray(ascend_mixture(*arguments, **how, steps=40))
+    how = {"query": N - 1, "target": "activation"}
+    mixture = np.asarray(ascend_mixture(*arguments, **how, steps=ascent.STEPS))
     np.testing.assert_allclose(mixture.sum(axis=1), 1, rtol=1e-12)
     assert (mixture >= 0).all()
 
@@ -113,7 +118,7 @@ def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weight
         ).max
 
     drawn = [
-        influence(np.array(x, np.int32)) for x in itertools.product(range(2), repeat=6)
+        influence(np.array(x, np.int32)) for x in itertools.product(range(2), repeat=N)
     ]
     # Rounded to tokens, above the middle of all inputs.
     assert influence(mixture.argmax(axis=1).astype(np.int32)) >= np.median(drawn)
