@@ -53,8 +53,9 @@ def test_cotangents_of_every_layer_are_the_derivative(name, quick_compilation):
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
     base = prepare_screen(model, tokens, QUERY, "activation")
     rows = [embed(model, tokens)]
+    run = jax.jit(lambda layer, row: apply_layer(layer, row)[0])
     for layer in model.layers[:-1]:
-        rows.append(apply_layer(layer, rows[-1])[0])
+        rows.append(run(layer, rows[-1]))
 
     def after(depth, state):
         for layer in model.layers[depth:]:
@@ -63,12 +64,12 @@ def test_cotangents_of_every_layer_are_the_derivative(name, quick_compilation):
         return final if model.final_norm is None else model.final_norm(final)
 
     # By the rows that the middle layer reads.
-    wanted = jax.jacobian(lambda x: after(1, x))(rows[1]).swapaxes(0, 1)
+    wanted = jax.jit(jax.jacobian(lambda x: after(1, x)))(rows[1]).swapaxes(0, 1)
     middle = base.middle[0]
     layer = model.layers[1]
     read = middle.columns + _query_part(layer, middle)
     if layer.layer_norm == "pre":
-        jacobians = jax.vmap(jax.jacobian(layer.norm1))(rows[1])
+        jacobians = jax.jit(jax.vmap(jax.jacobian(layer.norm1)))(rows[1])
         read = jnp.einsum("ncd,nde->nce", read, jacobians)
     found = read + _row_part(layer, rows[1], middle, wanted_of(after, rows))
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
@@ -81,7 +82,7 @@ def test_cotangents_of_every_layer_are_the_derivative(name, quick_compilation):
 
 def wanted_of(after, rows):
     """The derivative of the target by the rows after the middle layer [n, c, d]."""
-    return jax.jacobian(lambda x: after(2, x))(rows[2]).swapaxes(0, 1)
+    return jax.jit(jax.jacobian(lambda x: after(2, x)))(rows[2]).swapaxes(0, 1)
 
 
 def _query_part(layer, base):
@@ -107,7 +108,7 @@ def _row_part(layer, rows, base, cotangents):
     def one(row, head):
         return combine_heads(layer, row[None], head[None])[0]
 
-    jacobians = jax.vmap(jax.jacobian(one))(rows, heads)
+    jacobians = jax.jit(jax.vmap(jax.jacobian(one)))(rows, heads)
     return jnp.einsum("ncd,nde->nce", cotangents, jacobians)
 
 
