@@ -334,7 +334,9 @@ def test_a_planted_error_is_caught(monkeypatch, weighting, name, planted):
     for seed in range(3):
         found, expected = both(build(case, seed), ties="ignore")
         worst = max(worst, np.nanmax(np.abs(found.upper - expected.upper)))
-    assert worst > 1e-3
+        if worst > 1e-3:
+            return
+    raise AssertionError(f"no influence is off by more than {worst}")
 
 
 # The sets themselves.
