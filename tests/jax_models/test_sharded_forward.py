@@ -81,7 +81,10 @@ def test_one_two_and_eight_devices_agree_to_the_bit(name, small_blocks):
     assert [x is None for x in reports] == [name == "softmax"] * 2
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 9])
+@pytest.mark.parametrize(
+    "length",
+    [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 7)), 9],
+)
 def test_devices_may_be_more_than_tokens_or_not_divide_them(length):
     model, tokens = draw("softmax", mask="strict_past"), MANY[:length]
     shared = jm.apply(model, tokens, mesh=jm.device_mesh(8))
@@ -171,7 +174,13 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if "last" in name else pytest.param(name, marks=pytest.mark.slow)
+        for name in PLANTED
+    ],
+)
 def test_a_wrong_merge_is_noticed(name, monkeypatch):
     fold = sharded_forward.fold_stacked
     monkeypatch.setattr(

@@ -61,9 +61,7 @@ def assert_brute_force(model, length, *, plan="counts", **question):
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in ("softmax", "leftmost_hard")
-        else pytest.param(name, marks=pytest.mark.slow)
+        name if name == "softmax" else pytest.param(name, marks=pytest.mark.slow)
         for name in WEIGHTINGS
     ],
 )
