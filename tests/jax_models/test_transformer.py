@@ -222,7 +222,7 @@ def scaled(model, scale):
 @pytest.mark.parametrize(
     ("name", "mask"),
     [
-        ("softmax", "future"),
+        pytest.param("softmax", "future", marks=pytest.mark.slow),
         ("softmax", "strict_future"),
         ("average_hard", "strict_future"),
     ],
