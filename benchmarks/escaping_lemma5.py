@@ -23,6 +23,7 @@ from bounds import bound_curve
 from bounds.figures import Series, curve_figure, largest, save_figure
 from bounds.measurement import influence_value
 from bounds.store import ResultStore
+from jax_models.logic import compile_formula, parse_formula
 
 LENGTHS = flags.DEFINE_list(
     "lengths", ["8", "32", "128", "512", "2048"], "lengths n in tokens"
@@ -45,12 +46,26 @@ def preset(name: str, **parameters: Any) -> Callable[[], jm.Transformer]:
     return functools.partial(jm.build_preset, name, dtype="float64", **parameters)
 
 
+def compiled(formula: str, mode: str) -> Callable[[], jm.Transformer]:
+    """Returns what compiles a formula over bits in float64."""
+
+    def compile_it() -> jm.Transformer:
+        return compile_formula(
+            parse_formula(formula, BITS), BITS, mode, dtype="float64"
+        )
+
+    return compile_it
+
+
+BITS = ("0", "1")
 MODELS: Mapping[str, Callable[[], jm.Transformer]] = {
     "PARITY": preset("parity"),
     "PARITY, layer norm, ε = 1e-5": preset("normalised_parity", epsilon=1e-5),
     "PARITY, layer norm, ε = 0": preset("normalised_parity"),
     "FIRST": preset("first"),
     "FIRST, scores times ln n": preset("first", temperature=SCALED),
+    "odd(#<[Q_1]), temperature 1/n": compiled("odd(#<[Q_1])", "T"),
+    "P Q_1, positions up to n": compiled("P Q_1", "FU"),
 }
 QUANTITY = "maximum influence (‖Δ logit‖)"
 
