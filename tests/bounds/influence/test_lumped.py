@@ -153,8 +153,15 @@ def exact_influence(monkeypatch, model, tokens, position, symbol):
     return float(ar.sqrt((change * change).sum()))
 
 
-@pytest.mark.parametrize("layer_norm", ["none", "pre"])
-@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
+@pytest.mark.parametrize(
+    ("weighting", "layer_norm"),
+    [
+        ("softmax", "pre"),
+        ("average_hard", "none"),
+        pytest.param("softmax", "none", marks=pytest.mark.slow),
+        pytest.param("average_hard", "pre", marks=pytest.mark.slow),
+    ],
+)
 def test_a_million_tokens_keep_their_digits(monkeypatch, weighting, layer_norm):
     model = jm.random_transformer(
         jax.random.key(5),
