@@ -22,6 +22,10 @@ from jax_models.logic.syntax import Formula
 from jax_models.mask import Mask
 from jax_models.position import PowerTerm, ResidueTerm
 
+# The other residues of a negated predicate are listed up to this modulus; beyond it a
+# neuron negates.
+MAX_MODULUS = 64
+
 Score = tuple[Mask, int, tuple[Terms, ...], tuple[Terms, ...], Terms]
 
 
@@ -159,11 +163,18 @@ class Builder:
         """Returns the coordinate 1 - truth of a Boolean one."""
         source = self._coordinates[truth]
         if not source.terms:
-            return self.combination(f"not {source.name}", 1.0, {truth: -1.0})
+            return self.combination("not", 1.0, {truth: -1.0})
+        if ("not", truth) in self.memory:
+            return self.memory["not", truth]
         (term,) = source.terms
         assert isinstance(term, ResidueTerm)
-        others = sorted(set(range(term.modulus)) - set(term.residues))
-        return self.encoded(dataclasses.replace(term, residues=tuple(others)))
+        if term.modulus <= MAX_MODULUS:
+            others = sorted(set(range(term.modulus)) - set(term.residues))
+            return self.encoded(dataclasses.replace(term, residues=tuple(others)))
+        negated = self.coordinate("not position", constant=1.0)
+        self.neuron({truth: 1.0}, {negated: -1.0})
+        self.memory["not", truth] = negated
+        return negated
 
     def finish(self, truth: Mapping[Formula, int], output: int) -> Plan:
         """Returns the plan."""

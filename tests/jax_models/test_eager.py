@@ -1,5 +1,8 @@
 """The NumPy forward pass computes what the compiled one does."""
 
+import dataclasses
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ import pytest
 import jax_models as jm
 from jax_models import eager
 from jax_models.eager import apply_eagerly
+from jax_models.reweight import with_weighting
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -24,7 +28,8 @@ SETTINGS = [
 ]
 
 
-def model_of(mask, temperature, dtype="float64"):
+@functools.cache
+def model_of(mask, temperature):
     """A random model, with biases in every projection."""
     return jm.random_transformer(
         jax.random.key(3),
@@ -36,7 +41,7 @@ def model_of(mask, temperature, dtype="float64"):
         mask=mask,
         temperature=temperature,
         score="dot_product",
-        dtype=dtype,
+        dtype="float64",
     )
 
 
@@ -57,7 +62,7 @@ def test_blocks_of_rows_do_not_matter(monkeypatch):
 
 
 def test_one_string_is_a_batch_of_one_and_keeps_the_float_type():
-    model = model_of("future", None, "float32")
+    model = jm.with_dtype(model_of("past", None), "float32")
     strings = np.random.default_rng(0).integers(0, 3, (2, 5))
     both = apply_eagerly(model, strings)
     assert both.dtype == np.float32
@@ -74,18 +79,21 @@ def test_notices_another_mask():
 
 
 @pytest.mark.parametrize(
-    ("model", "strings", "message"),
+    ("change", "strings", "message"),
     [
-        ({"weighting": "average_hard"}, [0], "knows weighting 'softmax' only; layer 0"),
-        ({"layer_norm": "pre"}, [0], "knows layer_norm 'none' only; layer 0 has 'pre'"),
-        ({}, [[]], "expected integers"),
-        ({}, [0.5], "expected integers"),
-        ({}, [0, 3], "tokens from 0 to 3; the model has the tokens 0 to 2"),
+        ("average", [0], "knows weighting 'softmax' only; layer 0 has 'average_hard'"),
+        ("concat", [0], "knows combine 'residual' only; layer 0 has 'concat'"),
+        ("", [[]], "expected integers"),
+        ("", [0.5], "expected integers"),
+        ("", [0, 3], "tokens from 0 to 3; the model has the tokens 0 to 2"),
     ],
 )
-def test_refuses_what_it_does_not_know(model, strings, message):
-    sizes = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 3}
-    settings = {"score": "dot_product", **model}
-    one = jm.random_transformer(jax.random.key(0), **sizes, **settings)
+def test_refuses_what_it_does_not_know(change, strings, message):
+    model = model_of("past", None)
+    if change == "average":
+        model = with_weighting(model, "average_hard")
+    elif change == "concat":
+        layers = [dataclasses.replace(one, combine="concat") for one in model.layers]
+        model = dataclasses.replace(model, layers=tuple(layers))
     with pytest.raises(jm.InputError, match=message):
-        apply_eagerly(one, strings)
+        apply_eagerly(model, strings)

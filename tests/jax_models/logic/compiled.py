@@ -31,6 +31,8 @@ BACKWARD = [
     "(not P Q_a) S (P Q_a and Q_b)",
     "odd",
     "not mod(3,1)",
+    "not mod(1,0)",
+    "not mod(70,7) and not mod(1180591620717411303424,5)",
     "#<[Q_a] >= 1",
     "#<[Q_a] = 0",
     "#<[Q_a] - #<[not Q_a] >= 1",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from jax_models.logic import evaluate_formula, parse_formula
+from jax_models.logic import evaluate_formula, exact_length, parse_formula
 from jax_models.logic.compile import compile_formula, truth_values
 from jax_models.logic.derived import all_of
 from jax_models.logic.modes import MODES, get_mode
@@ -23,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_operator_agrees_with_the_evaluator(mode):
     rng = np.random.default_rng(1)
-    assert disagreements(expressible(mode), mode, LENGTHS, rng) == (0, 0.0)
+    found = disagreements(expressible(mode), mode, LENGTHS, rng, count=2)
+    assert found == (0, 0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -59,7 +60,7 @@ def check_compiled_pass(formulas, mode, length, dtype="float64"):
         np.testing.assert_array_equal(y[:, truth[formula]], expected)
 
 
-@pytest.mark.parametrize("mode", ["TB", "FT"])
+@pytest.mark.parametrize("mode", [pytest.param("TB", marks=pytest.mark.slow), "FT"])
 def test_the_compiled_pass_agrees_with_the_evaluator(mode):
     text = "P (Q_a S Q_b) or even(#<[Q_a]) and #<[Q_a] > #<[Q_b] + 1"
     check_compiled_pass([parse_formula(text)], mode, 12)
@@ -78,6 +79,7 @@ def test_saves_and_loads(tmp_path):
     jm.save(model, tmp_path / "model.safetensors")
     loaded = jm.load(tmp_path / "model.safetensors")
     assert jm.model_bytes(loaded) == jm.model_bytes(model)
+    assert exact_length(loaded) == exact_length(model)
     assert loaded.vocabulary == ("x", "y", "z")
     assert loaded.substitutable == (0, 1, 2)
     tokens = [2, 1, 0, 0, 2, 1]

@@ -17,6 +17,7 @@ from jax_models.logic.translate import plan_formula
 
 PREFIX = ["P (Q_a S Q_b)", "odd(#<[Q_a])", "2 * #<[Q_a] >= 3 * #<[Q_b] + 5"]
 SUFFIX = ["N (Q_a U Q_b)", "odd(#>[Q_a])", "#>[Q_a] >= #<[Q_b] + 1"]
+SLOW = pytest.mark.slow
 REST = ("TB", "U", "FT")
 U32 = 2.0**-24
 
@@ -26,8 +27,8 @@ def texts(mode):
 
 
 def hard_strings(length, rng):
-    """Strings with many, about half and few of a symbol."""
-    return (rng.random((6, length)) < [[0], [0.02], [0.5], [0.6], [0.98], [1]]) * 1
+    """Strings with few, about half and all of them the symbol b."""
+    return (rng.random((3, length)) < [[0.02], [0.5], [1.0]]) * 1
 
 
 def errors(model, formula, length):
@@ -37,7 +38,7 @@ def errors(model, formula, length):
 
 
 @pytest.mark.parametrize(
-    "mode", ["T", "FU", *(pytest.param(m, marks=pytest.mark.slow) for m in REST)]
+    "mode", ["T", "FU", *(pytest.param(m, marks=SLOW) for m in REST)]
 )
 def test_no_value_is_wrong_up_to_the_length(mode):
     for text in texts(mode):
@@ -67,8 +68,10 @@ def test_no_value_of_s_is_wrong_at_a_thousand(mode):
     assert not errors(model, formula, 1000)
 
 
-@pytest.mark.parametrize("mode", ["T", "TB", "U", "FT"])
-@pytest.mark.parametrize("length", [40, 440])
+@pytest.mark.parametrize(
+    ("mode", "length"),
+    [("T", 440), ("FT", 40), *(pytest.param(m, 440, marks=SLOW) for m in REST)],
+)
 def test_a_looked_up_count_is_within_its_bound(mode, length):
     formula = parse_formula("#<[Q_a] >= 1")
     plan = plan_formula(formula, ("a", "b"), get_mode(mode))
@@ -93,13 +96,6 @@ def test_float64_reaches_a_million(mode):
     for text in texts(mode):
         model = compile_formula(parse_formula(text), "ab", mode, dtype="float64")
         assert exact_length(model) > 10**6, text
-
-
-def test_a_loaded_model_has_the_same_length(tmp_path):
-    model = compile_formula(parse_formula("odd(#<[P Q_a]) and Q_b"), "ab", "FU")
-    jm.save(model, tmp_path / "model.safetensors")
-    loaded = jm.load(tmp_path / "model.safetensors")
-    assert exact_length(loaded) == exact_length(model)
 
 
 def test_larger_integers_leave_shorter_strings():

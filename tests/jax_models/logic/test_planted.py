@@ -19,7 +19,7 @@ from jax_models.logic import (
 from jax_models.temperature import ConstantTemperature
 from tests.jax_models.logic.compiled import disagreements
 
-LENGTHS = (1, 2, 3, 5, 16, 33)
+LENGTHS = (1, 2, 3, 5, 16)
 
 
 def without_gates(plan, into, number, gates=()):
