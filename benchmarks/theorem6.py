@@ -169,7 +169,9 @@ def _draw_language(above: Any, below: Any, rows: Sequence[Mapping[str, Any]]) ->
     below.set_yscale("log")
     below.set_xlabel("length n (symbols)")
     above.axvline(40, color="0.8", linewidth=0.8, zorder=0)
-    above.legend(fontsize=6.5, frameon=False, ncols=2, loc="upper left")
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
+    handles, labels = above.get_legend_handles_labels()
+    below.legend(handles, labels, fontsize=6.5, frameon=False, ncols=3, **place)
 
 
 def main(arguments: list[str]) -> None:
