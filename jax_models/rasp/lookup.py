@@ -116,7 +116,26 @@ def look_up(
     if seen:
         conditions.append(found[at])
     brought = _rebuilt(value, found[len(fetched) :])
-    return choose(circuit, conditions, brought, lower(node.default))
+    default = lower(node.default)
+    if strict and isinstance(brought, IntegerValue):
+        return _choose_or_nothing(circuit, conditions, brought, default)
+    return choose(circuit, conditions, brought, default)
+
+
+def _choose_or_nothing(
+    circuit: Circuit,
+    conditions: Sequence[Affine],
+    brought: IntegerValue,
+    default: Value,
+) -> IntegerValue:
+    """`choose`, where a row that sees nothing brings back 0.
+
+    The range need not hold 0, and the choice must be shut for that too.
+    """
+    wide = ranges.joined(brought.range, ranges.exactly(0))
+    chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
+    found = ranges.joined(brought.range, as_integer(default).range)
+    return IntegerValue(as_integer(chosen).form, found)
 
 
 def _conjuncts(node: Expression) -> list[Expression]:

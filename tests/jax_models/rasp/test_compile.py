@@ -235,6 +235,9 @@ def test_lookups_of_signed_integers_at_every_border(side, mask):
         "y = right_j[j<i, true] in(j) : '#'\nz = right_j[true, false] y(j) : '%'\n"
         "x = right_j[true, z(i) = in(j)] pos(j) : 0\nreturn x",
         "x = right_j[true, 2 * pos(j) = pos(i)] in(j) : '#'\nreturn x",
+        # What an empty row brings back, 0, is far from all values and the default.
+        "y = 100 + pos\nx = right_j[j<i, true] y(j) : 99\nreturn x",
+        "y = (in = 'a') - 9\nx = left_j[j>i, true] y(j) : (-9)\nreturn x",
     ],
 )
 def test_small_programs_at_every_short_length(text):
