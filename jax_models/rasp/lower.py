@@ -51,6 +51,9 @@ from jax_models.rasp.syntax import (
     children,
 )
 
+# Each takes two heads and some coordinates.
+MOST_THRESHOLDS = 256
+
 
 def plan_program(program: CheckedProgram) -> Plan:
     """Returns the layers, heads and neurons of a program.
@@ -62,7 +65,8 @@ def plan_program(program: CheckedProgram) -> Plan:
         The plan, which holds for every length.
 
     Raises:
-        InputError: for a lookup whose predicate has no head (`lookup.look_up`).
+        InputError: for a lookup whose predicate has no head (`lookup.look_up`), and for
+            a prefix sum of an integer of too wide a range.
     """
     lowering = _Lowering(program)
     # In the order of the text, so that a long chain of names is no deep recursion.
@@ -205,4 +209,11 @@ class _Lowering:
         if isinstance(value, BooleanValue):
             return count(self.circuit, value.form)
         assert isinstance(value, IntegerValue)
+        steps = value.range.high.offset - value.range.low.offset
+        if steps > MOST_THRESHOLDS:
+            node.place.fail(
+                f"psum counts one Boolean for each of {steps} steps of this "
+                f"{value.range}, with two heads each; at most {MOST_THRESHOLDS} are "
+                "made: sum the Booleans and multiply, as in 3 * psum[j<=i] b"
+            )
         return count_thresholds(self.circuit, value)

@@ -235,6 +235,10 @@ def test_lookups_of_signed_integers_at_every_border(side, mask):
         "y = right_j[j<i, true] in(j) : '#'\nz = right_j[true, false] y(j) : '%'\n"
         "x = right_j[true, z(i) = in(j)] pos(j) : 0\nreturn x",
         "x = right_j[true, 2 * pos(j) = pos(i)] in(j) : '#'\nreturn x",
+        # Ends of ranges: a count of 0, a sum that is at least 1, a key of one value.
+        "y = psum[j<=i] (in = 'a')\nx = y > 0\nreturn x",
+        "y = psum[j<=i] (1 + (in = 'a'))\nx = y >= 2\nreturn x",
+        "y = (in = 'a') - 1\nz = -1\nx = right_j[j<i, y(i) = z(j)] 5 : 7\nreturn x",
         # What an empty row brings back, 0, is far from all values and the default.
         "y = 100 + pos\nx = right_j[j<i, true] y(j) : 99\nreturn x",
         "y = (in = 'a') - 9\nx = left_j[j>i, true] y(j) : (-9)\nreturn x",
@@ -324,6 +328,19 @@ def test_float32_is_exact_up_to_the_length_that_is_proved(name):
     assert single.least_gap > 1 / 2
 
 
+def test_the_engine_reports_no_row_up_to_the_length_that_is_proved():
+    """In float32, where all keys are n: the largest scores, and a gap of 1."""
+    text = (
+        "last = right_j[true, true] pos(j) : 0\n"
+        "x = right_j[true, last(j) = last(i)] pos(j) : 0\nreturn x"
+    )
+    case = Case(text, ALPHABET)
+    model = build_model(case.plan, jnp.float32)
+    longest = longest_exact_length(case.plan, jnp.float32)
+    said = CompiledProgram(case.plan, model).run(np.zeros(longest, int))
+    assert said.tolist() == [longest] * longest
+
+
 def test_initial_activations_are_as_large_as_said():
     for name in ("majority", "dyck2", "induction_head"):
         case = library(name)
@@ -354,6 +371,10 @@ def test_every_activation_is_within_its_bound():
             "line 2, column 24: the integer at j ranges over",
         ),
         (
+            "y = 300 * (in = 'a')\nx = psum[j<=i] y\nreturn x",
+            "line 2, column 16: psum counts one Boolean for each of 300 steps",
+        ),
+        (
             "x = right_j[true, pos(i) < pos(j)] pos(j) : 0\nreturn x",
             "line 1, column 26: a predicate compares",
         ),
@@ -369,7 +390,7 @@ def test_every_activation_is_within_its_bound():
         ),
     ],
 )
-def test_a_predicate_without_a_head_is_refused_with_its_place(text, says):
+def test_what_has_no_heads_or_too_many_is_refused_with_its_place(text, says):
     with pytest.raises(InputError) as caught:
         compile_program(text, ALPHABET)
     assert says in str(caught.value)
