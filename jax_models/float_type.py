@@ -1,4 +1,4 @@
-"""Float64 is refused where JAX would silently compute in float32."""
+"""Models are float32 or float64; the latter never silently becomes the former."""
 
 from typing import Any
 
@@ -9,15 +9,21 @@ from jax_models.errors import InputError
 
 
 def check_float_type(dtype: Any, what: str) -> None:
-    """Refuses float64 unless JAX has 64-bit floats switched on.
+    """Refuses what is neither float32 nor float64, and float64 unless x64 is enabled.
 
     Args:
         dtype: a float type.
         what: the thing that has it, as the message is to begin ("the model").
 
     Raises:
-        InputError: if the type is float64 and x64 is not enabled.
+        InputError: if the type is another, or float64 and x64 is not enabled.
     """
+    try:
+        known = np.dtype(dtype) in (np.float32, np.float64)
+    except TypeError:
+        known = False
+    if not known:
+        raise InputError(f"{what} is {dtype!r}; expected float32 or float64")
     if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
         raise InputError(
             f"{what} is float64 but JAX has 64-bit floats switched off; enable them "

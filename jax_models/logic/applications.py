@@ -5,8 +5,8 @@ What each says is defined without formulas in `direct` or in `jax_models.languag
 
 from collections.abc import Sequence
 
+from jax_models.alphabet import check_alphabet
 from jax_models.errors import InputError
-from jax_models.logic.alphabet import check_alphabet
 from jax_models.logic.derived import (
     all_of,
     any_of,

@@ -6,10 +6,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jax_models.alphabet import check_alphabet
 from jax_models.errors import InputError
 from jax_models.evaluate import apply_logits, check_tokens
 from jax_models.layers import Accept
-from jax_models.logic.alphabet import check_alphabet
 from jax_models.logic.exactness import require_exact
 from jax_models.logic.modes import get_mode
 from jax_models.logic.requirements import require_expressible

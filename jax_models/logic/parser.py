@@ -14,8 +14,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from jax_models.alphabet import check_alphabet
 from jax_models.errors import InputError
-from jax_models.logic.alphabet import check_alphabet
 from jax_models.logic.lexer import Piece, pieces, refuse, suggestion
 from jax_models.logic.operators import CONSTANTS, INFIX, PREFIX, Operator
 from jax_models.logic.syntax import (

@@ -13,8 +13,8 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jax_models.alphabet import check_alphabet
 from jax_models.errors import InputError
-from jax_models.logic.alphabet import check_alphabet
 from jax_models.logic.syntax import (
     And,
     AtPosition,

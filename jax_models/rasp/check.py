@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from jax_models.errors import InputError
+from jax_models.alphabet import check_alphabet
 from jax_models.rasp import ranges
 from jax_models.rasp.parser import parse_program
 from jax_models.rasp.ranges import BooleanType, IntegerType, SymbolType, Type
@@ -222,13 +222,9 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     Raises:
         InputError: where the text departs from the grammar, a name is unknown or given
             twice, or a type does not fit, with line and column; for an alphabet that is
-            empty or names a symbol twice.
+            empty or names a symbol twice or not at all.
     """
-    symbols = tuple(alphabet)
-    if not symbols or len(set(symbols)) < len(symbols):
-        raise InputError(
-            f"the alphabet {alphabet!r} must name one symbol or more, each once"
-        )
+    symbols = check_alphabet(alphabet)
     program = parse_program(text)
     checker = _Checker(symbols)
     definitions: dict[str, Expression] = {}

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.errors import InputError
+from jax_models.float_type import check_float_type
 from jax_models.rasp.affine import Affine
 from jax_models.rasp.plan import (
     BooleanValue,
@@ -70,6 +71,7 @@ def check_length(plan: Plan, length: int, dtype: Any) -> None:
     Raises:
         InputError: beyond the longest length.
     """
+    check_float_type(dtype, "the model asked for")
     longest = longest_exact_length(plan, dtype)
     if length > longest:
         name = jnp.dtype(dtype).name

@@ -89,15 +89,15 @@ return out
 """
 
 
-def k_hop_program(num_hops: int, alphabet: str) -> str:
+def k_hop_program(num_hops: int) -> str:
     """Returns the program of k-hop induction: the k-th symbol along the chain.
 
     find(i) is the last j <= i with w_{j-1} = w_i, and the chain is find, find of find,
-    and so on; the result is the symbol at its end, '#' where the chain breaks off.
+    and so on; the result is the symbol at its end, '#' where the chain breaks off, so
+    that '#' should not be a symbol of the alphabet.
 
     Args:
         num_hops: k >= 1.
-        alphabet: the symbols.
 
     Raises:
         InputError: for k below 1.
@@ -124,6 +124,6 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
     "dyck1": (dyck_program(1), "()"),
     "dyck2": (dyck_program(2), "()[]"),
     "dyck3": (dyck_program(3), "()[]{}"),
-    "two_hop": (k_hop_program(2, "abc"), "abc"),
+    "two_hop": (k_hop_program(2), "abc"),
 }
 """Programs by name, each with its alphabet."""

@@ -1,13 +1,10 @@
 """Terms compute with integers, and alphabets are different names."""
 
 import operator
-import re
 
 import numpy as np
 import pytest
 
-from jax_models.errors import InputError
-from jax_models.logic.alphabet import read_alphabet
 from jax_models.logic.semantics import evaluate_formula
 from jax_models.logic.syntax import Constant, Count, Symbol
 from jax_models.logic.term import Term
@@ -50,17 +47,3 @@ def test_terms_without_counts_compare_to_constants():
     assert Term.of(2).equals(Term.of(2)) is Constant(True)
     assert Term.of(2).more_than(Term.of(2)) is Constant(False)
     assert (0 * Term.of(COUNTS[0])).is_constant
-
-
-def test_an_alphabet_is_characters_or_names_with_commas():
-    assert read_alphabet("ab(") == ("a", "b", "(")
-    assert read_alphabet("open, close") == ("open", "close")
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [("", "empty"), ("aba", "'a' twice, with ids 0 and 2"), ("a,,b", "symbol 1")],
-)
-def test_a_wrong_alphabet_is_refused(text, complaint):
-    with pytest.raises(InputError, match=re.escape(complaint)):
-        read_alphabet(text)

@@ -1,10 +1,8 @@
 """Compiled programs: uniform or tieless heads of gap 1, and the evaluator's answers."""
 
 import dataclasses
-import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,32 +11,17 @@ from jax_models.errors import InputError
 from jax_models.rasp import (
     PROGRAMS,
     CompiledProgram,
-    build_model,
-    check_program,
     compile_program,
     evaluate_program,
-    longest_exact_length,
     lookup,
-    plan_program,
     read_result,
 )
 from jax_models.rasp.affine import Affine
 from tests.jax_models.rasp import hard_attention
+from tests.jax_models.rasp.cases import Case, all_strings, library, some_strings
 from tests.jax_models.rasp.random_programs import ALPHABET, random_program
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
-def all_strings(alphabet, length):
-    ids = range(len(alphabet))
-    return np.array(list(itertools.product(ids, repeat=length)))
-
-
-def some_strings(alphabet, length, most):
-    """All strings of a length, or `most` random ones."""
-    if len(alphabet) ** length <= most:
-        return all_strings(alphabet, length)
-    return np.random.default_rng(length).integers(0, len(alphabet), (most, length))
 
 
 LOOKUP = """
@@ -46,36 +29,6 @@ depth = psum[j<=i] ((in = 'a') - (in = 'b'))
 x = {}_j[{}, depth(j) = depth(i)] pos(j) : (depth - 9)
 return x
 """
-
-
-class Case:
-    """A program in all its forms."""
-
-    def __init__(self, text, alphabet):
-        self.alphabet = alphabet
-        self.program = check_program(text, alphabet)
-        self.plan = plan_program(self.program)
-        self.model = build_model(self.plan, jnp.float64)
-
-    def flaws(self, strings, exact, plan=None):
-        """What is wrong with the model on strings of one length; nothing at best."""
-        model = self.model if plan is None else build_model(plan, jnp.float64)
-        found = hard_attention.run(model, strings, exact=exact)
-        said = read_result(self.plan, found.logits.astype(np.float64))
-        # Floats may miss a gap of 1, far less than they may at the longest length.
-        needed = self.plan.gap(strings.shape[1]) - (0 if exact else 2**-20)
-        flaws = []
-        if not np.array_equal(said, evaluate_program(self.program, strings)):
-            flaws.append("answers")
-        if found.most_tied > 1:
-            flaws.append("ties")
-        if found.least_gap < needed:
-            flaws.append("gap")
-        return flaws
-
-
-def library(name):
-    return Case(*PROGRAMS[name])
 
 
 @pytest.mark.parametrize("seed", [1, 13, 19, 25, 37, 49])
@@ -293,52 +246,6 @@ def test_the_engine_says_what_the_program_means_at_length(name, length):
             tokens = np.asarray(word)[0]
         wanted = evaluate_program(case.program, tokens)
         assert compiled.run(tokens).tolist() == wanted.tolist()
-
-
-def test_beyond_what_is_proved_the_length_is_refused():
-    text, alphabet = PROGRAMS["dyck2"]
-    case = library("dyck2")
-    longest = longest_exact_length(case.plan, jnp.float32)
-    compile_program(text, alphabet, max_length=longest)
-    with pytest.raises(InputError, match=f"exact in float32 up to n = {longest}"):
-        compile_program(text, alphabet, max_length=longest + 1)
-    with pytest.raises(InputError, match="max_length is 0"):
-        compile_program(text, alphabet, max_length=0)
-    with pytest.raises(InputError, match="up to n = 0"):
-        compile_program("x = 123456789 + pos\nreturn x", "ab")
-    compiled = CompiledProgram(case.plan, build_model(case.plan, jnp.float32))
-    with pytest.raises(InputError, match="use float64"):
-        compiled.run(np.zeros(longest + 1, int))
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_float64_is_proved_exact_to_ten_thousand_symbols(name):
-    assert longest_exact_length(library(name).plan, jnp.float64) >= 10_000
-
-
-@pytest.mark.parametrize("name", ["majority", "dyck2", "induction_head"])
-def test_float32_is_exact_up_to_the_length_that_is_proved(name):
-    case = library(name)
-    longest = min(longest_exact_length(case.plan, jnp.float32), 64)
-    strings = some_strings(case.alphabet, longest, 3)
-    single = hard_attention.run(case.model, strings, dtype=np.float32)
-    said = read_result(case.plan, single.logits)
-    assert np.array_equal(said, evaluate_program(case.program, strings))
-    assert single.logits.dtype == np.float32
-    assert single.least_gap > 1 / 2
-
-
-def test_the_engine_reports_no_row_up_to_the_length_that_is_proved():
-    """In float32, where all keys are n: the largest scores, and a gap of 1."""
-    text = (
-        "last = right_j[true, true] pos(j) : 0\n"
-        "x = right_j[true, last(j) = last(i)] pos(j) : 0\nreturn x"
-    )
-    case = Case(text, ALPHABET)
-    model = build_model(case.plan, jnp.float32)
-    longest = longest_exact_length(case.plan, jnp.float32)
-    said = CompiledProgram(case.plan, model).run(np.zeros(longest, int))
-    assert said.tolist() == [longest] * longest
 
 
 def test_initial_activations_are_as_large_as_said():

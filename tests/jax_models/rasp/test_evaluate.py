@@ -126,7 +126,7 @@ def test_the_dyck_programs_are_right_on_long_random_strings(num_types):
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_k_hop_follows_the_chain(hops):
-    program = check_program(k_hop_program(hops, "abc"), "abc")
+    program = check_program(k_hop_program(hops), "abc")
     draw = np.random.default_rng(hops)
     for length in (1, 7, 40):
         strings = draw.integers(0, 3, (4, length))
@@ -159,4 +159,4 @@ def test_numbers_of_types_and_hops_are_checked():
     with pytest.raises(InputError, match="got 5"):
         dyck_program(5)
     with pytest.raises(InputError, match="got 0"):
-        k_hop_program(0, "ab")
+        k_hop_program(0)

@@ -1,4 +1,4 @@
-"""Alphabets of formulas: different symbols, their ids in order."""
+"""Alphabets of formulas and programs: different symbols, their ids in order."""
 
 from collections.abc import Sequence
 
