@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from jax_models.alphabet import check_alphabet
 from jax_models.errors import InputError
-from jax_models.logic.lexer import Piece, pieces, refuse, suggestion
+from jax_models.logic.lexer import Piece, pieces, place_of, refuse, suggestion
 from jax_models.logic.operators import CONSTANTS, INFIX, PREFIX, Operator
 from jax_models.logic.syntax import (
     EVEN,
@@ -363,11 +363,11 @@ class _Parser:
         )
 
     def _refuse_open(self, bracket: Bracket, piece: Piece) -> NoReturn:
-        column = bracket.piece.start + 1
+        place = place_of(self.text, bracket.piece.start)
         self._refuse(
             piece.start,
             f"found {_named(piece)}, expected {bracket.closing} to close the "
-            f"{bracket.piece.value} of column {column}",
+            f"{bracket.piece.value} of {place}",
         )
 
     def _shown(self, operand: Operand) -> str:

@@ -91,6 +91,12 @@ def test_in_several_lines_the_line_is_named_too():
         parse_formula("Q_a and\nnot Q_c", "ab")
 
 
+def test_in_several_lines_the_open_bracket_is_found_in_its_line():
+    message = "line 2, column 6: found the end, expected ) to close the ( of line 2, "
+    with pytest.raises(InputError, match=re.escape(f"{message}column 2")):
+        parse_formula("Q_a and\n (Q_b", "ab")
+
+
 def test_without_an_alphabet_any_symbol_will_do():
     assert parse_formula("Q_anything") is Symbol("anything")
 
