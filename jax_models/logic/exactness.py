@@ -112,18 +112,20 @@ def _condition(
     if degree == 3:
         return lambda n: _cubic_lookup(n, u)
     if degree == 2:
-        of_position = any(
-            term.position_power == 1
+        # One head looks up both, a number and predicates, where their scores are equal.
+        of_number = [
+            any(term.position_power == 1 for term in terms.get(c, ()))
             for c in _read(attention.value, head)
-            for term in terms.get(c, ())
-        )
-        if not of_position:
-            # In mode FU the number looked for is itself within 1/8 of an integer.
-            inexact = attention.query_bias is not None and query[:, -1].any()
-            return lambda n: _predicate_lookup(n, u, 0.25 if inexact else 0.0)
+        ]
+        # In mode FU the number looked for is itself within 1/8 of an integer.
+        inexact = attention.query_bias is not None and bool(query[:, -1].any())
+        share = 0.25 if inexact else 0.0
         gamma = float(np.abs(query).max())
         largest = _largest_integer(model)
-        return lambda n: _count_lookup(n, u, gamma, largest)
+        return lambda n: (
+            (all(of_number) or _predicate_lookup(n, u, share))
+            and (not any(of_number) or _count_lookup(n, u, gamma, largest))
+        )
     if key and all(any(t.alternating for t in terms.get(c, ())) for c in key):
         if degree == 0:
             # The count lookups answer for the number that is voted on.

@@ -111,6 +111,16 @@ def test_larger_integers_leave_shorter_strings():
         assert len(set(group)) == 3
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_head_that_looks_up_a_number_and_a_predicate_answers_for_both(mode):
+    texts = ("#<[Q_a] >= 2", "odd(#<[Q_a])", "#<[Q_a] >= 2 and odd(#<[Q_a])")
+    number, predicate, both = (
+        exact_length(compile_formula(parse_formula(text), "ab", mode)) for text in texts
+    )
+    assert predicate < number
+    assert both == predicate
+
+
 def test_a_float32_model_says_so_beyond_its_length():
     model = compile_formula(parse_formula("#<[Q_a] >= #<[Q_b]"), "ab", "T")
     longest = exact_length(model)
