@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_models.alphabet import check_alphabet
-from jax_models.errors import InputError
 from jax_models.evaluate import apply_logits, check_tokens
-from jax_models.layers import Accept
-from jax_models.logic.exactness import require_exact
+from jax_models.logic.exactness import require_compiled, require_exact
 from jax_models.logic.modes import get_mode
 from jax_models.logic.requirements import require_expressible
 from jax_models.logic.schedule import schedule_plan
@@ -61,18 +59,6 @@ def compile_formula(
     return model
 
 
-def _require_compiled(model: Transformer) -> None:
-    """Checks what all compiled models have: soft attention, one coordinate read."""
-    weightings = {layer.attention.weighting.name for layer in model.layers}
-    weight = None if model.readout is None else np.asarray(model.readout.weight)
-    reads_one = weight is not None and len(weight) == weight.sum() == weight.max() == 1
-    if model.accept != Accept(0, 0.5) or weightings != {"softmax"} or not reads_one:
-        raise InputError(
-            "the model is not compiled from a formula, which has softmax attention and "
-            "accepts where one coordinate is at least 1/2; make it by compile_formula"
-        )
-
-
 def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
     """Returns whether the formula of a compiled model holds at each position [n].
 
@@ -88,7 +74,7 @@ def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
             (`exact_length`), for tokens that do not fit the model, or a model that is
             not compiled from a formula.
     """
-    _require_compiled(model)
+    require_compiled(model)
     checked = check_tokens(model.vocab_size, tokens)
     require_exact(model, checked.shape[0])
     return np.asarray(apply_logits(model, checked)[:, 0] >= 0.5)

@@ -29,6 +29,7 @@ import numpy as np
 
 from jax_models.attention import Attention
 from jax_models.errors import InputError
+from jax_models.layers import Accept
 from jax_models.logic.modes import SHARPNESS
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
@@ -51,8 +52,12 @@ def exact_length(model: Transformer) -> int:
     Returns:
         The length; 0 if an integer of the formula is too large for the float type.
 
+    Raises:
+        InputError: for a model that is not compiled from a formula.
+
     Source: simulating-hard-attention.md, section 12, worked out in docs/logic.md.
     """
+    require_compiled(model)
     roundoff = float(jnp.finfo(model.dtype).eps) / 2
     conditions = [
         condition
@@ -69,6 +74,25 @@ def exact_length(model: Transformer) -> int:
         else:
             high = middle - 1
     return low
+
+
+def require_compiled(model: Transformer) -> None:
+    """Checks what all compiled models have: soft attention, one coordinate read.
+
+    Args:
+        model: any.
+
+    Raises:
+        InputError: if it is not compiled from a formula.
+    """
+    weightings = {layer.attention.weighting.name for layer in model.layers}
+    weight = None if model.readout is None else np.asarray(model.readout.weight)
+    reads_one = weight is not None and len(weight) == weight.sum() == weight.max() == 1
+    if model.accept != Accept(0, 0.5) or weightings != {"softmax"} or not reads_one:
+        raise InputError(
+            "the model is not compiled from a formula, which has softmax attention and "
+            "accepts where one coordinate is at least 1/2; make it by compile_formula"
+        )
 
 
 def require_exact(model: Transformer, length: int) -> None:

@@ -144,3 +144,5 @@ def test_another_model_is_no_compiled_formula():
     for model in (jm.build_preset("first"), jm.build_preset("parity")):
         with pytest.raises(jm.InputError, match="not compiled from a formula"):
             truth_values(model, [0, 1])
+        with pytest.raises(jm.InputError, match="not compiled from a formula"):
+            exact_length(model)
