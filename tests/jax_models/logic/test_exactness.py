@@ -98,6 +98,22 @@ def test_float64_reaches_a_million(mode):
         assert exact_length(model) > 10**6, text
 
 
+# As docs/logic.md has them: every bound that decides one of them is held to its constants.
+LENGTHS = [
+    ("Q_a S Q_b", "T", 167_773),
+    ("Q_a S Q_b", "FT", 1015),
+    ("#<[Q_a] > #<[Q_b]", "T", 446),
+    ("#<[Q_a] > #<[Q_b]", "FU", 27_189),
+    ("odd(#<[Q_a])", "T", 442),
+    ("odd(#<[Q_a])", "FU", 308),
+]
+
+
+@pytest.mark.parametrize(("text", "mode", "length"), LENGTHS)
+def test_lengths_are_those_of_the_documentation(text, mode, length):
+    assert exact_length(compile_formula(parse_formula(text), "ab", mode)) == length
+
+
 def test_larger_integers_leave_shorter_strings():
     lengths = [
         exact_length(
