@@ -151,8 +151,9 @@ def _write(
     curve.to_csv(out / "simulate.csv")
     record = run_record("simulate", options)
     record |= {
-        "certified": "gap, gap_simulated, the error at tau_formula (by theorem) and "
-        "bound_certificate, over exact reals, for the inputs considered",
+        "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
+        "takes tied scores as equal: see notes) and bound_certificate, over exact reals, "
+        "for the inputs considered",
         "measured": "error_formula, error_certificate, errors",
         "weighting": weighting_label(model),
         "model_sha256": model_hash,

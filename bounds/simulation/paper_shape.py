@@ -20,6 +20,10 @@ from bounds.simulation.measured import HardMeasure
 from jax_models import Transformer
 from jax_models.transformer import Layer, encode_positions
 
+# Scores that are farther apart than this share of their size are no equal numbers that
+# float64 rounded, at any depth.
+SAME = 2.0**-30
+
 
 def theorem_temperature(
     model: Transformer, measure: HardMeasure, error: float
@@ -33,12 +37,15 @@ def theorem_temperature(
 
     Returns:
         "26" where no selective head has ties, else "26-T", and the temperature; None
-        where the theorem says nothing: GELU, or ties of unique-hard heads.
+        where the theorem says nothing: GELU, ties of unique-hard heads, or tied scores
+        that are no equal numbers.
     """
     if any(layer.feed_forward.activation != "relu" for layer in model.layers):
         return None
     tied = measure.tied_rows > 0
     if tied and not all(head.averages for head in measure.heads if head.tied_rows):
+        return None
+    if not ties_are_equal(measure):
         return None
     theorem = tied_simulation_temperature if tied else simulation_temperature
     gap = measure.gap if np.isfinite(measure.gap) else 1.0
@@ -50,6 +57,19 @@ def theorem_temperature(
         error=error,
     )
     return ("26-T" if tied else "26"), temperature
+
+
+def ties_are_equal(measure: HardMeasure) -> bool:
+    """Returns whether scores that count as tied differ by no more than float64 rounds.
+
+    In a wide score cell others tie too; Theorem 26-T does not speak of those.
+
+    Args:
+        measure: Of a hard model.
+    """
+    return all(
+        head.uniform or head.spread <= SAME * head.score_size for head in measure.heads
+    )
 
 
 def paper_shape(model: Transformer) -> NetworkShape:

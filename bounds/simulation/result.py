@@ -9,6 +9,7 @@ import numpy as np
 from bounds.result import Bound
 from bounds.simulation.certificate import certified_error
 from bounds.simulation.measured import HardMeasure
+from bounds.simulation.paper_shape import ties_are_equal
 from bounds.simulation.twin import tempered_twin
 from jax_models import InputError, Transformer
 
@@ -25,8 +26,9 @@ class Simulation:
 
     *Certified*, over exact reals and for the inputs considered: `gap` and `gap_simulated`
     (from below), and that no entry of the twin's final activations is off by more than
-    `epsilon` at a temperature of `theorem` or `bound` at `temperature`. *Measured*, in
-    the model's float type: the errors.
+    `epsilon` at a temperature of `theorem` (which takes tied scores as equal; `notes` say
+    where that is not known) or `bound` at `temperature`. *Measured*, in the model's float
+    type: the errors.
 
     Attributes:
         given: The hard model that was given.
@@ -142,6 +144,11 @@ class Simulation:
             found.append(
                 f"tied scores are known to be equal within {self.measured.spread:.2g} "
                 "only: the certificate allows for it, Theorem 26-T takes them as equal"
+            )
+        if not ties_are_equal(self.measured):
+            found.append(
+                f"scores that count as tied are up to {self.measured.spread:.2g} apart: "
+                "Theorem 26-T does not apply"
             )
         if self.temperature is None:
             found.append("no temperature is certified for this error")

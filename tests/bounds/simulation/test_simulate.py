@@ -268,3 +268,27 @@ def test_ties_that_are_too_far_apart_for_the_term_are_refused():
     )
     with pytest.raises(jm.InputError, match="tie-breaking term has steps"):
         break_ties(model, dataclasses.replace(measure, layers=layers))
+
+
+def test_ties_of_a_wide_cell_have_a_certificate_and_no_theorem():
+    one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
+    attention = Attention(
+        query=zero[None],
+        key=one[None],
+        value=one[None],
+        output=one,
+        query_bias=one,
+        weighting=jm.AverageHardmax(4.0),
+        score="dot_product",
+    )
+    block = FeedForward(zero, zero[0], zero, zero[0])
+    table = jm.PositionTable(jnp.zeros((4, 1)))
+    model = jm.Transformer(
+        jnp.asarray([[0.0], [0.25]]), (Layer(attention, block),), table
+    )
+    found = simulate(model, 4)
+    assert found.measured.spread == pytest.approx(0.25)
+    assert found.theorem is None
+    assert found.error_formula is None
+    assert (found.error_certificate or 0) <= (found.bound or 0) <= 0.01
+    assert any("Theorem 26-T does not apply" in note for note in found.notes)
