@@ -115,8 +115,9 @@ def _largest_parameter(layer: Layer) -> float:
     sizes = [np.abs(np.asarray(x, np.float64)).max() for x in _arrays(block)]
     if attention.output_bias is not None:
         sizes.append(np.abs(np.asarray(attention.output_bias, np.float64)).max())
-    for maps in read_heads(attention):
-        sizes += _head_sizes(maps, attention.output_bias)
+    # One head alone writes the output bias beside its own.
+    for h, maps in enumerate(read_heads(attention)):
+        sizes += _head_sizes(maps, None if h else attention.output_bias)
     return float(np.nextafter(max(sizes), np.inf))
 
 

@@ -1,5 +1,7 @@
 """Every term that a certificate is made of, on models whose numbers are known by hand."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -116,3 +118,18 @@ def test_biases_are_weights_of_one_coordinate_more():
     attention = head([[1]], [[1]], [[1]], query_bias=[9], **options)
     shape = paper_shape(model([[0]], attention))
     assert (shape.width, shape.parameter) == (2, pytest.approx(9))
+
+
+def test_the_output_bias_is_added_to_one_head_alone():
+    """Two heads write 20 each, and -10 is added: 10 and 20, or 20 and 10."""
+    one = head([[1]], [[1]], [[1]], query_bias=[1], score="dot_product")
+    names = ("query", "key", "value", "query_bias")
+    two = {name: jnp.concatenate([getattr(one, name)] * 2) for name in names}
+    attention = dataclasses.replace(
+        one,
+        **two,
+        output=jnp.ones((1, 2)),
+        value_bias=jnp.full((2, 1), 20.0),
+        output_bias=jnp.asarray([-10.0]),
+    )
+    assert paper_shape(model([[0]], attention)).parameter == pytest.approx(20)
