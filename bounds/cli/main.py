@@ -7,6 +7,7 @@ else that is raised is a bug and keeps its traceback.
 import dataclasses
 import difflib
 import importlib
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -181,6 +182,11 @@ def _run(command: Command, arguments: list[str]) -> None:
             f"unexpected argument {extra[0]!r}; every option of {command.name} is a "
             f"flag, see {PROGRAM} {command.name} --help"
         )
+    for name in options:
+        value = options[name].value
+        # Bounds of absl let it pass: it is on neither side of them.
+        if isinstance(value, float) and math.isnan(value):
+            raise InputError(f"--{name} = {value} is not a number; give one")
     module.run(options)
 
 

@@ -32,6 +32,7 @@ from bounds.simulation.refusal import check_simulable
 from jax_models import Transformer
 from jax_models.attention import Attention
 from jax_models.mask import visible
+from jax_models.temperature import PowerTemperature
 from jax_models.transformer import Layer, encode_positions
 from jax_models.weighting import (
     AverageHardmax,
@@ -73,8 +74,9 @@ def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
             rows, measure, scores_exact = measure_layer(
                 layer, rows, classes, f"layers.{k}"
             )
-            if layer.attention.mask != "none":
-                # Equal rows see different positions, and may become different.
+            if layer.attention.mask != "none" or by_position(layer.attention):
+                # Equal rows see different positions or divide by different temperatures,
+                # and may become different.
                 classes = np.broadcast_to(np.arange(classes.shape[1]), classes.shape)
             layers.append(measure)
             exact = exact and scores_exact and rows.exact
@@ -84,12 +86,23 @@ def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
     return merge_all(measures)
 
 
+def by_position(attention: Attention) -> bool:
+    """Returns whether rows divide their scores by temperatures of their own.
+
+    Args:
+        attention: A sublayer.
+    """
+    schedule = attention.temperature
+    return isinstance(schedule, PowerTemperature) and schedule.of == "position"
+
+
 def _equal_rows(
     tokens: np.ndarray, embedding: Floats, positions: Floats
 ) -> NDArray[np.int64]:
     """Classes [S, n] of positions whose rows of y^(0) are equal real numbers.
 
-    A layer without mask keeps them equal, by symmetry and whatever float64 rounds.
+    A layer without mask and with one temperature for all rows keeps them equal, by
+    symmetry and whatever float64 rounds.
     """
     symbol = np.unique(embedding, axis=0, return_inverse=True)[1].reshape(-1)
     place = np.unique(positions, axis=0, return_inverse=True)[1].reshape(-1)

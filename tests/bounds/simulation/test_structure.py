@@ -7,6 +7,7 @@ import pytest
 
 import jax_models as jm
 from bounds.inputs import SampledInputs
+from bounds.simulation import structure
 from bounds.simulation.certificate import certified_temperature
 from bounds.simulation.considered import consider
 from bounds.simulation.measure import measure_hard_model
@@ -75,3 +76,18 @@ def test_a_winner_that_rounding_could_decide_in_some_input_is_an_error():
     layer = dataclasses.replace(model.layers[0], attention=attention)
     with pytest.raises(jm.TieError, match=r"layers\.0, head 0, row \d"):
         both(dataclasses.replace(model, layers=(layer,)))
+
+
+def test_where_positions_tie_one_of_them_may_stand_lower():
+    """Positions 1 and 2 can share the maximum, and 1 can hold another symbol instead."""
+    scores, at = np.array([2.0, 2.0, 1.5, 0.0]), np.array([1, 2, 1, 3])
+    gap, spread = structure._levels(
+        scores, np.rint(scores / 1e-3), at, np.arange(4), -np.inf, 0.0, "row 0"
+    )
+    assert (gap, spread) == (0.5, 0.0)
+    # Alone at the top, a position cannot stand below itself.
+    gap, spread = structure._levels(
+        scores[1:], np.rint(scores[1:] / 1e-3), np.array([1, 1, 3]), np.arange(3),
+        -np.inf, 0.0, "row 0",
+    )  # fmt: skip
+    assert (gap, spread) == (1.5, None)
