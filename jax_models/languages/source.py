@@ -213,7 +213,11 @@ def entropy(probabilities: np.ndarray) -> float:
 
 def binary_entropy(probability: float) -> float:
     """Returns h(p) = -p ln p - (1 - p) ln(1 - p), in nats, for p in [0, 1]."""
-    return entropy(np.array([probability, 1 - probability]))
+    if probability in (0, 1):
+        return 0.0
+    # 1 - p has lost the digits of a small p; log1p has not.
+    rest = (1 - probability) * math.log1p(-probability)
+    return -probability * math.log(probability) - rest
 
 
 def check_probability(name: str, value: float) -> None:

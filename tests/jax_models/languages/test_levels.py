@@ -3,11 +3,13 @@
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 
 from jax_models.languages import BoundedDyckSource, DyckSource, ParitySource
 from jax_models.languages import dyck_heights as heights
+from jax_models.languages.source import binary_entropy
 
 HALF_UNIT = 0.5e-6  # of a number printed with six digits
 
@@ -130,3 +132,12 @@ def test_what_one_symbol_leaves_open_in_dyck2_has_a_closed_form(p, n):
     assert levels.last_symbol == pytest.approx(
         levels.optimal + q * p0 * math.log(2) + closes * q * entropy, rel=1e-12
     )
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-30, 1e-9, 0.3, 1 - 1e-9, 1.0])
+def test_the_binary_entropy_keeps_its_digits_at_the_ends(p):
+    with mpmath.workdps(60):
+        exact = mpmath.mpf(p)
+        terms = [x * mpmath.log(x) for x in (exact, 1 - exact) if x]
+        wanted = float(-sum(terms))
+    assert binary_entropy(p) == pytest.approx(wanted, rel=1e-14, abs=0)
