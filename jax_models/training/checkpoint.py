@@ -104,8 +104,8 @@ def read_standing(
         difference = f"its format is {about.get('format')!r}, here {FORMAT!r}"
     if difference is not None:
         raise InputError(
-            f"{path} is the checkpoint of another run: {difference}; start afresh, "
-            "choose another folder, or train as before"
+            f"{path} is the checkpoint of another run: {difference}; delete it "
+            "(--fresh does), choose another folder, or train as before"
         )
     return Standing(
         step,

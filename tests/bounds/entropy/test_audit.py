@@ -31,3 +31,17 @@ def test_the_restarted_chain_closes_and_rests_as_the_tables_say(p):
     assert closing == pytest.approx(r * r / (1 + r), rel=1e-6)
     row = next(x for x in TABLES["closing"]().splitlines() if x.startswith(f"| {p:g} "))
     assert row.split("|")[-3].strip() == f"{closing:.6f}"
+
+
+def test_no_floor_on_the_page_of_trained_networks_is_above_its_limit():
+    """Weighted exactly, an estimated floor of PARITY stays below the last-symbol level."""
+    page = (Path(__file__).parents[3] / "docs" / "theorem6.md").read_text()
+    rows = [[x.strip() for x in y.split("|")] for y in page.splitlines() if "|" in y]
+    floors = [
+        (float(row[4].split()[0]), float(row[3].split()[0]), float(row[8]))
+        for row in rows
+        if row[1].startswith("parity") and row[4]
+    ]
+    assert len(floors) > 20
+    for floor, entropy, limit in floors:
+        assert floor <= min(entropy, limit)

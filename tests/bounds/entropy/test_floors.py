@@ -19,6 +19,7 @@ from bounds.entropy import (
 )
 from bounds.entropy.averaged_floor import averaged_floor
 from bounds.entropy.closeness import exact_closeness
+from bounds.entropy.predictions import Predictions
 from jax_models.languages import DyckSource
 from tests.bounds.entropy.floor_models import SOURCES, P, blind_model, random_model
 from tests.jax_models.languages.grammar import (
@@ -294,3 +295,10 @@ def test_what_cannot_be_measured_is_refused():
     )
     with pytest.raises(jm.InputError, match="read-out"):
         measure_entropy(no_end, source, 3)
+
+
+def test_a_distance_of_log_odds_includes_what_rounding_may_hide():
+    losses = np.zeros(1)
+    own = Predictions(np.array([[0.0, 1.0, 5.0]]), losses, np.array([0.25]))
+    other = Predictions(np.array([[0.5, 0.0, 9.0]]), losses, np.array([0.125]))
+    assert exact_closeness(own, other, [(0, 1)]) == 1.5 + 0.25 + 0.125
