@@ -145,7 +145,15 @@ def test_more_lengths_and_inputs_keep_the_old_results(run):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--seed=1", "--dtype=float32", "--d_ff=5", "--query=0"]
+    "flag",
+    [
+        "--seed=1",
+        "--query=0",
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in ("--dtype=float32", "--d_ff=5")
+        ),
+    ],
 )
 def test_another_question_is_another_result(run, flag):
     run("curve", *QUICK)
@@ -180,6 +188,7 @@ def test_fresh_computes_everything_again(run):
     assert not set(before) & set(after)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
     options = [*QUICK, "--num_inputs=50"]
 

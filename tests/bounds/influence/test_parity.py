@@ -80,6 +80,7 @@ def test_a_layer_norm_without_epsilon_keeps_the_influence_of_every_bit(num_token
     )
 
 
+@pytest.mark.slow
 def test_every_bit_of_a_thousand_counts_alike():
     assert_every_bit_counts_alike(bits_and_query(1000), 1e-11)
 

@@ -58,7 +58,7 @@ def influences(method, problem):
 @pytest.mark.parametrize(
     ("name", "num_layers", "weighting"),
     [
-        ("exhaustive", 2, "softmax"),
+        pytest.param("exhaustive", 2, "softmax", marks=pytest.mark.slow),
         ("incremental", 1, "softmax"),
         ("incremental", 2, "softmax"),
         pytest.param("incremental", 2, "average_hard", marks=pytest.mark.slow),

@@ -112,6 +112,7 @@ def test_at_any_length_and_vocabulary(weighting, vocab, n):
             assert_agree(found, expected, hard=True)
 
 
+@pytest.mark.slow
 def test_the_last_layer_may_be_soft_and_the_layers_may_differ():
     layers, below = [], None
     for k, (weighting, score) in enumerate(

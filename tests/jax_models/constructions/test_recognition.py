@@ -147,7 +147,9 @@ def swap(tokens, i):
 @pytest.mark.parametrize(
     "dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"]
 )
-@pytest.mark.parametrize("name", ["ones", "anbn", "anbn_one_layer"])
+@pytest.mark.parametrize(
+    "name", ["ones", "anbn", pytest.param("anbn_one_layer", marks=pytest.mark.slow)]
+)
 def test_hard_constructions_hold_on_long_strings(name, dtype):
     model = build_preset(name, dtype=dtype)
     length = 3000

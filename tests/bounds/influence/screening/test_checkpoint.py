@@ -66,6 +66,7 @@ def ask(path=None, progress=None, **question):
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
     counts, step = counted
     whole = ask()
