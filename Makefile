@@ -20,7 +20,7 @@ XLA_QUICK ?= --xla_cpu_use_fusion_emitters=false
 RUNTIME := $(VENV)/runtime.stamp
 TOOLS := $(VENV)/tools.stamp
 
-.PHONY: run test test-all lint format types package check clean
+.PHONY: run test test-all lint format types docs-check package check clean
 
 run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
@@ -41,6 +41,11 @@ format: $(TOOLS)
 
 types: $(TOOLS)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# What README.md and docs/ state and show, run and compared; FLAGS=--all runs what takes
+# minutes or wants devices too, FLAGS=--pages=README.md one page.
+docs-check: $(TOOLS)
+	$(BIN)/python -m benchmarks.docs_check $(FLAGS)
 
 # The wheel must work on its own: it is unpacked and run from an empty folder, compiled
 # as users compile.

@@ -1,0 +1,125 @@
+"""Whether a program still prints what a page says, up to the digits that the page states.
+
+Text agrees where its words do, whatever the white space. A number that is written with a
+point or an exponent agrees if it rounds to the stated digits, and, where these are four or
+more, within one unit of the last, since other machines round sums in other orders; a whole
+number agrees if it is the same. What was measured by a clock, a number before `s`, `ms` or
+`min`, is not compared, and a line `...` stands for any lines.
+"""
+
+import re
+from decimal import Decimal
+
+TIME = re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?(ms|s|min|seconds|minutes)\b")
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+ELLIPSIS = "..."
+MANY_DIGITS = 4
+
+
+def same_number(stated: str, found: str) -> bool:
+    """Returns whether a number is the stated one, up to the digits of the latter.
+
+    Args:
+        stated: A decimal number as a page writes it.
+        found: The same as a program prints it. Where this has decimals and the stated
+            number has none, that was rounded.
+    """
+    gap = abs(Decimal(stated) - Decimal(found))
+    if re.fullmatch(r"-?\d+", stated):
+        return gap <= (0 if re.fullmatch(r"-?\d+", found) else Decimal("0.5"))
+    digits = len(Decimal(stated).as_tuple().digits)
+    return gap <= last_unit(stated) * Decimal("1" if digits >= MANY_DIGITS else "0.5")
+
+
+def last_unit(number: str) -> Decimal:
+    """Returns what one unit of the last digit of a decimal number is worth.
+
+    Args:
+        number: A decimal number; its exponent, if any, counts.
+    """
+    exponent = Decimal(number).as_tuple().exponent
+    assert isinstance(exponent, int)
+    return Decimal(1).scaleb(exponent)
+
+
+def same_line(stated: str, found: str) -> bool:
+    """Returns whether two lines agree, up to stated digits, white space and times.
+
+    Args:
+        stated: A line of a page.
+        found: A line that a program printed.
+    """
+    texts, numbers = [], []
+    for line in (stated, found):
+        line = " ".join(TIME.sub("<time>", line).split()).replace("[ ", "[")
+        texts.append(NUMBER.sub("<number>", line))
+        numbers.append(NUMBER.findall(line))
+    return texts[0] == texts[1] and all(map(same_number, *numbers))
+
+
+def difference(stated: str, found: str) -> str | None:
+    """Returns the first place where an output is not what a page says, or None.
+
+    Args:
+        stated: The output that stands in the page.
+        found: What was printed.
+
+    Returns:
+        One line that shows both; None where all lines agree.
+    """
+    wanted = [line for line in stated.splitlines() if line.strip()]
+    printed = [line for line in found.splitlines() if line.strip()]
+    at = 0
+    for index, line in enumerate(wanted):
+        if line.strip() == ELLIPSIS:
+            rest = wanted[index + 1 :]
+            if not rest:
+                return None
+            while at < len(printed) and not same_line(rest[0], printed[at]):
+                at += 1
+            continue
+        if at == len(printed):
+            return f"nothing is printed where the page says {line.strip()!r}"
+        if not same_line(line, printed[at]):
+            return f"{printed[at].strip()!r} is printed, {line.strip()!r} is stated"
+        at += 1
+    if at < len(printed):
+        return f"{printed[at].strip()!r} is printed, nothing is stated"
+    return None
+
+
+def stated_numbers(prose: str) -> list[str]:
+    """Returns the numbers of a paragraph that a program has to account for.
+
+    Args:
+        prose: Markdown; code and the targets of links are left out.
+
+    Returns:
+        Decimal numbers, and whole ones from 10 on.
+    """
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", " ", prose, flags=re.DOTALL)
+    prose = re.sub(r"\b10\^", " ", TIME.sub(" ", prose))
+    return [
+        text
+        for text in NUMBER.findall(prose)
+        if not re.fullmatch(r"-?\d", text) and not re.fullmatch(r"(19|20)\d\d", text)
+    ]
+
+
+def unaccounted(prose: str, printed: str) -> list[str]:
+    """Returns the numbers of a paragraph that are not among those printed.
+
+    Args:
+        prose: Markdown.
+        printed: What the programs printed that the paragraph reports on.
+
+    Returns:
+        The numbers, as they are written. A printed number accounts for one that is
+        stated with as many digits or fewer.
+    """
+    available = NUMBER.findall(re.sub(r"[×^,;:()=\[\]]", " ", printed))
+    return [
+        stated
+        for stated in stated_numbers(prose)
+        if not any(same_number(stated, found) for found in available)
+    ]

@@ -1,0 +1,108 @@
+"""Writes docs/api.md: the public names, by package, each with what it is in one line.
+
+`python -m benchmarks.docs_check.api_page` writes the page; the names are those of `__all__`,
+the lines the first of their docstrings.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import get_args
+
+from absl import app
+
+import bounds
+import jax_models
+from benchmarks.docs_check.commands import ROOT
+from bounds.output import write_bytes
+
+PAGE = ROOT / "docs" / "api.md"
+HEAD = """# The public names, by module
+
+Made from `__all__` and the first lines of docstrings by
+`python -m benchmarks.docs_check.api_page`; do not edit. `help(name)` in Python has formulas,
+arguments with their shapes, errors and sources. The command line: `attention-bounds --help`.
+"""
+
+
+def public_packages() -> Iterator[ModuleType]:
+    """Yields both packages and their subpackages that promise names."""
+    for package in (jax_models, bounds):
+        yield package
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if info.ispkg:
+                found = importlib.import_module(info.name)
+                if hasattr(found, "__all__"):
+                    yield found
+
+
+def first_sentence(text: str) -> str:
+    """Returns the first paragraph of a docstring as one line, without its last stop.
+
+    Args:
+        text: A docstring.
+    """
+    paragraph = inspect.cleandoc(text).split("\n\n")[0]
+    return " ".join(paragraph.split()).removesuffix(".")
+
+
+def describe(value: object) -> str:
+    """Returns what a public name stands for, in one line.
+
+    Args:
+        value: A class, a function, a table or a constant.
+    """
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return first_sentence(value.__doc__ or "")
+    if inspect.ismodule(value):
+        return f"module: {first_sentence(value.__doc__ or '')}"
+    if isinstance(value, dict):
+        return f"table of {', '.join(f'`{key}`' for key in value)}"
+    if isinstance(value, tuple | list | frozenset) and value:
+        return f"the values {', '.join(f'`{entry}`' for entry in value)}"
+    if isinstance(value, int | float | str):
+        return f"the constant `{value}`"
+    return f"one of {', '.join(f'`{part.__name__}`' for part in get_args(value))}"
+
+
+def kind(value: object) -> str:
+    """Returns what sort of thing a public name is.
+
+    Args:
+        value: What it stands for.
+    """
+    if inspect.isclass(value):
+        return "error" if issubclass(value, BaseException) else "class"
+    if inspect.isroutine(value):
+        return "function"
+    return "module" if inspect.ismodule(value) else "value"
+
+
+def page_text() -> str:
+    """Returns the whole page."""
+    parts = [HEAD]
+    for package in public_packages():
+        lines = [
+            f"## `{package.__name__}`",
+            f"{first_sentence(package.__doc__ or '')}.",
+            "| name | | what it is |\n| --- | --- | --- |",
+        ]
+        for name in sorted(package.__all__, key=str.casefold):
+            value = getattr(package, name)
+            text = describe(value).replace("|", r"\|")
+            lines[-1] += f"\n| `{name}` | {kind(value)} | {text} |"
+        parts.append("\n\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Writes the page."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
+    write_bytes(PAGE, page_text().encode())
+
+
+if __name__ == "__main__":
+    app.run(main)

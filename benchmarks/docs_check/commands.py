@@ -1,0 +1,163 @@
+"""Command lines of the pages: whether they would be accepted, and what they print.
+
+That a line would be accepted is found without running it: the flags of a command are
+parsed, a benchmark is asked with `--only_check_args`, a make target and an extra are looked
+up.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from absl import flags
+
+from bounds.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment of the programs: they import what stands here."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "agg"}
+
+
+def refusal(command: str) -> str | None:
+    """Returns why a command line would not be accepted, or None.
+
+    Args:
+        command: One line.
+
+    Returns:
+        The complaint; None where the program, its flags and their values exist.
+    """
+    match shlex.split(command):
+        case (
+            ["attention-bounds", "--version" | "--help"]
+            | ["python", "-m", "venv", _]
+            | ["source", ".venv/bin/activate"]
+        ):
+            return None
+        case ["attention-bounds", name, *arguments]:
+            return _flag_refusal(name, arguments)
+        case ["python", "-m", "bounds", name, *arguments]:
+            return _flag_refusal(name, arguments)
+        case ["python", "-m", module, *arguments]:
+            return _module_refusal(module, arguments)
+        case ["python", "-c", code]:
+            return _code_refusal(code)
+        case ["make", *targets]:
+            rules = re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text())
+            missing = [t for t in targets if "=" not in t and t not in rules]
+            return f"the Makefile has no target {missing[0]}" if missing else None
+        case ["pip", "install", *packages]:
+            return _extra_refusal(packages)
+    return "this is no command of the project"
+
+
+def _flag_refusal(name: str, arguments: list[str]) -> str | None:
+    command = next((one for one in COMMANDS if one.name == name), None)
+    if command is None:
+        return f"there is no command {name}"
+    if {"--help", "-h"} & set(arguments):
+        return None
+    try:
+        extra = command.load().define_flags()(["attention-bounds", *arguments])[1:]
+    except flags.Error as error:
+        return " ".join(str(error).split())
+    return f"unexpected argument {extra[0]}" if extra else None
+
+
+def _module_refusal(module: str, arguments: list[str]) -> str | None:
+    """Only a program whose flags are absl's is asked: another would run."""
+    place = ROOT / module.replace(".", "/")
+    files = [place.with_suffix(".py"), place / "__main__.py"]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return f"there is no module {module}"
+    if "app.run(" not in file.read_text():
+        return f"{module} has no flags" if arguments else None
+    line = [sys.executable, "-m", module, *arguments, "--only_check_args"]
+    done = subprocess.run(
+        line, cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+    return None if done.returncode == 0 else _last_line(done.stderr)
+
+
+def _code_refusal(code: str) -> str | None:
+    try:
+        compile(code, "-c", "exec")
+    except SyntaxError as error:
+        return str(error)
+    return None
+
+
+def _extra_refusal(packages: list[str]) -> str | None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [package for package in packages if not package.startswith("-")]
+    for package in names:
+        found = re.fullmatch(rf"({project['name']}|\.)(?:\[(\w+(?:,\w+)*)\])?", package)
+        if found is None:
+            return f"{package} is not this distribution"
+        for extra in filter(None, (found[2] or "").split(",")):
+            if extra not in project["optional-dependencies"]:
+                return f"there is no extra {extra}"
+    return None
+
+
+def run(command: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Returns a command that has run, with what it printed.
+
+    Args:
+        command: One line: of `attention-bounds` or `python`.
+        folder: Where it runs, and where relative paths begin.
+        seconds: How long it may take.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer.
+    """
+    match shlex.split(command):
+        case ["attention-bounds", *arguments]:
+            line = [sys.executable, "-m", "bounds", *arguments]
+        case ["python", *arguments]:
+            line = [sys.executable, *arguments]
+        case other:
+            line = other
+    return subprocess.run(
+        line,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> str:
+    """Returns what a reader of the page would take for the output of a command.
+
+    Args:
+        done: A command that has run; of one that failed, its error without its name.
+    """
+    if done.returncode == 0:
+        return done.stdout
+    return re.sub(r"(?m)^attention-bounds: ", "", done.stderr)
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """Returns the exit code and the last line of the errors of a command that failed.
+
+    Args:
+        done: A command that has run.
+    """
+    return f"exit code {done.returncode}: {_last_line(done.stderr)}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "nothing on standard error"

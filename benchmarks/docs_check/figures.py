@@ -1,0 +1,55 @@
+"""Figures: every one is in the gallery, and is what its command draws."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+# Fonts and rasterisation differ a little between machines; a curve that moves changes more.
+SHADE = 0.25  # of the range of a colour
+SHARE = 0.01  # of the pixels
+
+
+def image_difference(stated: Path, drawn: Path) -> str | None:
+    """Returns how two pictures differ, or None.
+
+    Args:
+        stated: The PNG file that a page shows.
+        drawn: The one that was just drawn.
+    """
+    from matplotlib.image import imread
+
+    if not drawn.is_file():
+        return f"{drawn.name} was not drawn"
+    one, other = (np.asarray(imread(path)[..., :3]) for path in (stated, drawn))
+    if one.shape != other.shape:
+        return f"{stated.name} is {one.shape[:2]} pixels, drawn are {other.shape[:2]}"
+    changed = float((np.abs(one - other).max(-1) > SHADE).mean())
+    if changed <= SHARE:
+        return None
+    return f"{100 * changed:.1f} percent of {stated.name} are not as drawn now"
+
+
+def missing_figures(gallery: Path) -> list[str]:
+    """Returns the figures of the documentation that a gallery does not show.
+
+    Args:
+        gallery: The page; the figures are in `figures/` beside it.
+    """
+    shown = set(re.findall(r"\]\(figures/([\w.-]+)\)", gallery.read_text()))
+    present = {path.name for path in (gallery.parent / "figures").iterdir()}
+    return sorted(present - shown)
+
+
+def broken_links(page: Path) -> list[str]:
+    """Returns the targets of a page's links that are no files.
+
+    Args:
+        page: A Markdown file; links elsewhere and to headings are left out.
+    """
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text())
+    return [
+        target
+        for target in targets
+        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
+    ]

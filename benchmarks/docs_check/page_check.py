@@ -1,0 +1,267 @@
+"""One page: runs what it shows, in order, and compares what it states.
+
+All blocks of a page run in one folder, its Python blocks in one process, as a reader would
+who types them in.
+"""
+
+import dataclasses
+import importlib.util
+import subprocess
+import time
+from pathlib import Path
+
+from benchmarks.docs_check import commands, figures, tables
+from benchmarks.docs_check.agreement import difference, unaccounted
+from benchmarks.docs_check.commands import ROOT
+from benchmarks.docs_check.pages import (
+    Block,
+    inline_commands,
+    read_page,
+    split_commands,
+)
+from benchmarks.docs_check.report import Report
+from benchmarks.docs_check.session import Session
+from benchmarks.docs_check.workshop import open_workshop, store_of
+
+FIGURES = ROOT / "docs" / "figures"
+WRITES = ("--docs", "--page", "--figure")  # flags of benchmarks that write into a page
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is run of a page.
+
+    Attributes:
+        everything: Whether also what takes minutes, or wants devices.
+        seconds: How long a block may take.
+        results: A folder with the stores of benchmarks, or None.
+        static: Whether nothing is run, only looked at.
+    """
+
+    everything: bool = False
+    seconds: float = 300.0
+    results: Path | None = None
+    static: bool = False
+
+
+class PageCheck:
+    """The check of one page, block by block."""
+
+    def __init__(self, page: Path, choice: Choice, report: Report) -> None:
+        """Prepares the check.
+
+        Args:
+            page: The file, below the root of the repository.
+            choice: What is run.
+            report: Takes the findings.
+        """
+        self.page, self.choice, self.report = page, choice, report
+        self.folder = Path()
+        self.session: Session | None = None
+        # What the blocks so far printed; the last alone; None where it did not run.
+        self.history, self.last = "", None
+        self.regenerated = False
+
+    def check(self) -> None:
+        """Looks at every block, then at what commands wrote into the copy of the page."""
+        name = str(self.page.relative_to(ROOT))
+        broken = figures.broken_links(self.page)
+        wrong = f"there is no file {broken[0]}" if broken else None
+        self.report.judge(name, wrong, "links")
+        with open_workshop(self.choice.results) as self.folder:
+            self.session = Session(self.folder)
+            try:
+                for block in read_page(self.page):
+                    here = dataclasses.replace(block, page=Path(name))
+                    self._check_block(here)
+            finally:
+                self.session.close()
+            if not self.choice.static:
+                self._check_tables(name)
+
+    def _check_block(self, block: Block) -> None:
+        """Sends a block where it belongs."""
+        what = block.mark.what
+        if block.is_paragraph:
+            for command in inline_commands(block):
+                self._command(block, command, writes_only=True)
+            if what.startswith("numbers"):
+                self._numbers(block)
+        elif what in ("output of", "error of"):
+            self._output_of(block)
+        elif what == "text":
+            if self.session is not None and not self.choice.static:
+                request = {"name": block.mark.argument, "text": block.text}
+                self.session.ask(request, self.choice.seconds)
+            self.report.add(block.place, "accepted", f"the text {block.mark.argument}")
+        elif block.language == "python":
+            self._python(block)
+        elif block.is_shell:
+            self._shell(block)
+        elif block.follows and block.language in ("", "text"):
+            self._compare(block.place, block.text)
+        elif block.mark.when == "never":
+            self.report.add(block.place, "skipped", block.mark.reason)
+        else:
+            self.report.add(
+                block.place, "stale", "nothing says what this block is; mark it"
+            )
+
+    def _waits(self, block: Block, command: str = "") -> str | None:
+        """Returns why a block is not run, or None."""
+        mark = block.mark
+        if self.choice.static:
+            return "nothing is run"
+        if mark.when == "never":
+            return mark.reason
+        if mark.when == "peers":
+            missing = [m for m in mark.reason.split() if not _is_there(m)]
+            return f"{missing[0]} is not installed" if missing else None
+        if mark.when and not self.choice.everything:
+            at_hand = mark.when == "minutes" and store_of(command, self.folder)
+            return None if at_hand else f"{mark.when}: {mark.reason}".rstrip(": ")
+        return None
+
+    def _shell(self, block: Block) -> None:
+        """Checks the lines of a shell block, and the output that stands in it."""
+        lines, output = split_commands(block.text)
+        self.last = None
+        printed = [self._command(block, line) for line in lines]
+        if all(text is not None for text in printed):
+            self.last = "".join(text or "" for text in printed)
+        if output:
+            self._compare(block.place, output)
+        if block.mark.what == "draws" and self.last is not None:
+            drawn = self.folder / block.mark.argument
+            wrong = figures.image_difference(FIGURES / drawn.name, drawn)
+            self.report.judge(block.place, wrong, f"figure {drawn.name}")
+
+    def _command(
+        self, block: Block, command: str, writes_only: bool = False
+    ) -> str | None:
+        """Returns what a command prints, or None where it is not run or fails."""
+        wrong = commands.refusal(command)
+        if wrong is not None:
+            self.report.add(block.place, "stale", f"{command}: {wrong}")
+            return None
+        writes = any(flag in command for flag in WRITES) and "benchmarks" in command
+        if (writes_only and not writes) or command.startswith(("make", "pip")):
+            self.report.add(block.place, "accepted", command)
+            return None
+        reason = self._waits(block, command)
+        if reason is not None:
+            static = self.choice.static
+            detail = command if static else f"{command} ({reason})"
+            self.report.add(block.place, "accepted" if static else "skipped", detail)
+            return None
+        return self._run(block.place, command, failing=False, writes=writes)
+
+    def _run(
+        self, place: str, command: str, *, failing: bool, writes: bool = False
+    ) -> str | None:
+        """Runs a command that is to succeed, or to fail."""
+        start = time.perf_counter()
+        try:
+            done = commands.run(command, self.folder, self.choice.seconds)
+        except subprocess.TimeoutExpired:
+            wrong = f"{command}: more than {self.choice.seconds:g} s; mark it minutes"
+            self.report.add(place, "stale", wrong, self.choice.seconds)
+            return None
+        seconds = time.perf_counter() - start
+        if (done.returncode != 0) != failing:
+            wrong = f"{command}: {commands.complaint(done)}"
+            self.report.add(place, "stale", wrong, seconds)
+            return None
+        self.report.add(place, "ok", command, seconds)
+        self.regenerated |= writes
+        text = commands.printed(done)
+        self.history += text
+        return text
+
+    def _python(self, block: Block) -> None:
+        """Runs a Python block and compares the values in its comments."""
+        self.last = None
+        try:
+            compile(block.text, block.place, "exec")
+        except SyntaxError as error:
+            self.report.add(block.place, "stale", str(error))
+            return
+        reason = self._waits(block)
+        if reason is not None or self.session is None:
+            outcome = "accepted" if self.choice.static else "skipped"
+            self.report.add(block.place, outcome, f"Python ({reason})")
+            return
+        start = time.perf_counter()
+        request = {"code": block.text, "line": block.line}
+        answer = self.session.ask(request, self.choice.seconds)
+        seconds = time.perf_counter() - start
+        wrong = answer["error"]
+        for comment, value in answer["values"]:
+            wrong = wrong or difference(comment, value)
+            self.history += f"{value}\n"
+        self.report.judge(block.place, wrong, "Python", seconds)
+        if wrong is None:
+            self.last = answer["printed"]
+            self.history += answer["printed"]
+
+    def _output_of(self, block: Block) -> None:
+        """Runs the command that a mark names and compares what it prints."""
+        command, failing = block.mark.argument, block.mark.what == "error of"
+        if failing and not self.choice.static:
+            self.last = self._run(block.place, command, failing=True)
+        else:
+            self.last = self._command(block, command)
+        self._compare(block.place, block.text)
+
+    def _compare(self, place: str, stated: str) -> None:
+        """Compares a stated output with the last one printed."""
+        if self.last is None:
+            outcome = "accepted" if self.choice.static else "skipped"
+            self.report.add(place, outcome, "the output of what was not run")
+        else:
+            self.report.judge(place, difference(stated, self.last), "output")
+
+    def _numbers(self, block: Block) -> None:
+        """Compares the numbers of a paragraph with those that programs printed."""
+        if block.mark.what == "numbers of":
+            self.last = self._command(block, block.mark.argument)
+            known = self.last
+        else:
+            known = None if self.choice.static or not self.history else self.history
+        if known is None:
+            outcome = "accepted" if self.choice.static else "skipped"
+            self.report.add(block.place, outcome, "the numbers of what was not run")
+            return
+        left = unaccounted(block.text, known)
+        wrong = f"nothing prints {', '.join(left)}" if left else None
+        self.report.judge(block.place, wrong, "numbers")
+
+    def _check_tables(self, name: str) -> None:
+        """Compares generated tables, and figures that commands drew into docs/."""
+        stated = tables.find_tables(self.page.read_text())
+        written = tables.find_tables((self.folder / name).read_text())
+        functions = tables.function_tables() if stated else {}
+        for block, text in stated.items():
+            place = f"{name} ({block})"
+            if block in functions:
+                found = functions[block]()
+            elif self.regenerated:
+                found = written.get(block, "")
+            else:
+                self.report.add(place, "skipped", "no store at hand for this table")
+                continue
+            self.report.judge(place, tables.table_difference(text, found), "table")
+        for drawn in sorted((self.folder / "docs" / "figures").iterdir()):
+            original = FIGURES / drawn.name
+            if not original.is_file() or _same_bytes(original, drawn):
+                continue
+            wrong = figures.image_difference(original, drawn)
+            self.report.judge(f"{name} ({drawn.name})", wrong, "figure")
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    return one.read_bytes() == other.read_bytes()
+
+
+def _is_there(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,193 @@
+"""Markdown pages, taken apart: fenced and indented blocks, paragraphs and their marks.
+
+A mark is an HTML comment on the line above a block or a paragraph and says how it is
+checked: `<!-- check: WHEN, reason; WHAT -->`, both parts optional.
+
+WHEN is `minutes` (takes minutes), `devices` (wants accelerators), `peers` (wants another
+package): listed, and run with --all; or `never` (there is nothing here to run it on).
+WHAT is `output of COMMAND`, `error of COMMAND` (what it prints), `text NAME` (bound to that
+name in the page's Python), `draws FILE` (the figure of that name), or, of a paragraph,
+`numbers of COMMAND` (its numbers are among those that the command prints) or `numbers
+above` (among those of the blocks before it).
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from jax_models import InputError
+
+WHEN = ("minutes", "devices", "peers", "never")
+WHAT = ("output of", "error of", "text", "draws", "numbers of", "numbers above")
+SHELL = re.compile(r"(attention-bounds|python -m|python|make|pip)\s\S")
+INLINE = re.compile(r"`((?:attention-bounds [a-z]+ -|python -m ).*?)`", re.DOTALL)
+NOT_A_VALUE = re.compile(r"FILE|\.\.\.|\b[A-Z]$|=[A-Z]\b| [A-Z]\b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """How a block or a paragraph is checked.
+
+    Attributes:
+        when: One of `WHEN`, or empty: always.
+        reason: Why not always.
+        what: One of `WHAT`, or empty: by what the block is.
+        argument: The command or the name that belongs to it.
+    """
+
+    when: str = ""
+    reason: str = ""
+    what: str = ""
+    argument: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A part of a page.
+
+    Attributes:
+        page: The file.
+        line: The number of its first line, from 1.
+        language: What stands behind the fence; "indented" or "paragraph" without one.
+        text: What it holds.
+        mark: How it is checked.
+        follows: Whether only blank lines stand between it and the block before.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: Mark = Mark()
+    follows: bool = False
+
+    @property
+    def place(self) -> str:
+        """The file and the line, as editors read it."""
+        return f"{self.page}:{self.line}"
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether it is command lines."""
+        return self.language in ("", "indented", "sh") and bool(SHELL.match(self.text))
+
+    @property
+    def is_paragraph(self) -> bool:
+        """Whether it is prose."""
+        return self.language == "paragraph"
+
+
+def read_mark(text: str, place: str) -> Mark:
+    """Returns what stands in a mark.
+
+    Args:
+        text: What follows `check:`.
+        place: Where, for the error.
+
+    Raises:
+        InputError: It is none of the forms.
+    """
+    mark = Mark()
+    for part in re.split(r";\s+", text.strip()):
+        when, _, reason = part.partition(",")
+        what = next((w for w in WHAT if re.match(rf"{w}\b", part)), None)
+        if when in WHEN:
+            mark = dataclasses.replace(mark, when=when, reason=reason.strip())
+        elif what is not None:
+            argument = part.removeprefix(what).strip()
+            mark = dataclasses.replace(mark, what=what, argument=argument)
+        else:
+            raise InputError(
+                f"{place}: the mark says {part!r}; expected one of "
+                f"{', '.join((*WHEN, *WHAT))}"
+            )
+    if mark.when and mark.when != "minutes" and not mark.reason:
+        raise InputError(f"{place}: the mark {mark.when!r} needs a reason behind it")
+    return mark
+
+
+def read_page(path: Path) -> list[Block]:
+    """Returns the blocks and paragraphs of a page, in order.
+
+    Args:
+        path: A Markdown file.
+
+    Returns:
+        Fenced blocks, indented ones that are command lines, and paragraphs; headings,
+        tables, figures and comments are left out.
+
+    Raises:
+        InputError: A fence stays open, or a mark is none.
+    """
+    lines = path.read_text().splitlines()
+    blocks: list[Block] = []
+    mark, at, adjacent = Mark(), 0, False
+    while at < len(lines):
+        line, start = lines[at], at + 1
+        place = f"{path}:{start}"
+        if line.startswith("<!-- check: "):
+            while "-->" not in lines[at]:
+                at += 1
+            text = " ".join(lines[start - 1 : at + 1])
+            text = re.sub(r"^<!-- check: |\s*-->\s*$", "", text)
+            mark, at = read_mark(text, place), at + 1
+            continue
+        if line.startswith("```"):
+            end = at + 1
+            while end < len(lines) and not lines[end].startswith("```"):
+                end += 1
+            if end == len(lines):
+                raise InputError(f"{place}: this fence is not closed")
+            text, language = "\n".join(lines[at + 1 : end]), line[3:].strip()
+            at = end + 1
+        elif line.strip():
+            end = at
+            while end < len(lines) and lines[end].strip():
+                if lines[end].startswith("```") or (
+                    end > at and lines[end].startswith("<!-- check:")
+                ):
+                    break
+                end += 1
+            text, at = "\n".join(lines[at:end]), end
+            language = "paragraph"
+            if line.startswith("    ") and SHELL.match(line.strip()):
+                text, language = re.sub(r"(?m)^    ", "", text), "indented"
+            elif re.match(r"#|\||!\[|<!--", line):
+                adjacent, mark = False, Mark()
+                continue
+        else:
+            at += 1
+            continue
+        blocks.append(Block(path, start, language, text, mark, adjacent))
+        mark, adjacent = Mark(), language != "paragraph"
+    return blocks
+
+
+def split_commands(text: str) -> tuple[list[str], str]:
+    """Returns the command lines of a shell block and the output that stands below them.
+
+    Args:
+        text: Command lines, where a backslash continues a line and ` #` begins a
+            comment; then, behind a blank line, what they print.
+
+    Returns:
+        The commands, each as one line, and the output or an empty text.
+    """
+    head, _, output = text.partition("\n\n")
+    joined = re.sub(r"(?m)\s+#\s.*$", "", head).replace("\\\n", " ")
+    lines = (" ".join(line.split()) for line in joined.splitlines())
+    return [line for line in lines if line and not line.startswith("#")], output
+
+
+def inline_commands(block: Block) -> list[str]:
+    """Returns the command lines inside the sentences of a paragraph.
+
+    Args:
+        block: A paragraph.
+
+    Returns:
+        Those that could be typed: not the ones with a word in capitals or dots where a
+        value belongs.
+    """
+    found = (" ".join(text.split()) for text in INLINE.findall(block.text))
+    return [text for text in found if not NOT_A_VALUE.search(text)]

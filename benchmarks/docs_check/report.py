@@ -1,0 +1,84 @@
+"""What a check of the documentation found, one finding for each thing that it looked at."""
+
+import dataclasses
+from collections.abc import Iterator
+
+OUTCOMES = ("ok", "accepted", "skipped", "stale")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One block, command, table, figure or paragraph.
+
+    Attributes:
+        place: File and line.
+        outcome: "ok" (run, and as stated), "accepted" (its flags and names exist; not
+            run), "skipped" (not run, for the reason in `detail`) or "stale".
+        detail: What it is, or what is wrong.
+        seconds: How long it ran.
+    """
+
+    place: str
+    outcome: str
+    detail: str
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """The finding as one line."""
+        took = f" ({self.seconds:.1f} s)" if self.seconds >= 0.05 else ""
+        return f"{self.outcome:8s} {self.place}: {self.detail}{took}"
+
+
+class Report:
+    """The findings of a run; each is printed when it is made, if asked for."""
+
+    def __init__(self, verbose: bool = False) -> None:
+        """Begins empty.
+
+        Args:
+            verbose: Whether to print every finding, not only what is skipped or stale.
+        """
+        self.findings: list[Finding] = []
+        self._verbose = verbose
+
+    def add(self, place: str, outcome: str, detail: str, seconds: float = 0.0) -> None:
+        """Adds a finding.
+
+        Args:
+            place: File and line.
+            outcome: One of `OUTCOMES`.
+            detail: What it is, or what is wrong.
+            seconds: How long it ran.
+        """
+        finding = Finding(place, outcome, detail, seconds)
+        self.findings.append(finding)
+        if self._verbose or outcome in ("skipped", "stale"):
+            print(finding, flush=True)
+
+    def judge(
+        self, place: str, wrong: str | None, right: str, seconds: float = 0.0
+    ) -> None:
+        """Adds what is wrong as stale, or, where nothing is, what is right as ok.
+
+        Args:
+            place: File and line.
+            wrong: A complaint, or None.
+            right: What was looked at.
+            seconds: How long it ran.
+        """
+        outcome, detail = ("ok", right) if wrong is None else ("stale", wrong)
+        self.add(place, outcome, detail, seconds)
+
+    def of(self, outcome: str) -> Iterator[Finding]:
+        """Yields the findings of one outcome.
+
+        Args:
+            outcome: One of `OUTCOMES`.
+        """
+        return (finding for finding in self.findings if finding.outcome == outcome)
+
+    def summary(self) -> str:
+        """Returns how many findings there are of each outcome, as one line."""
+        counts = (f"{len(list(self.of(name)))} {name}" for name in OUTCOMES)
+        seconds = sum(finding.seconds for finding in self.findings)
+        return f"{', '.join(counts)}; programs ran for {seconds:.0f} s"

@@ -1,0 +1,89 @@
+"""Outputs agree up to the digits that a page states, and no further."""
+
+import pytest
+
+from benchmarks.docs_check.agreement import (
+    difference,
+    same_line,
+    stated_numbers,
+    unaccounted,
+)
+from benchmarks.docs_check.tables import find_tables, table_difference
+
+
+@pytest.mark.parametrize(
+    ("stated", "found"),
+    [
+        ("max 0.406123 at 459", "max  0.4061228 at 459"),
+        ("10^2.08", "10^2.083"),
+        ("17.3341", "17.3342"),
+        ("8.1e-15", "8.14e-15"),
+        ("found in 0.8 s", "found in 13.1 s"),
+        ("[True False]", "[ True  False]"),
+        ("-0.010", "-0.0104"),
+        ("exponent 9385", "exponent 9385.4"),
+    ],
+)
+def test_the_same_to_stated_digits_agrees(stated, found):
+    assert same_line(stated, found)
+
+
+@pytest.mark.parametrize(
+    ("stated", "found"),
+    [
+        ("max 0.406123 at 459", "max 0.406123 at 460"),
+        ("0.569", "0.5696"),
+        ("0.5690", "0.5692"),
+        ("2.5", "2.6"),
+        ("8.1e-15", "8.1e-14"),
+        ("exact", "certified"),
+        ("0.8 MiB", "0.9 GiB"),
+        ("-0.010", "0.010"),
+        ("12 of 16", "12 of 16 of 3"),
+        ("exponent 9385", "exponent 9386.4"),
+    ],
+)
+def test_a_planted_change_is_noticed(stated, found):
+    assert not same_line(stated, found)
+
+
+def test_outputs_are_compared_line_by_line_and_dots_skip():
+    assert difference("a\n...\nb 1", "a\nx\ny\nb 1\n") is None
+    assert difference("a\n...", "a\nx\n") is None
+    assert "'b 2' is printed" in str(difference("a\nb 1", "a\nb 2"))
+    assert "nothing is printed" in str(difference("a\n...\nb", "a\nx"))
+    assert "nothing is stated" in str(difference("a", "a\nb"))
+
+
+def test_numbers_of_prose_are_those_a_program_has_to_print():
+    prose = (
+        "For n = 16 it is 0.83 (Hahn 2020), `--x=17`, 10^18785 [a](b-19.md), 4 ways."
+    )
+    assert stated_numbers(prose) == ["16", "0.83", "18785"]
+    assert unaccounted(prose, "16 0.8301 18784.9") == []
+    assert unaccounted(prose, "16 0.8501 18784.9") == ["0.83"]
+
+
+TABLE = "| n | seconds | x |\n| --- | --- | --- |\n| 16 | 1.8 | 17.334 |"
+
+
+def test_tables_agree_up_to_digits_and_seconds():
+    assert table_difference(TABLE, TABLE.replace("1.8", "9")) is None
+    assert table_difference(TABLE, TABLE.replace("17.334", "17.3338")) is None
+
+
+@pytest.mark.parametrize(("old", "new"), [("16", "17"), ("17.334", "17.4")])
+def test_a_planted_cell_is_noticed(old, new):
+    assert "is stated" in str(table_difference(TABLE, TABLE.replace(old, new)))
+
+
+def test_a_missing_row_is_noticed():
+    assert table_difference(TABLE, TABLE.rpartition("\n")[0])
+
+
+def test_tables_are_found_by_their_marks():
+    page = (
+        f"a\n<!-- rows of one -->\n{TABLE}\n<!-- rows of one -->\n\n<!-- two -->\nx\n"
+    )
+    page += "<!-- end of two -->\n"
+    assert find_tables(page) == {"one": TABLE, "two": "x"}

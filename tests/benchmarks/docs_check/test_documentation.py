@@ -1,0 +1,87 @@
+"""What can be said of the documentation without running its commands."""
+
+import pytest
+
+from benchmarks.docs_check import api_page, figures
+from benchmarks.docs_check.commands import ROOT, refusal
+from benchmarks.docs_check.pages import inline_commands, read_page, split_commands
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def command_lines(page):
+    """Return the command lines of a page that this process can judge."""
+    found = []
+    for block in read_page(page):
+        if block.is_paragraph:
+            found += inline_commands(block)
+        elif block.is_shell:
+            found += split_commands(block.text)[0]
+        if block.mark.what in ("output of", "numbers of"):
+            found.append(block.mark.argument)
+    # A benchmark is asked in a process of its own: `make docs-check` does that.
+    return [line for line in found if "benchmarks." not in line]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_line_would_be_accepted(page):
+    assert [line for line in command_lines(page) if refusal(line)] == []
+
+
+def test_command_lines_are_found():
+    assert sum(len(command_lines(page)) for page in PAGES) > 40
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attention-bounds curved",
+        "attention-bounds curve --length 16",
+        "attention-bounds curve --lengths 16,8",
+        "attention-bounds curve 16",
+        "python -m benchmarks.no_such_question",
+        "python -m bounds.audit --x=1",
+        "python -c 'import ('",
+        "make tests-of-all",
+        "pip install 'attention-bounds[gpu]'",
+        "pip install attention-bound",
+        "rm -r results",
+    ],
+)
+def test_a_command_line_with_a_mistake_is_refused(line):
+    assert refusal(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page):
+    assert figures.broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_compiles(page):
+    for block in read_page(page):
+        if block.language == "python":
+            compile(block.text, block.place, "exec")
+
+
+def test_a_link_to_nowhere_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("[a](page.md#part) [b](https://a.b) [c](gone.md)")
+    assert figures.broken_links(page) == ["gone.md"]
+
+
+def test_the_gallery_shows_every_figure():
+    assert figures.missing_figures(ROOT / "docs" / "gallery.md") == []
+
+
+def test_a_figure_that_the_gallery_lacks_is_noticed(tmp_path):
+    (tmp_path / "figures").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "figures" / name).touch()
+    (tmp_path / "gallery.md").write_text("![A](figures/a.png)")
+    assert figures.missing_figures(tmp_path / "gallery.md") == ["b.png"]
+
+
+def test_the_page_of_public_names_is_current():
+    """Run `python -m benchmarks.docs_check.api_page` where this fails."""
+    assert api_page.PAGE.read_text() == api_page.page_text()

@@ -1,0 +1,122 @@
+"""A page is run as it stands; what is stale in it is found."""
+
+import shutil
+
+import numpy as np
+import pytest
+from matplotlib.image import imsave
+
+from benchmarks.docs_check import page_check, workshop
+from benchmarks.docs_check.figures import image_difference
+from benchmarks.docs_check.page_check import Choice, PageCheck
+from benchmarks.docs_check.report import Report
+from benchmarks.docs_check.session import run_block
+
+
+@pytest.fixture
+def outcomes(tmp_path, monkeypatch):
+    """Checks a page of a repository that has no other; no process is started."""
+    for module in (page_check, workshop):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(page_check, "FIGURES", tmp_path / "docs" / "figures")
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "README.md").touch()
+    names: dict = {}
+
+    class Here:
+        def __init__(self, folder):
+            names.clear()
+
+        def ask(self, request, seconds):
+            if "name" in request:
+                names[request["name"]] = request["text"]
+                return {"printed": "", "values": [], "error": None}
+            return run_block(request["code"], request["line"], names)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(page_check, "Session", Here)
+
+    def check(text, **choice):
+        page = tmp_path / "docs" / "page.md"
+        page.write_text(text)
+        report = Report()
+        PageCheck(page, Choice(**choice), report).check()
+        return [(f.outcome, f.detail) for f in report.findings[1:]]
+
+    return check
+
+
+SUM = "```python\nx = 1.5 + 1\nx * 2  # 5.0\nprint(x)\n```\n\n```\n2.5\n```\n"
+
+
+def test_values_and_output_as_stated_are_ok(outcomes):
+    assert outcomes(SUM) == [("ok", "Python"), ("ok", "output")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("# 5.0", "# 5.2"), ("\n2.5", "\n2.7"), ("x * 2", "y * 2")]
+)
+def test_a_planted_mistake_is_stale(outcomes, old, new):
+    assert "stale" in {outcome for outcome, _ in outcomes(SUM.replace(old, new))}
+
+
+def test_blocks_share_their_names_and_a_marked_text_is_one(outcomes):
+    page = (
+        "<!-- check: text words -->\n```\na b\n```\n\n```python\nlen(words)  # 3\n```\n"
+    )
+    assert outcomes(page)[-1] == ("ok", "Python")
+
+
+def test_what_takes_minutes_is_listed_with_its_reason_and_run_on_request(outcomes):
+    page = "<!-- check: minutes, it counts -->\n" + SUM
+    assert outcomes(page) == [
+        ("skipped", "Python (minutes: it counts)"),
+        ("skipped", "the output of what was not run"),
+    ]
+    assert {outcome for outcome, _ in outcomes(page, everything=True)} == {"ok"}
+
+
+def test_what_another_package_is_wanted_for_is_run_where_it_is(outcomes):
+    page = "<!-- check: peers, {} -->\n" + SUM
+    assert outcomes(page.format("no_such_package"))[0][0] == "skipped"
+    assert outcomes(page.format("numpy"))[0][0] == "ok"
+
+
+def test_a_block_that_nothing_explains_is_stale(outcomes):
+    assert outcomes("Words.\n\n```\nwhat is this\n```\n")[0][0] == "stale"
+
+
+def test_numbers_of_a_paragraph_are_those_printed(outcomes):
+    page = SUM + "\n<!-- check: numbers above -->\nIt is {}.\n"
+    assert outcomes(page.format("2.50"))[-1] == ("ok", "numbers")
+    assert outcomes(page.format("2.6"))[-1] == ("stale", "nothing prints 2.6")
+
+
+def test_a_command_that_would_not_be_accepted_is_stale(outcomes):
+    page = "```\nattention-bounds depth --layers 3\n```\n"
+    assert outcomes(page, static=True)[0][0] == "stale"
+    good = page.replace("--layers", "--num_layers")
+    assert outcomes(good, static=True)[0][0] == "accepted"
+
+
+def test_a_table_without_its_store_is_listed(outcomes):
+    page = "<!-- rows of x -->\n| a |\n<!-- rows of x -->\n"
+    assert outcomes(page) == [("skipped", "no store at hand for this table")]
+
+
+def test_pictures_differ_where_a_curve_has_moved(tmp_path):
+    picture = np.ones((40, 50, 3))
+    picture[20] = 0
+    moved = np.roll(picture, 3, axis=0)
+    for name, array in (("a", picture), ("b", moved), ("c", picture[:-1])):
+        imsave(tmp_path / f"{name}.png", array)
+    shutil.copy(tmp_path / "a.png", tmp_path / "same.png")
+    stated = tmp_path / "a.png"
+    assert image_difference(stated, tmp_path / "same.png") is None
+    assert "4.0 percent" in str(image_difference(stated, tmp_path / "b.png")) or (
+        "5.0 percent" in str(image_difference(stated, tmp_path / "b.png"))
+    )
+    assert "pixels" in str(image_difference(stated, tmp_path / "c.png"))
+    assert "not drawn" in str(image_difference(stated, tmp_path / "d.png"))

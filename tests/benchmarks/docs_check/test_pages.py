@@ -1,0 +1,111 @@
+"""Pages are taken apart into what is run, what is compared and what is neither."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.docs_check.pages import (
+    Block,
+    Mark,
+    inline_commands,
+    read_mark,
+    read_page,
+    split_commands,
+)
+from jax_models import InputError
+
+PAGE = """# Title
+
+Words with `python -m benchmarks.timing
+--x=1` and `attention-bounds restrict --verify FILE`.
+
+```
+attention-bounds depth --num_layers 3 \\
+    --num_heads 2    # a comment
+```
+
+```
+3 layers
+```
+<!-- check: minutes, it trains;
+     numbers of attention-bounds curve -->
+About 0.5.
+<!-- check: text program -->
+```
+return out
+```
+
+    make test
+
+```python
+1 + 1  # 2
+```
+"""
+
+
+@pytest.fixture
+def blocks(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    return read_page(path)
+
+
+def test_blocks_come_in_order_with_their_lines(blocks):
+    found = [(block.line, block.language, block.follows) for block in blocks]
+    assert found == [
+        (3, "paragraph", False),
+        (6, "", False),
+        (11, "", True),
+        (16, "paragraph", True),
+        (18, "", False),
+        (22, "indented", True),
+        (24, "python", True),
+    ]
+    for block in blocks:
+        first = block.text.splitlines()[0]
+        shown = PAGE.splitlines()[block.line - 1 : block.line + 1]
+        assert any(first in line for line in shown)
+
+
+def test_commands_are_told_from_other_blocks(blocks):
+    assert [b.line for b in blocks if b.is_shell] == [6, 22]
+
+
+def test_a_mark_belongs_to_the_block_below_it_alone(blocks):
+    marks = {block.line: block.mark for block in blocks if block.mark != Mark()}
+    assert marks == {
+        16: Mark("minutes", "it trains", "numbers of", "attention-bounds curve"),
+        18: Mark(what="text", argument="program"),
+    }
+
+
+def test_continued_lines_are_one_command_and_comments_none(blocks):
+    assert split_commands(blocks[1].text) == (
+        ["attention-bounds depth --num_layers 3 --num_heads 2"],
+        "",
+    )
+    assert split_commands("make test\n\nprinted\n\nmore") == (
+        ["make test"],
+        "printed\n\nmore",
+    )
+
+
+def test_commands_in_sentences_are_found_unless_a_value_is_left_open(blocks):
+    assert inline_commands(blocks[0]) == ["python -m benchmarks.timing --x=1"]
+
+
+@pytest.mark.parametrize("text", ["soon", "never", "devices", "outputs of ls"])
+def test_a_mark_that_says_nothing_is_refused(text):
+    with pytest.raises(InputError, match=r"page:1"):
+        read_mark(text, "page:1")
+
+
+def test_an_open_fence_is_refused(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("```python\n1 + 1\n")
+    with pytest.raises(InputError, match="not closed"):
+        read_page(path)
+
+
+def test_a_place_is_file_and_line():
+    assert Block(Path("docs/a.md"), 7, "", "").place == "docs/a.md:7"

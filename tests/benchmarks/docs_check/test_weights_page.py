@@ -1,0 +1,98 @@
+"""The weights page: a file written from NumPy or PyTorch is the original's function."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from benchmarks.docs_check.commands import ROOT
+from benchmarks.docs_check.pages import read_page
+from tests import reference
+
+BLOCKS = [b for b in read_page(ROOT / "docs" / "weights.md") if b.language == "python"]
+NUMPY = [block for block in BLOCKS if block.mark.when != "peers"]
+TORCH = [block for block in BLOCKS if block.mark.when == "peers"]
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+EPS = np.finfo(np.float64).eps
+# Rounding of one layer of width 8 over 32 keys, with logits of order 10.
+TOLERANCE = 1000 * EPS
+BREAKS = {
+    "a transpose is left out": ('"output": mine["out"].T', '"output": mine["out"]'),
+    "heads are interleaved": (
+        "x.T.reshape(3, H, d // H, *x.shape[:-1])",
+        "x.T.reshape(3, d // H, H, *x.shape[:-1]).swapaxes(1, 2)",
+    ),
+    "keys are taken for queries": ("query, key, value =", "key, query, value ="),
+    "a bias is left out": ('"b2": mine["down_b"]', '"b2": 0 * mine["down_b"]'),
+    "the norm stands behind": ('"layer_norm": "pre"', '"layer_norm": "post"'),
+    "the norms are exchanged": (
+        '"layers.0.norm1", "layers.0.norm2"',
+        '"layers.0.norm2", "layers.0.norm1"',
+    ),
+    "scores are not scaled": ("scaled_dot_product", "dot_product"),
+    "another activation": ('"activation": "gelu"', '"activation": "relu"'),
+    "no mask": ('"mask": "future"', '"mask": "none"'),
+}
+
+
+def run(blocks, old="", new=""):
+    """Run blocks in one namespace, with a change, and return it."""
+    names = {}
+    code = "\n".join(block.text for block in blocks)
+    assert old in code
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(code.replace(old, new, 1), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_numpy_example_is_the_original_and_the_reference(capsys):
+    names = run(NUMPY)
+    assert capsys.readouterr().out == "agrees\n"
+    tokens = names["tokens"]
+    wanted = names["original"](tokens)
+    model = np.asarray(jm.apply_logits(jm.load("mine.safetensors"), tokens))
+    oracle = reference.logits(*reference.read_file("mine.safetensors"), tokens)
+    for found in (model, oracle):
+        assert np.abs(found - wanted).max() <= TOLERANCE * np.abs(wanted).max()
+
+
+QUICK = 3  # of the wrong imports; each is another model to compile
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if at >= QUICK else [])
+        for at, name in enumerate(BREAKS)
+    ],
+)
+def test_the_check_of_the_page_notices_a_wrong_import(name, capsys):
+    run(NUMPY, *BREAKS[name])
+    assert capsys.readouterr().out.startswith("differs by")
+
+
+def test_the_torch_example_compiles():
+    assert len(TORCH) == 3
+    compile("\n".join(block.text for block in TORCH), "weights.md", "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_the_torch_example_is_the_original(tmp_path):
+    code = "\n".join(block.text for block in TORCH)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "agrees\n"), done.stderr
