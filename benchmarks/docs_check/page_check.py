@@ -164,7 +164,7 @@ class PageCheck:
         try:
             done = commands.run(command, self.folder, self.choice.seconds)
         except subprocess.TimeoutExpired:
-            wrong = f"{command}: more than {self.choice.seconds:g} s; mark it minutes"
+            wrong = f"{command}: more than {self.choice.seconds:g} s; raise --limit, or mark it minutes"
             self.report.add(place, "stale", wrong, self.choice.seconds)
             return None
         seconds = time.perf_counter() - start
