@@ -164,7 +164,8 @@ class PageCheck:
         try:
             done = commands.run(command, self.folder, self.choice.seconds)
         except subprocess.TimeoutExpired:
-            wrong = f"{command}: more than {self.choice.seconds:g} s; raise --limit, or mark it minutes"
+            limit = f"more than {self.choice.seconds:g} s"
+            wrong = f"{command}: {limit}; raise --limit, or mark it minutes"
             self.report.add(place, "stale", wrong, self.choice.seconds)
             return None
         seconds = time.perf_counter() - start
