@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bounds.output import canonical_json, sha256
-from bounds.provenance import provenance
+from bounds.provenance import Provenance, provenance
 from bounds.store_file import (
     COLUMNS,
     SCHEMA_VERSION,
@@ -108,7 +108,11 @@ class ResultStore:
         return None if cell is None else cell["seconds"]
 
     def record(
-        self, config: Mapping[str, Any], payload: Mapping[str, Any], seconds: float
+        self,
+        config: Mapping[str, Any],
+        payload: Mapping[str, Any],
+        seconds: float,
+        origin: Provenance | None = None,
     ) -> None:
         """Write the row of a finished cell; one that is there is replaced.
 
@@ -117,6 +121,7 @@ class ResultStore:
                 they apply, `dtype` and `seed`.
             payload: The result. NaN and infinity become null.
             seconds: Wall time the cell took.
+            origin: What produced it, where another process did.
 
         Raises:
             StoreError: The disk is full or the file is damaged. Rows written before
@@ -125,10 +130,14 @@ class ResultStore:
         """
         if taken := payload.keys() & COLUMNS.keys():
             raise ValueError(f"a payload cannot use the names {sorted(taken)}")
-        self._write(config, "done", canonical_json(payload), None, seconds)
+        self._write(config, "done", canonical_json(payload), None, seconds, origin)
 
     def record_failure(
-        self, config: Mapping[str, Any], message: str, seconds: float
+        self,
+        config: Mapping[str, Any],
+        message: str,
+        seconds: float,
+        origin: Provenance | None = None,
     ) -> None:
         """Write that a cell failed; `find` does not return such a row.
 
@@ -136,11 +145,12 @@ class ResultStore:
             config: The cell's full configuration.
             message: What went wrong.
             seconds: Wall time until then.
+            origin: As for `record`.
 
         Raises:
             StoreError: As for `record`.
         """
-        self._write(config, "failed", None, message, seconds)
+        self._write(config, "failed", None, message, seconds, origin)
 
     def table(self) -> Table:
         """Return all rows; see `read_store` for the columns."""
@@ -167,8 +177,9 @@ class ResultStore:
         payload: str | None,
         message: str | None,
         seconds: float,
+        origin: Provenance | None,
     ) -> None:
-        origin = provenance()
+        origin = origin or provenance()
         row = {
             "key": cell_key(config),
             "command": config["command"],

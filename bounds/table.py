@@ -1,6 +1,7 @@
 """A table: rows with named columns, read from a store or built by a sweep."""
 
 import dataclasses
+import io
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bounds.influence.base import Target
-from bounds.output import write_csv
+from bounds.optional import require_package
+from bounds.output import canonical_json, plain, write_bytes, write_csv
 
 __all__ = ["RowPerLength", "Table"]
 
@@ -83,6 +85,85 @@ class Table:
             OSError: The file cannot be written.
         """
         write_csv(path, self.columns, self.rows)
+
+    def to_json_lines(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as JSON lines, atomically: an object per row.
+
+        Args:
+            path: The file; one that is there is replaced. NaN and infinity become null,
+                and a name that a row lacks is left out of its object.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        lines = [canonical_json(row) + "\n" for row in self.rows]
+        write_bytes(path, "".join(lines).encode())
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame, its columns as in `to_numpy`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        pandas = require_package("pandas", "a DataFrame")
+        return pandas.DataFrame(self.to_numpy(), columns=list(self.columns))
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as Parquet, atomically.
+
+        A column of one kind (booleans, integers, floats, strings) keeps it, with nulls
+        where a value is missing; of any other, each value is written as JSON.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            InputError: pyarrow is not installed.
+            OSError: The file cannot be written.
+        """
+        pyarrow = require_package("pyarrow", "a Parquet file")
+        parquet = require_package("pyarrow.parquet", "a Parquet file")
+        columns = {
+            name: pyarrow.array(_of_one_kind([row.get(name) for row in self.rows]))
+            for name in self.columns
+        }
+        file = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns), file)
+        write_bytes(path, file.getvalue())
+
+    def expand(self, name: str) -> "Table":
+        """Return a row for each entry of a column of lists, beside the other columns.
+
+        Args:
+            name: A column whose values are lists of mappings, as `rows` of a sweep by
+                `batch`. A row whose list is missing stays one row.
+
+        Returns:
+            The longer table, without the column itself. Where an entry has the name of
+            another column, the entry is taken.
+
+        Raises:
+            KeyError: No row has such a column.
+        """
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
+        rows = []
+        for row in self.rows:
+            others = {key: value for key, value in row.items() if key != name}
+            entries = row.get(name)
+            rows += [others | entry for entry in ([{}] if entries is None else entries)]
+        return Table(tuple(rows))
+
+
+def _of_one_kind(values: list[Any]) -> list[Any]:
+    """Return a column's values in one kind: their own, or JSON texts."""
+    values = [plain(value) for value in values]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    if len(kinds) <= 1 and not kinds & {list, dict}:
+        return values
+    return [None if value is None else canonical_json(value) for value in values]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,13 @@
 """A table gives its columns the narrowest type that holds them."""
 
+import importlib.util
+import json
+
 import numpy as np
 import pytest
 
 from bounds.table import Table
+from jax_models import InputError
 
 TABLE = Table(
     (
@@ -49,3 +53,55 @@ def test_a_table_is_written_as_csv(tmp_path):
         "32,,false,hard,,",
         "64,1,true,soft,,[1]",
     ]
+
+
+def test_a_table_is_written_as_json_lines(tmp_path):
+    TABLE.to_json_lines(tmp_path / "file.jsonl")
+    lines = (tmp_path / "file.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == list(
+        TABLE
+    )
+
+
+def test_a_column_of_lists_is_expanded_beside_the_others():
+    table = Table(
+        (
+            {"seed": 1, "rows": [{"n": 2, "x": 0.5}, {"n": 4, "x": 0.25}]},
+            {"seed": 2, "rows": []},
+            {"seed": 3, "rows": None},
+        )
+    )
+    assert list(table.expand("rows")) == [
+        {"seed": 1, "n": 2, "x": 0.5},
+        {"seed": 1, "n": 4, "x": 0.25},
+        {"seed": 3},
+    ]
+    with pytest.raises(KeyError, match="seed, rows"):
+        table.expand("row")
+
+
+@pytest.mark.parametrize("method", ["to_pandas", "to_parquet"])
+def test_a_package_that_is_not_installed_is_named(monkeypatch, tmp_path, method):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    arguments = [tmp_path / "file"] if method == "to_parquet" else []
+    with pytest.raises(InputError, match=r"not installed.*pip install"):
+        getattr(TABLE, method)(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_pandas_has_the_same_columns():
+    pytest.importorskip("pandas")
+    frame = TABLE.to_pandas()
+    assert tuple(frame.columns) == TABLE.columns
+    for name, column in TABLE.to_numpy().items():
+        np.testing.assert_array_equal(frame[name].to_numpy(), column)
+
+
+def test_parquet_keeps_kinds_and_nulls(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    TABLE.to_parquet(tmp_path / "file.parquet")
+    read = parquet.read_table(tmp_path / "file.parquet").to_pydict()
+    assert read["symbol"] == [1, None, None]
+    assert read["influence"] == [0.5, None, 1.0]
+    assert read["exact"] == [True, False, True]
+    assert read["extra"] == [None, None, "[1]"]
