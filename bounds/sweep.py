@@ -3,10 +3,33 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from bounds.store import ResultStore
 from jax_models.errors import InputError
+
+
+class Results(Protocol):
+    """Where finished cells are kept and found: a store, or memory."""
+
+    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result of a finished cell, if it is kept."""
+        ...
+
+    def seconds(self, config: Mapping[str, Any]) -> float | None:
+        """Return the wall time that it took."""
+        ...
+
+    def record(
+        self, config: Mapping[str, Any], payload: Mapping[str, Any], seconds: float
+    ) -> None:
+        """Keep the result of a finished cell."""
+        ...
+
+    def record_failure(
+        self, config: Mapping[str, Any], message: str, seconds: float
+    ) -> None:
+        """Keep that a cell failed, and why."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +55,7 @@ class Failure:
     message: str
 
 
-def missing_cells(
-    store: ResultStore, cells: Iterable[Cell], *, fresh: bool
-) -> list[Cell]:
+def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list[Cell]:
     """Return the cells that are still to be computed.
 
     Args:
@@ -49,7 +70,7 @@ def missing_cells(
 
 
 def run_cells(
-    store: ResultStore,
+    store: Results,
     cells: Sequence[Cell],
     after_each: Callable[[str], None] = lambda label: None,
 ) -> list[Failure]:
@@ -80,3 +101,32 @@ def run_cells(
             store.record(cell.config, payload, time.perf_counter() - start)
         after_each(cell.label)
     return failures
+
+
+def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
+    """Compute the cells that are not kept yet; the first that fails ends it.
+
+    Args:
+        store: Where the results go.
+        cells: What to compute, in this order.
+
+    Raises:
+        InputError: The input of a cell is refused.
+        StoreError: A result could not be written.
+    """
+    for cell in missing_cells(store, cells, fresh=False):
+        for failure in run_cells(store, [cell]):
+            raise InputError(f"{failure.label}: {failure.message}")
+
+
+def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """Return the results of the cells that are finished, in order.
+
+    Args:
+        store: Where results are kept.
+        cells: Of a sweep.
+
+    Returns:
+        What was recorded of each.
+    """
+    return [row for cell in cells if (row := store.find(cell.config)) is not None]

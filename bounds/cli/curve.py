@@ -14,13 +14,19 @@ are found, and the same command continues where it stopped.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.curve_cells import bound_cells, measurement_cells, read_curve
+from bounds.cli.curve_cells import (
+    BoundKey,
+    bound_cells,
+    measurement_cells,
+    read_curve,
+)
 from bounds.cli.input_source import load_inputs, num_symbols
 from bounds.cli.model_source import (
     is_random,
@@ -35,13 +41,14 @@ from bounds.cli.ties import quiet_ties, warn_of_ties
 from bounds.curve_bounds import CURVE_BOUNDS
 from bounds.curves import BoundCurve, plot_curves
 from bounds.figures import MAX_SERIES, save_figure
+from bounds.influence.base import Target
 from bounds.influence.substitution import check_query
 from bounds.measurement import (
     Question,
     weighting_label,
 )
 from bounds.output import write_csv, write_json
-from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.sweep import Cell, Failure, Results, finish_cells, missing_cells, run_cells
 from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 from jax_models.weighting import WEIGHTINGS
@@ -96,6 +103,77 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     lengths = options.lengths
+    asked = _ask(options)
+    with open_store(options) as store:
+        print(
+            f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
+            f"{lengths[-1]}; results go to {options.out}",
+            flush=True,
+        )
+        todo = missing_cells(store, asked.every, fresh=options.fresh)
+        print(f"{len(todo)} of {len(asked.every)} measurements to make", flush=True)
+        with Progress(len(todo), "measurements") as progress, quiet_ties():
+            failures = run_cells(store, _by_length(todo), progress.advance)
+        curves = asked.read(store, options.target)
+    names = _write(options, asked.hashes, curves, failures)
+    print(curve_report(curves))
+    print(f"\nWritten to {options.out}: {', '.join(names)}")
+    warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
+    _raise_for(failures, len(asked.measurements))
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Return a row per weighting, length and input, without a word or a file.
+
+    Args:
+        options: The command's flags.
+        store: Where what is measured is kept.
+
+    Returns:
+        The rows of `curve.csv`, each with the model's hash.
+
+    Raises:
+        InputError: The flags do not fit together, or a measurement is refused.
+    """
+    asked = _ask(options)
+    with quiet_ties():
+        finish_cells(store, asked.every)
+    return [
+        {**row, "model_sha256": asked.hashes[curve.label]}
+        for curve in asked.read(store, options.target)
+        for row in curve.measurements
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What the flags ask for: hashes of the models, and the cells, by weighting."""
+
+    hashes: Mapping[str, str]
+    cells: Mapping[str, list[Cell]]
+    beside: Mapping[BoundKey, Cell]
+
+    @property
+    def measurements(self) -> list[Cell]:
+        """The measurements of all weightings."""
+        return [cell for some in self.cells.values() for cell in some]
+
+    @property
+    def every(self) -> list[Cell]:
+        """The measurements, and what stands beside them."""
+        return [*self.measurements, *self.beside.values()]
+
+    def read(self, store: Results, target: Target) -> list[BoundCurve]:
+        """Return the curves as far as the store holds them."""
+        return [
+            read_curve(store, label, cells, self.beside, target)
+            for label, cells in self.cells.items()
+        ]
+
+
+def _ask(options: flags.FlagValues) -> _Asked:
+    """Return what the flags ask for."""
+    lengths = options.lengths
     jax.config.update("jax_enable_x64", True)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     encode_positions(model, lengths[-1])  # refuses a length beyond a position table
@@ -113,27 +191,7 @@ def run(options: flags.FlagValues) -> None:
     }
     cells = measurement_cells(options, models, hashes, inputs, question)
     beside = bound_cells(options, models, hashes, inputs, question)
-    with open_store(options) as store:
-        print(
-            f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
-            f"{lengths[-1]}; results go to {options.out}",
-            flush=True,
-        )
-        measurements = [cell for some in cells.values() for cell in some]
-        every = [*measurements, *beside.values()]
-        todo = missing_cells(store, every, fresh=options.fresh)
-        print(f"{len(todo)} of {len(every)} measurements to make", flush=True)
-        with Progress(len(todo), "measurements") as progress, quiet_ties():
-            failures = run_cells(store, _by_length(todo), progress.advance)
-        curves = [
-            read_curve(store, label, cells[label], beside, options.target)
-            for label in cells
-        ]
-    names = _write(options, hashes, curves, failures)
-    print(curve_report(curves))
-    print(f"\nWritten to {options.out}: {', '.join(names)}")
-    warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
-    _raise_for(failures, len(measurements))
+    return _Asked(hashes, cells, beside)
 
 
 def _variants(

@@ -16,8 +16,7 @@ from bounds.curve_bounds import CURVE_BOUNDS, REASON
 from bounds.curves import BoundCurve
 from bounds.influence.base import Target
 from bounds.measurement import Question, measure, tokens_sha256
-from bounds.store import ResultStore
-from bounds.sweep import Cell
+from bounds.sweep import Cell, Results
 from bounds.table import Table
 from bounds.version import __version__
 
@@ -102,7 +101,7 @@ def bound_cells(
 
 
 def read_curve(
-    store: ResultStore,
+    store: Results,
     label: str,
     cells: list[Cell],
     beside: Mapping[BoundKey, Cell],

@@ -30,8 +30,15 @@ from bounds.entropy import (
 )
 from bounds.figures import save_figure
 from bounds.output import sha256, write_csv, write_json
-from bounds.store import ResultStore
-from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.sweep import (
+    Cell,
+    Failure,
+    Results,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.languages import Source, get_source
@@ -103,10 +110,7 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
-    jax.config.update("jax_enable_x64", True)
-    source = get_source(options.language, options.p)
-    model = _load(options, source)
-    cells = _cells(options, source, model)
+    cells = _ask(options)
     lengths = options.lengths
     with open_store(options) as store:
         print(
@@ -118,7 +122,7 @@ def run(options: flags.FlagValues) -> None:
         print(f"{len(todo)} of {len(cells)} lengths to measure", flush=True)
         with Progress(len(todo), "lengths") as progress:
             failures = run_cells(store, todo, progress.advance)
-        rows = _found(store, cells)
+        rows = found_rows(store, cells)
     if rows:
         names = _write(options, rows, failures)
         print("\n".join(_report(rows, options)))
@@ -128,6 +132,31 @@ def run(options: flags.FlagValues) -> None:
             f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
             f"first, {failures[0].label}: {failures[0].message}"
         )
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Return a row per length, without a word or a file.
+
+    Args:
+        options: The command's flags.
+        store: Where what is measured is kept.
+
+    Returns:
+        The rows of `entropy.csv`; without a model, of the levels and floors alone.
+
+    Raises:
+        InputError: The flags do not fit together, or a length is refused.
+    """
+    cells = _ask(options)
+    finish_cells(store, cells)
+    return found_rows(store, cells)
+
+
+def _ask(options: flags.FlagValues) -> list[Cell]:
+    """Return the lengths to measure."""
+    jax.config.update("jax_enable_x64", True)
+    source = get_source(options.language, options.p)
+    return _cells(options, source, _load(options, source))
 
 
 def _load(options: flags.FlagValues, source: Source) -> jm.Transformer | None:
@@ -181,10 +210,6 @@ def _cells(
 
         cells.append(Cell({**common, "n": n}, f"n = {n}", compute))
     return cells
-
-
-def _found(store: ResultStore, cells: list[Cell]) -> list[dict[str, Any]]:
-    return [row for cell in cells if (row := store.find(cell.config)) is not None]
 
 
 def _write(

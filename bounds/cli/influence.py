@@ -6,7 +6,7 @@ are done in blocks of positions, kept in --out as they are found: the same comma
 continues where it stopped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,14 @@ from bounds.influence.substitution import check_query
 from bounds.measurement import enclosed_value, tokens_sha256, weighting_label
 from bounds.notation import enclosure_label
 from bounds.output import write_csv, write_json
-from bounds.sweep import Cell, missing_cells, run_cells
+from bounds.sweep import (
+    Cell,
+    Results,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
 from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 
@@ -103,11 +110,7 @@ def _run(options: flags.FlagValues) -> None:
     query = check_query(options.query, len(tokens))
     if options.target == "logits":
         require_readout(model)
-    hashes = {
-        "model_sha256": model_sha256(options, model),
-        "weighting": weighting_label(model),
-        "tokens_sha256": tokens_sha256(tokens),
-    }
+    hashes = _hashes(options, model, tokens)
     identity = {**hashes, "query": query}
     if options.dry_run:
         cells = make_blocks(options, model, tokens, identity, None, devices.mesh)
@@ -148,19 +151,11 @@ def _run(options: flags.FlagValues) -> None:
                 kept.unlink(missing_ok=True)
         blocks = [block for cell in cells if (block := found[cell.label])]
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
-    best = max(blocks, key=lambda block: block["max"])  # the first of equals
     record = {
         **run_record("influence", options),
         "n": len(tokens),
         "query": query,
-        **{name: best[name] for name in SUMMARY},
-        # The ends of the maximum are the maxima of the ends, of whichever block.
-        **{end: max(block[end] for block in blocks) for end in ENDS},
-        "exact": all(block["exact"] for block in blocks),
-        "evaluated": sum(block["evaluated"] for block in blocks),
-        "uncertified": sum(block["uncertified"] for block in blocks),
-        "levels": [level for block in blocks for level in block["levels"]],
-        "ambiguous": any(block["ambiguous"] for block in blocks),
+        **_joined(blocks),
         **hashes,
         "seconds": seconds,
     }
@@ -169,6 +164,60 @@ def _run(options: flags.FlagValues) -> None:
     print(_finding(record))
     print(f"Written to {options.out}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Return one row, the largest influence, without a word or a file of results.
+
+    Args:
+        options: The command's flags, without those that share out over devices.
+        store: Where blocks of positions are kept.
+
+    Returns:
+        What `influence.json` says of the largest influence, but for how a screen
+        came to it.
+
+    Raises:
+        InputError: The flags do not fit together, or the input is refused.
+    """
+    jax.config.update("jax_enable_x64", True)
+    model, tokens = _load(options)
+    query = check_query(options.query, len(tokens))
+    if options.target == "logits":
+        require_readout(model)
+    hashes = _hashes(options, model, tokens)
+    cells = make_blocks(options, model, tokens, {**hashes, "query": query}, None)
+    with quiet_ties():
+        finish_cells(store, cells)
+    joined = _joined(found_rows(store, cells))
+    del joined["levels"]
+    return [{"n": len(tokens), "query": query, **joined, **hashes}]
+
+
+def _hashes(
+    options: flags.FlagValues, model: jm.Transformer, tokens: np.ndarray
+) -> dict[str, str]:
+    """Return what names the model and the input."""
+    return {
+        "model_sha256": model_sha256(options, model),
+        "weighting": weighting_label(model),
+        "tokens_sha256": tokens_sha256(tokens),
+    }
+
+
+def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is said of the largest influence of all blocks."""
+    best = max(blocks, key=lambda block: block["max"])  # the first of equals
+    return {
+        **{name: best[name] for name in SUMMARY},
+        # The ends of the maximum are the maxima of the ends, of whichever block.
+        **{end: max(block[end] for block in blocks) for end in ENDS},
+        "exact": all(block["exact"] for block in blocks),
+        "evaluated": sum(block["evaluated"] for block in blocks),
+        "uncertified": sum(block["uncertified"] for block in blocks),
+        "levels": [level for block in blocks for level in block["levels"]],
+        "ambiguous": any(block["ambiguous"] for block in blocks),
+    }
 
 
 def _so_far(blocks: Iterable[Mapping[str, Any] | None]) -> str:

@@ -27,7 +27,15 @@ from bounds.lipschitz.looseness import NAMES
 from bounds.lipschitz.searches import Effort
 from bounds.measurement import tokens_sha256, weighting_label
 from bounds.output import write_csv, write_json
-from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.sweep import (
+    Cell,
+    Failure,
+    Results,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.evaluate import require_readout
@@ -85,17 +93,7 @@ def _define_effort(values: flags.FlagValues) -> None:
 def run(options: flags.FlagValues) -> None:
     """Estimate what the store does not hold yet, then report from the store."""
     lengths = options.lengths
-    check_changeable(lengths[0])
-    jax.config.update("jax_enable_x64", True)
-    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
-    model = reweighted(model, options.weighting, options.temperature)
-    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    check_query(options.query, lengths[0])
-    if options.target == "logits":
-        require_readout(model)
-    source = load_inputs(options, model, options.num_inputs)
-    model_hash = model_sha256(options, model)
-    cells = _cells(options, model, model_hash, source)
+    model, model_hash, cells = _ask(options)
     with open_store(options) as store:
         print(
             f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
@@ -106,7 +104,7 @@ def run(options: flags.FlagValues) -> None:
         print(f"{len(todo)} of {len(cells)} lengths to estimate", flush=True)
         with Progress(len(todo), "lengths") as progress:
             failures = run_cells(store, todo, progress.advance)
-        rows = [row for cell in cells if (row := store.find(cell.config)) is not None]
+        rows = found_rows(store, cells)
     curve = LipschitzCurve(weighting_label(model), options.target, Table(tuple(rows)))
     if rows:
         names = _write(options, model_hash, curve, failures)
@@ -117,6 +115,42 @@ def run(options: flags.FlagValues) -> None:
             f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
             f"first, {failures[0].label}: {failures[0].message}"
         )
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Return a row per length, without a word or a file.
+
+    Args:
+        options: The command's flags.
+        store: Where what is estimated is kept.
+
+    Returns:
+        The rows of `lipschitz.csv`, but for the seed, each with weighting and the
+        model's hash.
+
+    Raises:
+        InputError: The flags do not fit together, or a length is refused.
+    """
+    model, model_hash, cells = _ask(options)
+    finish_cells(store, cells)
+    named = {"weighting": weighting_label(model), "model_sha256": model_hash}
+    return [{**row, **named} for row in found_rows(store, cells)]
+
+
+def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
+    """Return the model, its hash, and the lengths to estimate."""
+    lengths = options.lengths
+    check_changeable(lengths[0])
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
+    model = reweighted(model, options.weighting, options.temperature)
+    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
+    check_query(options.query, lengths[0])
+    if options.target == "logits":
+        require_readout(model)
+    source = load_inputs(options, model, options.num_inputs)
+    model_hash = model_sha256(options, model)
+    return model, model_hash, _cells(options, model, model_hash, source)
 
 
 def _cells(

@@ -9,6 +9,7 @@ continues where it stopped. The figure shows who can attend to whom before and a
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from bounds.figures import save_figure
 from bounds.output import sha256, write_json
 from bounds.restriction import (
     Restriction,
+    Verification,
     check_certificate,
     find_counterexample,
     find_restriction,
@@ -36,6 +38,7 @@ from bounds.restriction import (
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.figure import restriction_figure
 from bounds.restriction.partial_input import FREE, PartialInput
+from bounds.sweep import Results
 from bounds.version import __version__
 
 DEFAULT_LENGTH = 64
@@ -126,6 +129,76 @@ def run(options: flags.FlagValues) -> None:
         _verify(options)
         return
     print(f"restrict: results go to {options.out}", flush=True)
+    start = time.monotonic()
+    with open_store(options) as store:
+        model, found, parts = _search(options, store, report=_Lines())
+    seconds = time.monotonic() - start + parts.earlier
+    # What is written is what would be accepted: the checker is asked before.
+    verified = check_certificate(model, found.certificate)
+    out = Path(options.out)
+    record = {
+        **found.certificate,
+        **run_record("restrict", options),
+        "seconds": seconds,
+        "verified": verified.accepted,
+    }
+    write_json(out / "certificate.json", record)
+    figure = restriction_figure(model, found)
+    paths = save_figure(figure, out / "restriction", options.figure_format)
+    print("\n".join(describe(found, seconds)))
+    written = ["certificate.json", *(path.name for path in paths)]
+    _require(verified)
+    print("The independent checker accepts the certificate.")
+    print(f"Written to {options.out}: {', '.join(written)}")
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Return one row, what the restriction leaves free, without a word or a file.
+
+    Args:
+        options: The command's flags, without `--verify`.
+        store: Where finished parts of the search are kept.
+
+    Returns:
+        Length, language, positions that are free at the end and that were before, how
+        it was found, and the certificate itself.
+
+    Raises:
+        InputError: The flags do not fit together, nothing is found, or the checker
+            rejects the certificate.
+    """
+    jax.config.update("jax_enable_x64", True)
+    model, found, _ = _search(options, store, report=lambda stage, partial: None)
+    _require(check_certificate(model, found.certificate))
+    return [
+        {
+            "n": len(found.rho),
+            "language": options.language,
+            "free": len(found.free),
+            "given_free": int((found.given == FREE).sum()),
+            "method": found.method,
+            "mode": found.mode,
+            "log2_misclassified": found.log2_misclassified,
+            "verified": True,
+            "certificate": found.certificate,
+        }
+    ]
+
+
+def _require(verified: Verification) -> None:
+    """Raise `InputError` for a certificate that the checker rejects."""
+    if not verified.accepted:
+        raise jm.InputError(
+            f"the independent checker rejects this certificate: {verified.reasons[0]}"
+        )
+
+
+def _search(
+    options: flags.FlagValues,
+    store: Results,
+    report: Callable[[str, PartialInput], None],
+) -> tuple[jm.Transformer, Restriction, Parts]:
+    """Return the model, what the search found, and what was found before."""
     model = _load(options, options.length)
     given = None
     if options.pre_restriction is not None:
@@ -143,7 +216,7 @@ def run(options: flags.FlagValues) -> None:
         "attempts": options.attempts,
         "reverse_pass": options.reverse_pass,
         "seed": options.seed,
-        "report": _Lines(),
+        "report": report,
     }
     # Whatever the search depends on; the file in which a model stands is not.
     config = {
@@ -155,36 +228,12 @@ def run(options: flags.FlagValues) -> None:
         "dtype": options.dtype,
         **{name: value for name, value in search.items() if name != "report"},
     }
-    start = time.monotonic()
-    with open_store(options) as store:
-        parts = search["remember"] = Parts(store, config, options.fresh)
-        if options.language == NO_LANGUAGE:
-            found = find_restriction(model, options.length, **search)
-        else:
-            found = find_counterexample(
-                model, options.length, options.language, **search
-            )
-    seconds = time.monotonic() - start + parts.earlier
-    # What is written is what would be accepted: the checker is asked before.
-    verified = check_certificate(model, found.certificate)
-    out = Path(options.out)
-    record = {
-        **found.certificate,
-        **run_record("restrict", options),
-        "seconds": seconds,
-        "verified": verified.accepted,
-    }
-    write_json(out / "certificate.json", record)
-    figure = restriction_figure(model, found)
-    paths = save_figure(figure, out / "restriction", options.figure_format)
-    print("\n".join(describe(found, seconds)))
-    written = ["certificate.json", *(path.name for path in paths)]
-    if not verified.accepted:
-        raise jm.InputError(
-            f"the independent checker rejects this certificate: {verified.reasons[0]}"
-        )
-    print("The independent checker accepts the certificate.")
-    print(f"Written to {options.out}: {', '.join(written)}")
+    parts = search["remember"] = Parts(store, config, options.fresh)
+    if options.language == NO_LANGUAGE:
+        found = find_restriction(model, options.length, **search)
+    else:
+        found = find_counterexample(model, options.length, options.language, **search)
+    return model, found, parts
 
 
 def _load(options: flags.FlagValues, length: int) -> jm.Transformer:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bounds.restriction.attempts import Found, Stage
 from bounds.restriction.partial_input import PartialInput
-from bounds.store import ResultStore
+from bounds.sweep import Results
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
@@ -17,7 +17,7 @@ SYMBOLS = (0, 1)
 class Parts:
     """Returns finished parts of a search from a store, and records new ones."""
 
-    def __init__(self, store: ResultStore, config: Mapping[str, Any], fresh: bool):
+    def __init__(self, store: Results, config: Mapping[str, Any], fresh: bool):
         """Keep the parts of one search.
 
         Args:

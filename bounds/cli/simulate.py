@@ -30,7 +30,15 @@ from bounds.output import write_json
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
 from bounds.simulation.refusal import check_simulable
-from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.sweep import (
+    Cell,
+    Failure,
+    Results,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.transformer import encode_positions
@@ -70,15 +78,7 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Simulate at the lengths that the store does not hold yet, and report from it."""
     lengths = options.lengths
-    jax.config.update("jax_enable_x64", True)
-    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
-    weighting = options.weighting or (RANDOM_WEIGHTING if is_random(options) else None)
-    model = reweighted(model, weighting, options.temperature)
-    check_simulable(model)
-    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    source = load_inputs(options, model, options.num_inputs)
-    model_hash = model_sha256(options, model)
-    cells = _cells(options, model, model_hash, source)
+    model, model_hash, cells = _ask(options)
     with open_store(options) as store:
         print(
             f"simulate: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}, "
@@ -89,7 +89,7 @@ def run(options: flags.FlagValues) -> None:
         print(f"{len(todo)} of {len(cells)} lengths to simulate", flush=True)
         with Progress(len(todo), "lengths") as progress:
             failures = run_cells(store, todo, progress.advance)
-        rows = [row for cell in cells if (row := store.find(cell.config)) is not None]
+        rows = found_rows(store, cells)
     curve = SimulationCurve(Table(tuple(rows)))
     if rows:
         names = _write(options, model, model_hash, curve, failures)
@@ -100,6 +100,39 @@ def run(options: flags.FlagValues) -> None:
             f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
             f"first, {failures[0].label}: {failures[0].message}"
         )
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Return a row per length, without a word or a file.
+
+    Args:
+        options: The command's flags.
+        store: Where what is found is kept.
+
+    Returns:
+        The rows of `simulate.csv`, each with weighting and the model's hash.
+
+    Raises:
+        InputError: The flags do not fit together, or a length is refused.
+    """
+    model, model_hash, cells = _ask(options)
+    finish_cells(store, cells)
+    named = {"weighting": weighting_label(model), "model_sha256": model_hash}
+    return [{**row, **named} for row in found_rows(store, cells)]
+
+
+def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
+    """Return the model, its hash, and the lengths to simulate."""
+    lengths = options.lengths
+    jax.config.update("jax_enable_x64", True)
+    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
+    weighting = options.weighting or (RANDOM_WEIGHTING if is_random(options) else None)
+    model = reweighted(model, weighting, options.temperature)
+    check_simulable(model)
+    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
+    source = load_inputs(options, model, options.num_inputs)
+    model_hash = model_sha256(options, model)
+    return model, model_hash, _cells(options, model, model_hash, source)
 
 
 def _cells(

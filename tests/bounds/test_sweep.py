@@ -3,7 +3,14 @@
 import pytest
 
 from bounds.store import ResultStore
-from bounds.sweep import Cell, Failure, missing_cells, run_cells
+from bounds.sweep import (
+    Cell,
+    Failure,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
 from jax_models import InputError
 
 
@@ -63,3 +70,14 @@ def test_a_bug_is_not_taken_for_a_failed_input(store):
     with pytest.raises(ValueError, match="a bug"):
         run_cells(store, [Cell({"command": "test"}, "cell", compute)])
     assert len(store.table()) == 0
+
+
+def test_finishing_stops_at_the_first_failure_and_keeps_what_was_found(store):
+    computed = []
+    cells = make_cells(computed, fails={2})
+    with pytest.raises(InputError, match="cell 2: input 2 is no good"):
+        finish_cells(store, cells)
+    assert computed == [0, 1, 2]
+    finish_cells(store, cells[:2])
+    assert computed == [0, 1, 2]
+    assert found_rows(store, cells) == [{"square": 0}, {"square": 1}]
