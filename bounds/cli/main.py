@@ -104,6 +104,11 @@ COMMANDS = (
         "bounds.cli.compile",
         "A formula of temporal logic with counting as a transformer file, tested.",
     ),
+    Command(
+        "batch",
+        "bounds.cli.batch",
+        "A sweep of a command over a cross product of its flags, resumable.",
+    ),
     Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
     Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
 )

@@ -1,0 +1,77 @@
+"""A cell of a sweep, what it is expected to take, and what came of it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bounds.provenance import Provenance
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """How much a cell does, as far as its flags tell.
+
+    Attributes:
+        terms: Counts that its time may be proportional to, by name; the same names in
+            all cells of a command.
+        bytes: Of the arrays that it works on at a time.
+    """
+
+    terms: Mapping[str, float]
+    bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchCell:
+    """One run of a command.
+
+    Attributes:
+        key: Its key in the store.
+        config: Everything the result depends on.
+        label: The swept flags, as typed.
+        arguments: What is typed after the command's name.
+        work: What it is expected to do.
+        levels: The swept flags that decide what is compiled, as typed.
+        shape: Names what is compiled: equal for cells that share their programs.
+    """
+
+    key: str
+    config: Mapping[str, Any]
+    label: str
+    arguments: tuple[str, ...]
+    work: Work
+    levels: tuple[str, ...]
+    shape: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came of a cell.
+
+    Attributes:
+        rows: The result; None where it failed.
+        message: Why it failed.
+        seconds: Wall time.
+        compile_seconds: The share of it that went into tracing and compiling.
+        peak_bytes: The most memory its process has held until then.
+        origin: What produced it.
+    """
+
+    rows: list[dict[str, Any]] | None
+    message: str | None
+    seconds: float
+    compile_seconds: float
+    peak_bytes: int
+    origin: Provenance
+
+    def payload(self) -> dict[str, Any]:
+        """Return what is recorded of a result."""
+        return {
+            "rows": self.rows,
+            "compile_seconds": self.compile_seconds,
+            "peak_bytes": self.peak_bytes,
+        }
+
+
+# What two runs of one sweep differ in.
+TIMING = ("seconds", "finished", "compile_seconds", "peak_bytes")

@@ -1,0 +1,154 @@
+"""The plan of a sweep: which cells are left, in which order, and what they take."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from bounds.batch.cells import BatchCell
+from bounds.batch.cost import CostModel, fit_cost
+
+# Of a longer plan the cheapest and the dearest are told.
+MOST_LINES = 40
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is left to do of a sweep.
+
+    Attributes:
+        cells: The whole sweep, in cost order.
+        todo: The cells to run, in cost order.
+        done: Cells that the store holds.
+        failed: Cells that failed and are not tried again.
+        model: What estimates are made by.
+        peak_bytes: The most memory that a finished cell's process has held, if any is.
+    """
+
+    cells: tuple[BatchCell, ...]
+    todo: tuple[BatchCell, ...]
+    done: int
+    failed: int
+    model: CostModel
+    peak_bytes: int | None
+
+
+def make_plan(
+    cells: Sequence[BatchCell],
+    rows: Mapping[str, Mapping[str, Any]],
+    pending: Collection[str],
+) -> Plan:
+    """Return the plan of a sweep.
+
+    Args:
+        cells: The sweep.
+        rows: What the store holds, by key.
+        pending: Keys of the cells to run.
+
+    Returns:
+        The plan.
+    """
+    kept = {cell.key: rows[cell.key] for cell in cells if cell.key in rows}
+    model = fit_cost(cells, kept)
+    ordered = model.order(cells)
+    states = [row["status"] for key, row in kept.items() if key not in pending]
+    peaks = [row["peak_bytes"] for row in kept.values() if row["status"] == "done"]
+    return Plan(
+        tuple(ordered),
+        tuple(cell for cell in ordered if cell.key in pending),
+        states.count("done"),
+        states.count("failed"),
+        model,
+        max(peaks, default=None),
+    )
+
+
+def choose_calibration(cells: Sequence[BatchCell], count: int) -> list[BatchCell]:
+    """Return cells that tell most about what the others take.
+
+    Args:
+        cells: In cost order.
+        count: How many, at most.
+
+    Returns:
+        First those that together meet every swept value, the cheap ones among equals;
+        then such as lie evenly from the cheapest to the dearest.
+    """
+    chosen: list[BatchCell] = []
+    met: set[str] = set()
+    while len(chosen) < count:
+        best = max(cells, key=lambda cell: len(set(cell.levels) - met), default=None)
+        if best is None or not set(best.levels) - met:
+            break
+        chosen.append(best)
+        met |= set(best.levels)
+    others = [cell for cell in cells if cell not in chosen]
+    more = min(count - len(chosen), len(others))
+    chosen += [others[(2 * k + 1) * len(others) // (2 * more)] for k in range(more)]
+    return chosen
+
+
+def list_cells(plan: Plan) -> list[str]:
+    """Return a line per cell to run; of many, the first and the last.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        A head and the lines, each with the estimated time and memory.
+    """
+    seconds = plan.model.estimates(plan.todo)
+    lines = [
+        f"{_told_seconds(time):>10}  {_told_bytes(cell.work.bytes):>9}  {cell.label}"
+        for cell, time in zip(plan.todo, seconds, strict=True)
+    ]
+    if len(lines) > MOST_LINES:
+        half = MOST_LINES // 2
+        left_out = f"{'...':>10}  {len(lines) - 2 * half} more cells"
+        lines = [*lines[:half], left_out, *lines[-half:]]
+    return [f"{'estimated':>10}  {'arrays':>9}  cell", *lines] if lines else []
+
+
+def sum_up(plan: Plan) -> list[str]:
+    """Return what a plan comes to: cells, estimated time and memory.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        A few lines.
+    """
+    lines = [f"{len(plan.cells)} cells: {len(plan.todo)} to run, {plan.done} done"]
+    if plan.failed:
+        lines[0] += f", {plan.failed} failed (--retry_failed runs them again)"
+    if not plan.todo:
+        return lines
+    seconds = sum(plan.model.estimates(plan.todo))
+    observed = plan.model.observed
+    known = (
+        f"calibrated by {observed} cells of this sweep"
+        if observed
+        else "a guess: --calibrate=12 runs 12 cells first to know"
+    )
+    lines.append(f"estimated cost on one process: {_told_seconds(seconds)} ({known})")
+    largest = max(cell.work.bytes for cell in plan.todo)
+    lines.append(f"estimated arrays of the largest cell: {_told_bytes(largest)}")
+    if plan.peak_bytes is not None:
+        lines.append(f"most memory of a process so far: {_told_bytes(plan.peak_bytes)}")
+    return lines
+
+
+def _told_seconds(seconds: float) -> str:
+    """Return a duration in words."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds / 3600:.3g} h"
+
+
+def _told_bytes(count: float) -> str:
+    for size, unit in UNITS:
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"

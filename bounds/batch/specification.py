@@ -1,0 +1,183 @@
+"""What a sweep is: a command, flags held fixed, and flags that take several values.
+
+Everything is text, as it would be typed after `--flag=`; the command's own flags decide
+what it means.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jax_models.errors import InputError
+
+KEYS = ("command", "fixed", "sweep")
+# A sweep of more cells is a mistake in a range, and its plan alone would fill memory.
+MOST_CELLS = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Specification:
+    """A sweep.
+
+    Attributes:
+        command: The command's name.
+        fixed: Values of the flags that all cells share, by name.
+        sweep: Values of each swept flag, by name, in the order they are given.
+    """
+
+    command: str
+    fixed: Mapping[str, str]
+    sweep: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        """Refuse a flag that is both fixed and swept, and sweeps beyond all measure."""
+        for name in self.sweep:
+            if name in self.fixed:
+                raise InputError(
+                    f"--{name} is both fixed and swept; give one of the two"
+                )
+        if self.size > MOST_CELLS:
+            raise InputError(
+                f"{self.size} cells in the cross product; at most {MOST_CELLS} go into "
+                "one sweep, divide it"
+            )
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        total = 1
+        for values in self.sweep.values():
+            total *= len(values)
+        return total
+
+    def cells(self) -> Iterator[dict[str, str]]:
+        """Go through the swept values of every cell, the last flag fastest."""
+        for values in itertools.product(*self.sweep.values()):
+            yield dict(zip(self.sweep, values, strict=True))
+
+
+def read_assignments(
+    fixed: Sequence[str], sweep: Sequence[str]
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return the flags that the command line fixes and sweeps.
+
+    Args:
+        fixed: Texts `flag=value`; the value may hold commas.
+        sweep: Texts `flag=a,b,c`. Where values hold commas themselves they are
+            separated by semicolons; a..b stands for all integers from a to b.
+
+    Raises:
+        InputError: A text is no assignment, a flag is named twice, or a value is empty
+            or named twice.
+    """
+    held: dict[str, str] = {}
+    for text in fixed:
+        name, value = _divided("--fixed", text)
+        if name in held:
+            raise InputError(f"--fixed {text}: {name} is fixed twice")
+        held[name] = value
+    swept: dict[str, tuple[str, ...]] = {}
+    for text in sweep:
+        name, value = _divided("--sweep", text)
+        if name in swept:
+            raise InputError(f"--sweep {text}: {name} is swept twice")
+        swept[name] = _checked(name, _values(value))
+    return held, swept
+
+
+def read_specification(path: str) -> Specification:
+    """Read a sweep from a TOML or JSON file.
+
+    Args:
+        path: A file ending in .toml or .json, an object with the keys `command`,
+            `fixed` (an object) and `sweep` (an object of lists). A list within either
+            is the value of a flag that takes several.
+
+    Raises:
+        InputError: The file is of another form.
+        OSError: It cannot be read.
+    """
+    content = Path(path).read_bytes()
+    try:
+        if path.endswith(".toml"):
+            read = tomllib.loads(content.decode())
+        elif path.endswith(".json"):
+            read = json.loads(content)
+        else:
+            raise InputError(f"--spec={path}: expected a file ending in .toml or .json")
+    except ValueError as error:  # what both readers and the decoding raise
+        raise InputError(f"--spec={path}: cannot be read ({error})") from error
+    if not isinstance(read, dict):
+        raise InputError(f"--spec={path}: expected an object with {', '.join(KEYS)}")
+    if unknown := sorted(read.keys() - set(KEYS)):
+        raise InputError(
+            f"--spec={path}: unknown key {unknown[0]!r}; expected {', '.join(KEYS)}"
+        )
+    command = read.get("command")
+    if not isinstance(command, str):
+        raise InputError(f"--spec={path}: command is {command!r}; expected a name")
+    fixed, sweep = (_object(path, name, read.get(name, {})) for name in KEYS[1:])
+    swept = {}
+    for name, values in sweep.items():
+        if not isinstance(values, list) or not values:
+            raise InputError(
+                f"--spec={path}: sweep.{name} is {values!r}; expected a list of values"
+            )
+        swept[name] = _checked(name, [_typed(path, name, value) for value in values])
+    held = {name: _typed(path, name, value) for name, value in fixed.items()}
+    return Specification(command, held, swept)
+
+
+def _divided(flag: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    name = name.strip().removeprefix("--")
+    if not (equals and name):
+        raise InputError(f"{flag} {text}: expected flag=value, as in seed=1")
+    return name, value
+
+
+def _values(text: str) -> list[str]:
+    """Return the values that a text lists."""
+    if span := re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})", text.strip()):
+        first, last = map(int, span.groups())
+        if last - first >= MOST_CELLS:
+            raise InputError(f"{text}: a range of more than {MOST_CELLS} values")
+        return [str(value) for value in range(first, last + 1)]
+    return [value.strip() for value in text.split(";" if ";" in text else ",")]
+
+
+def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    if not values or "" in values:
+        raise InputError(
+            f"--sweep {name}: a value is empty, found {','.join(values)!r}"
+        )
+    for value in values:
+        if values.count(value) > 1:
+            raise InputError(f"--sweep {name}: the value {value} is named twice")
+    return tuple(values)
+
+
+def _object(path: str, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"--spec={path}: {name} is {value!r}; expected an object")
+    return value
+
+
+def _typed(path: str, name: str, value: Any) -> str:
+    """Return a value of a file as it would be typed."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case list():
+            return ",".join(_typed(path, name, entry) for entry in value)
+    raise InputError(
+        f"--spec={path}: the value {value!r} of {name} is no text, number, boolean or "
+        "list"
+    )

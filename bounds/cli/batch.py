@@ -1,0 +1,280 @@
+"""A sweep: one command over a cross product of its flags, kept in a store.
+
+A cell is one run of --command with one set of flags: those that every cell shares
+(--fixed flag=value, repeated) and one value of each swept flag (--sweep flag=a,b,c,
+repeated; separate values that hold commas by semicolons; a..b are all integers from a to
+b). --spec=FILE says the same as TOML or JSON, with the keys command, fixed and sweep.
+All flags and values are read by the command's own flags before anything runs.
+
+Cells are run in the order of their estimated cost, in one process that keeps what it
+compiled, or as futures of a Dask cluster (--local_workers, --scheduler). Each is recorded
+in results.sqlite of --out when it is finished: the same command continues where it
+stopped, however that was. A cell that fails is recorded with its message and stops
+nothing. batch.csv, batch.jsonl and, with pyarrow, batch.parquet are written from the
+store.
+"""
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from bounds.batch.cells import BatchCell, Outcome
+from bounds.batch.execution import open_cluster, run_here, run_on_cluster
+from bounds.batch.export import export_table, sweep_table
+from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
+from bounds.batch.specification import (
+    Specification,
+    read_assignments,
+    read_specification,
+)
+from bounds.cli import flags as shared
+from bounds.cli.batch_cells import BATCHED, make_cells
+from bounds.cli.batch_run import perform
+from bounds.cli.progress import Progress
+from bounds.cli.record import STORE_NAME, open_store, run_record
+from bounds.output import write_json
+from bounds.store import ResultStore, read_store
+from bounds.table import Table
+from jax_models.errors import InputError
+
+Rows = Mapping[str, Mapping[str, Any]]  # of a store, by key
+Runner = Callable[
+    [Sequence[BatchCell]], Generator[tuple[BatchCell, Outcome], None, None]
+]
+
+
+def define_flags() -> flags.FlagValues:
+    """Return the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "command",
+        None,
+        BATCHED,
+        "Command whose runs are the cells.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "fixed",
+        [],
+        "flag=value that all cells share; may be repeated.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "sweep",
+        [],
+        "flag=a,b,c: the values of one flag; may be repeated, all combinations are run.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "spec",
+        None,
+        "TOML or JSON file with the keys command, fixed and sweep, instead of these.",
+        flag_values=values,
+    )
+    _define_running(values)
+    flags.DEFINE_string(
+        "out",
+        "results/batch",
+        "Folder that the results are written to; made where there is none.",
+        flag_values=values,
+    )
+    shared.define_store(values)
+    return values
+
+
+def _define_running(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Check everything, print the plan (cells, estimated cost, memory) and stop; "
+        "with --calibrate the cells that calibrate it are run.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "calibrate",
+        0,
+        "Run this many cells first, spread over the sweep, and order and estimate the "
+        "others by what they took.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "retry_failed", False, "Run failed cells again.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "max_seconds",
+        None,
+        "Begin no cell after this many seconds; the one that runs is finished.",
+        lower_bound=0.0,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "local_workers",
+        None,
+        "Run cells on this many processes of this machine, by Dask distributed.",
+        lower_bound=1,
+        upper_bound=1024,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "scheduler",
+        None,
+        "Run cells on the Dask cluster whose scheduler has this address, as in "
+        "tcp://10.0.0.1:8786; files that flags name must be there too.",
+        flag_values=values,
+    )
+
+
+def run(options: flags.FlagValues) -> None:
+    """Run the cells that the store does not hold yet, then export from the store."""
+    began = time.monotonic()
+    if options.local_workers is not None and options.scheduler is not None:
+        raise InputError("give --local_workers or --scheduler, not both")
+    specification = _specification(options)
+    command = specification.command
+    cells = make_cells(specification)
+    if options.dry_run and not options.calibrate:
+        rows = _rows(_stored(options))
+        plan = make_plan(cells, rows, _pending(options, cells, rows))
+        print("\n".join([*list_cells(plan), *sum_up(plan)]))
+        return
+    with open_store(options) as store, _open_runner(options, command) as runner:
+        print(
+            f"batch: {len(cells)} cells of {command}; results go to {options.out}",
+            flush=True,
+        )
+        rows = _rows(store.table())
+        pending = _pending(options, cells, rows)
+        plan = make_plan(cells, rows, pending)
+        if options.calibrate:
+            first = choose_calibration(plan.cells, options.calibrate)
+            first = [cell for cell in first if cell.key in pending]
+            pending = pending - _run_cells(options, store, runner, first, began)
+            plan = make_plan(cells, _rows(store.table()), pending)
+        if options.dry_run:
+            print("\n".join([*list_cells(plan), *sum_up(plan)]))
+            return
+        print("\n".join(sum_up(plan)), flush=True)
+        pending = pending - _run_cells(options, store, runner, plan.todo, began)
+        stored = store.table()
+    _finish(options, specification, cells, stored, len(pending))
+
+
+def _specification(options: flags.FlagValues) -> Specification:
+    """Return the sweep that the flags name."""
+    if options.spec is not None:
+        for name in ("command", "fixed", "sweep"):
+            if options[name].value:
+                raise InputError(f"give --spec or --{name}, not both")
+        return read_specification(options.spec)
+    if options.command is None:
+        raise InputError(
+            f"no --command given; choose one of {', '.join(BATCHED)}, or name a file "
+            "with --spec"
+        )
+    return Specification(
+        options.command, *read_assignments(options.fixed, options.sweep)
+    )
+
+
+def _pending(
+    options: flags.FlagValues, cells: Sequence[BatchCell], rows: Rows
+) -> frozenset[str]:
+    """Return the keys of the cells that are to be run."""
+    again = {None, "failed"} if options.retry_failed else {None}
+    states = {} if options.fresh else {key: row["status"] for key, row in rows.items()}
+    return frozenset(cell.key for cell in cells if states.get(cell.key) in again)
+
+
+def _stored(options: flags.FlagValues) -> Table:
+    """Return what the store holds, without making one."""
+    path = Path(options.out) / STORE_NAME
+    return read_store(path) if path.exists() else Table(())
+
+
+def _rows(stored: Table) -> Rows:
+    return {row["key"]: row for row in stored}
+
+
+@contextlib.contextmanager
+def _open_runner(options: flags.FlagValues, command: str) -> Iterator[Runner]:
+    """Yield what runs cells: this process, or a cluster."""
+    if options.local_workers is None and options.scheduler is None:
+        yield lambda cells: run_here(perform, command, cells)
+        return
+    with open_cluster(options.local_workers, options.scheduler) as client:
+        yield lambda cells: run_on_cluster(client, perform, command, cells)
+
+
+def _run_cells(
+    options: flags.FlagValues,
+    store: ResultStore,
+    runner: Runner,
+    cells: Sequence[BatchCell],
+    began: float,
+) -> frozenset[str]:
+    """Run cells and record each when it is finished; return the keys of these."""
+    limit = math.inf if options.max_seconds is None else options.max_seconds
+    finished: set[str] = set()
+    with (
+        Progress(len(cells), "cells") as progress,
+        contextlib.closing(runner(cells)) as running,
+    ):
+        while time.monotonic() - began < limit:
+            cell, outcome = next(running, (None, None))
+            if cell is None or outcome is None:
+                break
+            told = {"seconds": outcome.seconds, "origin": outcome.origin}
+            if outcome.message is None:
+                store.record(cell.config, outcome.payload(), **told)
+            else:
+                store.record_failure(cell.config, outcome.message, **told)
+            finished.add(cell.key)
+            progress.advance(cell.label)
+    return frozenset(finished)
+
+
+def _finish(
+    options: flags.FlagValues,
+    specification: Specification,
+    cells: Sequence[BatchCell],
+    stored: Table,
+    left: int,
+) -> None:
+    """Export the sweep from its store, and say what is missing."""
+    table = sweep_table(stored, cells, specification.sweep)
+    rows = _rows(stored)
+    failures = [
+        {"label": cell.label, "message": rows[cell.key]["message"]}
+        for cell in cells
+        if cell.key in rows and rows[cell.key]["status"] == "failed"
+    ]
+    names = export_table(table, Path(options.out))
+    record = run_record("batch", options)
+    record |= {
+        **dataclasses.asdict(specification),
+        "cells": len(cells),
+        "left": left,
+        "failures": failures,
+    }
+    write_json(Path(options.out) / "batch.json", record)
+    print(
+        f"{len(table)} rows; written to {options.out}: {', '.join(names)}, batch.json"
+    )
+    if left:
+        print(
+            f"stopped after --max_seconds={options.max_seconds:g}: {left} cells are "
+            "left; the same command continues"
+        )
+    if failures:
+        raise InputError(
+            f"{len(failures)} of {len(cells)} cells failed and are left out "
+            f"(--retry_failed runs them again); the first, {failures[0]['label']}: "
+            f"{failures[0]['message']}"
+        )

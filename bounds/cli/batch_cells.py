@@ -1,0 +1,150 @@
+"""From a sweep to its cells: every flag and value is read by the command's own flags."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from absl import flags
+
+from bounds.batch.cells import BatchCell
+from bounds.batch.specification import Specification
+from bounds.cli.batch_work import DATA_FLAGS, estimate_cell_work, shape_name
+from bounds.cli.main import COMMANDS, PROGRAM, one_line
+from bounds.output import plain, sha256
+from bounds.store import cell_key
+from bounds.sweep import Results
+from bounds.version import __version__
+from jax_models.errors import InputError
+
+BATCHED = ("curve", "influence", "lipschitz", "simulate", "restrict", "entropy")
+# Where results go, how they look and what shares them out is the sweep's own affair.
+OWN_FLAGS = (
+    "out",
+    "fresh",
+    "figure_format",
+    "dry_run",
+    "verify",
+    "num_devices",
+    "coordinator",
+    "num_processes",
+    "process_id",
+)
+# Flags that name a file, whose content is part of the configuration.
+FILE_FLAGS = ("model", "tokens", "text", "pre_restriction")
+
+
+class BatchedModule(Protocol):
+    """What a command's module provides to a sweep."""
+
+    def define_flags(self) -> flags.FlagValues:
+        """Return the command's flags."""
+        ...
+
+    def measure_rows(
+        self, options: flags.FlagValues, store: Results
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a run, without a word or a file."""
+        ...
+
+
+def load_batched(command: str) -> BatchedModule:
+    """Return the module of a command that can be swept.
+
+    Raises:
+        InputError: The command cannot.
+    """
+    if command not in BATCHED:
+        raise InputError(
+            f"--command={command}: cannot be swept; expected one of {', '.join(BATCHED)}"
+        )
+    (found,) = (one for one in COMMANDS if one.name == command)
+    return cast(BatchedModule, found.load())
+
+
+def make_cells(specification: Specification) -> list[BatchCell]:
+    """Return the cells of a sweep, having read every flag and value.
+
+    Args:
+        specification: The sweep.
+
+    Returns:
+        The cells, in the order of the cross product.
+
+    Raises:
+        InputError: The command cannot be swept, or a flag or value is not one of its
+            own; the message names both.
+        OSError: A file that a flag names cannot be read.
+    """
+    module = load_batched(specification.command)
+    known = module.define_flags()
+    for name in (*specification.fixed, *specification.sweep):
+        if name in OWN_FLAGS:
+            raise InputError(
+                f"--{name} belongs to the sweep, not to its cells; it cannot be fixed or "
+                "swept"
+            )
+        if name not in known:
+            raise InputError(
+                f"{specification.command} has no flag --{name}; see {PROGRAM} "
+                f"{specification.command} --help"
+            )
+    for name, value in specification.fixed.items():
+        _parse(module.define_flags, {name: value}, f"--fixed {name}={value}")
+    for name, values in specification.sweep.items():
+        for value in values:
+            _parse(module.define_flags, {name: value}, f"--sweep {name}={value}")
+    hashes: dict[str, str] = {}
+    cells = {}
+    for swept in specification.cells():
+        given = {**specification.fixed, **swept}
+        label = " ".join(f"{name}={value}" for name, value in swept.items())
+        options = _parse(module.define_flags, given, label)
+        config = _config(specification.command, options, hashes)
+        key = cell_key(config)
+        cells[key] = BatchCell(
+            key,
+            config,
+            label or specification.command,
+            tuple(f"--{name}={value}" for name, value in given.items()),
+            estimate_cell_work(options),
+            tuple(f"{k}={v}" for k, v in swept.items() if k not in DATA_FLAGS),
+            shape_name(config),
+        )
+    return list(cells.values())
+
+
+def _parse(
+    define_flags: Callable[[], flags.FlagValues], given: Mapping[str, str], where: str
+) -> flags.FlagValues:
+    """Return parsed flags, or an error that says whose they are."""
+    options = define_flags()
+    try:
+        options([PROGRAM, *(f"--{name}={value}" for name, value in given.items())])
+    except flags.Error as error:
+        raise InputError(f"{where}: {one_line(error)}") from error
+    return options
+
+
+def _config(
+    command: str, options: flags.FlagValues, hashes: dict[str, str]
+) -> dict[str, Any]:
+    """Return everything that a cell's result depends on.
+
+    Which flags were given is part of it, since a command may refuse one that has its
+    default value, where that says something of what is not there.
+    """
+    config: dict[str, Any] = {
+        "command": command,
+        "cell": "run",
+        "version": __version__,
+        "given": sorted(name for name in options if options[name].present),
+    }
+    for name in sorted(options):
+        if name not in OWN_FLAGS:
+            config[name] = plain(options[name].value)
+    for name in FILE_FLAGS:
+        if path := config.get(name):
+            if path not in hashes:
+                hashes[path] = sha256(Path(path).read_bytes())
+            config[f"{name}_sha256"] = hashes[path]
+    return config

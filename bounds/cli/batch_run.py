@@ -1,0 +1,46 @@
+"""One cell of a sweep: a run of a command that gives rows, in whatever process."""
+
+import resource
+import sys
+import tempfile
+import time
+
+from bounds.batch.cells import Outcome
+from bounds.batch.compilation import compile_clock
+from bounds.cli.batch_cells import load_batched
+from bounds.cli.main import PROGRAM, one_line
+from bounds.memory_results import MemoryResults
+from bounds.output import plain
+from bounds.provenance import provenance
+from jax_models.errors import InputError
+
+# The system counts the memory of a process in these units.
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+def perform(command: str, arguments: tuple[str, ...]) -> Outcome:
+    """Run a command for its rows.
+
+    Args:
+        command: Its name.
+        arguments: What is typed after it, without --out.
+
+    Returns:
+        What came of it. Whatever is raised is told as its message: one cell does not
+        stop a sweep.
+    """
+    module = load_batched(command)
+    rows, message = None, None
+    start = time.perf_counter()
+    with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
+        options = module.define_flags()
+        try:
+            options([PROGRAM, *arguments, f"--out={folder}"])
+            rows = plain(module.measure_rows(options, MemoryResults()))
+        except InputError as error:
+            message = one_line(error)
+        except Exception as error:
+            message = f"{type(error).__name__}: {one_line(error)}"
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
+    return Outcome(rows, message, seconds, clock.seconds, peak, provenance())

@@ -1,0 +1,77 @@
+"""Estimates follow what was run, and cheap cells come first."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bounds.batch.cost import fit_cost
+from tests.bounds.batch.cells import make_cell
+
+SIZES = np.geomspace(1e3, 1e9, 10)
+FACTORS = {"kind=a": 1.0, "kind=b": 8.0}
+
+
+def make_sweep():
+    """Return cells, and what they take: 2 ms, 3 ns per pass, times the kind."""
+    cells, rows = [], {}
+    for index, (kind, size, seed) in enumerate(
+        itertools.product(FACTORS, SIZES, range(2))
+    ):
+        shape = f"{kind} {size}"
+        cell = make_cell(index, shape=shape, size=size, levels=(kind,))
+        noise = math.exp(0.2 * math.sin(7.0 * index))
+        compiling = 0.7 if seed == 0 else 0.0
+        seconds = (2e-3 + 3e-9 * size) * FACTORS[kind] * noise + compiling
+        cells.append(cell)
+        rows[cell.key] = {
+            "status": "done",
+            "seconds": seconds,
+            "compile_seconds": compiling,
+        }
+    return cells, rows
+
+
+def within_two(cells, rows, model):
+    """Return the share of cells whose estimate is within a factor of 2."""
+    found = model.estimates(cells)
+    ratios = [t / rows[c.key]["seconds"] for c, t in zip(cells, found, strict=True)]
+    return np.mean([0.5 <= ratio <= 2.0 for ratio in ratios])
+
+
+def test_a_calibrated_estimate_is_within_a_factor_of_two():
+    cells, rows = make_sweep()
+    sample = {cell.key: rows[cell.key] for cell in cells[::4]}
+    model = fit_cost(cells, sample)
+    assert model.observed == 10
+    assert within_two(cells, rows, model) >= 0.9
+
+
+def test_the_measure_catches_estimates_without_the_kinds():
+    cells, rows = make_sweep()
+    one_kind = {c.key: rows[c.key] for c in cells[::4] if c.levels == ("kind=a",)}
+    assert within_two(cells, rows, fit_cost(cells, one_kind)) < 0.9
+
+
+def test_only_the_first_cell_of_a_shape_compiles():
+    cells, rows = make_sweep()
+    first, second = fit_cost(cells, rows).estimates(cells[:2])
+    assert first - second == pytest.approx(0.7, rel=0.1)
+
+
+def test_failed_cells_tell_nothing():
+    cells, rows = make_sweep()
+    failed = {key: {"status": "failed", "seconds": 0.0} for key in rows}
+    assert fit_cost(cells, failed).observed == 0
+
+
+def test_cheap_cells_come_first_and_those_of_a_shape_together():
+    cells, rows = make_sweep()
+    for known in ({}, rows):
+        ordered = fit_cost(cells, known).order(cells[::-1])
+        shapes = [cell.shape for cell in ordered]
+        assert len([one for one, _ in itertools.groupby(shapes)]) == len(set(shapes))
+        for kind in FACTORS:
+            sizes = [c.work.terms["passes"] for c in ordered if c.levels == (kind,)]
+            assert sizes == sorted(sizes)

@@ -1,0 +1,90 @@
+"""Cells come back with what was found, from here and from a cluster that loses workers."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from bounds.batch.execution import open_cluster, run_here, run_on_cluster
+from bounds.batch.specification import Specification
+from bounds.cli.batch_cells import make_cells
+from bounds.cli.batch_run import perform
+from jax_models import InputError
+
+PROBABILITIES = tuple(f"{0.05 * k:.2f}" for k in range(1, 20))
+SWEEP = {"p": (*PROBABILITIES, "7"), "language": ("parity", "dyck2")}
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return make_cells(Specification("entropy", {"lengths": "2,8,64"}, SWEEP))
+
+
+@pytest.fixture(scope="module")
+def expected(cells):
+    found = {c.key: o for c, o in run_here(perform, "entropy", cells)}
+    return {key: (outcome.rows, outcome.message) for key, outcome in found.items()}
+
+
+def test_every_cell_comes_back_with_rows_or_a_message(cells, expected):
+    assert list(expected) == [cell.key for cell in cells]
+    for cell in cells:
+        rows, message = expected[cell.key]
+        assert (rows is None) == (message is not None) == ("p=7" in cell.label)
+
+
+def test_an_outcome_says_where_its_time_went():
+    (cell,) = make_cells(Specification("entropy", {"lengths": "2"}, {}))
+    ((_, outcome),) = run_here(perform, "entropy", [cell])
+    assert 0.0 <= outcome.compile_seconds <= outcome.seconds
+    assert outcome.peak_bytes > 2**20
+    assert outcome.origin.device.startswith("cpu")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("distributed")
+    with open_cluster(2, None) as client:
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what Dask's own processes warn of
+def test_the_cells_of_a_killed_worker_are_run_by_another(cells, expected, cluster):
+    workers = cluster.run(os.getpid)
+    assert len(workers) == 2
+
+    def slowly(command, arguments):
+        time.sleep(0.1)  # so that the kill falls among the cells
+        return perform(command, arguments)
+
+    found = {}
+    for cell, outcome in run_on_cluster(cluster, slowly, "entropy", cells):
+        assert cell.key not in found
+        found[cell.key] = outcome.rows, outcome.message
+        if len(found) == 5:
+            os.kill(next(iter(workers.values())), signal.SIGKILL)
+    assert set(cluster.run(os.getpid).values()) != set(workers.values())
+    assert found == expected
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_leaving_cancels_the_cells_that_are_not_begun(cells, cluster):
+    running = run_on_cluster(cluster, perform, "entropy", cells)
+    next(running)
+    running.close()
+    assert not [key for key in cluster.futures if key.startswith("entropy-")]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
+    pytest.importorskip("distributed")
+    from bounds.batch import execution
+
+    monkeypatch.setattr(execution, "PATIENCE", 1)
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
+        with open_cluster(None, "tcp://127.0.0.1:9"):
+            pass

@@ -1,0 +1,110 @@
+"""A sweep is read alike from a command line, from TOML and from JSON."""
+
+import itertools
+import json
+
+import pytest
+
+from bounds.batch.specification import (
+    MOST_CELLS,
+    Specification,
+    read_assignments,
+    read_specification,
+)
+from jax_models import InputError
+
+FIXED = {"bounds": "none", "layer_norm": "pre", "reverse_pass": "true", "d_ff": "8"}
+SWEEP = {"weighting": ("softmax", "average_hard"), "lengths": ("16", "16,32")}
+TOML = """
+command = "curve"
+[fixed]
+bounds = "none"
+layer_norm = "pre"
+reverse_pass = true
+d_ff = 8
+[sweep]
+weighting = ["softmax", "average_hard"]
+lengths = [16, [16, 32]]
+"""
+
+
+def test_all_forms_say_the_same(tmp_path):
+    typed = read_assignments(
+        [f"{name}={value}" for name, value in FIXED.items()],
+        ["weighting=softmax,average_hard", "lengths=16;16,32"],
+    )
+    assert typed == (FIXED, SWEEP)
+    (tmp_path / "a.toml").write_text(TOML)
+    held = {"bounds": "none", "layer_norm": "pre", "reverse_pass": True, "d_ff": 8}
+    swept = {"weighting": ["softmax", "average_hard"], "lengths": [16, [16, 32]]}
+    text = json.dumps({"command": "curve", "fixed": held, "sweep": swept})
+    (tmp_path / "a.json").write_text(text)
+    for name in ("a.toml", "a.json"):
+        read = read_specification(str(tmp_path / name))
+        assert read == Specification("curve", *typed)
+
+
+def test_the_cells_are_the_cross_product_with_the_last_flag_fastest():
+    cells = list(Specification("curve", FIXED, SWEEP).cells())
+    assert [tuple(cell.values()) for cell in cells] == list(
+        itertools.product(*SWEEP.values())
+    )
+    assert list(Specification("curve", FIXED, {}).cells()) == [{}]
+
+
+def test_two_dots_are_all_integers_between():
+    _, swept = read_assignments([], ["seed=3..6", "model=a..b"])
+    assert swept == {"seed": ("3", "4", "5", "6"), "model": ("a..b",)}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "sweep", "complaint"),
+    [
+        (["d_model"], [], "--fixed d_model: expected flag=value"),
+        (["=8"], [], "expected flag=value"),
+        ([], ["seed"], "--sweep seed: expected flag=value"),
+        ([], ["seed="], "--sweep seed: a value is empty"),
+        ([], ["seed=1,,2"], "--sweep seed: a value is empty"),
+        ([], ["seed=5..3"], "--sweep seed: a value is empty"),
+        ([], ["seed=1,2,1"], "--sweep seed: the value 1 is named twice"),
+        ([], ["seed=1", "seed=2"], "seed is swept twice"),
+        (["seed=1", "seed=2"], [], "seed is fixed twice"),
+        ([], [f"seed=0..{MOST_CELLS}"], f"more than {MOST_CELLS}"),
+    ],
+)
+def test_a_bad_assignment_is_named(fixed, sweep, complaint):
+    with pytest.raises(InputError, match=complaint):
+        read_assignments(fixed, sweep)
+
+
+def test_a_flag_is_fixed_or_swept():
+    with pytest.raises(InputError, match="--seed is both fixed and swept"):
+        Specification("curve", {"seed": "1"}, {"seed": ("1", "2")})
+
+
+def test_a_product_beyond_measure_is_refused():
+    many = tuple(str(k) for k in range(400))
+    with pytest.raises(InputError, match="160000 cells"):
+        Specification("curve", {}, {"seed": many, "d_model": many})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.yaml", "command: curve", r"ending in \.toml or \.json"),
+        ("a.toml", "command = ", "cannot be read"),
+        ("a.json", "{", "cannot be read"),
+        ("a.json", "[]", "expected an object"),
+        ("a.json", "{}", "command is None"),
+        ("a.json", '{"command": "curve", "sweeps": {}}', "unknown key 'sweeps'"),
+        ("a.json", '{"command": "curve", "fixed": [1]}', "fixed is"),
+        ("a.json", '{"command": "curve", "sweep": {"seed": 1}}', "sweep.seed is 1"),
+        ("a.json", '{"command": "curve", "sweep": {"seed": []}}', "sweep.seed is"),
+        ("a.json", '{"command": "curve", "fixed": {"c": null}}', "None of c"),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, name, text, complaint):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_specification(str(tmp_path / name))
+    assert name in str(caught.value)

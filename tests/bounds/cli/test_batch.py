@@ -1,0 +1,280 @@
+"""A sweep computes each cell once, whatever stops it, and says what is wrong first."""
+
+import csv
+import functools
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from bounds import read_store
+from bounds.batch.cells import TIMING
+from bounds.batch.specification import Specification
+from bounds.cli import record
+from bounds.cli.batch_cells import make_cells
+from bounds.store import ResultStore
+
+SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
+FAILING = ["--command=entropy", "--sweep=lengths=2,4", "--sweep=p=0.2,7"]
+STORE = "results/batch/results.sqlite"
+
+
+def result_rows(path):
+    """Return the rows of a store, sorted, without what two runs differ in."""
+    rows = [
+        {name: value for name, value in row.items() if name not in TIMING}
+        for row in read_store(path)
+    ]
+    return sorted(rows, key=lambda row: row["key"])
+
+
+def finished(path):
+    return {row["key"]: row["finished"] for row in read_store(path)}
+
+
+def test_a_sweep_writes_the_rows_of_all_cells(run):
+    result = run("batch", *SWEEP)
+    assert (result.code, result.err) == (0, "")
+    with open("results/batch/batch.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["sweep.lengths"], row["sweep.p"]) for row in rows] == [
+        (n, p) for n in ("2", "4", "8") for p in ("0.2", "0.7")
+    ]
+    for row in rows[::5]:
+        out = f"one-{row['n']}-{row['sweep.p']}"
+        flags = [f"--lengths={row['n']}", f"--p={row['sweep.p']}", f"--out={out}"]
+        assert run("entropy", *flags).code == 0
+        with open(f"{out}/entropy.csv", newline="") as file:
+            (alone,) = csv.DictReader(file)
+        assert {name: row[name] for name in alone if name in row} == {
+            name: value for name, value in alone.items() if name in row
+        }
+        assert row["optimal"] == alone["optimal"]
+    with open("results/batch/batch.jsonl") as file:
+        assert [json.loads(line)["n"] for line in file] == [2, 2, 4, 4, 8, 8]
+
+
+def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run):
+    run("batch", *SWEEP)
+    before = finished(STORE)
+    files = ["batch.csv", "batch.jsonl"]
+    texts = []
+    for name in files:
+        with open(f"results/batch/{name}") as file:
+            texts.append(file.read())
+        with open(f"results/batch/{name}", "w") as file:
+            file.write("gone")
+    assert "6 cells: 0 to run, 6 done" in run("batch", *SWEEP).out
+    assert finished(STORE) == before
+    for name, text in zip(files, texts, strict=True):
+        with open(f"results/batch/{name}") as file:
+            assert file.read() == text
+    run("batch", *SWEEP, "--fresh")
+    assert all(finished(STORE)[key] > before[key] for key in before)
+
+
+def test_a_larger_sweep_adds_the_cells_that_are_new(run):
+    run("batch", *SWEEP)
+    before = finished(STORE)
+    run("batch", *SWEEP[:2], "--sweep=p=0.2,0.7,0.9")
+    after = finished(STORE)
+    assert len(after) == 9
+    assert before.items() <= after.items()
+
+
+def test_a_failed_cell_is_kept_with_its_message_and_tried_again_when_asked(run):
+    run("batch", *FAILING).assert_refused("2 of 4 cells failed")
+    table = read_store(STORE)
+    messages = [row["message"] for row in table if row["status"] == "failed"]
+    assert len(messages) == 2
+    assert all("p = 7" in message for message in messages)
+    before = finished(STORE)
+    run("batch", *FAILING).assert_refused("lengths=2 p=7: end probability p = 7")
+    assert finished(STORE) == before
+    run("batch", *FAILING, "--retry_failed").assert_refused("2 of 4")
+    after = finished(STORE)
+    assert sum(after[key] > before[key] for key in before) == 2
+
+
+def test_a_bug_in_a_cell_does_not_stop_the_others(run, monkeypatch):
+    from bounds.cli import entropy
+
+    whole = entropy.measure_rows
+
+    def broken(options, store):
+        return whole(options, store) if options.p < 0.5 else 1 // 0
+
+    monkeypatch.setattr(entropy, "measure_rows", broken)
+    run("batch", *SWEEP).assert_refused("3 of 6 cells failed")
+    messages = [row["message"] for row in read_store(STORE) if row["message"]]
+    assert set(messages) == {
+        "ZeroDivisionError: integer division or modulo by zero",
+    }
+
+
+def test_a_sweep_stops_cleanly_when_its_time_is_over(run):
+    result = run("batch", *SWEEP, "--max_seconds=0")
+    assert (result.code, result.err) == (0, "")
+    assert "6 cells are left" in result.out
+    assert len(read_store(STORE)) == 0
+    assert run("batch", *SWEEP).code == 0
+    assert len(read_store(STORE)) == 6
+
+
+def test_a_dry_run_says_the_plan_and_writes_nothing(run, tmp_path):
+    result = run("batch", *SWEEP, "--dry_run")
+    assert result.code == 0
+    assert "6 cells: 6 to run, 0 done" in result.out
+    assert "a guess" in result.out
+    assert "lengths=8 p=0.7" in result.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_calibration_runs_as_many_cells_as_asked_and_keeps_them(run):
+    result = run("batch", *SWEEP, "--dry_run", "--calibrate=3")
+    assert "6 cells: 3 to run, 3 done" in result.out
+    assert "calibrated by 3 cells" in result.out
+    before = finished(STORE)
+    assert len(before) == 3
+    run("batch", *SWEEP)
+    assert before.items() <= finished(STORE).items()
+
+
+def test_the_content_of_a_file_is_part_of_a_cells_configuration(tmp_path):
+    path = tmp_path / "tokens.txt"
+    keys = []
+    for text in ("0 1 0", "0 1 1", "0 1 0"):
+        path.write_text(text)
+        (cell,) = make_cells(Specification("influence", {"tokens": str(path)}, {}))
+        keys.append(cell.key)
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_cells_that_differ_in_their_data_share_their_programs():
+    sweep = {"weighting": ("softmax", "average_hard"), "seed": ("0", "1")}
+    cells = make_cells(Specification("curve", {"lengths": "8"}, sweep))
+    assert len({cell.key for cell in cells}) == 4
+    assert len({cell.shape for cell in cells}) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no --command given"),
+        (["--command=depth"], "--command"),
+        (["--command=entropy", "--spec=a.toml"], "give --spec or --command, not both"),
+        (["--command=entropy", "--sweep=widths=1,2"], "no flag --widths"),
+        (["--command=entropy", "--fixed=width=1"], "no flag --width"),
+        (["--command=entropy", "--sweep=p=0.1,high"], "--sweep p=high: "),
+        (["--command=entropy", "--fixed=lengths=4,2"], "--fixed lengths=4,2: "),
+        (["--command=curve", "--sweep=weighting=softmax,soft"], "weighting=soft: "),
+        (["--command=curve", "--sweep=temperature=1,warm"], "temperature=warm: "),
+        (["--command=curve", "--fixed=out=there"], "--out belongs to the sweep"),
+        (["--command=restrict", "--fixed=verify=c.json"], "--verify belongs"),
+        (["--command=influence", "--fixed=model=none.safetensors"], "No such file"),
+        ([*SWEEP, "--local_workers=2", "--scheduler=a:1"], "not both"),
+        ([*SWEEP, "--calibrate=-1"], "calibrate"),
+    ],
+)
+def test_a_bad_sweep_is_one_line_before_anything_runs(
+    run, tmp_path, arguments, complaint
+):
+    run("batch", *arguments).assert_refused(complaint)
+    assert not list(tmp_path.iterdir())
+
+
+def test_dask_that_is_not_installed_is_named(run, monkeypatch):
+    from bounds.batch import execution
+
+    monkeypatch.setattr(execution, "has_package", lambda name: False)
+    run("batch", *SWEEP, "--local_workers=2").assert_refused(
+        "attention-bounds[cluster]"
+    )
+
+
+def test_a_damaged_store_is_refused_and_left_alone(run):
+    run("batch", *SWEEP)
+    with open(STORE, "rb") as file:
+        content = file.read()
+    assert content.count(b'"optimal":') >= 6
+    damaged = content.replace(b'"optimal":0', b'"optimal":9', 1)
+    assert damaged != content
+    with open(STORE, "wb") as file:
+        file.write(damaged)
+    for more in ([], ["--dry_run"], ["--retry_failed"]):
+        run("batch", *SWEEP, *more).assert_refused("damaged")
+    with open(STORE, "rb") as file:
+        assert file.read() == damaged
+
+
+def test_a_second_client_is_refused(run, monkeypatch):
+    run("batch", *SWEEP)
+    hasty = functools.partial(ResultStore, wait_seconds=0.1)
+    monkeypatch.setattr(record, "ResultStore", hasty)
+    with ResultStore(STORE):
+        run("batch", *SWEEP).assert_refused("in use by another run")
+
+
+# Sweeps are killed in forks of a process that has imported everything and started
+# nothing: so are many in the time of one start.
+KILLS = """
+    import os, random, signal, sys, time
+    from bounds.cli.main import main
+    kills, longest, seed, *arguments = sys.argv[1:]
+    generator = random.Random(int(seed))
+
+    def start(killed_after):
+        child = os.fork()
+        if child == 0:
+            sys.stdout = open(os.devnull, "w")
+            os._exit(main(arguments))
+        if killed_after is not None:
+            time.sleep(killed_after)
+            os.kill(child, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    codes = [start(generator.uniform(0.0, float(longest))) for _ in range(int(kills))]
+    print(codes.count(-signal.SIGKILL), start(None))
+"""
+
+
+def run_with_kills(kills, longest, seed, arguments):
+    """Run a sweep to its end; return how many runs were killed and how it ended."""
+    code = textwrap.dedent(KILLS)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(kills), str(longest), str(seed), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(map(int, ended.stdout.split()))
+
+
+@pytest.mark.parametrize(
+    ("cells", "kills", "longest"),
+    [(40, 3, 1.5), pytest.param(210, 20, 1.5, marks=pytest.mark.slow)],
+)
+def test_a_sweep_killed_at_random_moments_ends_like_an_undisturbed_one(
+    tmp_path, run, cells, kills, longest
+):
+    probabilities = ",".join(f"{0.1 + 0.8 * k / cells:.4f}" for k in range(cells // 2))
+    sweep = ["batch", "--command=entropy", "--fixed=lengths=2,6,10"]
+    sweep += ["--sweep=language=parity,dyck2", f"--sweep=p={probabilities}"]
+    killed, code = run_with_kills(kills, longest, 7, [*sweep, "--out=killed"])
+    assert code == 0
+    assert killed >= kills // 2  # the last ones may find nothing left to do
+    assert run(*sweep, "--out=whole").code == 0
+    rows = result_rows("killed/results.sqlite")
+    assert len(rows) == cells
+    assert rows == result_rows("whole/results.sqlite")
+    for name in ("status", "optimal", "sweep.p"):
+        columns = []
+        for out in ("killed", "whole"):
+            with open(f"{out}/batch.csv", newline="") as file:
+                columns.append([row[name] for row in csv.DictReader(file)])
+        assert columns[0] == columns[1]
+    # The comparison sees one wrong digit.
+    rows[0]["rows"][0]["optimal"] *= 1 + 2**-52
+    assert rows != result_rows("whole/results.sqlite")

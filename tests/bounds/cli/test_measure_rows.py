@@ -1,0 +1,50 @@
+"""What a command says of itself to a sweep is what it writes to its own store."""
+
+import pytest
+
+from bounds.cli.batch_cells import BATCHED, load_batched
+from bounds.memory_results import MemoryResults
+from bounds.store import ResultStore
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+RUNS = {
+    "curve": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--weighting=softmax"],
+    "influence": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive"],
+    "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--restarts=0"],
+    "simulate": [*SHAPE_FLAGS, "--lengths=2,3", "--num_inputs=2"],
+    "restrict": ["--preset=ones", "--language=ones", "--length=6"],
+    "entropy": ["--lengths=2,4"],
+}
+SLOW = set(BATCHED) - {"entropy"}  # they compile
+
+
+class Found(MemoryResults):
+    """A store's results, which are read and never added to."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def find(self, config):
+        return self.store.find(config)
+
+    def seconds(self, config):
+        return self.store.seconds(config)
+
+    def record(self, config, payload, seconds):
+        pytest.fail(f"{config} is not in the command's own store")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in BATCHED],
+)
+def test_a_sweep_gets_what_the_command_records(run, command):
+    assert run(command, *RUNS[command], "--out=results").code == 0
+    module = load_batched(command)
+    options = module.define_flags()
+    options(["test", *RUNS[command], "--out=results"])
+    with ResultStore("results/results.sqlite") as store:
+        recorded = module.measure_rows(options, Found(store))
+    assert recorded
+    assert all(row["n"] for row in recorded)
+    assert module.measure_rows(options, MemoryResults()) == recorded
