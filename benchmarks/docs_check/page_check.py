@@ -132,9 +132,11 @@ class PageCheck:
         if output:
             self._compare(block.place, output)
         if block.mark.what == "draws" and self.last is not None:
-            drawn = self.folder / block.mark.argument
-            wrong = figures.image_difference(FIGURES / drawn.name, drawn)
-            self.report.judge(block.place, wrong, f"figure {drawn.name}")
+            file, _, shown = block.mark.argument.partition(" as ")
+            drawn = self.folder / file
+            shown = shown or drawn.name
+            wrong = figures.image_difference(FIGURES / shown, drawn)
+            self.report.judge(block.place, wrong, f"figure {shown}")
 
     def _command(
         self, block: Block, command: str, writes_only: bool = False

@@ -6,9 +6,9 @@ checked: `<!-- check: WHEN, reason; WHAT -->`, both parts optional.
 WHEN is `minutes` (takes minutes), `devices` (wants accelerators), `peers` (wants another
 package): listed, and run with --all; or `never` (there is nothing here to run it on).
 WHAT is `output of COMMAND`, `error of COMMAND` (what it prints), `text NAME` (bound to that
-name in the page's Python), `draws FILE` (the figure of that name), or, of a paragraph,
-`numbers of COMMAND` (its numbers are among those that the command prints) or `numbers
-above` (among those of the blocks before it).
+name in the page's Python), `draws FILE` or `draws FILE as NAME` (a figure of the docs), or,
+of a paragraph, `numbers of COMMAND` (its numbers are among those that the command prints) or
+`numbers above` (among those of the blocks before it).
 """
 
 import dataclasses
