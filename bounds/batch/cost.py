@@ -3,9 +3,10 @@
     seconds(cell) = Σ_k a_k term_k(cell) · exp(Σ_l e_l)  [+ what compiling its shape takes]
 
 The a_k >= 0 are rates, fitted so that relative errors are small; the effects e_l of the
-swept values (a weighting, a method) correct them, each drawn towards 0 as by one more
-observation without effect. Time in the compiler is fitted apart, in the same way, and
-charged to the first cell of a shape. These are estimates: nothing is certified here.
+swept values (a weighting, a method) correct them, each drawn towards 0 as by three more
+observations without effect: a calibration meets many values once, where they tell noise.
+Time in the compiler is fitted apart, in the same way, and charged to the first cell of a
+shape. These are estimates: nothing is certified here.
 """
 
 import dataclasses
@@ -23,6 +24,8 @@ NOMINAL_RUN = {"one": 1e-2, "runs": 1e-2, "passes": 1e-9}
 NOMINAL_COMPILE = {"one": 1.0, "programs": 0.2}
 # Sweeps of the fit of effects; each is a mean of residuals, and they settle fast.
 ROUNDS = 20
+# Observations without effect that every level is given.
+WITHOUT_EFFECT = 3
 # Below this no clock tells a cell's time, in seconds.
 SHORTEST = 1e-4
 # What is fitted to the time in the compiler; every other term to the rest.
@@ -157,8 +160,7 @@ def _effects(
     for _ in range(ROUNDS):
         for level, rows in members.items():
             left[rows] += effects[level]
-            # One more observation without effect.
-            effects[level] = float(left[rows].sum()) / (len(rows) + 1)
+            effects[level] = float(left[rows].sum()) / (len(rows) + WITHOUT_EFFECT)
             left[rows] -= effects[level]
     return effects
 

@@ -78,12 +78,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     _define_running(values)
-    flags.DEFINE_string(
-        "out",
-        "results/batch",
-        "Folder that the results are written to; made where there is none.",
-        flag_values=values,
-    )
+    shared.define_output(values, "batch")
     shared.define_store(values)
     return values
 
@@ -155,6 +150,9 @@ def run(options: flags.FlagValues) -> None:
         if options.calibrate:
             first = choose_calibration(plan.cells, options.calibrate)
             first = [cell for cell in first if cell.key in pending]
+            # What a process does once (imports, tables) is no cell's: it goes first.
+            for _ in runner(first[:1]):
+                pass
             pending = pending - _run_cells(options, store, runner, first, began)
             plan = make_plan(cells, _rows(store.table()), pending)
         if options.dry_run:
@@ -167,7 +165,16 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _specification(options: flags.FlagValues) -> Specification:
-    """Return the sweep that the flags name."""
+    """Return the sweep that the flags name; --seed is one that all cells share."""
+    read = _read(options)
+    if not options["seed"].present:
+        return read
+    if "seed" in read.fixed:
+        raise InputError("--seed is given twice: on its own and as a fixed flag")
+    return dataclasses.replace(read, fixed={**read.fixed, "seed": str(options.seed)})
+
+
+def _read(options: flags.FlagValues) -> Specification:
     if options.spec is not None:
         for name in ("command", "fixed", "sweep"):
             if options[name].value:

@@ -75,6 +75,11 @@ def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run
     assert all(finished(STORE)[key] > before[key] for key in before)
 
 
+def test_a_seed_is_shared_by_all_cells(run):
+    run("batch", *SWEEP, "--seed=5")
+    assert set(read_store(STORE).column("seed")) == {5}
+
+
 def test_a_larger_sweep_adds_the_cells_that_are_new(run):
     run("batch", *SWEEP)
     before = finished(STORE)
@@ -174,6 +179,8 @@ def test_cells_that_differ_in_their_data_share_their_programs():
         (["--command=curve", "--fixed=out=there"], "--out belongs to the sweep"),
         (["--command=restrict", "--fixed=verify=c.json"], "--verify belongs"),
         (["--command=influence", "--fixed=model=none.safetensors"], "No such file"),
+        ([*SWEEP, "--seed=1", "--fixed=seed=2"], "--seed is given twice"),
+        ([*SWEEP, "--seed=1", "--sweep=seed=2"], "--seed is both fixed and swept"),
         ([*SWEEP, "--local_workers=2", "--scheduler=a:1"], "not both"),
         ([*SWEEP, "--calibrate=-1"], "calibrate"),
     ],
@@ -222,39 +229,66 @@ def test_a_second_client_is_refused(run, monkeypatch):
 KILLS = """
     import os, random, signal, sys, time
     from bounds.cli.main import main
-    kills, longest, seed, *arguments = sys.argv[1:]
+    from bounds.store import read_store
+    kills, longest, seed, store, *arguments = sys.argv[1:]
     generator = random.Random(int(seed))
 
     def start(killed_after):
+        reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            sys.stdout = open(os.devnull, "w")
-            os._exit(main(arguments))
-        if killed_after is not None:
-            time.sleep(killed_after)
-            os.kill(child, signal.SIGKILL)
+            sys.stdout = open(writer, "w")
+            code = main(arguments)
+            sys.stdout.flush()
+            os._exit(code)
+        os.close(writer)
+        with open(reader) as told:
+            # Three of four fall among the cells, one before or after the first.
+            if killed_after is not None and generator.random() < 0.75:
+                while (line := told.readline()) and not line.startswith("1 of "):
+                    pass
+            if killed_after is not None:
+                time.sleep(killed_after)
+                os.kill(child, signal.SIGKILL)
+            told.read()
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    codes = [start(generator.uniform(0.0, float(longest))) for _ in range(int(kills))]
-    print(codes.count(-signal.SIGKILL), start(None))
+    for _ in range(int(kills)):
+        code = start(generator.uniform(0.0, float(longest)))
+        held = len(read_store(store)) if os.path.exists(store) else 0
+        print(int(code == -signal.SIGKILL), held)
+    print(start(None), len(read_store(store)))
 """
 
 
-def run_with_kills(kills, longest, seed, arguments):
-    """Run a sweep to its end; return how many runs were killed and how it ended."""
+def run_with_kills(kills, longest, seed, store, arguments):
+    """Run a sweep to its end.
+
+    Returns, of each run: whether it was killed (of the last its exit code), and the rows
+    that the store held then.
+    """
     code = textwrap.dedent(KILLS)
     ended = subprocess.run(
-        [sys.executable, "-c", code, str(kills), str(longest), str(seed), *arguments],
+        [
+            sys.executable,
+            "-c",
+            code,
+            str(kills),
+            str(longest),
+            str(seed),
+            store,
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         check=True,
     )
-    return tuple(map(int, ended.stdout.split()))
+    return [tuple(map(int, line.split())) for line in ended.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
     ("cells", "kills", "longest"),
-    [(40, 3, 1.5), pytest.param(210, 20, 1.5, marks=pytest.mark.slow)],
+    [(60, 2, 0.1), pytest.param(210, 20, 0.3, marks=pytest.mark.slow)],
 )
 def test_a_sweep_killed_at_random_moments_ends_like_an_undisturbed_one(
     tmp_path, run, cells, kills, longest
@@ -262,11 +296,16 @@ def test_a_sweep_killed_at_random_moments_ends_like_an_undisturbed_one(
     probabilities = ",".join(f"{0.1 + 0.8 * k / cells:.4f}" for k in range(cells // 2))
     sweep = ["batch", "--command=entropy", "--fixed=lengths=2,6,10"]
     sweep += ["--sweep=language=parity,dyck2", f"--sweep=p={probabilities}"]
-    killed, code = run_with_kills(kills, longest, 7, [*sweep, "--out=killed"])
-    assert code == 0
-    assert killed >= kills // 2  # the last ones may find nothing left to do
+    store = "killed/results.sqlite"
+    *broken, last = run_with_kills(kills, longest, 7, store, [*sweep, "--out=killed"])
+    assert last == (0, cells)
+    assert sum(was_killed for was_killed, _ in broken) >= kills // 2
+    held = [rows for _, rows in broken]
+    assert held == sorted(held)
+    among = {rows for rows in held if 0 < rows < cells}
+    assert len(among) >= (5 if kills > 10 else 1), held
     assert run(*sweep, "--out=whole").code == 0
-    rows = result_rows("killed/results.sqlite")
+    rows = result_rows(store)
     assert len(rows) == cells
     assert rows == result_rows("whole/results.sqlite")
     for name in ("status", "optimal", "sweep.p"):
