@@ -3,6 +3,7 @@
 import csv
 import functools
 import json
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from bounds.batch.specification import Specification
 from bounds.cli import record
 from bounds.cli.batch_cells import make_cells
 from bounds.store import ResultStore
+from bounds.store_file import explained
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FAILING = ["--command=entropy", "--sweep=lengths=2,4", "--sweep=p=0.2,7"]
@@ -222,6 +224,30 @@ def test_a_second_client_is_refused(run, monkeypatch):
     monkeypatch.setattr(record, "ResultStore", hasty)
     with ResultStore(STORE):
         run("batch", *SWEEP).assert_refused("in use by another run")
+
+
+def test_a_full_disk_ends_the_sweep_in_one_line_and_what_was_found_is_kept(
+    run, monkeypatch
+):
+    write = ResultStore.record
+    with monkeypatch.context() as full:
+        written = []
+
+        def record(store, *arguments, **told):
+            if len(written) == 2:
+                with explained(store.path):
+                    error = sqlite3.OperationalError("database or disk is full")
+                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                    raise error
+            written.append(write(store, *arguments, **told))
+
+        full.setattr(ResultStore, "record", record)
+        run("batch", *SWEEP).assert_refused("make room on the disk")
+    before = finished(STORE)
+    assert len(before) == 2
+    assert run("batch", *SWEEP).code == 0
+    assert len(finished(STORE)) == 6
+    assert before.items() <= finished(STORE).items()
 
 
 # Sweeps are killed in forks of a process that has imported everything and started
