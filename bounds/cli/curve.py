@@ -28,6 +28,7 @@ from bounds.cli.curve_cells import (
     read_curve,
 )
 from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.length_sweep import raise_failed
 from bounds.cli.model_source import (
     is_random,
     load_model,
@@ -119,7 +120,7 @@ def run(options: flags.FlagValues) -> None:
     print(curve_report(curves))
     print(f"\nWritten to {options.out}: {', '.join(names)}")
     warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
-    _raise_for(failures, len(asked.measurements))
+    raise_failed(failures, len(asked.measurements), "measurements")
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
@@ -256,12 +257,3 @@ def _write(
     write_json(out / "curve.json", record)
     figures = save_figure(plot_curves(curves), out / "curve", options.figure_format)
     return ["curve.csv", "curve.json", *(path.name for path in figures)]
-
-
-def _raise_for(failures: list[Failure], total: int) -> None:
-    """Raise `InputError` where measurements failed; the others are written by now."""
-    if failures:
-        raise jm.InputError(
-            f"{len(failures)} of {total} measurements failed and are left out; the "
-            f"first, {failures[0].label}: {failures[0].message}"
-        )

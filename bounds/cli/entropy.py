@@ -18,8 +18,8 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.progress import Progress
-from bounds.cli.record import open_store, run_record
+from bounds.cli.length_sweep import raise_failed, run_lengths
+from bounds.cli.record import run_record
 from bounds.closed_form.cross_entropy import READINGS
 from bounds.entropy import (
     CLOSENESS,
@@ -30,15 +30,7 @@ from bounds.entropy import (
 )
 from bounds.figures import save_figure
 from bounds.output import sha256, write_csv, write_json
-from bounds.sweep import (
-    Cell,
-    Failure,
-    Results,
-    finish_cells,
-    found_rows,
-    missing_cells,
-    run_cells,
-)
+from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.languages import Source, get_source
@@ -112,26 +104,16 @@ def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     cells = _ask(options)
     lengths = options.lengths
-    with open_store(options) as store:
-        print(
-            f"entropy: {options.language}, p = {options.p:g}, at {len(lengths)} lengths, "
-            f"n = {lengths[0]} to {lengths[-1]}; results go to {options.out}",
-            flush=True,
-        )
-        todo = missing_cells(store, cells, fresh=options.fresh)
-        print(f"{len(todo)} of {len(cells)} lengths to measure", flush=True)
-        with Progress(len(todo), "lengths") as progress:
-            failures = run_cells(store, todo, progress.advance)
-        rows = found_rows(store, cells)
+    opening = (
+        f"entropy: {options.language}, p = {options.p:g}, at {len(lengths)} lengths, "
+        f"n = {lengths[0]} to {lengths[-1]}"
+    )
+    rows, failures = run_lengths(options, cells, opening, "measure")
     if rows:
         names = _write(options, rows, failures)
         print("\n".join(_report(rows, options)))
         print(f"\nWritten to {options.out}: {', '.join(names)}")
-    if failures:
-        raise jm.InputError(
-            f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
-            f"first, {failures[0].label}: {failures[0].message}"
-        )
+    raise_failed(failures, len(cells), "lengths")
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ from absl import flags
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.lipschitz_report import finding, lipschitz_report
 from bounds.cli.model_source import load_model, model_sha256, reweighted
-from bounds.cli.progress import Progress
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import run_record
 from bounds.figures import save_figure
 from bounds.influence.substitution import check_query
 from bounds.inputs import InputSource, check_changeable
@@ -27,15 +27,7 @@ from bounds.lipschitz.looseness import NAMES
 from bounds.lipschitz.searches import Effort
 from bounds.measurement import tokens_sha256, weighting_label
 from bounds.output import write_csv, write_json
-from bounds.sweep import (
-    Cell,
-    Failure,
-    Results,
-    finish_cells,
-    found_rows,
-    missing_cells,
-    run_cells,
-)
+from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.evaluate import require_readout
@@ -94,27 +86,17 @@ def run(options: flags.FlagValues) -> None:
     """Estimate what the store does not hold yet, then report from the store."""
     lengths = options.lengths
     model, model_hash, cells = _ask(options)
-    with open_store(options) as store:
-        print(
-            f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
-            f"{lengths[-1]}; results go to {options.out}",
-            flush=True,
-        )
-        todo = missing_cells(store, cells, fresh=options.fresh)
-        print(f"{len(todo)} of {len(cells)} lengths to estimate", flush=True)
-        with Progress(len(todo), "lengths") as progress:
-            failures = run_cells(store, todo, progress.advance)
-        rows = found_rows(store, cells)
+    opening = (
+        f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
+        f"{lengths[-1]}"
+    )
+    rows, failures = run_lengths(options, cells, opening, "estimate")
     curve = LipschitzCurve(weighting_label(model), options.target, Table(tuple(rows)))
     if rows:
         names = _write(options, model_hash, curve, failures)
         print(lipschitz_report(curve, CONFIDENCE))
         print(f"\nWritten to {options.out}: {', '.join(names)}")
-    if failures:
-        raise jm.InputError(
-            f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
-            f"first, {failures[0].label}: {failures[0].message}"
-        )
+    raise_failed(failures, len(cells), "lengths")
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:

@@ -19,9 +19,9 @@ from absl import flags
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.model_source import is_random, load_model, model_sha256, reweighted
-from bounds.cli.progress import Progress
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import run_record
 from bounds.cli.simulate_report import simulation_report
 from bounds.figures import save_figure
 from bounds.inputs import GivenInputs, InputSource
@@ -30,15 +30,7 @@ from bounds.output import write_json
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
 from bounds.simulation.refusal import check_simulable
-from bounds.sweep import (
-    Cell,
-    Failure,
-    Results,
-    finish_cells,
-    found_rows,
-    missing_cells,
-    run_cells,
-)
+from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.transformer import encode_positions
@@ -79,27 +71,17 @@ def run(options: flags.FlagValues) -> None:
     """Simulate at the lengths that the store does not hold yet, and report from it."""
     lengths = options.lengths
     model, model_hash, cells = _ask(options)
-    with open_store(options) as store:
-        print(
-            f"simulate: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}, "
-            f"error at most {options.epsilon:g}; results go to {options.out}",
-            flush=True,
-        )
-        todo = missing_cells(store, cells, fresh=options.fresh)
-        print(f"{len(todo)} of {len(cells)} lengths to simulate", flush=True)
-        with Progress(len(todo), "lengths") as progress:
-            failures = run_cells(store, todo, progress.advance)
-        rows = found_rows(store, cells)
+    opening = (
+        f"simulate: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}, "
+        f"error at most {options.epsilon:g}"
+    )
+    rows, failures = run_lengths(options, cells, opening, "simulate")
     curve = SimulationCurve(Table(tuple(rows)))
     if rows:
         names = _write(options, model, model_hash, curve, failures)
         print(simulation_report(curve))
         print(f"\nWritten to {options.out}: {', '.join(names)}")
-    if failures:
-        raise jm.InputError(
-            f"{len(failures)} of {len(cells)} lengths failed and are left out; the "
-            f"first, {failures[0].label}: {failures[0].message}"
-        )
+    raise_failed(failures, len(cells), "lengths")
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
