@@ -115,7 +115,8 @@ class Problem:
     # A file in which they keep where they stand.
     checkpoint: str | None = None
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
-    mesh: Mesh | None = None  # what a screen is shared out over; None is one device
+    # What is shared out over by what has no kernel; None is one device.
+    mesh: Mesh | None = None
 
     @functools.cached_property
     def places(self) -> Places | None:

@@ -70,6 +70,7 @@ def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
         make_steps(problem.model, (*bases, last), problem.query),
         problem.position,
         problem.symbol,
+        problem.mesh,
     )
 
 

@@ -32,7 +32,8 @@ def sharded(method: Method, mesh: Mesh) -> Method:
     """Returns a method that shares its substitutions out over a mesh.
 
     Args:
-        method: of the table; where it has no kernel it runs on one device.
+        method: of the table; where it has no kernel its blocks heed `Problem.mesh`, or
+            run on one device.
         mesh: of `device_mesh`. Its processes run the same problem, or none does: another
             is an `InputError`.
     """
@@ -54,7 +55,7 @@ def sharded(method: Method, mesh: Mesh) -> Method:
         agree(problem)
         kernel = method.kernel(problem)
         if kernel is None:
-            yield from method.blocks(problem)
+            yield from method.blocks(dataclasses.replace(problem, mesh=mesh))
             return
         shared = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), kernel.shared)
         placed = dataclasses.replace(kernel, shared=shared)

@@ -14,15 +14,18 @@ the only one, seen again as a whole where its weighting is soft.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from bounds.influence.base import Ties
 from bounds.influence.changed_layer import Lines, replace_rows, rescan_rows
 from bounds.influence.changed_rows import ChangedRows, Frame, capacities, frames
+from bounds.influence.dealt import deal
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.substitution import padded
 from bounds.influence.touched import least_scores, touched_rows
@@ -57,6 +60,38 @@ class Window:
     sizes: np.ndarray  # [L - 1, p] how many rows change in each layer below the last
     ties: Ties
 
+    def first(self, count: int) -> "Window":
+        """Returns the first `count` substitutions."""
+        return Window(self.change[:count], self.sizes[:, :count], self.ties)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """How windows are told from process to process: as arrays of one shape."""
+
+    count: int  # of substitutions, the last filled up
+    num_layers: int
+    d_model: int
+    dtype: np.dtype
+
+    def write(self, window: Window | None) -> tuple[np.ndarray, ...]:
+        change = np.zeros((self.count, self.d_model), self.dtype)
+        sizes = np.zeros((self.num_layers - 1, self.count), np.int32)
+        ties = Ties.none()
+        if window is not None:
+            change[: len(window.change)] = window.change
+            sizes[:, : len(window.change)] = window.sizes
+            ties = window.ties
+        seen = (ties.gap, ties.spread, *ties.scores)
+        where = (ties.ambiguous, ties.row)
+        return change, sizes, np.asarray(seen, self.dtype), np.asarray(where, np.int32)
+
+    def read(self, written: tuple[np.ndarray, ...]) -> Window:
+        change, sizes, seen, where = map(np.asarray, written)
+        gap, spread, high, low = seen.tolist()
+        ties = Ties(gap, spread, bool(where[0]), int(where[1]), (high, low))
+        return Window(change, sizes, ties)
+
 
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
@@ -83,6 +118,7 @@ def change_windows(
     steps: tuple[Step, ...],
     position: np.ndarray,
     symbol: np.ndarray,
+    mesh: Mesh | None = None,
 ) -> Iterator[Window]:
     """Yields the changes of the final query row, window by window.
 
@@ -92,18 +128,34 @@ def change_windows(
         steps: of `make_steps`.
         position: the replaced positions [P].
         symbol: the substitutes [P].
+        mesh: devices that the windows are dealt out to; by default one.
     """
     embedding = np.asarray(model.embedding)
     size = window_size(tokens.size)
 
-    def follow(window: slice) -> Window:
+    def follow(window: slice, steps: tuple[Step, ...]) -> Window:
         at = position[window]
         change = embedding[symbol[window]] - embedding[tokens[at]]
         rows = ChangedRows.gather(at.size, np.arange(at.size), at, change)
         return _follow(steps, rows)
 
-    windows = (slice(first, first + size) for first in range(0, position.size, size))
-    yield from ahead((functools.partial(follow, one) for one in windows), IN_FLIGHT)
+    windows = [slice(first, first + size) for first in range(0, position.size, size)]
+    calls = [functools.partial(follow, one) for one in windows]
+    if mesh is None:
+        yield from ahead((functools.partial(one, steps) for one in calls), IN_FLIGHT)
+        return
+    wanted = [step.wanted for step in steps]
+    arrays = [(step.layer, step.base, step.least) for step in steps]
+
+    def follow_there(call: Callable[[Any], Window], placed: list[Any]) -> Window:
+        there = zip(wanted, placed, strict=True)
+        return call(tuple(Step(x, base, rows, y) for rows, (x, base, y) in there))
+
+    calls = [functools.partial(follow_there, one) for one in calls]
+    written = _Written(size, len(steps), embedding.shape[1], embedding.dtype)
+    shares = deal(mesh, calls, arrays, written.write, written.read)
+    for window, share in zip(windows, shares, strict=True):
+        yield share.first(position[window].size)
 
 
 def window_size(length: int) -> int:

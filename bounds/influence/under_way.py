@@ -18,7 +18,7 @@ import jax
 
 T = TypeVar("T")
 
-# Settings a caller may have made by a context manager, which holds in its thread alone.
+# Settings a caller may have made by a context manager.
 _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "jax_enable_x64": jax.enable_x64,
     "jax_default_device": jax.default_device,
@@ -46,15 +46,12 @@ def ahead(
         return
     calls = itertools.chain([_returning(first())], calls)
     if not threads or workers < 2 or jax.default_backend() != "cpu":
-        yield from _in_turn(calls, count)
+        yield from in_turn(calls, count)
         return
-    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
+    enter = as_caller()
 
     def finish(call: Callable[[], T]) -> T:
-        with contextlib.ExitStack() as stack:
-            for name, value in settings.items():
-                if getattr(jax.config, name) != value:
-                    stack.enter_context(_SETTINGS[name](value))
+        with enter():
             return jax.block_until_ready(call())
 
     pool = ThreadPoolExecutor(workers)
@@ -64,7 +61,7 @@ def ahead(
 
     try:
         submitted = (functools.partial(submit, call) for call in calls)
-        for future in _in_turn(submitted, count):
+        for future in in_turn(submitted, count):
             yield future.result()
     finally:
         # Who stops early waits for what runs, not for what has not begun.
@@ -75,8 +72,33 @@ def _returning(value: T) -> Callable[[], T]:
     return lambda: value
 
 
-def _in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, None]:
-    """Makes the calls, and yields what they return `count` - 1 calls later."""
+def as_caller() -> Callable[[], contextlib.ExitStack]:
+    """Returns what makes the settings of the calling thread those of another.
+
+    JAX's settings made by a context manager hold in the thread that made them alone.
+
+    Returns:
+        To be called, and entered, in the other thread.
+    """
+    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
+
+    def enter() -> contextlib.ExitStack:
+        with contextlib.ExitStack() as stack:
+            for name, value in settings.items():
+                if getattr(jax.config, name) != value:
+                    stack.enter_context(_SETTINGS[name](value))
+            return stack.pop_all()
+
+    return enter
+
+
+def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, None]:
+    """Makes the calls, and yields what they return `count` - 1 calls later.
+
+    Args:
+        calls: each starts something.
+        count: at least 1.
+    """
     under_way = collections.deque()
     for call in calls:
         under_way.append(call())

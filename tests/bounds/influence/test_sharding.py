@@ -11,7 +11,7 @@ import pytest
 
 import jax_models as jm
 from bounds import device_mesh
-from bounds.influence import METHODS, compute_influence, sharded
+from bounds.influence import METHODS, compute_influence, sharded, sparse
 from bounds.influence.base import Problem
 from bounds.influence.kernel import run_kernel
 from bounds.influence.substitution import list_substitutions
@@ -97,6 +97,32 @@ def test_any_number_of_devices_agrees_within_the_radius(num_devices):
     assert (shared.lower[told] <= alone.upper[told]).all()
 
 
+@pytest.mark.parametrize(
+    "weighting", ["leftmost_hard", pytest.param("average_hard", marks=pytest.mark.slow)]
+)
+def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
+    weighting, monkeypatch
+):
+    monkeypatch.setattr(sparse, "window_size", lambda length: 7)
+    met, touched = set(), sparse.touched_rows
+
+    def told(*arguments):
+        met.update(device.id for device in arguments[-1].devices())
+        return touched(*arguments)
+
+    monkeypatch.setattr(sparse, "touched_rows", told)
+    model, tokens = draw(3, weighting)
+    alone = compute_influence(model, tokens, method="incremental")
+    assert met == {0}
+    mesh = device_mesh(2)
+    shared = compute_influence(model, tokens, method="incremental", mesh=mesh)
+    assert met == {0, 1}
+    np.testing.assert_array_equal(shared.lower, alone.lower)
+    np.testing.assert_array_equal(shared.upper, alone.upper)
+    assert (shared.position, shared.ties) == (alone.position, alone.ties)
+    assert 0 < shared.zeros < shared.substitutions
+
+
 def test_every_device_has_its_own_share():
     """A kernel that says where it ran: the device's number for each substitution."""
     model, tokens = draw(1)
@@ -158,6 +184,7 @@ def test_devices_that_are_not_there_are_refused(wanted):
 
 
 TWO_LAYERS = ("--num_layers=2",)
+SPARSE = ("--num_layers=3", "--weighting=leftmost_hard", "--method=incremental")
 SCREEN = ("--num_layers=3", "--weighting=softmax", "--method=screened", "--rtol=1e-3")
 
 
@@ -186,7 +213,9 @@ def two_processes(out, *of_the_second, asked=TWO_LAYERS):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [TWO_LAYERS, SCREEN], ids=["incremental", "screened"])
+@pytest.mark.parametrize(
+    "asked", [TWO_LAYERS, SPARSE, SCREEN], ids=["incremental", "sparse", "screened"]
+)
 def test_two_processes_agree_with_one(tmp_path, asked):
     alone, together = tmp_path / "alone", tmp_path / "together"
     subprocess.run(command(alone, *asked), check=True, capture_output=True)

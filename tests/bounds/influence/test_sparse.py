@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds import device_mesh
 from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.base import Problem, Ties
 from bounds.influence.change_block import change_block, prepare
@@ -248,13 +247,6 @@ def test_how_sets_are_cut_changes_nothing(monkeypatch):
     cut = compute_influence(model, TOKENS, method="incremental")
     np.testing.assert_allclose(cut.upper, usual.upper, rtol=1e-12, atol=1e-14)
     assert cut.ties == usual.ties
-
-
-def test_a_mesh_leaves_it_to_one_device():
-    model = build({"weighting": "leftmost_hard", "num_layers": 3})
-    alone = compute_influence(model, TOKENS, method="incremental")
-    shared = compute_influence(model, TOKENS, method="incremental", mesh=device_mesh(2))
-    np.testing.assert_array_equal(shared.upper, alone.upper)
 
 
 @pytest.mark.slow
