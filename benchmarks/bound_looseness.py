@@ -11,32 +11,32 @@ between the marks in that page is replaced.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 import jax_models as jm
-from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table, table_text
+from benchmarks.flags import benchmark_flags, define_lengths
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import certify_influence, closed_form_bounds, compute_influence
 from bounds.inputs import sampled_inputs
 from bounds.output import sha256
-from bounds.store import ResultStore
 
-LENGTHS = flags.DEFINE_list("lengths", ["10", "64", "256", "1024"], "lengths n")
+FLAGS = benchmark_flags("bound_looseness", table=True)
+LENGTHS = define_lengths(FLAGS, "10,64,256,1024")
 MODELS = flags.DEFINE_list(
     "models",
     ["trained:2:1500", "trained:2:60", "random:2:0.5", "random:2:1", "random:3:0.5"],
     "trained:LAYERS:STEPS or random:LAYERS:SCALE",
+    flag_values=FLAGS,
 )
-INPUTS = flags.DEFINE_integer("num_inputs", 4, "bit strings per length", lower_bound=1)
-OUT = flags.DEFINE_string("out", "results/bound_looseness", "folder of the store")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
-DOCS = flags.DEFINE_string("docs", None, "page whose table is replaced")
+INPUTS = flags.DEFINE_integer(
+    "num_inputs", 4, "bit strings per length", lower_bound=1, flag_values=FLAGS
+)
 
 SEED = 0
 TRAINED: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32}
@@ -55,25 +55,29 @@ COLUMNS = {
 }
 
 
+@functools.cache
 def build(name: str) -> jm.Transformer:
     """Returns the model of a name, as `--models` gives it."""
-    kind, layers, number = name.split(":")
+    kind, layers, number = [*name.split(":"), "", ""][:3]
+    if kind not in ("trained", "random") or not layers.isdecimal() or not number:
+        raise jm.InputError(
+            f"--models: {name!r} is neither trained:LAYERS:STEPS nor random:LAYERS:SCALE"
+        )
     key, training_key = jax.random.split(jax.random.key(SEED))
     shape: dict[str, Any] = {"num_layers": int(layers), "vocab_size": 2}
     if kind == "random":
         return jm.random_transformer(
             key, **shape, **RANDOM, scale=float(number), dtype="float64"
         )
-    if kind != "trained":
-        raise jm.InputError(f"{name!r}: expected trained:L:STEPS or random:L:SCALE")
     model = jm.init_transformer(key, **shape, **TRAINED, num_classes=3, dtype="float64")
     training = jm.Training(TRAINING_LENGTH, int(number), learning_rate=1e-2)
     return jm.train(model, jm.ParitySource(0.5), training, training_key)[0]
 
 
-def measure(model: jm.Transformer, length: int) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the exact influence, and log10 of every bound on it."""
-    source = sampled_inputs(model, "random", INPUTS.value, SEED)
+    model, length = build(config["model"]), config["n"]
+    source = sampled_inputs(model, "random", config["num_inputs"], SEED)
     inputs = [source.draw(length, index) for index in range(source.count)]
     found = [compute_influence(model, x, keep="position_max") for x in inputs]
     best = int(np.argmax([one.max for one in found]))
@@ -104,18 +108,18 @@ def describe(name: str) -> str:
     return f"{kind}, L = {layers}, {what}"
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(measured: Measured) -> str:
     """Returns the rows as a Markdown table, bounds in decades above the exact value."""
     head = ["model", "n", "A", "exact", *COLUMNS.values()]
     lines = []
-    for row in rows:
+    for config, row in measured:
         decades = [row[f"log10_{name}"] for name in COLUMNS]
         cells = [
             "" if one is None else _decades(one - math.log10(row["exact"]))
             for one in decades
         ]
         facts = [f"{row['half_oscillation']:.3g}", f"{row['exact']:.3e}"]
-        lines.append([describe(row["model"]), str(row["n"]), *facts, *cells])
+        lines.append([describe(config["model"]), str(config["n"]), *facts, *cells])
     return table_text(head, lines)
 
 
@@ -125,38 +129,27 @@ def _decades(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every row that the store does not hold, and prints the table."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    rows = []
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for name in MODELS.value:
-            model = build(name)
-            for n in map(int, LENGTHS.value):
-                config = {
-                    "command": "bound_looseness",
-                    "dtype": "float64",
-                    "model": name,
-                    "model_sha256": sha256(jm.model_bytes(model)),
-                    "n": n,
-                    "num_inputs": INPUTS.value,
-                    "seed": SEED,
-                }
-                row = find_or_measure(
-                    store,
-                    config,
-                    functools.partial(measure, model, n),
-                    fresh=FRESH.value,
-                )
-                rows.append({"model": name, "n": n, **row})
-                print(table(rows[-1:]).splitlines()[-1], flush=True)
-    text = table(rows)
-    print(text)
-    if DOCS.value is not None:
-        replace_table(Path(DOCS.value), "bound_looseness", text)
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line of the table."""
+    return table([(config, row)]).splitlines()[-1]
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for name in MODELS.value:
+        digest = sha256(jm.model_bytes(build(name)))
+        for n in LENGTHS.value:
+            yield {
+                "model": name,
+                "model_sha256": digest,
+                "n": n,
+                "num_inputs": INPUTS.value,
+                "seed": SEED,
+            }
+
+
+BENCHMARK = Benchmark("bound_looseness", FLAGS, cells, measure, show, table)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

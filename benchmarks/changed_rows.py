@@ -7,51 +7,45 @@ it in the same process. Everything is warm: the sweep runs once before it is tim
 go to results.sqlite in --out; a row that is there is not measured again.
 """
 
-import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.cells import find_or_measure
+from benchmarks.flags import (
+    benchmark_flags,
+    define_choices,
+    define_lengths,
+    define_masks,
+    define_seeds,
+)
+from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence.base import Problem
 from bounds.influence.change_block import prepare
 from bounds.influence.incremental import follow
 from bounds.influence.substitution import list_substitutions
-from bounds.store import ResultStore
-from jax_models import forward, random_transformer
+from jax_models import WEIGHTINGS, forward
 
-LENGTHS = flags.DEFINE_list("lengths", ["10000"], "lengths n")
-LAYERS = flags.DEFINE_integer("layers", 3, "number of layers L", lower_bound=3)
-WEIGHTINGS = flags.DEFINE_list(
-    "weightings", ["leftmost_hard", "rightmost_hard", "average_hard"], "weightings"
+FLAGS = benchmark_flags("changed_rows")
+LENGTHS = define_lengths(FLAGS, "10000")
+LAYERS = flags.DEFINE_integer(
+    "layers", 3, "number of layers L", lower_bound=3, flag_values=FLAGS
 )
-MASKS = flags.DEFINE_list("masks", ["none", "future"], "attention masks")
-SEEDS = flags.DEFINE_list("seeds", ["0"], "seeds of the models")
-OUT = flags.DEFINE_string("out", "results/changed_rows", "folder of the store")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
-
-SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
+HARD = tuple(name for name in WEIGHTINGS if name != "softmax")
+NAMES = define_choices(FLAGS, "weightings", HARD, HARD, "weightings")
+MASKS = define_masks(FLAGS, "none", "future")
+SEEDS = define_seeds(FLAGS, [0])
 
 
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: quantiles of the changed rows per layer, seconds, the ratio."""
-    n, seed = config["n"], config["seed"]
-    model = random_transformer(
-        jax.random.key(seed),
-        num_layers=config["layers"],
-        weighting=config["weighting"],
-        mask=config["mask"],
-        dtype="float64",
-        **SIZES,
-    )
-    inputs = jax.random.randint(jax.random.key(seed + 1), (n,), 0, SIZES["vocab_size"])
-    tokens = np.asarray(inputs, np.int32)
+    model, tokens, n = random_model(config), random_tokens(config), config["n"]
     pairs = list_substitutions(tokens, SIZES["vocab_size"], query=n - 1)
     problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
     run = jax.jit(lambda m, x: forward(m, x)[0])
@@ -87,8 +81,8 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-    """Prints one row as a line."""
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
     layers = "; ".join(
         f"layer {k}: "
         + " / ".join(
@@ -97,46 +91,28 @@ def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         )
         for k in range(1, config["layers"])
     )
-    print(
+    return (
         f"n = {config['n']}  {config['weighting']}  mask {config['mask']}  "
         f"seed {config['seed']}: {row['sweep_seconds']:.4g} s = "
         f"{row['forward_passes']:.3g} forward passes (before "
         f"{row['forward_seconds']:.3g} s, after {row['forward_seconds_after']:.3g} s); "
-        f"changed rows, min / median / 90 % / max / mean, {layers}",
-        flush=True,
+        f"changed rows, min / median / 90 % / max / mean, {layers}"
     )
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, and prints all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    cells = [
-        (int(n), weighting, mask, int(seed))
-        for n in LENGTHS.value
-        for weighting in WEIGHTINGS.value
-        for mask in MASKS.value
-        for seed in SEEDS.value
-    ]
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for n, weighting, mask, seed in cells:
-            config = {
-                "command": "changed_rows",
-                "device": str(jax.devices()[0].device_kind),
-                "dtype": "float64",
-                "layers": LAYERS.value,
-                "mask": mask,
-                "n": n,
-                "seed": seed,
-                "weighting": weighting,
-                **SIZES,
-            }
-            row = find_or_measure(
-                store, config, functools.partial(measure, config), fresh=FRESH.value
-            )
-            show(config, row)
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for cell in grid(
+        n=LENGTHS.value,
+        weighting=NAMES.value,
+        mask=MASKS.value,
+        seed=SEEDS.value,
+    ):
+        yield {**cell, "layers": LAYERS.value, **SIZES}
+
+
+BENCHMARK = Benchmark("changed_rows", FLAGS, cells, measure, show)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

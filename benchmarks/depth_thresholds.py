@@ -1,17 +1,20 @@
 """From which length on can hard attention not compute PARITY or DYCK, by which route?
 
 One row for each depth and number of heads: what is computable, and the threshold of each
-route. With --docs the tables between the marks in that page are replaced; with --figure
-the thresholds against the number of layers are drawn.
+route, with the decimal logarithms of those that have one. Rows go to results.sqlite in
+--out. With --docs the table between the marks in that page is replaced; the figure shows
+the thresholds against the number of layers.
 """
 
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
+from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.page import replace_table, table_text
+from benchmarks.flags import benchmark_flags
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds.closed_form.depth import (
     Tower,
     computable_length,
@@ -19,12 +22,15 @@ from bounds.closed_form.depth import (
     parity_routes,
 )
 from bounds.closed_form.depth.routes import Route, least
-from bounds.figures import LOOKS, save_figure
+from bounds.figures import LOOKS
 
-LAYERS = flags.DEFINE_integer("num_layers", 4, "the deepest", lower_bound=1)
-FREE = flags.DEFINE_string("free", "1/2", "share kept free by routes H and A")
-DOCS = flags.DEFINE_string("docs", None, "page whose tables are replaced")
-FIGURE = flags.DEFINE_string("figure", None, "figure to draw, without its suffix")
+FLAGS = benchmark_flags("depth_thresholds", table=True, figure=True)
+LAYERS = flags.DEFINE_integer(
+    "num_layers", 4, "the deepest", lower_bound=1, flag_values=FLAGS
+)
+FREE = flags.DEFINE_string(
+    "free", "1/2", "share kept free by routes H and A", flag_values=FLAGS
+)
 
 HEADS = (1, 2, 4, 8)
 HEAD = (
@@ -47,30 +53,32 @@ NAMES = (
 )
 
 
-def rows(num_layers: int) -> Iterator[tuple[int, int, dict[str, Tower]]]:
-    """Yields the thresholds of every depth and number of heads."""
-    for layers in range(1, num_layers + 1):
-        for heads in HEADS:
-            routes: list[Route] = list(
-                parity_routes(layers, heads, Fraction(FREE.value))
-            )
-            found = {route.name: route.length for route in routes}
-            found["dyck"] = least(list(dyck_routes(layers, heads))).length
-            found["possible"] = Tower.of(computable_length(layers, heads))
-            if layers == 1:
-                found["switching"] = found["one layer, exact"]
-            yield layers, heads, found
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: the lengths of all routes, as texts and as decimal logarithms."""
+    layers, heads = config["layers"], config["heads"]
+    routes: list[Route] = list(parity_routes(layers, heads, Fraction(config["free"])))
+    found = {route.name: route.length for route in routes}
+    found["dyck"] = least(list(dyck_routes(layers, heads))).length
+    found["possible"] = Tower.of(computable_length(layers, heads))
+    if layers == 1:
+        found["switching"] = found["one layer, exact"]
+    return {name: [str(n), n.log10] for name, n in found.items()}
 
 
-def cells(layers: int, heads: int, found: dict[str, Tower]) -> list[str]:
-    """Returns a row of the table."""
-    columns = [str(found.get(name, "")) for name in NAMES]
-    ends = [str(found["possible"]), *columns, str(found["dyck"])]
-    return [str(layers), str(heads), *ends]
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return table_text(
+        HEAD,
+        [
+            [str(config["layers"]), str(config["heads"])]
+            + [row.get(name, [""])[0] for name in ("possible", *NAMES, "dyck")]
+            for config, row in measured
+        ],
+    )
 
 
-def draw(table: list[tuple[int, int, dict[str, Tower]]], stem: str) -> None:
-    """Draws the thresholds of one and eight heads against the layers."""
+def draw(measured: Measured) -> Any:
+    """Returns the figure: thresholds of one and eight heads against the layers."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 3.2), layout="constrained")
@@ -80,36 +88,44 @@ def draw(table: list[tuple[int, int, dict[str, Tower]]], stem: str) -> None:
         "switching": "PARITY, route S",
         "dyck": "DYCK",
         "switching, closed form": "S, closed form",
-        "alteration": f"route A, C = {FREE.value}",
+        "alteration": f"route A, C = {measured[0][0]['free']}",
         "paper, A = 1/(f+1)": "route H, A = 1/(f+1)",
         "paper, A = 1/k^2": "route H, A = 1/k²",
     }
     for axes, heads in zip(panels, (1, 8), strict=True):
+        ours = [(c["layers"], row) for c, row in measured if c["heads"] == heads]
         for (name, label), look in zip(series.items(), LOOKS, strict=True):
-            ours = [(l, one[name]) for l, h, one in table if h == heads and name in one]
             # A tower has no logarithm that an axis could show: the line ends before it.
-            points = [(l, n.log10) for l, n in ours if n.log10 is not None]
+            points = [
+                (layers, row[name][1])
+                for layers, row in ours
+                if name in row and row[name][1] is not None
+            ]
             axes.plot(*zip(*points, strict=True), label=label, markersize=4, **look)
         axes.set_yscale("log")
-        axes.set_xticks(range(1, LAYERS.value + 1))
+        axes.set_xticks([layers for layers, _ in ours])
         axes.set_xlabel("layers L")
         axes.set_title(f"H = {heads}", fontsize=9)
     panels[0].set_ylabel("decimal digits of n: log10 n")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    save_figure(figure, stem, ["png"])
+    return figure
 
 
-def main(_: list[str]) -> None:
-    """Prints the table, and puts it where it is asked for."""
-    table = list(rows(LAYERS.value))
-    text = table_text(HEAD, [cells(*row) for row in table])
-    print(text)
-    if DOCS.value:
-        replace_table(Path(DOCS.value), "depth_thresholds", text)
-    if FIGURE.value:
-        draw(table, FIGURE.value)
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line of the table."""
+    return table([(config, row)]).splitlines()[-1]
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields every depth and number of heads."""
+    for layers in range(1, LAYERS.value + 1):
+        for heads in HEADS:
+            yield {"layers": layers, "heads": heads, "free": FREE.value}
+
+
+BENCHMARK = Benchmark("depth_thresholds", FLAGS, cells, measure, show, table, draw)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

@@ -12,32 +12,40 @@ results.sqlite in --out; a row that is there is not measured again.
 import functools
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from absl import app, flags
+from absl import flags
 
-from benchmarks.cells import find_or_measure
-from benchmarks.timing import time_call
-from bounds.store import ResultStore
-from jax_models import apply, device_mesh, forward, random_transformer
-
-LENGTHS = flags.DEFINE_list("lengths", ["1024", "10000", "100000"], "lengths n")
-DTYPES = flags.DEFINE_list("dtypes", ["float64"], "float types")
-WEIGHTINGS = flags.DEFINE_list("weightings", ["softmax"], "weighting functions")
-MASK = flags.DEFINE_string("mask", "none", "attention mask")
-NUM_DEVICES = flags.DEFINE_integer(
-    "num_devices", None, "devices that rows and keys are shared out over", lower_bound=1
+from benchmarks.flags import (
+    benchmark_flags,
+    define_dtypes,
+    define_lengths,
+    define_mask,
+    define_weightings,
 )
-LAYERS = flags.DEFINE_integer("layers", 2, "number of layers L", lower_bound=1)
-BUDGET = flags.DEFINE_float("budget", 10.0, "seconds for each timing", lower_bound=0)
-REPEATS = flags.DEFINE_integer("repeats", 5, "timed calls at most", lower_bound=1)
-OUT = flags.DEFINE_string("out", "results/forward_pass", "folder of the store")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
+from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
+from benchmarks.timing import time_call
+from jax_models import apply, device_mesh, forward
 
-SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
+FLAGS = benchmark_flags("forward_pass", repeats=5, budget=10.0)
+LENGTHS = define_lengths(FLAGS, "1024,10000,100000")
+DTYPES = define_dtypes(FLAGS, "float64")
+WEIGHTINGS = define_weightings(FLAGS, "softmax")
+MASK = define_mask(FLAGS)
+NUM_DEVICES = flags.DEFINE_integer(
+    "num_devices",
+    None,
+    "devices that rows and keys are shared out over",
+    lower_bound=1,
+    flag_values=FLAGS,
+)
+LAYERS = flags.DEFINE_integer(
+    "layers", 2, "number of layers L", lower_bound=1, flag_values=FLAGS
+)
 
 
 def peak_resident_bytes() -> int:
@@ -46,25 +54,17 @@ def peak_resident_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds of a pass, compile time, and peak memory."""
-    model = random_transformer(
-        jax.random.key(0),
-        num_layers=config["layers"],
-        weighting=config["weighting"],
-        mask=config["mask"],
-        dtype=jnp.dtype(config["dtype"]),
-        **SIZES,
-    )
-    tokens = jax.random.randint(jax.random.key(1), (config["n"],), 0, 2)
+    model, tokens = random_model(config), jnp.asarray(random_tokens(config))
     before = peak_resident_bytes()
-    if NUM_DEVICES.value is None:
+    if config["num_devices"] is None:
         run = jax.jit(lambda model, tokens: forward(model, tokens)[0])
     else:
-        mesh = device_mesh(NUM_DEVICES.value)
+        mesh = device_mesh(config["num_devices"])
         run = functools.partial(apply, ties="ignore", mesh=mesh)
     timing = time_call(
-        lambda: run(model, tokens), repeats=REPEATS.value, budget=BUDGET.value
+        lambda: run(model, tokens), repeats=config["repeats"], budget=config["budget"]
     )
     memory = jax.devices()[0].memory_stats() or {}
     return {
@@ -76,48 +76,27 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-    """Prints one row as a line."""
-    print(
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return (
         f"n = {config['n']:>6}  {config['dtype']}  {config['weighting']}: "
         f"{row['forward_seconds']:.4g} s, peak memory "
-        f"{row['peak_bytes'] / 2**30:.2f} GiB ({row['before_bytes'] / 2**30:.2f} before)",
-        flush=True,
+        f"{row['peak_bytes'] / 2**30:.2f} GiB ({row['before_bytes'] / 2**30:.2f} before)"
     )
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, and prints all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in, shortest lengths first."""
+    shared = {"layers": LAYERS.value, "mask": MASK.value, **SIZES}
+    shared["num_devices"] = NUM_DEVICES.value
     if NUM_DEVICES.value is not None:
         jax.config.update("jax_num_cpu_devices", NUM_DEVICES.value)
-    cells = [
-        (n, dtype, weighting)
-        for n in sorted(map(int, LENGTHS.value))
-        for dtype in DTYPES.value
-        for weighting in WEIGHTINGS.value
-    ]
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for n, dtype, weighting in cells:
-            config = {
-                "command": "forward_pass",
-                "device": str(jax.devices()[0].device_kind),
-                "dtype": dtype,
-                "layers": LAYERS.value,
-                "mask": MASK.value,
-                "n": n,
-                "num_devices": NUM_DEVICES.value,
-                "seed": 0,
-                "weighting": weighting,
-                **SIZES,
-            }
-            row = find_or_measure(
-                store, config, functools.partial(measure, config), fresh=FRESH.value
-            )
-            show(config, row)
+    for cell in grid(n=LENGTHS.value, dtype=DTYPES.value, weighting=WEIGHTINGS.value):
+        yield {**cell, **shared}
+
+
+BENCHMARK = Benchmark("forward_pass", FLAGS, cells, measure, show)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

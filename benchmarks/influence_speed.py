@@ -11,38 +11,43 @@ results.sqlite in --out; a row that is there is not measured again.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.cells import find_or_measure
+from benchmarks.flags import (
+    benchmark_flags,
+    define_dtypes,
+    define_integers,
+    define_lengths,
+    define_mask,
+    define_weightings,
+)
+from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence.base import Problem
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import estimate_work
 from bounds.influence.substitution import list_substitutions
-from bounds.store import ResultStore
-from jax_models import Transformer, forward, random_transformer
+from jax_models import Transformer, forward
 
-LENGTHS = flags.DEFINE_list("lengths", ["256", "1024", "4096", "16384"], "lengths n")
-LAYERS = flags.DEFINE_list("layers", ["1", "2"], "numbers of layers L")
-DTYPES = flags.DEFINE_list("dtypes", ["float64", "float32"], "float types")
-WEIGHTINGS = flags.DEFINE_list("weightings", ["softmax"], "weighting functions")
-MASK = flags.DEFINE_string("mask", "none", "attention mask")
-REPEATS = flags.DEFINE_integer("repeats", 7, "timed calls at most", lower_bound=1)
-BUDGET = flags.DEFINE_float("budget", 20.0, "seconds for each timing", lower_bound=0)
+FLAGS = benchmark_flags("influence_speed", repeats=7, budget=20.0)
+LENGTHS = define_lengths(FLAGS, "256,1024,4096,16384")
+LAYERS = define_integers(FLAGS, "layers", [1, 2], "numbers of layers L")
+DTYPES = define_dtypes(FLAGS, "float64", "float32")
+WEIGHTINGS = define_weightings(FLAGS, "softmax")
+MASK = define_mask(FLAGS)
 EXHAUSTIVE_TO = flags.DEFINE_integer(
-    "exhaustive_to", 16384, "longest n at which exhaustive is timed"
+    "exhaustive_to",
+    16384,
+    "longest n at which exhaustive is timed",
+    flag_values=FLAGS,
 )
-OUT = flags.DEFINE_string("out", "results/influence_speed", "folder of the store")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
-
-SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
 
 
 def run_all(problem: Problem, method: Any, limit: int | None = None) -> int:
@@ -55,28 +60,21 @@ def run_all(problem: Problem, method: Any, limit: int | None = None) -> int:
     return done
 
 
-def build(config: Mapping[str, Any]) -> tuple[Transformer, Problem]:
+def build(config: Config) -> tuple[Transformer, Problem]:
     """Returns the model and the question that a row's config describes."""
-    model = random_transformer(
-        jax.random.key(0),
-        num_layers=config["layers"],
-        weighting=config["weighting"],
-        mask=config["mask"],
-        dtype=jnp.dtype(config["dtype"]),
-        **SIZES,
-    )
-    n = config["n"]
-    tokens = np.asarray(jax.random.randint(jax.random.key(1), (n,), 0, 2), np.int32)
+    model, tokens, n = random_model(config), random_tokens(config), config["n"]
     pairs = list_substitutions(tokens, 2, query=n - 1)
     problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
     return model, problem
 
 
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds of each, and the ratios."""
     model, problem = build(config)
     tokens, pairs = jnp.asarray(problem.tokens), problem.position.size
-    time_it = functools.partial(time_call, repeats=REPEATS.value, budget=BUDGET.value)
+    time_it = functools.partial(
+        time_call, repeats=config["repeats"], budget=config["budget"]
+    )
     whole = jax.jit(lambda m, x: forward(m, x)[0])
     last = jax.jit(lambda m, x: forward(m, x, jnp.asarray([x.shape[0] - 1]))[0])
     row: dict[str, Any] = {"substitutions": pairs}
@@ -96,9 +94,9 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     row["calls"] = timings["incremental"].calls
     row["forward_passes"] = row["incremental_seconds"] / row["forward_seconds"]
     row["last_row_passes"] = row["incremental_seconds"] / row["last_row_seconds"]
-    if config["n"] <= EXHAUSTIVE_TO.value:
+    if config["exhaustive"]:
         probe = min(pairs, 4 * batch_size(model, config["n"]))
-        every = pairs * row["forward_seconds"] <= BUDGET.value
+        every = pairs * row["forward_seconds"] <= config["budget"]
         count = pairs if every else probe
         timing = time_it(lambda: run_all(problem, EXHAUSTIVE, count))
         row |= timing.columns("exhaustive")
@@ -110,21 +108,20 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-    """Prints one row as a line."""
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
     speedup = row.get("speedup")
-    print(
+    return (
         f"L = {config['layers']}  n = {config['n']:>6}  {config['dtype']}  "
         f"{config['weighting']}: incremental {row['incremental_seconds']:.4g} s = "
         f"{row['forward_passes']:.3g} forward passes = {row['last_row_passes']:.3g} "
         "last rows"
         + (f" = exhaustive / {speedup:.3g}" if speedup is not None else "")
-        + f"; {row['flops_per_second'] / 1e9:.3g} GFLOP/s, {_memory(row)}",
-        flush=True,
+        + f"; {row['flops_per_second'] / 1e9:.3g} GFLOP/s, {_memory(row)}"
     )
 
 
-def _memory(row: Mapping[str, Any]) -> str:
+def _memory(row: Row) -> str:
     """What is known of the memory: of a block's program, and the device's own count."""
     kinds = {"block_bytes": "a block", "peak_device_bytes": "the device at most"}
     known = [
@@ -135,35 +132,20 @@ def _memory(row: Mapping[str, Any]) -> str:
     return ", ".join(known) or "memory not told"
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, and prints all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for dtype in DTYPES.value:
-            for layers in map(int, LAYERS.value):
-                for weighting in WEIGHTINGS.value:
-                    for n in map(int, LENGTHS.value):
-                        config = {
-                            "command": "influence_speed",
-                            "device": str(jax.devices()[0].device_kind),
-                            "dtype": dtype,
-                            "layers": layers,
-                            "mask": MASK.value,
-                            "n": n,
-                            "seed": 0,
-                            "weighting": weighting,
-                            **SIZES,
-                        }
-                        row = find_or_measure(
-                            store,
-                            config,
-                            functools.partial(measure, config),
-                            fresh=FRESH.value,
-                        )
-                        show(config, row)
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for cell in grid(
+        dtype=DTYPES.value,
+        layers=LAYERS.value,
+        weighting=WEIGHTINGS.value,
+        n=LENGTHS.value,
+    ):
+        exhaustive = cell["n"] <= EXHAUSTIVE_TO.value
+        yield {**cell, "mask": MASK.value, "exhaustive": exhaustive, **SIZES}
+
+
+BENCHMARK = Benchmark("influence_speed", FLAGS, cells, measure, show)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

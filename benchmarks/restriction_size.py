@@ -7,52 +7,47 @@ there is not measured again. The figure and, with --page, the table of docs/rest
 are drawn from the store.
 """
 
-import functools
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table, table_text
-from bounds.figures import LOOKS, save_figure
+from benchmarks.flags import benchmark_flags, define_lengths, define_seeds
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from benchmarks.subject import random_model
+from bounds.figures import LOOKS
 from bounds.restriction import check_certificate, find_restriction
-from bounds.store import ResultStore
-from jax_models import random_transformer
+from jax_models import WEIGHTINGS, InputError
 
-LENGTHS = flags.DEFINE_list(
-    "lengths", ["32", "64", "128", "256", "512", "1000"], "lengths n"
-)
+FLAGS = benchmark_flags("restriction_size", table=True, figure=True)
+LENGTHS = define_lengths(FLAGS, "32,64,128,256,512,1000")
 SHAPES = flags.DEFINE_list(
     "shapes",
     ["1:1:", "1:4:", "2:1:3", "2:2:4", "2:4:6", "3:1:2.4", "3:2:4.6"],
     "models and caps, each LAYERS:HEADS:CAPS with the caps separated by points",
+    flag_values=FLAGS,
 )
-SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "seeds of the models")
-WEIGHTING = flags.DEFINE_string("weighting", "leftmost_hard", "weighting")
-VERIFY = flags.DEFINE_integer("verify_up_to", 256, "longest certificate to check")
-OUT = flags.DEFINE_string("out", "results/restriction_size", "folder of the store")
-PAGE = flags.DEFINE_string("page", None, "Markdown page whose table to write")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
+SEEDS = define_seeds(FLAGS, [0, 1, 2])
+WEIGHTING = flags.DEFINE_enum(
+    "weighting",
+    "leftmost_hard",
+    [name for name in WEIGHTINGS if name != "softmax"],
+    "weighting",
+    flag_values=FLAGS,
+)
+VERIFY = flags.DEFINE_integer(
+    "verify_up_to", 256, "longest certificate to check", flag_values=FLAGS
+)
 
 SIZES: dict[str, Any] = {"d_model": 8, "d_ff": 16, "vocab_size": 2}
-BLOCK = "restriction_size"
 
 
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: free positions, their share, seconds, whether it was accepted."""
-    model = random_transformer(
-        jax.random.key(config["seed"]),
-        num_layers=config["layers"],
-        num_heads=config["heads"],
-        weighting=config["weighting"],
-        dtype="float64",
-        **SIZES,
-    )
+    model = random_model(config)
 
     def search() -> Any:
         return find_restriction(
@@ -70,26 +65,26 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
         "mode": found.mode,
         "accepted": None,
     }
-    if config["n"] <= VERIFY.value:
+    if config["verified"]:
         start = time.perf_counter()
         row["accepted"] = check_certificate(model, found.certificate).accepted
         row["check_seconds"] = time.perf_counter() - start
     return row
 
 
-def label(config: Mapping[str, Any]) -> str:
+def label(config: Config) -> str:
     """Returns the name of a model's shape: layers, heads, caps."""
     caps = ", ".join(map(str, config["caps"])) or "none"
-    return f"L = {config['layers']}, H = {config['heads']}, caps {caps}"
+    return f"L = {config['layers']}, H = {config['num_heads']}, caps {caps}"
 
 
-def draw(rows: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> Any:
+def draw(measured: Measured) -> Any:
     """Returns the figure: free share and seconds against n, medians over seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 3.4), layout="constrained")
     shares, times = figure.subplots(1, 2)
-    for look, (name, by_length) in zip(LOOKS, medians(rows).items(), strict=False):
+    for look, (name, by_length) in zip(LOOKS, medians(measured).items(), strict=False):
         lengths = sorted(by_length)
         style = {**look, "label": name, "markersize": 4, "linewidth": 1.2}
         shares.plot(lengths, [by_length[n][0] for n in lengths], **style)
@@ -109,11 +104,11 @@ def draw(rows: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> Any:
 
 
 def medians(
-    rows: Sequence[tuple[dict[str, Any], Mapping[str, Any]]],
+    measured: Measured,
 ) -> dict[str, dict[int, tuple[float, float]]]:
     """Returns for each shape and length the medians of share and seconds."""
-    groups: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
-    for config, row in rows:
+    groups: dict[str, dict[int, list[Row]]] = {}
+    for config, row in measured:
         groups.setdefault(label(config), {}).setdefault(config["n"], []).append(row)
     return {
         name: {
@@ -127,9 +122,9 @@ def medians(
     }
 
 
-def page_table(rows: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> str:
+def table(measured: Measured) -> str:
     """Returns the table of the documentation page."""
-    found = medians(rows)
+    found = medians(measured)
     lengths = sorted({n for by_length in found.values() for n in by_length})
     head = ["model", *(f"n = {n}" for n in lengths)]
     body = [
@@ -142,46 +137,38 @@ def page_table(rows: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> str:
     return table_text(head, body)
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, prints and draws all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    rows = []
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for shape in SHAPES.value:
-            layers, heads, caps = shape.split(":")
-            for n in LENGTHS.value:
-                for seed in SEEDS.value:
-                    config = {
-                        "command": BLOCK,
-                        "device": str(jax.devices()[0].device_kind),
-                        "dtype": "float64",
-                        "layers": int(layers),
-                        "heads": int(heads),
-                        "caps": [int(cap) for cap in caps.split(".") if cap],
-                        "weighting": WEIGHTING.value,
-                        "n": int(n),
-                        "seed": int(seed),
-                        **SIZES,
-                    }
-                    row = find_or_measure(
-                        store,
-                        config,
-                        functools.partial(measure, config),
-                        fresh=FRESH.value,
-                    )
-                    rows.append((config, row))
-                    print(
-                        f"{label(config)}, n = {n}, seed {seed}: {row['free']} free "
-                        f"({row['share']:.2f}) in {row['search_seconds']:.2f} s, "
-                        f"accepted {row['accepted']}",
-                        flush=True,
-                    )
-    save_figure(draw(rows), Path(OUT.value) / "restriction_size", ["png"])
-    if PAGE.value:
-        replace_table(Path(PAGE.value), BLOCK, page_table(rows))
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return (
+        f"{label(config)}, n = {config['n']}, seed {config['seed']}: {row['free']} free "
+        f"({row['share']:.2f}) in {row['search_seconds']:.2f} s, "
+        f"accepted {row['accepted']}"
+    )
+
+
+def read_shape(name: str) -> tuple[int, int, list[int]]:
+    """Returns the layers, heads and caps that an entry of --shapes names."""
+    try:
+        layers, heads, caps = name.split(":")
+        return int(layers), int(heads), [int(cap) for cap in caps.split(".") if cap]
+    except ValueError:
+        raise InputError(
+            f"--shapes: {name!r} is not of the form LAYERS:HEADS:CAPS, as in 3:1:2.4"
+        ) from None
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for layers, heads, caps in map(read_shape, SHAPES.value):
+        for cell in grid(n=LENGTHS.value, seed=SEEDS.value):
+            verified = cell["n"] <= VERIFY.value
+            shape = {"layers": layers, "num_heads": heads, "caps": caps}
+            shape["weighting"] = WEIGHTING.value
+            yield {**cell, **shape, "verified": verified, **SIZES}
+
+
+BENCHMARK = Benchmark("restriction_size", FLAGS, cells, measure, show, table, draw)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

@@ -8,50 +8,51 @@ that of its blocks after the first; the base pass is timed warm. Rows go to resu
 in --out; a row that is there is not measured again.
 """
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.cells import find_or_measure
+from benchmarks.flags import (
+    benchmark_flags,
+    define_choices,
+    define_lengths,
+    define_masks,
+    define_seeds,
+)
+from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence import compute_influence
 from bounds.influence.screening.screen import prepare_envelopes, prepare_screen
-from bounds.store import ResultStore
-from jax_models import forward, random_transformer
+from jax_models import InputError, forward
+from jax_models.transformer import NORM_PLACEMENTS
 
-LENGTHS = flags.DEFINE_list("lengths", ["2048", "4096", "10000"], "lengths n")
+FLAGS = benchmark_flags("screening")
+LENGTHS = define_lengths(FLAGS, "2048,4096,10000")
 MODELS = flags.DEFINE_list(
-    "models", ["3@0.5", "3@0.7", "4@0.5"], "layers and weight scale, L@scale"
+    "models",
+    ["3@0.5", "3@0.7", "4@0.5"],
+    "layers and weight scale, L@scale",
+    flag_values=FLAGS,
 )
-NORMS = flags.DEFINE_list("layer_norms", ["none"], "placements of layer norm")
-MASKS = flags.DEFINE_list("masks", ["none"], "attention masks")
-SEEDS = flags.DEFINE_list("seeds", ["0"], "seeds of the models")
-BUDGET = flags.DEFINE_integer("budget", 16, "exact evaluations", lower_bound=1)
-OUT = flags.DEFINE_string("out", "results/screening", "folder of the store")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
+NORMS = define_choices(
+    FLAGS, "layer_norms", ["none"], NORM_PLACEMENTS, "placements of layer norm"
+)
+MASKS = define_masks(FLAGS, "none")
+SEEDS = define_seeds(FLAGS, [0])
+EVALUATIONS = flags.DEFINE_integer(
+    "budget", 16, "exact evaluations", lower_bound=1, flag_values=FLAGS
+)
 
-SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
 
-
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the enclosure, what was evaluated and left, the levels' costs."""
-    n, seed = config["n"], config["seed"]
-    model = random_transformer(
-        jax.random.key(seed),
-        num_layers=config["layers"],
-        scale=config["scale"],
-        layer_norm=config["layer_norm"],
-        mask=config["mask"],
-        dtype="float64",
-        **SIZES,
-    )
-    inputs = jax.random.randint(jax.random.key(seed + 1), (n,), 0, SIZES["vocab_size"])
-    tokens = jnp.asarray(inputs, jnp.int32)
+    model, n = random_model(config), config["n"]
+    tokens = jnp.asarray(random_tokens(config))
     run = jax.jit(lambda m, x: forward(m, x)[0])
 
     def passes() -> float:
@@ -93,11 +94,12 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
         }
         if level.seconds_each is not None:
             row[f"level_{k}_passes"] = level.seconds_each * found.substitutions / one
+    jax.clear_caches()  # the programs of one model serve no other
     return row
 
 
-def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-    """Prints one row as a line."""
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
     levels, k = [], 0
     while f"level_{k}_groups" in row:
         groups, rank, screened, left, envelopes = (
@@ -111,50 +113,40 @@ def show(config: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         )
         k += 1
     width = row["max_upper"] / row["max_lower"] - 1
-    print(
+    return (
         f"L = {config['layers']}  scale {config['scale']}  norm {config['layer_norm']}  "
         f"mask {config['mask']}  n = {config['n']}  seed {config['seed']}: {row['kind']}, "
         f"width {width:.2g}, {row['evaluated']} evaluated, {row['uncertified']} left; "
         f"{row['screen_seconds']:.4g} s, forward pass {row['forward_seconds']:.3g} s, base "
-        f"{row['base_passes']:.3g} passes; {'; '.join(levels)}",
-        flush=True,
+        f"{row['base_passes']:.3g} passes; {'; '.join(levels)}"
     )
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, and prints all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    cells = [
-        (*model.split("@"), norm, mask, int(n), int(seed))
-        for model in MODELS.value
-        for norm in NORMS.value
-        for mask in MASKS.value
-        for n in LENGTHS.value
-        for seed in SEEDS.value
-    ]
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for layers, scale, norm, mask, n, seed in cells:
-            config = {
-                "command": "screening",
-                "device": str(jax.devices()[0].device_kind),
-                "dtype": "float64",
-                "budget": BUDGET.value,
-                "layers": int(layers),
-                "scale": float(scale),
-                "layer_norm": norm,
-                "mask": mask,
-                "n": n,
-                "seed": seed,
-                **SIZES,
-            }
-            row = find_or_measure(
-                store, config, functools.partial(measure, config), fresh=FRESH.value
-            )
-            show(config, row)
-            jax.clear_caches()
+def read_model(name: str) -> tuple[int, float]:
+    """Returns the layers and the weight scale that an entry of --models names."""
+    layers, _, scale = name.partition("@")
+    try:
+        return int(layers), float(scale)
+    except ValueError:
+        raise InputError(
+            f"--models: {name!r} is not of the form L@scale, as in 3@0.5"
+        ) from None
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for layers, scale in map(read_model, MODELS.value):
+        for cell in grid(
+            layer_norm=NORMS.value,
+            mask=MASKS.value,
+            n=LENGTHS.value,
+            seed=SEEDS.value,
+        ):
+            yield {**cell, "layers": layers, "scale": scale, **SIZES}
+
+
+BENCHMARK = Benchmark("screening", FLAGS, cells, measure, show)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

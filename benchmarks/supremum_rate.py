@@ -7,35 +7,28 @@ seconds that all count vectors took. Rows go to results.sqlite in --out; a row t
 there is not measured again. --docs writes the table into a documentation page.
 """
 
-import functools
 import math
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import jax
-from absl import app, flags
-
-from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table, table_text
+from benchmarks.flags import (
+    benchmark_flags,
+    define_integers,
+    define_lengths,
+    define_weightings,
+)
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model
 from bounds import closed_form_bounds, supremum
-from bounds.store import ResultStore
-from jax_models import InputError, random_transformer
+from jax_models import WEIGHTINGS as NAMES
+from jax_models import InputError
 
-LENGTHS = flags.DEFINE_list(
-    "lengths", ["16", "128", "1024", "10000", "100000"], "lengths n"
-)
-LAYERS = flags.DEFINE_list("layers", ["1", "2"], "numbers of layers L")
-WEIGHTINGS = flags.DEFINE_list(
-    "weightings",
-    ["softmax", "average_hard", "leftmost_hard", "rightmost_hard"],
-    "weighting functions",
-)
-OUT = flags.DEFINE_string("out", "results/supremum_rate", "folder of the store")
-DOCS = flags.DEFINE_string("docs", None, "page whose table is replaced")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
+FLAGS = benchmark_flags("supremum_rate", table=True)
+LENGTHS = define_lengths(FLAGS, "16,128,1024,10000,100000")
+LAYERS = define_integers(FLAGS, "layers", [1, 2], "numbers of layers L")
+WEIGHTINGS = define_weightings(FLAGS, *NAMES)
 
-SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 64, "vocab_size": 2}
 FORMS = ("corrected", "linear", "c1", "c2", "printed_tight", "printed")
 HEADINGS = (
     "L",
@@ -47,17 +40,9 @@ HEADINGS = (
 )
 
 
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the supremum, and decimal logarithms of the bounds."""
-    model = random_transformer(
-        jax.random.key(config["seed"]),
-        num_layers=config["layers"],
-        weighting=config["weighting"],
-        position=None,
-        dtype=config["dtype"],
-        **SIZES,
-    )
-    n = config["n"]
+    model, n = random_model(config), config["n"]
     best = supremum(model, n)
     if not best.exact:
         raise InputError(f"n = {n}: {best.reason} is no supremum")
@@ -76,10 +61,10 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def table(rows: list[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+def table(measured: Measured) -> str:
     """Returns the rows as a Markdown table, bounds as n times themselves."""
     lines = []
-    for config, row in rows:
+    for config, row in measured:
         n = config["n"]
         bounds = (row.get(f"log10_{name}") for name in FORMS)
         lines.append(
@@ -103,37 +88,19 @@ def _scaled(log10: float | None, n: int) -> str:
     return f"{10**scaled:.4g}" if scaled < 6 else f"10^{scaled:.5g}"
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, and prints all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    rows = []
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for layers in map(int, LAYERS.value):
-            for weighting in WEIGHTINGS.value:
-                for n in map(int, LENGTHS.value):
-                    config = {
-                        "command": "supremum_rate",
-                        "device": str(jax.devices()[0].device_kind),
-                        "dtype": "float64",
-                        "layers": layers,
-                        "n": n,
-                        "seed": 0,
-                        "weighting": weighting,
-                        **SIZES,
-                    }
-                    row = find_or_measure(
-                        store,
-                        config,
-                        functools.partial(measure, config),
-                        fresh=FRESH.value,
-                    )
-                    rows.append((config, row))
-                    print(table(rows).splitlines()[-1], flush=True)
-    if DOCS.value is not None:
-        replace_table(Path(DOCS.value), "supremum_rate", table(rows))
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line of the table."""
+    return table([(config, row)]).splitlines()[-1]
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for cell in grid(layers=LAYERS.value, weighting=WEIGHTINGS.value, n=LENGTHS.value):
+        yield {**cell, **SIZES, "d_ff": 64, "position": None}
+
+
+BENCHMARK = Benchmark("supremum_rate", FLAGS, cells, measure, show, table)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

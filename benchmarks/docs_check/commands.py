@@ -79,7 +79,7 @@ def _module_refusal(module: str, arguments: list[str]) -> str | None:
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return f"there is no module {module}"
-    if "app.run(" not in file.read_text():
+    if not re.search(r"\b(app\.run|run_script)\(", file.read_text()):
         return f"{module} has no flags" if arguments else None
     line = [sys.executable, "-m", module, *arguments, "--only_check_args"]
     done = subprocess.run(

@@ -1,0 +1,49 @@
+"""What a benchmark ran on, in words and as the name of a file."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+import jax
+
+
+def device_name() -> str:
+    """Returns the kind of the first device.
+
+    Returns:
+        JAX's own name of an accelerator, as in "NVIDIA H200". JAX calls every processor
+        "cpu": there it is the processor's name and the cores that this process may use, as
+        in "AMD EPYC, 2 cores".
+    """
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
+    cores = usable_cores()
+    return f"{processor_name()}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def usable_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def processor_name() -> str:
+    """Returns the processor's name, or its architecture where no name is told."""
+    told = Path("/proc/cpuinfo")
+    if told.is_file():
+        found = re.search(r"(?m)^model name\s*:\s*(.+)$", told.read_text())
+        if found:
+            return " ".join(found[1].split())
+    return platform.processor() or platform.machine()
+
+
+def file_stem(device: str) -> str:
+    """Returns a device's name as that of a file: lower case, hyphens between words.
+
+    Args:
+        device: As `device_name` returns it.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")

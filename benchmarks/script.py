@@ -1,0 +1,220 @@
+"""What every benchmark script does: measure the cells its store lacks, then report.
+
+A script is one file with `cells()` (what is measured), `measure(config)` (one row, from the
+config alone) and `show(config, row)` (a line of print), gathered in a `Benchmark` and run by
+`run_script`. The config of a row says all that decides it: what `cells` yields, and the
+facts that all rows share.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+from absl import app, flags
+
+from benchmarks.cells import find_or_measure
+from benchmarks.device import device_name
+from benchmarks.page import replace_table
+from bounds.figures import save_figure
+from bounds.output import canonical_json, plain, write_bytes
+from bounds.provenance import provenance
+from bounds.store import ResultStore, cell_key
+from bounds.version import __version__
+from jax_models import InputError
+
+Config: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = Mapping[str, Any]
+Measured: TypeAlias = Sequence[tuple[Config, Row]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """One question: its cells, how one is measured, how rows are shown.
+
+    Attributes:
+        name: The script's; rows and the marks in pages carry it.
+        values: Its flags, from `benchmark_flags`.
+        cells: Yields what the rows' configs differ in; reads the flags. An entry takes the
+            place of a shared fact of the same name.
+        measure: Measures one row; all it needs is in the config.
+        show: Returns a row as a line.
+        table: Returns rows as the Markdown table of a page (flag --docs).
+        draw: Returns the figure of rows (flag --figure).
+    """
+
+    name: str
+    values: flags.FlagValues
+    cells: Callable[[], Iterable[Config]]
+    measure: Callable[[Config], Row]
+    show: Callable[[Config, Row], str]
+    table: Callable[[Measured], str] | None = None
+    draw: Callable[[Measured], Any] | None = None
+
+
+def grid(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yields the cells of a cross product, the last name changing fastest.
+
+    Args:
+        axes: For each name in a config the values it takes.
+    """
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def shared_config(benchmark: Benchmark) -> dict[str, Any]:
+    """Returns what every row of a run says: question, device, versions, types, seed.
+
+    Args:
+        benchmark: Its flags have been parsed.
+
+    Raises:
+        InputError: There is no device of the platform asked for.
+    """
+    try:
+        device = jax.devices()[0]
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"--platform={benchmark.values['platform'].value}: {reason}; expected a "
+            "platform that the installed jaxlib knows, with a device"
+        ) from error
+    versions = provenance().versions
+    config = {
+        "command": benchmark.name,
+        "device": device_name(),
+        "platform": device.platform,
+        "version": __version__,
+        "versions": {k: v for k, v in versions.items() if k != "attention-bounds"},
+        "dtype": "float64",
+        # Every product of the project asks for it; a script that times others says so.
+        "matmul_precision": "highest",
+        "seed": 0,
+    }
+    timing = {"repeats", "budget"} & set(benchmark.values)
+    return config | {name: benchmark.values[name].value for name in timing}
+
+
+def measure_cells(
+    benchmark: Benchmark, store: ResultStore, fresh: bool
+) -> tuple[Measured, int]:
+    """Returns the rows of all cells, measured where the store lacks them.
+
+    A cell that the device has too little memory for is recorded as failed and left out:
+    the others are worth having.
+
+    Args:
+        benchmark: Its flags have been parsed.
+        store: Where rows are kept.
+        fresh: Whether to measure again what the store holds.
+
+    Returns:
+        Configs with rows, and how many cells failed.
+    """
+    measured, failed = [], 0
+    for cell in benchmark.cells():
+        start = time.perf_counter()
+        config = {**shared_config(benchmark), **cell}
+        call = functools.partial(benchmark.measure, config)
+        try:
+            row = find_or_measure(store, config, call, fresh=fresh)
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            message = " ".join(str(error).split())
+            store.record_failure(config, message, time.perf_counter() - start)
+            print(f"failed: {canonical_json(cell)}: {message}", flush=True)
+            failed += 1
+            continue
+        measured.append((config, row))
+        print(benchmark.show(config, row), flush=True)
+    return measured, failed
+
+
+def json_lines(measured: Measured, store: ResultStore) -> str:
+    """Returns rows as JSON lines, with the versions, commit and seconds of each.
+
+    Args:
+        measured: Configs and rows.
+        store: The store that holds them.
+    """
+    cells = {cell["key"]: cell for cell in store.table()}
+    versions = "versions."
+    lines = []
+    for config, row in measured:
+        cell = cells[cell_key(config)]
+        line = {
+            "config": plain(config),
+            "row": plain(row),
+            "versions": {
+                name.removeprefix(versions): value
+                for name, value in cell.items()
+                if name.startswith(versions)
+            },
+            "seconds": cell["seconds"],
+            "git_commit": cell["git_commit"],
+            "finished": cell["finished"],
+        }
+        lines.append(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
+    return "".join(lines)
+
+
+def run_script(benchmark: Benchmark) -> None:
+    """Parses the command line, measures what is missing, prints and writes what is asked.
+
+    Exit code 1 where a cell failed, after all others were measured.
+
+    Args:
+        benchmark: The question.
+    """
+    for name in benchmark.values:
+        # Named as the script's own, so that --help shows them.
+        flags.FLAGS[name] = benchmark.values[name]
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+    app.run(functools.partial(_main, benchmark))
+
+
+def _main(benchmark: Benchmark, arguments: list[str]) -> None:
+    """Runs a benchmark whose flags stand in absl's."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
+    values: Any = benchmark.values
+    values.mark_as_parsed()
+    jax.config.update("jax_enable_x64", True)
+    if values.platform is not None:
+        jax.config.update("jax_platforms", values.platform)
+    out = Path(values.out)
+    try:
+        with ResultStore(out / "results.sqlite") as store:
+            measured, failed = measure_cells(benchmark, store, values.fresh)
+            if values.jsonl is not None:
+                text = json_lines(measured, store)
+                write_bytes(values.jsonl, text.encode())
+        report(benchmark, measured, out)
+    except (InputError, OSError) as error:
+        raise SystemExit(f"{benchmark.name}: {error}") from error
+    if failed:
+        raise SystemExit(1)
+
+
+def report(benchmark: Benchmark, measured: Measured, out: Path) -> None:
+    """Prints the table, puts it into the page of --docs, draws the figure.
+
+    Args:
+        benchmark: Its flags have been parsed.
+        measured: Configs and rows.
+        out: The folder for a figure that is given no other place.
+    """
+    values: Any = benchmark.values
+    if benchmark.table is not None:
+        text = benchmark.table(measured)
+        print(text)
+        if values.docs is not None:
+            replace_table(Path(values.docs), benchmark.name, text)
+    if benchmark.draw is not None:
+        stem = values.figure or out / benchmark.name
+        save_figure(benchmark.draw(measured), stem, ["png"])

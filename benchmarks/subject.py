@@ -1,0 +1,41 @@
+"""The random models and inputs that benchmarks measure, from the config of a row."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.script import Config
+from jax_models import Transformer, random_transformer
+
+# Small widths, so that what grows with the length is seen.
+SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
+OPTIONAL = ("weighting", "mask", "scale", "layer_norm", "position")
+
+
+def random_model(config: Config) -> Transformer:
+    """Returns the random transformer of a row.
+
+    Args:
+        config: Its `layers`, `dtype`, `seed` and sizes, and any of `weighting`, `mask`,
+            `scale`, `layer_norm` and `position`, with the meaning that
+            `jax_models.random_transformer` gives them.
+    """
+    given = {name: config[name] for name in (*SIZES, *OPTIONAL) if name in config}
+    return random_transformer(
+        jax.random.key(config["seed"]),
+        num_layers=config["layers"],
+        dtype=config["dtype"],
+        **given,
+    )
+
+
+def random_tokens(config: Config) -> np.ndarray:
+    """Returns the input of a row: n independent symbols, int32 [n].
+
+    Args:
+        config: Its `n`, `vocab_size` and `seed`.
+    """
+    key = jax.random.key(config["seed"] + 1)
+    tokens = jax.random.randint(key, (config["n"],), 0, config["vocab_size"])
+    return np.asarray(tokens, np.int32)

@@ -1,0 +1,148 @@
+"""What all benchmark scripts share, on one that squares numbers."""
+
+import json
+
+import jax
+import pytest
+from absl import flags
+
+from benchmarks.device import file_stem
+from benchmarks.flags import benchmark_flags, define_choices, define_integers
+from benchmarks.script import Benchmark, grid, json_lines, measure_cells, report
+from bounds.store import ResultStore
+
+
+class Squares:
+    """A benchmark that counts how often it measures and fails where it is told to."""
+
+    def __init__(self, out, *arguments, fails=()):
+        self.count, self.fails = 0, fails
+        self.values = benchmark_flags("squares", repeats=3, budget=1.0, table=True)
+        numbers = define_integers(self.values, "numbers", [1, 2, 3], "what is squared")
+        self.values(["squares", f"--out={out}", *arguments])
+        self.store = out / "results.sqlite"
+        self.benchmark = Benchmark(
+            "squares",
+            self.values,
+            lambda: grid(number=numbers.value),
+            self.measure,
+            lambda config, row: f"{config['number']}: {row['square']}",
+            lambda measured: "\n".join(str(row["square"]) for _, row in measured),
+        )
+
+    def measure(self, config):
+        self.count += 1
+        if config["number"] in self.fails:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return {"square": config["number"] ** 2, "missing": float("nan")}
+
+    def run(self, fresh=False):
+        with ResultStore(self.store) as store:
+            return measure_cells(self.benchmark, store, fresh)
+
+
+def test_a_row_is_measured_once_and_again_where_asked(tmp_path):
+    first, again = Squares(tmp_path), Squares(tmp_path)
+    measured, failed = first.run()
+    assert [row["square"] for _, row in measured] == [1, 4, 9]
+    assert (first.count, failed) == (3, 0)
+    assert [row["square"] for _, row in again.run()[0]] == [1, 4, 9]
+    assert again.count == 0
+    again.run(fresh=True)
+    assert again.count == 3
+
+
+def test_what_decides_a_row_is_in_its_config(tmp_path):
+    Squares(tmp_path).run()
+    other = Squares(tmp_path, "--repeats=4", "--numbers=2,3")
+    other.run()
+    assert other.count == 2
+
+
+def test_every_row_states_where_and_how_it_was_measured(tmp_path):
+    for config, _ in Squares(tmp_path).run()[0]:
+        assert config["command"] == "squares"
+        assert "core" in config["device"]
+        assert config["platform"] == "cpu"
+        assert config["versions"]["jax"] == jax.__version__
+        assert {"python", "jaxlib", "numpy"} < config["versions"].keys()
+        told = ("dtype", "matmul_precision", "seed", "repeats", "budget")
+        assert [config[name] for name in told] == ["float64", "highest", 0, 3, 1.0]
+
+
+def test_a_cell_without_memory_is_recorded_and_the_others_are_measured(tmp_path):
+    squares = Squares(tmp_path, fails=[2])
+    measured, failed = squares.run()
+    assert [row["square"] for _, row in measured] == [1, 9]
+    assert failed == 1
+    with ResultStore(squares.store) as store:
+        rows = [row for row in store.table() if row["status"] == "failed"]
+    assert [
+        (row["config.number"], "out of memory" in row["message"]) for row in rows
+    ] == [(2, True)]
+
+
+def test_a_mistake_in_a_measurement_is_not_hidden(tmp_path):
+    squares = Squares(tmp_path)
+    squares.benchmark = Benchmark(
+        "squares", squares.values, lambda: [{"number": 1}], lambda config: {}[1], str
+    )
+    with pytest.raises(KeyError):
+        squares.run()
+
+
+def test_lines_hold_config_row_and_provenance(tmp_path):
+    squares = Squares(tmp_path)
+    measured, _ = squares.run()
+    with ResultStore(squares.store) as store:
+        lines = [json.loads(line) for line in json_lines(measured, store).splitlines()]
+    assert [line["config"]["number"] for line in lines] == [1, 2, 3]
+    assert lines[2]["row"] == {"square": 9, "missing": None}
+    for line in lines:
+        assert line["versions"]["jax"] == jax.__version__
+        assert line["seconds"] >= 0
+        assert {"git_commit", "finished"} < line.keys()
+
+
+def test_a_table_is_put_between_the_marks_of_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    mark = "<!-- rows of squares -->\n"
+    page.write_text(f"before\n{mark}old\n{mark}after\n")
+    squares = Squares(tmp_path, f"--page={page}")
+    report(squares.benchmark, squares.run()[0], tmp_path)
+    assert page.read_text() == f"before\n{mark}1\n4\n9\n{mark}after\n"
+
+
+def test_axes_are_crossed_with_the_last_one_fastest():
+    assert list(grid(a=[1, 2], b="xy")) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--sizes=1,x", "--sizes=0", "--sizes=", "--kinds=a,c", "--kinds=", "--repeats=0"],
+)
+def test_a_bad_flag_is_refused(argument):
+    values = benchmark_flags("test", repeats=1)
+    define_integers(values, "sizes", [1], "sizes")
+    define_choices(values, "kinds", ["a"], ["a", "b"], "kinds")
+    values(["test", "--sizes=2,3", "--kinds=b,a"])
+    assert values.sizes == (2, 3)
+    with pytest.raises(flags.Error):
+        values(["test", argument])
+
+
+@pytest.mark.parametrize(
+    ("device", "stem"),
+    [
+        ("NVIDIA H200", "nvidia-h200"),
+        ("AMD EPYC, 2 cores", "amd-epyc-2-cores"),
+        ("Intel(R) Xeon(R) @ 2.10GHz, 1 core", "intel-r-xeon-r-2-10ghz-1-core"),
+    ],
+)
+def test_a_device_names_a_file(device, stem):
+    assert file_stem(device) == stem
