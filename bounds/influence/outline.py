@@ -45,7 +45,15 @@ class Estimate:
 
 def shapes_of(tree: Any) -> Any:
     """Returns a pytree of arrays, or of what a trace says of them, as their shapes."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+    def shape(x: Any) -> jax.ShapeDtypeStruct:
+        if not hasattr(x, "shape"):  # a number, as a temperature is: its type gives way
+            kind = jax.typeof(x)
+            return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=True)
+        weak = getattr(x, "weak_type", False)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak)
+
+    return jax.tree.map(shape, tree)
 
 
 def estimate_work(outline: Outline, devices: int = 1) -> Estimate:

@@ -16,11 +16,12 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 40
 
 
-def pose(num_layers, weighting="softmax", include_query=False):
+def pose(num_layers, weighting="softmax", include_query=False, temperature=None):
     model = jm.random_transformer(
         jax.random.key(3),
         num_layers=num_layers,
         weighting=weighting,
+        temperature=temperature,
         num_heads=2,
         d_model=6,
         d_ff=8,
@@ -37,7 +38,7 @@ def pose(num_layers, weighting="softmax", include_query=False):
     [
         ("incremental", pose(1, include_query=True)),
         ("incremental", pose(2, "average_hard")),
-        ("incremental", pose(3)),
+        ("incremental", pose(3, temperature=jm.InverseLogTemperature(1.5))),
         ("exhaustive", pose(2)),
     ],
     ids=["one layer", "two", "three", "exhaustive"],
