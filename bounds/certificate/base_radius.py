@@ -9,6 +9,7 @@ Shapes: r rows wanted, n keys, h heads.
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -20,6 +21,8 @@ from jax_models.attention import Attention, KeyStore, project
 from jax_models.layers import LayerNorm, activate, linear
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, join_heads
+
+HIGHEST = jax.lax.Precision.HIGHEST
 
 # Roundings of a few scalar operations, elementary functions among them: a score scale,
 # a tanh, the division by a deviation, an activation.
@@ -238,9 +241,10 @@ def _pointwise(
     if layer.combine == "concat":
         parts = vector_norms(block.w1[:, width:].reshape(-1, h, v))
         moved = vector_norms(block.w1[:, :width]) * known[:, None]
-        moved += jnp.einsum("fh,hr->rf", parts, mean)
+        moved += jnp.einsum("fh,hr->rf", parts, mean, precision=HIGHEST)
         preactivation, own = enter(moved, jnp.concatenate([rows, joined], axis=1))
-        out = constants.block * known + jnp.einsum("h,hr->r", constants.heads, mean)
+        out = constants.block * known
+        out += jnp.einsum("h,hr->r", constants.heads, mean, precision=HIGHEST)
         return None, preactivation, None, out + rounded(rows, preactivation, own)
 
     assert base.summed is not None

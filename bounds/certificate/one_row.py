@@ -159,7 +159,9 @@ def _rounding(
     carried = (new * size).sum(axis=-1)
     # Values are sums of rows times W_V, formed in that order.
     largest = jnp.abs(held.inputs).max(axis=0)
-    values = jnp.einsum("hvd,d->hv", jnp.abs(layer.attention.value), largest)
+    values = jnp.einsum(
+        "hvd,d->hv", jnp.abs(layer.attention.value), largest, precision=HIGHEST
+    )
     terms = constants.value_entries[:, None] * carried + vector_norms(heads)
     terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)
     carried, spread = (

@@ -11,6 +11,7 @@ its input is within its spread of the centre, and a ReLU that cannot change side
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -25,6 +26,8 @@ from bounds.certificate.pointwise import (
 )
 from bounds.influence.pointwise import RowBase
 from jax_models.transformer import Layer
+
+HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def slope_strays(
@@ -91,11 +94,13 @@ def carry_radius(
         h = heads.shape[0]
         parts = block.w1[:, width:].reshape(-1, h, heads_width(layer))
         by_head = jnp.sqrt((parts * parts).sum(axis=-1))
-        spread = sizes * radius[..., None] + jnp.einsum("fh,h...->...f", by_head, heads)
+        spread = sizes * radius[..., None] + jnp.einsum(
+            "fh,h...->...f", by_head, heads, precision=HIGHEST
+        )
         local = norms.block * radius + flips(spread)
         local += (jnp.moveaxis(norms.heads, -1, 0) * heads).sum(axis=0)
         anywhere = constants.block * radius
-        anywhere += jnp.einsum("h,h...->...", constants.heads, heads)
+        anywhere += jnp.einsum("h,h...->...", constants.heads, heads, precision=HIGHEST)
         return jnp.minimum(local, anywhere) + rounding.output
 
     radius = radius + heads.sum(axis=0)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,6 +21,8 @@ from bounds.lipschitz.substitution import (
 from bounds.lipschitz.token_ascent import ascend_tokens
 from jax_models import InputError, Transformer
 from jax_models.transformer import embed
+
+HIGHEST = jax.lax.Precision.HIGHEST
 
 # Random points this many deviations out reach the border of every domain.
 FAR = 10.0
@@ -176,7 +179,7 @@ class Searches:
         dtype = self.model.dtype
         rows = embed(self.model, jnp.asarray(look.tokens, jnp.int32))
         vector = jnp.asarray(look.directions[look.position], dtype)
-        direction = jnp.matmul(vector, domain.basis)
+        direction = jnp.matmul(vector, domain.basis, precision=HIGHEST)
         variable = rows
         if not isinstance(domain, Ball):
             symbols = free_symbols(self.model)

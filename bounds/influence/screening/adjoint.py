@@ -83,7 +83,8 @@ def pull_columns(
         sizes = [
             jnp.sqrt((w * w).sum(axis=(1, 2))) for w in (attention.value, attention.key)
         ]
-        magnitude = sizes[0] @ plain + sizes[1] @ scored
+        magnitude = _product("h,hm->m", sizes[0], plain)
+        magnitude = magnitude + _product("h,hm->m", sizes[1], scored)
         return pulled, magnitude
 
     columns = (everywhere, store.keys.swapaxes(0, 1), store.values.swapaxes(0, 1))

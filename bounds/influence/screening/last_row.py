@@ -9,6 +9,7 @@ Source: exact influence, section 3.2. Shapes: h heads, i substitutions, n column
 coordinates.
 """
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -26,6 +27,8 @@ from bounds.influence.target import change_target, target_map
 from bounds.matrix_norm import spectral_norms
 from jax_models.attention import project_query_changes
 from jax_models.transformer import Transformer, join_heads
+
+HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def screen_last_row(
@@ -71,7 +74,8 @@ def screen_last_row(
         join_heads(configuration.heads).T[None],
         jnp.concatenate([state.unknown[query][None], linear + defect])[:, None],
     )
-    rest = output.defect[0] + base.head_weight[0] @ defect
+    rest = output.defect[0]
+    rest = rest + jnp.matmul(base.head_weight[0], defect, precision=HIGHEST)
     rest = rest + (base.input_weight[:, None] * inputs.defect).sum(axis=0)
     final = prepared.output[0]
     change = change_target(model, final, output.known[0].T, target).T

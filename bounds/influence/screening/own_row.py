@@ -169,7 +169,10 @@ def reach_row(
         return row + gain * together
     assert layer.attention.output is not None
     reach = jnp.tensordot(
-        entering_norms(layer), jnp.concatenate([row[None], further]), axes=1
+        entering_norms(layer),
+        jnp.concatenate([row[None], further]),
+        axes=1,
+        precision=HIGHEST,
     )
     if layer.layer_norm == "none":
         return (1 + gain) * reach

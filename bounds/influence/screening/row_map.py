@@ -219,7 +219,9 @@ def move_row_map(
             assert norm is not None and base.summed is not None
             read = change_norms(norm, base.summed, summed)
             entered = read if layer.layer_norm == "post" else summed
-            reach = jnp.tensordot(entering_norms(layer), sources, axes=1)
+            reach = jnp.tensordot(
+                entering_norms(layer), sources, axes=1, precision=HIGHEST
+            )
             _, deviation = deviations(norm, base.summed)
             inner_defect, _ = norm_defect(
                 norm, deviation[:, None], _norm(summed, 1), reach

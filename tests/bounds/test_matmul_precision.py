@@ -1,0 +1,186 @@
+"""No product runs below full precision: a GPU's default rounds float32 to 10 bits.
+
+What `provenance` states of every stored row rests on this.
+"""
+
+import ast
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+import bounds
+from bounds.certificate import certify_influence
+from bounds.cli.main import main
+from bounds.influence import METHODS, Problem
+from bounds.influence.substitution import list_substitutions
+from tests.bounds.influence.models import TOKENS, build, widest_query
+from tests.test_architecture import modules
+
+PRODUCTS = {
+    *("convolve", "dot", "dot_general", "einsum", "inner"),
+    *("matmul", "tensordot", "vdot"),
+}
+FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
+# Of NumPy arrays and enclosures, in modules that have jax.numpy for something else.
+ON_THE_HOST = {
+    "bounds.certificate.layer_constants",
+    "bounds.entropy.population",
+    "bounds.influence.screening.envelopes",
+    "bounds.restriction.scores",
+    "jax_models.eager",
+    "jax_models.languages.automaton_source",
+    "jax_models.languages.bracket_source",
+}
+
+
+def precisions(program):
+    """The precision of every product of a traced program, whatever it is nested in."""
+    jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive is jax.lax.dot_general_p:
+            found.append(equation.params["precision"])
+        for value in equation.params.values():
+            for one in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(one, ClosedJaxpr | Jaxpr):
+                    found += precisions(one)
+    return found
+
+
+def unstated(source):
+    """Lines of products of jax.numpy that name no precision, and of the operator @."""
+    tree = ast.parse(source)
+    calls, operators = [], []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            named = any(word.arg == "precision" for word in node.keywords)
+            of_jax = ast.unparse(node.func.value) in ("jnp", "jax.numpy", "jax.lax")
+            if of_jax and node.func.attr in PRODUCTS and not named:
+                calls.append(node.lineno)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            operators.append(node.lineno)
+    return calls, operators if "jnp" in source else []
+
+
+def test_every_product_in_the_source_names_its_precision():
+    missing, hosts = [], set()
+    for name, path in modules("jax_models", "bounds").items():
+        calls, operators = unstated(Path(path).read_text())
+        missing += [f"{name}:{line}" for line in calls]
+        hosts |= {name} if operators else set()
+    assert not missing
+    assert hosts == ON_THE_HOST
+
+
+def test_a_product_without_precision_is_found_in_the_source():
+    source = "import jax.numpy as jnp\ny = jnp.einsum('ij->i', x)\nz = x @ y\n"
+    assert unstated(source) == ([2], [3])
+    assert unstated("y = jnp.dot(x, x, precision=HIGHEST)") == ([], [])
+
+
+def pose(case):
+    model = build(case)
+    query = widest_query(case.get("mask", "future"))
+    pairs = list_substitutions(TOKENS, 3, query=query)
+    target = case.get("target", "activation")
+    tokens = TOKENS.astype(np.int32)
+    return Problem(model, tokens, query, target, pairs.position, pairs.symbol)
+
+
+def kernels(case):
+    """The programs of both methods that have them: base pass and block."""
+    for method in ("incremental", "exhaustive"):
+        outline = METHODS[method].outline(pose(case))
+        if outline is not None:
+            yield outline.base.jaxpr
+            yield from (outline.trace(part).jaxpr for part in outline.parts)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"num_layers": 2, "score": "additive", "layer_norm": "pre"},
+        {"num_layers": 2, "combine": "concat", "target": "logits"},
+        {"num_layers": 3, "temperature": "inverse_log", "final_norm": True},
+        pytest.param({"num_layers": 1, "mask": "none"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"weighting": "average_hard", "layer_norm": "post"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"weighting": "leftmost_hard", "activation": "gelu"}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda case: ", ".join(f"{k}={v}" for k, v in case.items()),
+)
+def test_products_of_kernels_run_at_full_precision(case):
+    found = [one for program in kernels(case) for one in precisions(program)]
+    assert len(found) > 5
+    assert set(found) == {FULL}
+
+
+def test_a_product_below_full_precision_is_found_in_a_program():
+    """Inside a loop, a branch and a call; half of it too."""
+    half = (jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT)
+
+    def step(x, _):
+        inner = jax.jit(lambda x: jnp.matmul(x, x))
+        chosen = jax.lax.cond(x[0, 0] > 0, inner, lambda x: x, x)
+        return jnp.matmul(chosen, x, precision=half), None
+
+    program = jax.make_jaxpr(lambda x: jax.lax.scan(step, x, None, length=3)[0])
+    assert set(precisions(program(np.eye(2)))) == {None, half}
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """The precisions of all products that are traced or run from now on."""
+    found = []
+    bind = jax.lax.dot_general_p.bind
+
+    def note(*arguments, **options):
+        found.append(options["precision"])
+        return bind(*arguments, **options)
+
+    jax.clear_caches()
+    monkeypatch.setattr(jax.lax.dot_general_p, "bind", note)
+    yield found
+    jax.clear_caches()
+
+
+def test_products_that_run_are_noted(bound):
+    jax.jit(lambda x: jnp.matmul(x, x))(np.eye(3)).block_until_ready()
+    assert bound == [None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combine", ["residual", "concat"])
+def test_products_of_screens_and_certificates_run_at_full_precision(bound, combine):
+    for depth, norm in ((2, "none"), (3, "none"), (3, "pre"), (3, "post")):
+        if combine == "concat" and norm != "none":
+            continue
+        case = {"num_layers": depth, "layer_norm": norm, "combine": combine}
+        model = build(case)
+        bounds.compute_influence(model, TOKENS, method="screened")
+        certify_influence(model, TOKENS)
+    assert len(bound) > 50
+    assert set(bound) == {FULL}
+
+
+@pytest.mark.slow
+def test_products_of_commands_run_at_full_precision(bound, tmp_path):
+    small = ["--d_model=4", "--d_ff=4", "--num_heads=1"]
+    for command, *flags in (
+        ("curve", "--lengths=4,8", "--num_inputs=1", "--bounds=estimate,certified"),
+        ("lipschitz", "--lengths=4,8", "--num_inputs=1", "--steps=3", "--restarts=1"),
+        ("supremum", "--length=6", "--mask=none", "--position=none"),
+        ("train", "--length=6", "--steps=4", "--mask=future"),
+        ("simulate", "--lengths=4", "--num_inputs=2"),
+    ):
+        code = main([command, *small, *flags, f"--out={tmp_path}/{command}"])
+        assert code == 0, command
+    assert len(bound) > 50
+    assert set(bound) == {FULL}
