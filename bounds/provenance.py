@@ -1,4 +1,4 @@
-"""Where a number came from: versions, device and commit."""
+"""Where a number came from: versions, device, precision of products and commit."""
 
 import dataclasses
 import functools
@@ -13,6 +13,9 @@ import jax
 
 from bounds.version import __version__
 
+# Named in every product of the packages, whatever `jax_default_matmul_precision` is.
+MATMUL_PRECISION = jax.lax.Precision.HIGHEST
+
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
@@ -21,12 +24,15 @@ class Provenance:
     Attributes:
         versions: Version of the distribution, of Python and of the numerical packages.
         device: Platform and kind of the first device, as in "cpu: cpu".
+        matmul_precision: Of every matrix product, by JAX's name: on accelerators its
+            default rounds float32 to fewer bits.
         git_commit: Commit of the checkout the package runs from, with "-dirty" where
             files differ from it; None outside a checkout.
     """
 
     versions: dict[str, str]
     device: str
+    matmul_precision: str
     git_commit: str | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -39,13 +45,18 @@ def provenance() -> Provenance:
     """Return the provenance of results computed by this process.
 
     Returns:
-        Versions, first device and commit. The first call initialises JAX.
+        What the fields of `Provenance` say. The first call initialises JAX.
     """
     versions = {"attention-bounds": __version__, "python": platform.python_version()}
     for package in ("jax", "jaxlib", "numpy"):
         versions[package] = metadata.version(package)
     device = jax.devices()[0]
-    return Provenance(versions, f"{device.platform}: {device.device_kind}", _commit())
+    return Provenance(
+        versions,
+        f"{device.platform}: {device.device_kind}",
+        MATMUL_PRECISION.name.lower(),
+        _commit(),
+    )
 
 
 def _commit() -> str | None:

@@ -29,6 +29,7 @@ from bounds.store_file import (
     lock,
     log_of,
     prepare,
+    row_digest,
 )
 from bounds.table import Table
 
@@ -189,13 +190,14 @@ class ResultStore:
             "message": message,
             "versions": canonical_json(origin.versions),
             "device": origin.device,
+            "matmul_precision": origin.matmul_precision,
             "dtype": config.get("dtype"),
             "seed": config.get("seed"),
             "git_commit": origin.git_commit,
             "seconds": float(seconds),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         }
-        row["digest"] = _digest(row)
+        row["digest"] = row_digest(row, SCHEMA_VERSION)
         marks = ", ".join("?" * len(COLUMNS))
         with explained(self.path):
             # A single statement is its own transaction.
@@ -225,9 +227,10 @@ def read_store(path: str | os.PathLike[str]) -> Table:
 
     Returns:
         A table in the order of finishing. Each row has the columns `key`, `command`,
-        `status` ("done" or "failed"), `message` (of a failure), `device`, `dtype`,
-        `seed`, `git_commit`, `seconds`, `finished` (UTC), `versions.NAME`,
-        `config.NAME` for the configuration, and the names of the result itself.
+        `status` ("done" or "failed"), `message` (of a failure), `device`,
+        `matmul_precision` (null in rows of schema 1), `dtype`, `seed`, `git_commit`,
+        `seconds`, `finished` (UTC), `versions.NAME`, `config.NAME` for the
+        configuration, and the names of the result itself.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -276,12 +279,6 @@ def _flat(cell: dict[str, Any]) -> dict[str, Any]:
 def _verified(row: tuple[Any, ...], path: Path) -> dict[str, Any]:
     """Return a row by column, having checked that it is what was written."""
     cell = dict(zip(COLUMNS, row, strict=True))
-    if cell["digest"] != _digest(cell):
+    if cell["digest"] != row_digest(cell, SCHEMA_VERSION):
         raise damaged(path, f"row {cell['key']} does not match its digest")
     return cell
-
-
-def _digest(cell: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a row's content; SQLite itself keeps no checksums."""
-    content = [cell[name] for name in COLUMNS if name != "digest"]
-    return sha256(canonical_json(content).encode())

@@ -1,11 +1,15 @@
 """The file under a result store: its lock, its schema, and what its errors mean."""
 
 import contextlib
+import functools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-SCHEMA_VERSION = 1
+from bounds.output import canonical_json, sha256
+
+SCHEMA_VERSION = 2
 # Marks the file as ours among SQLite files ("ABND").
 APPLICATION_ID = 0x41424E44
 
@@ -18,6 +22,7 @@ COLUMNS = {
     "message": "TEXT",
     "versions": "TEXT NOT NULL",
     "device": "TEXT NOT NULL",
+    "matmul_precision": "TEXT",
     "dtype": "TEXT",
     "seed": "INTEGER",
     "git_commit": "TEXT",
@@ -26,8 +31,45 @@ COLUMNS = {
     "digest": "TEXT NOT NULL",
 }
 
+# Columns that a schema version added; rows written before hold null there.
+ADDED = {2: ("matmul_precision",)}
+
+
+def columns_of(version: int) -> tuple[str, ...]:
+    """Return the columns of a schema version, in the order of its digests."""
+    later = {name for v, names in ADDED.items() if v > version for name in names}
+    return tuple(name for name in COLUMNS if name not in later)
+
+
+def row_digest(cell: Mapping[str, Any], version: int) -> str:
+    """Return the SHA-256 of a row's content; SQLite itself keeps no checksums."""
+    names = columns_of(version)
+    content = [cell[name] for name in names if name != "digest"]
+    return sha256(canonical_json(content).encode())
+
+
+def _add_columns(connection: sqlite3.Connection, version: int) -> None:
+    """Add the columns of the next version, and write its digests of the sound rows."""
+    names = columns_of(version)
+    rows = connection.execute(f"SELECT {', '.join(names)} FROM cells").fetchall()
+    for name in ADDED[version + 1]:
+        connection.execute(f"ALTER TABLE cells ADD COLUMN {name} {COLUMNS[name]}")
+    for row in rows:
+        cell = dict(zip(names, row, strict=True))
+        if cell["digest"] != row_digest(cell, version):
+            continue  # it stays damaged
+        cell |= dict.fromkeys(ADDED[version + 1])
+        connection.execute(
+            "UPDATE cells SET digest = ? WHERE key = ?",
+            [row_digest(cell, version + 1), cell["key"]],
+        )
+
+
 # What turns a file of schema version k into one of version k + 1, by k.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    version - 1: functools.partial(_add_columns, version=version - 1)
+    for version in ADDED
+}
 
 
 class StoreError(OSError):

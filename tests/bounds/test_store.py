@@ -1,5 +1,7 @@
 """The result store keeps what was written, whole, whatever happens to the writer."""
 
+import hashlib
+import json
 import math
 import os
 import signal
@@ -113,6 +115,7 @@ def test_the_table_holds_configuration_result_and_provenance(filled):
     assert set(table.column("dtype")) == {"float64"}
     assert set(table.column("status")) == {"done"}
     assert all(table.column("seconds") == 0.5)
+    assert set(table.column("matmul_precision")) == {"highest"}
     assert {"versions.jax", "versions.attention-bounds", "device", "git_commit"} <= set(
         table.columns
     )
@@ -252,6 +255,52 @@ def test_a_newer_schema_is_refused(filled):
     connection.close()
     with pytest.raises(StoreError, match="newer version"):
         ResultStore(filled)
+
+
+# Of the first schema, in the order of its digests.
+FIRST_COLUMNS = (
+    *("key", "command", "status", "config", "payload", "message", "versions"),
+    *("device", "dtype", "seed", "git_commit", "seconds", "finished"),
+)
+
+
+def written_by_the_first_schema(filled):
+    """Turns a store into one of schema 1, its digests written out by hand."""
+    connection = sqlite3.connect(filled)
+    with connection:
+        connection.execute("ALTER TABLE cells DROP COLUMN matmul_precision")
+        rows = connection.execute(
+            f"SELECT {', '.join(FIRST_COLUMNS)} FROM cells"
+        ).fetchall()
+        for row in rows:
+            text = json.dumps(row, separators=(",", ":"))
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            connection.execute(
+                "UPDATE cells SET digest = ? WHERE key = ?", [digest, row[0]]
+            )
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+
+def test_a_store_of_the_first_schema_keeps_its_rows_and_states_no_precision(filled):
+    written_by_the_first_schema(filled)
+    with pytest.raises(StoreError, match="schema version 1, expected 2"):
+        read_store(filled)
+    with ResultStore(filled) as store:
+        assert store.find(config(2)) == {"influence": 2.1}
+        store.record(config(3), {"influence": 3.1}, seconds=0.5)
+        precisions = list(store.table().column("matmul_precision"))
+    assert precisions == [None, None, None, "highest"]
+
+
+def test_a_migration_leaves_a_damaged_row_damaged(filled):
+    written_by_the_first_schema(filled)
+    connection = sqlite3.connect(filled)
+    with connection:
+        connection.execute("UPDATE cells SET seconds = 7 WHERE seed = 7")
+    connection.close()
+    with ResultStore(filled) as store, pytest.raises(StoreError, match="digest"):
+        store.find(config(1))
 
 
 def test_an_older_schema_migrates_and_keeps_its_rows(filled, monkeypatch):
