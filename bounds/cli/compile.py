@@ -10,12 +10,12 @@ position. A disagreement is an error, and nothing is written.
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import run_record
 from bounds.output import sha256, write_bytes, write_json
@@ -78,6 +78,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "compile")
     return values
 
@@ -87,7 +88,7 @@ def run(options: flags.FlagValues) -> None:
     for name, example in (("formula", "'Q_a S Q_b'"), ("alphabet", "ab")):
         if options[name].value is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     alphabet = read_alphabet(options.alphabet)
     formula, places = locate_formula(options.formula, alphabet)
     require_expressible(

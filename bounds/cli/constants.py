@@ -11,12 +11,12 @@ import math
 import textwrap
 from typing import Any
 
-import jax
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import output_folder, run_record
 from bounds.closed_form import LayerInfluence
@@ -54,13 +54,14 @@ def define_flags() -> flags.FlagValues:
     shared.define_weighting(values)
     shared.define_read(values)
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "constants")
     return values
 
 
 def run(options: flags.FlagValues) -> None:
     """Read the constants at every length, and write and show the closed forms."""
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.lengths[-1])
     model = reweighted(model, options.weighting, options.temperature)
     if options.target == "logits":

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags
 
 import jax_models as jm
@@ -35,6 +34,7 @@ from bounds.cli.model_source import (
     model_sha256,
     reweighted,
 )
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.cli.report import curve_report, describe_decay
@@ -95,6 +95,7 @@ def define_flags() -> flags.FlagValues:
     shared.validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
     shared.validate_alone(values, "bounds", "none")
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "curve")
     shared.define_store(values)
     shared.define_figure(values)
@@ -175,7 +176,7 @@ class _Asked:
 def _ask(options: flags.FlagValues) -> _Asked:
     """Return what the flags ask for."""
     lengths = options.lengths
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     encode_positions(model, lengths[-1])  # refuses a length beyond a position table
     question = Question(options.query, options.target, options.method, options.ties)

@@ -12,6 +12,7 @@ from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from bounds.cli.platforms import request_platform, require_platform
 from bounds.store import cell_key
 from bounds.sweep import Cell
 from jax_models.errors import InputError
@@ -93,13 +94,14 @@ def open_devices(options: flags.FlagValues) -> Devices:
     To be called before JAX computes anything.
 
     Args:
-        options: Flags of `define_devices`.
+        options: Flags of `define_devices` and `define_platform`.
 
     Returns:
         The devices.
 
     Raises:
-        InputError: The flags do not fit together, there are fewer devices, or process 0
+        InputError: The flags do not fit together, there are fewer devices or none of the
+            platform, or process 0
             is not found. (Process 0 is ended by JAX where the others do not come.)
     """
     given = [name for name in CLUSTER_FLAGS if options[name].value is not None]
@@ -109,6 +111,7 @@ def open_devices(options: flags.FlagValues) -> Devices:
             f"--{given[0]} is for several processes, which also need "
             f"{' and '.join(missing)}"
         )
+    request_platform(options)
     if options.num_devices is not None:
         # Only a CPU heeds it, and only once: JAX that has its devices refuses, and
         # `device_mesh` then says how many they are.
@@ -116,7 +119,8 @@ def open_devices(options: flags.FlagValues) -> Devices:
             jax.config.update("jax_num_cpu_devices", options.num_devices)
     if given:
         _connect(options)
-    elif options.num_devices is None:
+    require_platform(options)
+    if not given and options.num_devices is None:
         return Devices(None, True)
     return Devices(device_mesh(options.num_devices), jax.process_index() == 0)
 

@@ -13,12 +13,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.length_sweep import raise_failed, run_lengths
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import run_record
 from bounds.closed_form.cross_entropy import READINGS
 from bounds.entropy import (
@@ -94,6 +94,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "entropy")
     shared.define_store(values)
     shared.define_figure(values)
@@ -136,7 +137,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 
 def _ask(options: flags.FlagValues) -> list[Cell]:
     """Return the lengths to measure."""
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     source = get_source(options.language, options.p)
     return _cells(options, source, _load(options, source))
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
@@ -27,6 +26,7 @@ from bounds.cli.influence_blocks import (
 from bounds.cli.influence_dry_run import describe_run
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.cli.ties import quiet_ties, warn_of_ties
@@ -81,6 +81,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "influence")
     shared.define_store(values)
     define_devices(values)
@@ -105,7 +106,7 @@ def _run(options: flags.FlagValues) -> None:
     devices = open_devices(options)
     if devices.leads and not options.dry_run:
         print(f"influence: results go to {options.out}", flush=True)
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model, tokens = _load(options)
     query = check_query(options.query, len(tokens))
     if options.target == "logits":
@@ -180,7 +181,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     Raises:
         InputError: The flags do not fit together, or the input is refused.
     """
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model, tokens = _load(options)
     query = check_query(options.query, len(tokens))
     if options.target == "logits":

@@ -9,7 +9,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags
 
 import jax_models as jm
@@ -18,6 +17,7 @@ from bounds.cli.input_source import load_inputs, num_symbols
 from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.lipschitz_report import finding, lipschitz_report
 from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import run_record
 from bounds.figures import save_figure
 from bounds.influence.substitution import check_query
@@ -64,6 +64,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_read(values)
     _define_effort(values)
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "lipschitz")
     shared.define_store(values)
     shared.define_figure(values)
@@ -123,7 +124,7 @@ def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
     """Return the model, its hash, and the lengths to estimate."""
     lengths = options.lengths
     check_changeable(lengths[0])
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     model = reweighted(model, options.weighting, options.temperature)
     encode_positions(model, lengths[-1])  # refuses a length beyond a position table

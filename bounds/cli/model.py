@@ -6,12 +6,12 @@ how it was made.
 
 from pathlib import Path
 
-import jax
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import run_record
 from bounds.output import sha256, write_bytes, write_json
 from jax_models.transformer import encode_positions
@@ -34,13 +34,14 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "model")
     return values
 
 
 def run(options: flags.FlagValues) -> None:
     """Build the model and write it."""
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.max_length)
     model = reweighted(model, options.weighting, options.temperature)
     encode_positions(model, 1)  # refuses a formula that does not fit the width

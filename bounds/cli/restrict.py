@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
@@ -21,6 +20,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.input_source import read_tokens
 from bounds.cli.model_source import is_random, load_model, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.record import open_store, run_record
 from bounds.cli.restrict_parts import Parts
@@ -116,6 +116,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "restrict")
     shared.define_store(values)
     shared.define_figure(values)
@@ -124,7 +125,7 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Find a restriction and write it, or check one."""
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     if options.verify is not None:
         _verify(options)
         return
@@ -167,7 +168,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
         InputError: The flags do not fit together, nothing is found, or the checker
             rejects the certificate.
     """
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model, found, _ = _search(options, store, report=lambda stage, partial: None)
     _require(check_certificate(model, found.certificate))
     return [

@@ -12,6 +12,7 @@ from absl import flags
 
 from bounds.cli import flags as shared
 from bounds.cli.input_source import BITS
+from bounds.cli.platforms import define_platform, request_platform, require_platform
 from bounds.cli.record import run_record
 from bounds.inputs import RANDOM
 from bounds.measurement import tokens_sha256
@@ -39,6 +40,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "end", False, "Let the end token $ stand last.", flag_values=values
     )
+    define_platform(values)
     shared.define_output(values, "sample")
     return values
 
@@ -49,6 +51,9 @@ def run(options: flags.FlagValues) -> None:
         raise InputError(
             f"--vocab_size is for random strings, not for {options.language}"
         )
+    # Single precision stays: the strings of a seed depend on it.
+    request_platform(options)
+    require_platform(options)
     language = get_language(options.language, options.vocab_size or BITS)
     strings = language.sample(
         jax.random.key(options.seed), options.length, options.count, end=options.end

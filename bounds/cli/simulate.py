@@ -13,7 +13,6 @@ far below the temperature; unique-hard heads with ties get a tie-breaking term f
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags
 
 import jax_models as jm
@@ -21,6 +20,7 @@ from bounds.cli import flags as shared
 from bounds.cli.input_source import load_inputs, num_symbols
 from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.model_source import is_random, load_model, model_sha256, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import run_record
 from bounds.cli.simulate_report import simulation_report
 from bounds.figures import save_figure
@@ -61,6 +61,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "simulate")
     shared.define_store(values)
     shared.define_figure(values)
@@ -106,7 +107,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
     """Return the model, its hash, and the lengths to simulate."""
     lengths = options.lengths
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     weighting = options.weighting or (RANDOM_WEIGHTING if is_random(options) else None)
     model = reweighted(model, weighting, options.temperature)

@@ -11,7 +11,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
@@ -22,6 +21,7 @@ from bounds.all_inputs.supremum import BUDGET, choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli import flags as shared
 from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.cli.ties import quiet_ties, warn_of_ties
@@ -77,6 +77,7 @@ def define_flags() -> flags.FlagValues:
     )
     shared.define_ties(values)
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "supremum")
     shared.define_store(values)
     return values
@@ -85,7 +86,7 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Compute the blocks that the store does not hold, then report from the store."""
     print(f"supremum: results go to {options.out}", flush=True)
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
     model = reweighted(model, options.weighting, options.temperature)
     inputs = list_inputs(

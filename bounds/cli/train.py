@@ -16,6 +16,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.model_source import reweighted
+from bounds.cli.platforms import prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import run_record
 from bounds.cli.train_flags import define_flags, read_training
@@ -48,7 +49,7 @@ SETTINGS = (
 
 def run(options: flags.FlagValues) -> None:
     """Train from where the checkpoint stands, then report."""
-    jax.config.update("jax_enable_x64", True)
+    prepare_jax(options)
     source, training = get_source(options.language, options.p), read_training(options)
     n = training.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})

@@ -6,6 +6,7 @@ from typing import Any
 from absl import flags
 
 from bounds.cli import flags as shared
+from bounds.cli.platforms import define_platform
 from jax_models.languages import SOURCES
 from jax_models.training import Training
 from jax_models.training.settings import READINGS
@@ -42,6 +43,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_dtype(values)
+    define_platform(values)
     shared.define_output(values, "train")
     flags.DEFINE_boolean(
         "fresh",
