@@ -15,7 +15,8 @@ from pathlib import Path
 
 from absl import flags
 
-from bounds.cli.main import COMMANDS
+from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from jax_models.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,10 +67,12 @@ def _flag_refusal(name: str, arguments: list[str]) -> str | None:
     if {"--help", "-h"} & set(arguments):
         return None
     try:
-        extra = command.load().define_flags()(["attention-bounds", *arguments])[1:]
-    except flags.Error as error:
+        read_flags(name, flag_groups(command.load(), arguments), arguments)
+    except FileNotFoundError:
+        return None  # the page itself writes the file that brings further flags
+    except (flags.Error, InputError) as error:
         return " ".join(str(error).split())
-    return f"unexpected argument {extra[0]}" if extra else None
+    return None
 
 
 def _module_refusal(module: str, arguments: list[str]) -> str | None:

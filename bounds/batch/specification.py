@@ -61,33 +61,27 @@ class Specification:
             yield dict(zip(self.sweep, values, strict=True))
 
 
-def read_assignments(
-    fixed: Sequence[str], sweep: Sequence[str]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return the flags that the command line fixes and sweeps.
+def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the flags that the command line sweeps, and their values.
 
     Args:
-        fixed: Texts `flag=value`; the value may hold commas.
-        sweep: Texts `flag=a,b,c`. Where values hold commas themselves they are
-            separated by semicolons; a..b stands for all integers from a to b.
+        texts: `flag=a,b,c`. Where values hold commas themselves they are separated by
+            semicolons; a..b stands for all integers from a to b.
 
     Raises:
         InputError: A text is no assignment, a flag is named twice, or a value is empty
             or named twice.
     """
-    held: dict[str, str] = {}
-    for text in fixed:
-        name, value = _divided("--fixed", text)
-        if name in held:
-            raise InputError(f"--fixed {text}: {name} is fixed twice")
-        held[name] = value
     swept: dict[str, tuple[str, ...]] = {}
-    for text in sweep:
-        name, value = _divided("--sweep", text)
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().removeprefix("--")
+        if not (equals and name):
+            raise InputError(f"--sweep {text}: expected flag=a,b,c, as in seed=1,2")
         if name in swept:
             raise InputError(f"--sweep {text}: {name} is swept twice")
-        swept[name] = _checked(name, _values(value))
-    return held, swept
+        swept[name] = _checked(name, _values(values))
+    return swept
 
 
 def read_specification(path: str) -> Specification:
@@ -131,14 +125,6 @@ def read_specification(path: str) -> Specification:
         swept[name] = _checked(name, [_typed(path, name, value) for value in values])
     held = {name: _typed(path, name, value) for name, value in fixed.items()}
     return Specification(command, held, swept)
-
-
-def _divided(flag: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    name = name.strip().removeprefix("--")
-    if not (equals and name):
-        raise InputError(f"{flag} {text}: expected flag=value, as in seed=1")
-    return name, value
 
 
 def _values(text: str) -> list[str]:

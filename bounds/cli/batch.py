@@ -1,7 +1,7 @@
 """A sweep: one command over a cross product of its flags, kept in a store.
 
-A cell is one run of --command with one set of flags: those that every cell shares
-(--fixed flag=value, repeated) and one value of each swept flag (--sweep flag=a,b,c,
+A cell is one run of --command with one set of flags: those of the command that stand
+beside it, which hold in every cell, and one value of each swept flag (--sweep flag=a,b,c,
 repeated; separate values that hold commas by semicolons; a..b are all integers from a to
 b). --spec=FILE says the same as TOML or JSON, with the keys command, fixed and sweep.
 All flags and values are read by the command's own flags before anything runs.
@@ -28,13 +28,9 @@ from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table, sweep_table
 from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
-from bounds.batch.specification import (
-    Specification,
-    read_assignments,
-    read_specification,
-)
-from bounds.cli import flags as shared
-from bounds.cli.batch_cells import BATCHED, make_cells
+from bounds.batch.specification import Specification
+from bounds.cli.batch_cells import make_cells
+from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_run import perform
 from bounds.cli.progress import Progress
 from bounds.cli.record import STORE_NAME, open_store, run_record
@@ -43,87 +39,12 @@ from bounds.store import ResultStore, read_store
 from bounds.table import Table
 from jax_models.errors import InputError
 
+__all__ = ["define_flags", "further_flags", "run"]
+
 Rows = Mapping[str, Mapping[str, Any]]  # of a store, by key
 Runner = Callable[
     [Sequence[BatchCell]], Generator[tuple[BatchCell, Outcome], None, None]
 ]
-
-
-def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
-    values = flags.FlagValues()
-    flags.DEFINE_enum(
-        "command",
-        None,
-        BATCHED,
-        "Command whose runs are the cells.",
-        flag_values=values,
-    )
-    flags.DEFINE_multi_string(
-        "fixed",
-        [],
-        "flag=value that all cells share; may be repeated.",
-        flag_values=values,
-    )
-    flags.DEFINE_multi_string(
-        "sweep",
-        [],
-        "flag=a,b,c: the values of one flag; may be repeated, all combinations are run.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "spec",
-        None,
-        "TOML or JSON file with the keys command, fixed and sweep, instead of these.",
-        flag_values=values,
-    )
-    _define_running(values)
-    shared.define_output(values, "batch")
-    shared.define_store(values)
-    return values
-
-
-def _define_running(values: flags.FlagValues) -> None:
-    flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "Check everything, print the plan (cells, estimated cost, memory) and stop; "
-        "with --calibrate the cells that calibrate it are run.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "calibrate",
-        0,
-        "Run this many cells first, spread over the sweep, and order and estimate the "
-        "others by what they took.",
-        lower_bound=0,
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "retry_failed", False, "Run failed cells again.", flag_values=values
-    )
-    flags.DEFINE_float(
-        "max_seconds",
-        None,
-        "Begin no cell after this many seconds; the one that runs is finished.",
-        lower_bound=0.0,
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "local_workers",
-        None,
-        "Run cells on this many processes of this machine, by Dask distributed.",
-        lower_bound=1,
-        upper_bound=1024,
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "scheduler",
-        None,
-        "Run cells on the Dask cluster whose scheduler has this address, as in "
-        "tcp://10.0.0.1:8786; files that flags name must be there too.",
-        flag_values=values,
-    )
 
 
 def run(options: flags.FlagValues) -> None:
@@ -131,7 +52,7 @@ def run(options: flags.FlagValues) -> None:
     began = time.monotonic()
     if options.local_workers is not None and options.scheduler is not None:
         raise InputError("give --local_workers or --scheduler, not both")
-    specification = _specification(options)
+    specification = read_batch(options)
     command = specification.command
     cells = make_cells(specification)
     if options.dry_run and not options.calibrate:
@@ -162,32 +83,6 @@ def run(options: flags.FlagValues) -> None:
         pending = pending - _run_cells(options, store, runner, plan.todo, began)
         stored = store.table()
     _finish(options, specification, cells, stored, len(pending))
-
-
-def _specification(options: flags.FlagValues) -> Specification:
-    """Return the sweep that the flags name; --seed is one that all cells share."""
-    read = _read(options)
-    if not options["seed"].present:
-        return read
-    if "seed" in read.fixed:
-        raise InputError("--seed is given twice: on its own and as a fixed flag")
-    return dataclasses.replace(read, fixed={**read.fixed, "seed": str(options.seed)})
-
-
-def _read(options: flags.FlagValues) -> Specification:
-    if options.spec is not None:
-        for name in ("command", "fixed", "sweep"):
-            if options[name].value:
-                raise InputError(f"give --spec or --{name}, not both")
-        return read_specification(options.spec)
-    if options.command is None:
-        raise InputError(
-            f"no --command given; choose one of {', '.join(BATCHED)}, or name a file "
-            "with --spec"
-        )
-    return Specification(
-        options.command, *read_assignments(options.fixed, options.sweep)
-    )
 
 
 def _pending(

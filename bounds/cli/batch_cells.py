@@ -1,6 +1,6 @@
 """From a sweep to its cells: every flag and value is read by the command's own flags."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -9,7 +9,8 @@ from absl import flags
 from bounds.batch.cells import BatchCell
 from bounds.batch.specification import Specification
 from bounds.cli.batch_work import DATA_FLAGS, estimate_cell_work, shape_name
-from bounds.cli.main import COMMANDS, PROGRAM, one_line
+from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
+from bounds.cli.usage import FlagGroup
 from bounds.output import plain, sha256
 from bounds.store import cell_key
 from bounds.sweep import Results
@@ -89,16 +90,16 @@ def make_cells(specification: Specification) -> list[BatchCell]:
                 f"{specification.command} --help"
             )
     for name, value in specification.fixed.items():
-        _parse(module.define_flags, {name: value}, f"--fixed {name}={value}")
+        _parse(specification.command, {name: value}, f"fixed {name}={value}")
     for name, values in specification.sweep.items():
         for value in values:
-            _parse(module.define_flags, {name: value}, f"--sweep {name}={value}")
+            _parse(specification.command, {name: value}, f"--sweep {name}={value}")
     hashes: dict[str, str] = {}
     cells = {}
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
-        options = _parse(module.define_flags, given, label)
+        options = _parse(specification.command, given, label)
         config = _config(specification.command, options, hashes)
         key = cell_key(config)
         cells[key] = BatchCell(
@@ -113,16 +114,17 @@ def make_cells(specification: Specification) -> list[BatchCell]:
     return list(cells.values())
 
 
-def _parse(
-    define_flags: Callable[[], flags.FlagValues], given: Mapping[str, str], where: str
-) -> flags.FlagValues:
+def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValues:
     """Return parsed flags, or an error that says whose they are."""
-    options = define_flags()
+    arguments = [f"--{name}={value}" for name, value in given.items()]
     try:
-        options([PROGRAM, *(f"--{name}={value}" for name, value in given.items())])
-    except flags.Error as error:
+        return read_flags(
+            command,
+            [FlagGroup("Flags", load_batched(command).define_flags())],
+            arguments,
+        )
+    except (flags.Error, InputError) as error:
         raise InputError(f"{where}: {one_line(error)}") from error
-    return options
 
 
 def _config(

@@ -11,11 +11,11 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from absl import flags
 
-from bounds.cli.usage import command_usage, overview
+from bounds.cli.usage import FlagGroup, command_usage, overview
 from bounds.version import __version__
 from jax_models.errors import InputError
 
@@ -32,6 +32,15 @@ class CommandModule(Protocol):
 
     def run(self, options: flags.FlagValues) -> None:
         """Do the work; the flags are parsed and validated."""
+        ...
+
+
+@runtime_checkable
+class ExtendedModule(Protocol):
+    """What the module of a command provides whose arguments bring further flags."""
+
+    def further_flags(self, arguments: Sequence[str]) -> FlagGroup | None:
+        """Return the flags that the arguments bring, none of its own among them."""
         ...
 
 
@@ -177,22 +186,62 @@ def _dispatch(arguments: list[str]) -> None:
 def _run(command: Command, arguments: list[str]) -> None:
     """Parse a command's flags and run it, or show its help."""
     module = command.load()
-    options = module.define_flags()
+    groups = flag_groups(module, arguments)
     if {"--help", "-help", "-h"} & set(arguments):
-        print(command_usage(PROGRAM, command.name, command.summary, module, options))
+        print(command_usage(PROGRAM, command.name, command.summary, module, groups))
         return
+    module.run(read_flags(command.name, groups, arguments))
+
+
+def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGroup]:
+    """Return the flags of a command, and those that its arguments bring.
+
+    Args:
+        module: The command's module.
+        arguments: What follows the command's name.
+
+    Returns:
+        One group of flags, or two.
+
+    Raises:
+        InputError: What the arguments name to bring flags cannot be read.
+    """
+    groups = [FlagGroup("Flags", module.define_flags())]
+    if isinstance(module, ExtendedModule):
+        further = module.further_flags(arguments)
+        groups += [] if further is None else [further]
+    return groups
+
+
+def read_flags(
+    command: str, groups: Sequence[FlagGroup], arguments: Sequence[str]
+) -> flags.FlagValues:
+    """Return the flags of all groups, read from arguments.
+
+    Args:
+        command: The command's name.
+        groups: Its flags; no name is in two of them.
+        arguments: What is typed after the name.
+
+    Raises:
+        InputError: An argument is no flag, or a number is none.
+        flags.Error: A flag or value is not one of these.
+    """
+    options = flags.FlagValues()
+    for group in groups:
+        options.append_flag_values(group.options)
     extra = options([PROGRAM, *arguments])[1:]
     if extra:
         raise InputError(
-            f"unexpected argument {extra[0]!r}; every option of {command.name} is a "
-            f"flag, see {PROGRAM} {command.name} --help"
+            f"unexpected argument {extra[0]!r}; every option of {command} is a "
+            f"flag, see {PROGRAM} {command} --help"
         )
     for name in options:
         value = options[name].value
         # Bounds of absl let it pass: it is on neither side of them.
         if isinstance(value, float) and math.isnan(value):
             raise InputError(f"--{name} = {value} is not a number; give one")
-    module.run(options)
+    return options
 
 
 def _find(name: str) -> Command:

@@ -1,5 +1,6 @@
 """The help texts, made from the registry, the modules' docstrings and the flags."""
 
+import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterable
@@ -8,6 +9,14 @@ from typing import Protocol
 from absl import flags
 
 WIDTH = 79
+
+
+@dataclasses.dataclass(frozen=True)
+class FlagGroup:
+    """Flags under a heading."""
+
+    heading: str
+    options: flags.FlagValues
 
 
 class Named(Protocol):
@@ -45,7 +54,7 @@ def overview(program: str, commands: Iterable[Named]) -> str:
 
 
 def command_usage(
-    program: str, name: str, summary: str, module: object, options: flags.FlagValues
+    program: str, name: str, summary: str, module: object, groups: Iterable[FlagGroup]
 ) -> str:
     """Return the help of a command: what it does, and its flags with their defaults.
 
@@ -54,7 +63,7 @@ def command_usage(
         name: The command's name.
         summary: One line.
         module: The command's module, whose docstring tells more.
-        options: The command's flags.
+        groups: The command's flags.
 
     Returns:
         The text.
@@ -63,8 +72,10 @@ def command_usage(
     parts = [f"Usage: {program} {name} [--flag=value ...]", summary]
     if description:
         parts.append(description)
-    entries = [_entry(options[flag]) for flag in options]
-    return "\n\n".join([*parts, "Flags:\n" + "\n".join(entries)])
+    for group in groups:
+        entries = [_entry(group.options[flag]) for flag in group.options]
+        parts.append("\n".join([f"{group.heading}:", *entries]))
+    return "\n\n".join(parts)
 
 
 def _entry(flag: flags.Flag) -> str:

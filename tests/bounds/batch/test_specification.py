@@ -8,8 +8,8 @@ import pytest
 from bounds.batch.specification import (
     MOST_CELLS,
     Specification,
-    read_assignments,
     read_specification,
+    read_sweep,
 )
 from jax_models import InputError
 
@@ -29,11 +29,8 @@ lengths = [16, [16, 32]]
 
 
 def test_all_forms_say_the_same(tmp_path):
-    typed = read_assignments(
-        [f"{name}={value}" for name, value in FIXED.items()],
-        ["weighting=softmax,average_hard", "lengths=16;16,32"],
-    )
-    assert typed == (FIXED, SWEEP)
+    typed = read_sweep(["weighting=softmax,average_hard", "lengths=16;16,32"])
+    assert typed == SWEEP
     (tmp_path / "a.toml").write_text(TOML)
     held = {"bounds": "none", "layer_norm": "pre", "reverse_pass": True, "d_ff": 8}
     swept = {"weighting": ["softmax", "average_hard"], "lengths": [16, [16, 32]]}
@@ -41,7 +38,7 @@ def test_all_forms_say_the_same(tmp_path):
     (tmp_path / "a.json").write_text(text)
     for name in ("a.toml", "a.json"):
         read = read_specification(str(tmp_path / name))
-        assert read == Specification("curve", *typed)
+        assert read == Specification("curve", FIXED, SWEEP)
 
 
 def test_the_cells_are_the_cross_product_with_the_last_flag_fastest():
@@ -53,28 +50,26 @@ def test_the_cells_are_the_cross_product_with_the_last_flag_fastest():
 
 
 def test_two_dots_are_all_integers_between():
-    _, swept = read_assignments([], ["seed=3..6", "model=a..b"])
+    swept = read_sweep(["seed=3..6", "model=a..b"])
     assert swept == {"seed": ("3", "4", "5", "6"), "model": ("a..b",)}
 
 
 @pytest.mark.parametrize(
-    ("fixed", "sweep", "complaint"),
+    ("sweep", "complaint"),
     [
-        (["d_model"], [], "--fixed d_model: expected flag=value"),
-        (["=8"], [], "expected flag=value"),
-        ([], ["seed"], "--sweep seed: expected flag=value"),
-        ([], ["seed="], "--sweep seed: a value is empty"),
-        ([], ["seed=1,,2"], "--sweep seed: a value is empty"),
-        ([], ["seed=5..3"], "--sweep seed: a value is empty"),
-        ([], ["seed=1,2,1"], "--sweep seed: the value 1 is named twice"),
-        ([], ["seed=1", "seed=2"], "seed is swept twice"),
-        (["seed=1", "seed=2"], [], "seed is fixed twice"),
-        ([], [f"seed=0..{MOST_CELLS}"], f"more than {MOST_CELLS}"),
+        (["=8"], "--sweep =8: expected flag=a,b,c"),
+        (["seed"], "--sweep seed: expected flag=a,b,c"),
+        (["seed="], "--sweep seed: a value is empty"),
+        (["seed=1,,2"], "--sweep seed: a value is empty"),
+        (["seed=5..3"], "--sweep seed: a value is empty"),
+        (["seed=1,2,1"], "--sweep seed: the value 1 is named twice"),
+        (["seed=1", "seed=2"], "seed is swept twice"),
+        ([f"seed=0..{MOST_CELLS}"], f"more than {MOST_CELLS}"),
     ],
 )
-def test_a_bad_assignment_is_named(fixed, sweep, complaint):
+def test_a_bad_assignment_is_named(sweep, complaint):
     with pytest.raises(InputError, match=complaint):
-        read_assignments(fixed, sweep)
+        read_sweep(sweep)
 
 
 def test_a_flag_is_fixed_or_swept():

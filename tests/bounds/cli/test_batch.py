@@ -166,34 +166,6 @@ def test_cells_that_differ_in_their_data_share_their_programs():
     assert len({cell.shape for cell in cells}) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ([], "no --command given"),
-        (["--command=depth"], "--command"),
-        (["--command=entropy", "--spec=a.toml"], "give --spec or --command, not both"),
-        (["--command=entropy", "--sweep=widths=1,2"], "no flag --widths"),
-        (["--command=entropy", "--fixed=width=1"], "no flag --width"),
-        (["--command=entropy", "--sweep=p=0.1,high"], "--sweep p=high: "),
-        (["--command=entropy", "--fixed=lengths=4,2"], "--fixed lengths=4,2: "),
-        (["--command=curve", "--sweep=weighting=softmax,soft"], "weighting=soft: "),
-        (["--command=curve", "--sweep=temperature=1,warm"], "temperature=warm: "),
-        (["--command=curve", "--fixed=out=there"], "--out belongs to the sweep"),
-        (["--command=restrict", "--fixed=verify=c.json"], "--verify belongs"),
-        (["--command=influence", "--fixed=model=none.safetensors"], "No such file"),
-        ([*SWEEP, "--seed=1", "--fixed=seed=2"], "--seed is given twice"),
-        ([*SWEEP, "--seed=1", "--sweep=seed=2"], "--seed is both fixed and swept"),
-        ([*SWEEP, "--local_workers=2", "--scheduler=a:1"], "not both"),
-        ([*SWEEP, "--calibrate=-1"], "calibrate"),
-    ],
-)
-def test_a_bad_sweep_is_one_line_before_anything_runs(
-    run, tmp_path, arguments, complaint
-):
-    run("batch", *arguments).assert_refused(complaint)
-    assert not list(tmp_path.iterdir())
-
-
 def test_dask_that_is_not_installed_is_named(run, monkeypatch):
     from bounds.batch import execution
 
@@ -320,7 +292,7 @@ def test_a_sweep_killed_at_random_moments_ends_like_an_undisturbed_one(
     tmp_path, run, cells, kills, longest
 ):
     probabilities = ",".join(f"{0.1 + 0.8 * k / cells:.4f}" for k in range(cells // 2))
-    sweep = ["batch", "--command=entropy", "--fixed=lengths=2,6,10"]
+    sweep = ["batch", "--command=entropy", "--lengths=2,6,10"]
     sweep += ["--sweep=language=parity,dyck2", f"--sweep=p={probabilities}"]
     store = "killed/results.sqlite"
     *broken, last = run_with_kills(kills, longest, 7, store, [*sweep, "--out=killed"])

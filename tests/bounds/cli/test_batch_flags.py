@@ -1,0 +1,100 @@
+"""A sweep is the flags of `batch` and of its command, or one line says what is wrong."""
+
+import json
+
+import pytest
+
+from bounds.batch.specification import Specification
+from bounds.cli import batch
+from bounds.cli.batch_cells import BATCHED, OWN_FLAGS, load_batched
+from bounds.cli.batch_flags import read_batch
+from bounds.cli.main import flag_groups, read_flags
+
+SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
+FLAGS = {
+    "language": ("dyck2", "--language=dyck2"),
+    "lengths": ("2,4", "--lengths=2,4"),
+    "reverse_pass": ("false", "--noreverse_pass"),
+    "attempts": ("2", "--attempts=2"),
+    "temperature": ("1,inverse_log:2", "--temperature=1,inverse_log:2"),
+    "p": ("1e-05", "--p=0.00001"),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("entropy", ("language", "lengths", "p")),
+        ("restrict", ("language", "reverse_pass", "attempts")),
+        ("curve", ("lengths", "temperature")),
+    ],
+)
+def test_flags_beside_the_command_are_held_fixed_in_all_cells(tmp_path, command, names):
+    typed = [FLAGS[name][1] for name in names]
+    apart = [part for flag in typed for part in flag.split("=", 1)]
+    given = {name: FLAGS[name][0] for name in names}
+    expected = Specification(command, given, {"seed": ("1", "2")})
+    fixed = {name: value for name, value in given.items() if name != names[0]}
+    text = {"command": command, "fixed": fixed, "sweep": {"seed": [1, 2]}}
+    (tmp_path / "a.json").write_text(json.dumps(text))
+    for arguments in (
+        [*typed, f"--command={command}", "--sweep=seed=1,2"],
+        [*apart, "--command", command, "--sweep", "seed=1,2"],
+        [f"--spec={tmp_path}/a.json", typed[0]],
+    ):
+        options = read_flags("batch", flag_groups(batch, arguments), arguments)
+        assert read_batch(options) == expected
+
+
+def test_a_flag_of_the_file_and_beside_it_is_given_twice(run, tmp_path):
+    text = {"command": "entropy", "fixed": {"p": 0.3, "seed": 1}}
+    (tmp_path / "a.json").write_text(json.dumps(text))
+    for flag in ("p", "seed"):
+        refused = run("batch", "--spec=a.json", f"--{flag}=1")
+        refused.assert_refused(f"--{flag} is given twice")
+
+
+@pytest.mark.parametrize("command", BATCHED)
+def test_the_help_shows_the_flags_that_can_be_held(run, command):
+    shown = run("batch", "--help", "--command", command).out
+    own, further = shown.split(f"Flags of {command}, the same in all cells:")
+    assert "--max_seconds" in own
+    for name in load_batched(command).define_flags():
+        entries = [
+            f"--{name}\n" in part or f"--[no]{name}\n" in part
+            for part in (own, further)
+        ]
+        is_own = name in (*OWN_FLAGS, "seed")
+        assert entries[1] == (not is_own)
+    assert "same in all cells" not in run("batch", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no --command given"),
+        (["--command=depth"], "--command"),
+        (["--command=entropy", "--spec=a.toml"], "give --spec or --command, not both"),
+        (["--command=entropy", "--sweep=widths=1,2"], "no flag --widths"),
+        (["--command=entropy", "--width=1"], "Unknown command line flag 'width'"),
+        (["--command=entropy", "--sweep=p=0.1,high"], "--sweep p=high: "),
+        (["--command=entropy", "--lengths=4,2"], "lengths must increase"),
+        (["--command=entropy", "--p=nan"], "--p = nan is not a number"),
+        (["--command=entropy", "--sweep=p=0.1,nan"], "--sweep p=nan: --p = nan"),
+        (["--command=curve", "--sweep=weighting=softmax,soft"], "weighting=soft: "),
+        (["--command=curve", "--sweep=temperature=1,warm"], "temperature=warm: "),
+        (["--command=curve", "--sweep=out=there"], "--out belongs to the sweep"),
+        (["--command=restrict", "--sweep=verify=c.json"], "--verify belongs"),
+        (["--command=influence", "--model=none.safetensors"], "No such file"),
+        (["--spec=none.toml"], "No such file"),
+        ([*SWEEP, "--seed=1", "--sweep=seed=2"], "--seed is both fixed and swept"),
+        ([*SWEEP, "--p=0.5"], "--p is both fixed and swept"),
+        ([*SWEEP, "--local_workers=2", "--scheduler=a:1"], "not both"),
+        ([*SWEEP, "--calibrate=-1"], "calibrate"),
+    ],
+)
+def test_a_bad_sweep_is_one_line_before_anything_runs(
+    run, tmp_path, arguments, complaint
+):
+    run("batch", *arguments).assert_refused(complaint)
+    assert not list(tmp_path.iterdir())
