@@ -4,17 +4,14 @@ Without --all, what is marked as taking minutes or as wanting devices is listed 
 reason and not run. Exit code 1 if anything is stale.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
 
 from benchmarks.docs_check import api_page, figures
-from benchmarks.docs_check.agreement import stated_numbers
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.page_check import Choice, PageCheck
-from benchmarks.docs_check.pages import read_page
 from benchmarks.docs_check.report import Report
 from jax_models import InputError
 
@@ -47,19 +44,6 @@ def check_whole(report: Report) -> None:
     report.judge("docs/gallery.md", wrong, "all figures are shown")
 
 
-def loose_numbers(page: Path) -> int:
-    """Returns how many paragraphs of a page state decimals that no mark ties to a program.
-
-    Args:
-        page: A Markdown file.
-    """
-    return sum(
-        any(re.search(r"\.\d|e", number) for number in stated_numbers(block.text))
-        for block in read_page(page)
-        if block.is_paragraph and not block.mark.what.startswith("numbers")
-    )
-
-
 def main(arguments: Sequence[str]) -> None:
     """Checks the pages and says what is stale."""
     if len(arguments) > 1:
@@ -76,9 +60,6 @@ def main(arguments: Sequence[str]) -> None:
     check_whole(report)
     for page in pages:
         PageCheck(page, choice, report).check()
-    loose = {page.relative_to(ROOT): loose_numbers(page) for page in pages}
-    counts = ", ".join(f"{page} {count}" for page, count in loose.items() if count)
-    print(f"paragraphs with decimals that no program is asked for: {counts or 'none'}")
     print(report.summary())
     if any(report.of("stale")):
         raise SystemExit(1)

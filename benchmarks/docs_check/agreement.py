@@ -12,6 +12,11 @@ from decimal import Decimal
 
 TIME = re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?(ms|s|min|seconds|minutes)\b")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+# Numbers that name something: a section, a paper, a version, a licence.
+NAME = re.compile(
+    r"\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
+    r"|\b[A-Za-z]+-\d+\.\d+",
+)
 ELLIPSIS = "..."
 MANY_DIGITS = 4
 
@@ -95,15 +100,25 @@ def stated_numbers(prose: str) -> list[str]:
         prose: Markdown; code and the targets of links are left out.
 
     Returns:
-        Decimal numbers, and whole ones from 10 on.
+        Decimal numbers, and whole ones from 10 on, but those that name a section, a
+        paper or a version.
     """
-    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", " ", prose, flags=re.DOTALL)
-    prose = re.sub(r"\b10\^", " ", TIME.sub(" ", prose))
+    prose = TIME.sub(" ", NAME.sub(" ", prose_alone(prose)))
+    prose = re.sub(r"\b10\^", " ", prose)
     return [
         text
         for text in NUMBER.findall(prose)
         if not re.fullmatch(r"-?\d", text) and not re.fullmatch(r"(19|20)\d\d", text)
     ]
+
+
+def prose_alone(text: str) -> str:
+    """Returns Markdown without code, the targets of links and comments.
+
+    Args:
+        text: Markdown.
+    """
+    return re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", " ", text, flags=re.DOTALL)
 
 
 def unaccounted(prose: str, printed: str) -> list[str]:
@@ -117,7 +132,8 @@ def unaccounted(prose: str, printed: str) -> list[str]:
         The numbers, as they are written. A printed number accounts for one that is
         stated with as many digits or fewer.
     """
-    available = NUMBER.findall(re.sub(r"[×^,;:()=\[\]]", " ", printed))
+    spread = re.sub(r"(?<=\d)_(?=\d)", "", printed)
+    available = NUMBER.findall(re.sub(r"[×^,;:()=\[\]]", " ", spread))
     return [
         stated
         for stated in stated_numbers(prose)

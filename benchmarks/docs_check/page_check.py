@@ -21,6 +21,7 @@ from benchmarks.docs_check.pages import (
 )
 from benchmarks.docs_check.report import Report
 from benchmarks.docs_check.session import Session
+from benchmarks.docs_check.ties import stated_beside, untied
 from benchmarks.docs_check.workshop import open_workshop, store_of
 
 FIGURES = ROOT / "docs" / "figures"
@@ -60,7 +61,8 @@ class PageCheck:
         self.session: Session | None = None
         # What the blocks so far printed; the last alone; None where it did not run.
         self.history, self.last = "", None
-        self.regenerated = False
+        self.regenerated, self.unrun = False, False
+        self.blocks: list[Block] = []
 
     def check(self) -> None:
         """Looks at every block, then at what commands wrote into the copy of the page."""
@@ -71,7 +73,8 @@ class PageCheck:
         with open_workshop(self.choice.results) as self.folder:
             self.session = Session(self.folder)
             try:
-                for block in read_page(self.page):
+                self.blocks = read_page(self.page)
+                for block in self.blocks:
                     here = dataclasses.replace(block, page=Path(name))
                     self._check_block(here)
             finally:
@@ -82,11 +85,15 @@ class PageCheck:
     def _check_block(self, block: Block) -> None:
         """Sends a block where it belongs."""
         what = block.mark.what
-        if block.is_paragraph:
+        if block.is_typed:
             for command in inline_commands(block):
                 self._command(block, command, writes_only=True)
-            if what.startswith("numbers"):
+            if block.mark.sources:
                 self._numbers(block)
+            elif untied(block):
+                self.report.add(block.place, "skipped", "no program makes its numbers")
+        elif block.language == "generated":
+            pass  # compared with what makes it, below
         elif what in ("output of", "error of"):
             self._output_of(block)
         elif what == "text":
@@ -155,6 +162,7 @@ class PageCheck:
             static = self.choice.static
             detail = command if static else f"{command} ({reason})"
             self.report.add(block.place, "accepted" if static else "skipped", detail)
+            self.unrun = True
             return None
         return self._run(block.place, command, failing=False, writes=writes)
 
@@ -193,6 +201,7 @@ class PageCheck:
         if reason is not None or self.session is None:
             outcome = "accepted" if self.choice.static else "skipped"
             self.report.add(block.place, outcome, f"Python ({reason})")
+            self.unrun = True
             return
         start = time.perf_counter()
         request = {"code": block.text, "line": block.line}
@@ -225,17 +234,29 @@ class PageCheck:
             self.report.judge(place, difference(stated, self.last), "output")
 
     def _numbers(self, block: Block) -> None:
-        """Compares the numbers of a paragraph with those that programs printed."""
-        if block.mark.what == "numbers of":
-            self.last = self._command(block, block.mark.argument)
-            known = self.last
-        else:
-            known = None if self.choice.static or not self.history else self.history
-        if known is None:
+        """Compares the numbers of a paragraph or a table with those of its sources."""
+        known, complete = "", True
+        for kind, argument in block.mark.sources:
+            if kind == "numbers of":
+                self.last = self._command(block, argument)
+                known += f"{self.last or ''}\n"
+                complete &= self.last is not None
+            elif kind == "numbers in":
+                missing = [n for n in argument.split() if not (ROOT / n).is_file()]
+                if missing:
+                    wrong = f"there is no file {missing[0]}"
+                    self.report.add(block.place, "stale", wrong)
+                    return
+                known += "".join((ROOT / n).read_text() for n in argument.split())
+            else:
+                known += stated_beside(self.blocks, block.line, kind)
+                if kind == "numbers above":
+                    known, complete = known + self.history, complete and not self.unrun
+        left = unaccounted(block.text, known)
+        if left and not complete:
             outcome = "accepted" if self.choice.static else "skipped"
             self.report.add(block.place, outcome, "the numbers of what was not run")
             return
-        left = unaccounted(block.text, known)
         wrong = f"nothing prints {', '.join(left)}" if left else None
         self.report.judge(block.place, wrong, "numbers")
 

@@ -6,9 +6,13 @@ checked: `<!-- check: WHEN, reason; WHAT -->`, both parts optional.
 WHEN is `minutes` (takes minutes), `devices` (wants accelerators), `peers` (wants another
 package): listed, and run with --all; or `never` (there is nothing here to run it on).
 WHAT is `output of COMMAND`, `error of COMMAND` (what it prints), `text NAME` (bound to that
-name in the page's Python), `draws FILE` or `draws FILE as NAME` (a figure of the docs), or,
-of a paragraph, `numbers of COMMAND` (its numbers are among those that the command prints) or
-`numbers above` (among those of the blocks before it).
+name in the page's Python), `draws FILE` or `draws FILE as NAME` (a figure of the docs).
+
+Of a paragraph, or a table that no program writes, a mark says where its numbers come from,
+one or more of: `numbers of COMMAND` (among those that it prints), `numbers above` and
+`numbers below` (among those of the blocks and generated tables before or behind it, which
+are checked themselves) and `numbers in FILE FILE` (files of the repository: a test that
+asserts them, a constant of the source).
 """
 
 import dataclasses
@@ -18,7 +22,9 @@ from pathlib import Path
 from jax_models import InputError
 
 WHEN = ("minutes", "devices", "peers", "never")
-WHAT = ("output of", "error of", "text", "draws", "numbers of", "numbers above")
+WHAT = ("output of", "error of", "text", "draws")
+SOURCES = ("numbers of", "numbers above", "numbers below", "numbers in")
+GENERATED = re.compile(r"<!-- (rows of \w+|\w+) -->$")
 SHELL = re.compile(r"(attention-bounds|python -m|python|make|pip)\s\S")
 INLINE = re.compile(r"`((?:attention-bounds [a-z]+ -|python -m ).*?)`", re.DOTALL)
 NOT_A_VALUE = re.compile(r"FILE|\.\.\.|\b[A-Z]$|=[A-Z]\b| [A-Z]\b")
@@ -33,12 +39,14 @@ class Mark:
         reason: Why not always.
         what: One of `WHAT`, or empty: by what the block is.
         argument: The command or the name that belongs to it.
+        sources: Where its numbers come from: pairs of one of `SOURCES` and its argument.
     """
 
     when: str = ""
     reason: str = ""
     what: str = ""
     argument: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Block:
     Attributes:
         page: The file.
         line: The number of its first line, from 1.
-        language: What stands behind the fence; "indented" or "paragraph" without one.
+        language: What stands behind the fence; without one "indented", "paragraph",
+            "table", or "generated" for what stands between two marks of a program.
         text: What it holds.
         mark: How it is checked.
         follows: Whether only blank lines stand between it and the block before.
@@ -76,6 +85,11 @@ class Block:
         """Whether it is prose."""
         return self.language == "paragraph"
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is prose or a table, so that nothing runs it by itself."""
+        return self.language in ("paragraph", "table")
+
 
 def read_mark(text: str, place: str) -> Mark:
     """Returns what stands in a mark.
@@ -90,16 +104,19 @@ def read_mark(text: str, place: str) -> Mark:
     mark = Mark()
     for part in re.split(r";\s+", text.strip()):
         when, _, reason = part.partition(",")
-        what = next((w for w in WHAT if re.match(rf"{w}\b", part)), None)
+        what = next((w for w in (*WHAT, *SOURCES) if re.match(rf"{w}\b", part)), None)
         if when in WHEN:
             mark = dataclasses.replace(mark, when=when, reason=reason.strip())
+        elif what in SOURCES:
+            source = (what, part.removeprefix(what).strip())
+            mark = dataclasses.replace(mark, sources=(*mark.sources, source))
         elif what is not None:
             argument = part.removeprefix(what).strip()
             mark = dataclasses.replace(mark, what=what, argument=argument)
         else:
             raise InputError(
                 f"{place}: the mark says {part!r}; expected one of "
-                f"{', '.join((*WHEN, *WHAT))}"
+                f"{', '.join((*WHEN, *WHAT, *SOURCES))}"
             )
     if mark.when and mark.when != "minutes" and not mark.reason:
         raise InputError(f"{place}: the mark {mark.when!r} needs a reason behind it")
@@ -113,8 +130,8 @@ def read_page(path: Path) -> list[Block]:
         path: A Markdown file.
 
     Returns:
-        Fenced blocks, indented ones that are command lines, and paragraphs; headings,
-        tables, figures and comments are left out.
+        Fenced blocks, indented ones that are command lines, paragraphs, tables and what
+        programs write between two marks; headings, figures and comments are left out.
 
     Raises:
         InputError: A fence stays open, or a mark is none.
@@ -132,7 +149,9 @@ def read_page(path: Path) -> list[Block]:
             text = re.sub(r"^<!-- check: |\s*-->\s*$", "", text)
             mark, at = read_mark(text, place), at + 1
             continue
-        if line.startswith("```"):
+        if (end := _generated_end(lines, at)) is not None:
+            text, language, at = "\n".join(lines[at + 1 : end]), "generated", end + 1
+        elif line.startswith("```"):
             end = at + 1
             while end < len(lines) and not lines[end].startswith("```"):
                 end += 1
@@ -152,15 +171,27 @@ def read_page(path: Path) -> list[Block]:
             language = "paragraph"
             if line.startswith("    ") and SHELL.match(line.strip()):
                 text, language = re.sub(r"(?m)^    ", "", text), "indented"
-            elif re.match(r"#|\||!\[|<!--", line):
+            elif line.startswith("|"):
+                language = "table"
+            elif re.match(r"#|!\[|<!--", line):
                 adjacent, mark = False, Mark()
                 continue
         else:
             at += 1
             continue
         blocks.append(Block(path, start, language, text, mark, adjacent))
-        mark, adjacent = Mark(), language != "paragraph"
+        mark, adjacent = Mark(), not blocks[-1].is_typed
     return blocks
+
+
+def _generated_end(lines: list[str], at: int) -> int | None:
+    """Returns the line of the second mark where the first of a program stands."""
+    found = GENERATED.match(lines[at])
+    if found is None:
+        return None
+    name = found[1]
+    second = f"<!-- {name if name.startswith('rows of') else f'end of {name}'} -->"
+    return lines.index(second, at + 1) if second in lines[at + 1 :] else None
 
 
 def split_commands(text: str) -> tuple[list[str], str]:

@@ -64,6 +64,15 @@ def test_numbers_of_prose_are_those_a_program_has_to_print():
     assert unaccounted(prose, "16 0.8501 18784.9") == ["0.83"]
 
 
+def test_names_of_sections_papers_and_versions_are_no_numbers():
+    prose = "Section 2, section 13.1, arXiv 2412.09925, jax 0.10.2, Apache-2.0: n^-0.5."
+    assert stated_numbers(prose) == ["-0.5"]
+
+
+def test_digits_of_a_program_may_be_grouped():
+    assert unaccounted("65536 strings", "range(65_536)") == []
+
+
 TABLE = "| n | seconds | x |\n| --- | --- | --- |\n| 16 | 1.8 | 17.334 |"
 
 

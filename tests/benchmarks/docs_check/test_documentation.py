@@ -17,8 +17,9 @@ def command_lines(page):
             found += inline_commands(block)
         elif block.is_shell:
             found += split_commands(block.text)[0]
-        if block.mark.what in ("output of", "numbers of"):
+        if block.mark.what == "output of":
             found.append(block.mark.argument)
+        found += [line for kind, line in block.mark.sources if kind == "numbers of"]
     # A benchmark is asked in a process of its own: `make docs-check` does that.
     return [line for line in found if "benchmarks." not in line]
 

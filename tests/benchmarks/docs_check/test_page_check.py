@@ -94,6 +94,42 @@ def test_numbers_of_a_paragraph_are_those_printed(outcomes):
     assert outcomes(page.format("2.6"))[-1] == ("stale", "nothing prints 2.6")
 
 
+@pytest.mark.parametrize("text", ["It is 2.5.", "It took 3 s.", "| x |\n| 2.5 |"])
+def test_numbers_that_nothing_makes_are_stale(outcomes, text):
+    untied = ("skipped", "no program makes its numbers")
+    assert outcomes(text) == [untied]
+    assert outcomes(text, static=True) == [untied]
+
+
+def test_names_and_counts_need_no_program(outcomes):
+    assert outcomes("Section 2.5 counts 12 layers; `--x=2.5`, jax 0.10.2.") == []
+
+
+TABLE = "<!-- x -->\n| 2.48 |\n<!-- end of x -->\n"
+
+
+def test_numbers_may_stand_in_a_block_or_table_of_the_page(outcomes):
+    below = "<!-- check: numbers below -->\nIt is {}.\n\n" + TABLE
+    assert outcomes(below.format("2.5"))[0] == ("ok", "numbers")
+    assert outcomes(below.format("2.6"))[0] == ("stale", "nothing prints 2.6")
+    above = TABLE + "\n<!-- check: numbers above -->\nIt is 2.5.\n"
+    assert outcomes(above)[0] == ("ok", "numbers")
+    assert outcomes(above.replace("above", "below"))[0][0] == "stale"
+
+
+def test_a_number_is_not_tied_by_one_that_is_not(outcomes):
+    page = "| 2.5 |\n\n<!-- check: numbers above -->\nIt is 2.5.\n"
+    assert [outcome for outcome, _ in outcomes(page)] == ["skipped", "stale"]
+
+
+def test_numbers_may_stand_in_a_file(outcomes, tmp_path):
+    (tmp_path / "test_x.py").write_text("assert x <= 2.5\n")
+    page = "<!-- check: numbers in {} -->\nAt most {}.\n"
+    assert outcomes(page.format("test_x.py", "2.5")) == [("ok", "numbers")]
+    assert outcomes(page.format("test_x.py", "2.6"))[0][0] == "stale"
+    assert "no file" in outcomes(page.format("gone.py", "2.5"))[0][1]
+
+
 def test_a_command_that_would_not_be_accepted_is_stale(outcomes):
     page = "```\nattention-bounds depth --layers 3\n```\n"
     assert outcomes(page, static=True)[0][0] == "stale"

@@ -43,6 +43,9 @@ return out
 """
 
 
+CURVE = ("numbers of", "attention-bounds curve")
+
+
 @pytest.fixture
 def blocks(tmp_path):
     path = tmp_path / "page.md"
@@ -74,7 +77,7 @@ def test_commands_are_told_from_other_blocks(blocks):
 def test_a_mark_belongs_to_the_block_below_it_alone(blocks):
     marks = {block.line: block.mark for block in blocks if block.mark != Mark()}
     assert marks == {
-        16: Mark("minutes", "it trains", "numbers of", "attention-bounds curve"),
+        16: Mark("minutes", "it trains", sources=(CURVE,)),
         18: Mark(what="text", argument="program"),
     }
 
@@ -92,6 +95,26 @@ def test_continued_lines_are_one_command_and_comments_none(blocks):
 
 def test_commands_in_sentences_are_found_unless_a_value_is_left_open(blocks):
     assert inline_commands(blocks[0]) == ["python -m benchmarks.timing --x=1"]
+
+
+def test_a_mark_names_several_sources():
+    mark = read_mark("numbers above; numbers in a.py b.py", "page:1")
+    assert mark.sources == (("numbers above", ""), ("numbers in", "a.py b.py"))
+
+
+def test_tables_are_blocks_and_what_programs_write_is_one(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(
+        "| a |\n| 1 |\n\n<!-- rows of x -->\n* two\n\n* three\n<!-- rows of x -->\n\n"
+        "<!-- y -->\nfour\n<!-- end of y -->\nWords.\n\n<!-- z -->\n"
+    )
+    found = [(b.line, b.language, b.text) for b in read_page(path)]
+    assert found == [
+        (1, "table", "| a |\n| 1 |"),
+        (4, "generated", "* two\n\n* three"),
+        (10, "generated", "four"),
+        (13, "paragraph", "Words."),
+    ]
 
 
 @pytest.mark.parametrize("text", ["soon", "never", "devices", "outputs of ls"])
