@@ -127,6 +127,7 @@ class ResultStore:
         Raises:
             StoreError: The disk is full or the file is damaged. Rows written before
                 stay.
+            StoreBusyError: A program that is no client holds the file.
             ValueError: The payload uses the name of one of the row's own columns.
         """
         if taken := payload.keys() & COLUMNS.keys():
@@ -236,6 +237,7 @@ def read_store(path: str | os.PathLike[str]) -> Table:
         FileNotFoundError: There is no such file.
         StoreError: The file is damaged, is not a result store, or has another schema
             version than this program writes.
+        StoreBusyError: Another program keeps readers out.
     """
     path = Path(path)
     if not path.is_file():
@@ -247,7 +249,10 @@ def read_store(path: str | os.PathLike[str]) -> Table:
         address += "&immutable=1"
     with explained(path):
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
-            if (version := check(connection, path)) != SCHEMA_VERSION:
+            version = check(connection, path)
+            if version == 0:  # of a run that was killed before it made the table
+                return Table(())
+            if version != SCHEMA_VERSION:
                 raise StoreError(
                     f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
                     "run the command that wrote it once more to bring it up to date"

@@ -106,14 +106,23 @@ def check(connection: sqlite3.Connection, path: Path) -> int:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION_ID and (application or version or tables):
         raise StoreError(f"{path}: an SQLite file, but not a result store of ours")
+    if version < 0 or bool(version) != bool(tables):
+        raise damaged(
+            path, f"schema version {version} with {tables} tables and indices"
+        )
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{path}: written by a newer version of this program (schema {version}, "
             f"this one knows {SCHEMA_VERSION}); update, or choose another --out"
         )
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    # Not quick_check, which leaves out whether the index of the keys leads to the rows.
+    (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         raise damaged(path, verdict)
+    if version == SCHEMA_VERSION:
+        present = {row[1] for row in connection.execute("PRAGMA table_info(cells)")}
+        if lacking := sorted(COLUMNS.keys() - present):
+            raise damaged(path, f"the table of cells has no column {lacking[0]!r}")
     return version
 
 
@@ -168,6 +177,11 @@ def explained(path: Path) -> Iterator[None]:
         if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             raise StoreError(
                 f"{path}: cannot write ({error}); make room on the disk and run the "
+                "same command again, finished results are kept"
+            ) from error
+        if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusyError(
+                f"{path}: another program holds it ({error}); close that, and run the "
                 "same command again, finished results are kept"
             ) from error
         if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):

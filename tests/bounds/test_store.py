@@ -1,5 +1,6 @@
 """The result store keeps what was written, whole, whatever happens to the writer."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -237,6 +238,61 @@ def test_a_damaged_file_is_refused(filled, damage):
         ResultStore(filled)
     with pytest.raises(StoreError, match="damaged"):
         read_store(filled)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE cells",
+        "ALTER TABLE cells RENAME TO others",
+        "ALTER TABLE cells DROP COLUMN device",
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = -1",
+    ],
+)
+def test_a_damaged_schema_is_refused(filled, statement):
+    with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as other:
+        other.execute(statement)
+    with pytest.raises(StoreError, match="damaged"):
+        ResultStore(filled)
+    with pytest.raises(StoreError, match="damaged"):
+        read_store(filled)
+
+
+def test_an_index_that_does_not_lead_to_its_row_is_refused(filled):
+    with contextlib.closing(sqlite3.connect(filled)) as other:
+        (root,) = other.execute(
+            "SELECT rootpage FROM sqlite_master WHERE type = 'index'"
+        ).fetchone()
+        (size,) = other.execute("PRAGMA page_size").fetchone()
+    content = bytearray(filled.read_bytes())
+    key = cell_key(config(1)).encode()
+    last = content.index(key, (root - 1) * size) + len(key) - 1
+    assert last < root * size
+    content[last] ^= 1
+    filled.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        ResultStore(filled)
+    with pytest.raises(StoreError, match="damaged"):
+        read_store(filled)
+
+
+def test_a_program_that_holds_the_file_is_named_as_the_reason(filled):
+    with ResultStore(filled) as store:
+        store._connection.execute("PRAGMA busy_timeout = 1")
+        with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreBusyError, match="another program holds it"):
+                store.record(config(3), {"influence": 3.1}, seconds=0.5)
+        store.record(config(3), {"influence": 3.1}, seconds=0.5)
+        assert len(store.table()) == 4
+
+
+def test_an_empty_file_is_a_store_without_rows(path):
+    path.touch()
+    assert len(read_store(path)) == 0
+    with ResultStore(path) as store:
+        assert len(store.table()) == 0
 
 
 def test_another_programs_database_is_refused_and_left_alone(path):
