@@ -43,6 +43,15 @@ class BatchCell:
     levels: tuple[str, ...]
     shape: str
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of every file that a flag names, by path."""
+        return {
+            self.config[name.removesuffix("_sha256")]: digest
+            for name, digest in self.config.items()
+            if name.endswith("_sha256")
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:

@@ -1,7 +1,7 @@
 """Running cells, here or on a Dask cluster; the caller keeps what comes of them."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from bounds.batch.cells import BatchCell, Outcome
@@ -10,8 +10,9 @@ from bounds.optional import has_package
 from bounds.provenance import provenance
 from jax_models.errors import InputError
 
-# From a command's name and its arguments to what came of them; runs in any process.
-Perform = Callable[[str, tuple[str, ...]], Outcome]
+# From a command's name, its arguments and the SHA-256 of the files that these name, by
+# path, to what came of them; runs in any process.
+Perform = Callable[[str, tuple[str, ...], Mapping[str, str]], Outcome]
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
 
@@ -31,7 +32,7 @@ def run_here(
     """
     for cell in cells:
         release_programs()
-        yield cell, perform(command, cell.arguments)
+        yield cell, perform(command, cell.arguments, cell.files)
 
 
 def run_on_cluster(
@@ -58,6 +59,7 @@ def run_on_cluster(
             perform,
             command,
             cell.arguments,
+            cell.files,
             key=f"{command}-{cell.key}",
             priority=-place,
             pure=False,

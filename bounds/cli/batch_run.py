@@ -4,13 +4,15 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
 from bounds.batch.cells import Outcome
 from bounds.batch.compilation import compile_clock
 from bounds.cli.batch_cells import load_batched
 from bounds.cli.main import PROGRAM, one_line
 from bounds.memory_results import MemoryResults
-from bounds.output import plain
+from bounds.output import plain, sha256
 from bounds.provenance import provenance
 from jax_models.errors import InputError
 
@@ -18,12 +20,17 @@ from jax_models.errors import InputError
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-def perform(command: str, arguments: tuple[str, ...]) -> Outcome:
+def perform(
+    command: str, arguments: tuple[str, ...], files: Mapping[str, str]
+) -> Outcome:
     """Run a command for its rows.
 
     Args:
         command: Its name.
         arguments: What is typed after it, without --out.
+        files: The SHA-256 of every file that a flag names, by path. A file of another
+            content, on this machine or since the sweep was planned, is a failure: its
+            result would stand under the wrong key.
 
     Returns:
         What came of it. Whatever is raised is told as its message: one cell does not
@@ -36,7 +43,10 @@ def perform(command: str, arguments: tuple[str, ...]) -> Outcome:
         options = module.define_flags()
         try:
             options([PROGRAM, *arguments, f"--out={folder}"])
-            rows = plain(module.measure_rows(options, MemoryResults()))
+            _check_files(files)
+            found = plain(module.measure_rows(options, MemoryResults()))
+            _check_files(files)
+            rows = found
         except InputError as error:
             message = one_line(error)
         except Exception as error:
@@ -44,3 +54,12 @@ def perform(command: str, arguments: tuple[str, ...]) -> Outcome:
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
     return Outcome(rows, message, seconds, clock.seconds, peak, provenance())
+
+
+def _check_files(files: Mapping[str, str]) -> None:
+    for path, digest in files.items():
+        if sha256(Path(path).read_bytes()) != digest:
+            raise InputError(
+                f"{path} is not the file that the sweep was planned with; run the same "
+                "command again to plan it with the one that is there"
+            )

@@ -8,6 +8,7 @@ import pytest
 
 from bounds.batch.execution import open_cluster, run_here, run_on_cluster
 from bounds.batch.specification import Specification
+from bounds.cli import influence
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.batch_run import perform
 from jax_models import InputError
@@ -42,6 +43,35 @@ def test_an_outcome_says_where_its_time_went():
     assert outcome.origin.device.startswith("cpu")
 
 
+def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypatch):
+    path = tmp_path / "tokens.txt"
+    path.write_text("0 1 0")
+    flags = {"tokens": str(path), "d_model": "4", "d_ff": "4", "num_heads": "1"}
+    (cell,) = make_cells(Specification("influence", flags, {}))
+    assert list(cell.files) == [str(path)]
+    ((_, outcome),) = run_here(perform, "influence", [cell])
+    assert outcome.message is None
+
+    path.write_text("1 1 0")
+    ((_, outcome),) = run_here(perform, "influence", [cell])
+    assert outcome.rows is None
+    assert outcome.message is not None
+    assert "tokens.txt is not the file" in outcome.message
+
+    # While the cell runs, too.
+    path.write_text("0 1 0")
+    whole = influence.measure_rows
+
+    def changes(options, store):
+        rows = whole(options, store)
+        path.write_text("1 1 0")
+        return rows
+
+    monkeypatch.setattr(influence, "measure_rows", changes)
+    ((_, outcome),) = run_here(perform, "influence", [cell])
+    assert outcome.rows is None
+
+
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("distributed")
@@ -55,9 +85,9 @@ def test_the_cells_of_a_killed_worker_are_run_by_another(cells, expected, cluste
     workers = cluster.run(os.getpid)
     assert len(workers) == 2
 
-    def slowly(command, arguments):
+    def slowly(command, arguments, files):
         time.sleep(0.1)  # so that the kill falls among the cells
-        return perform(command, arguments)
+        return perform(command, arguments, files)
 
     found = {}
     for cell, outcome in run_on_cluster(cluster, slowly, "entropy", cells):
