@@ -19,13 +19,26 @@ jax.config.update("jax_num_cpu_devices", 8)
 MOST_MAPS = 40_000
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_memory_maps():
+def forget_programs():
     """Forgets what is compiled before a worker runs out of memory maps."""
-    yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_memory_maps_after_a_module():
+    """Counts maps where that takes little of the time: a module has many tests."""
+    yield
+    forget_programs()
+
+
+@pytest.fixture(autouse=True)
+def few_memory_maps_after_a_slow_test(request):
+    """A single module of slow tests compiles thousands of programs."""
+    yield
+    if request.node.get_closest_marker("slow") is not None:
+        forget_programs()
 
 
 @pytest.fixture(scope="module")
