@@ -51,6 +51,9 @@ def run_on_cluster(
 
     Yields:
         Cells in the order of finishing, with what came of them.
+
+    Raises:
+        ConnectionError: The scheduler is gone, or has forgotten the cells.
     """
     from distributed import as_completed  # pyright: ignore[reportMissingImports]
 
@@ -68,6 +71,11 @@ def run_on_cluster(
     }
     try:
         for future in as_completed(futures):
+            if future.cancelled():  # none is by us before the iterator is left
+                raise ConnectionError(
+                    "the connection to the Dask scheduler is lost; finished cells are "
+                    "kept, run the same command again when it is back"
+                )
             error = future.exception()
             if error is None:
                 outcome = future.result()

@@ -72,6 +72,11 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
     assert outcome.rows is None
 
 
+def slowly(command, arguments, files):
+    time.sleep(0.1)  # so that what happens meanwhile falls among the cells
+    return perform(command, arguments, files)
+
+
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("distributed")
@@ -84,10 +89,6 @@ def cluster():
 def test_the_cells_of_a_killed_worker_are_run_by_another(cells, expected, cluster):
     workers = cluster.run(os.getpid)
     assert len(workers) == 2
-
-    def slowly(command, arguments, files):
-        time.sleep(0.1)  # so that the kill falls among the cells
-        return perform(command, arguments, files)
 
     found = {}
     for cell, outcome in run_on_cluster(cluster, slowly, "entropy", cells):
@@ -106,6 +107,19 @@ def test_leaving_cancels_the_cells_that_are_not_begun(cells, cluster):
     next(running)
     running.close()
     assert not [key for key in cluster.futures if key.startswith("entropy-")]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_forgets_the_cells_is_named(cells, cluster):
+    running = run_on_cluster(cluster, slowly, "entropy", cells)
+    next(running)
+    # As when the connection is lost: the client declares all its futures cancelled.
+    distributed = pytest.importorskip("distributed")
+    keys = [key for key in cluster.futures if key.startswith("entropy-")]
+    cluster.cancel([distributed.Future(key, cluster) for key in keys], force=True)
+    with pytest.raises(ConnectionError, match="connection to the Dask scheduler"):
+        list(running)
 
 
 @pytest.mark.slow
