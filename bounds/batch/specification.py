@@ -96,15 +96,16 @@ def read_specification(path: str) -> Specification:
         InputError: The file is of another form.
         OSError: It cannot be read.
     """
+    if not path.endswith((".toml", ".json")):
+        raise InputError(f"--spec={path}: expected a file ending in .toml or .json")
     content = Path(path).read_bytes()
     try:
         if path.endswith(".toml"):
             read = tomllib.loads(content.decode())
-        elif path.endswith(".json"):
-            read = json.loads(content)
         else:
-            raise InputError(f"--spec={path}: expected a file ending in .toml or .json")
-    except ValueError as error:  # what both readers and the decoding raise
+            read = json.loads(content, object_pairs_hook=_once_each)
+    # ValueError is what both readers and the decoding raise; the other, deep nesting.
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--spec={path}: cannot be read ({error})") from error
     if not isinstance(read, dict):
         raise InputError(f"--spec={path}: expected an object with {', '.join(KEYS)}")
@@ -131,6 +132,8 @@ def _values(text: str) -> list[str]:
     """Return the values that a text lists."""
     if span := re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})", text.strip()):
         first, last = map(int, span.groups())
+        if last < first:
+            raise InputError(f"{text}: the range ends before it begins")
         if last - first >= MOST_CELLS:
             raise InputError(f"{text}: a range of more than {MOST_CELLS} values")
         return [str(value) for value in range(first, last + 1)]
@@ -146,6 +149,15 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
         if values.count(value) > 1:
             raise InputError(f"--sweep {name}: the value {value} is named twice")
     return tuple(values)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a JSON file; of equal names all but the last would be lost."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is there twice")
+    return dict(pairs)
 
 
 def _object(path: str, name: str, value: Any) -> dict[str, Any]:

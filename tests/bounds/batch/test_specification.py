@@ -65,6 +65,16 @@ def test_two_dots_are_all_integers_between():
         (["seed=1,2,1"], "--sweep seed: the value 1 is named twice"),
         (["seed=1", "seed=2"], "seed is swept twice"),
         ([f"seed=0..{MOST_CELLS}"], f"more than {MOST_CELLS}"),
+        (["d_model"], [], "--fixed d_model: expected flag=value"),
+        (["=8"], [], "expected flag=value"),
+        ([], ["seed"], "--sweep seed: expected flag=value"),
+        ([], ["seed="], "--sweep seed: a value is empty"),
+        ([], ["seed=1,,2"], "--sweep seed: a value is empty"),
+        ([], ["seed=5..3"], "5..3: the range ends before it begins"),
+        ([], ["seed=1,2,1"], "--sweep seed: the value 1 is named twice"),
+        ([], ["seed=1", "seed=2"], "seed is swept twice"),
+        (["seed=1", "seed=2"], [], "seed is fixed twice"),
+        ([], [f"seed=0..{MOST_CELLS}"], f"more than {MOST_CELLS}"),
     ],
 )
 def test_a_bad_assignment_is_named(sweep, complaint):
@@ -86,7 +96,14 @@ def test_a_product_beyond_measure_is_refused():
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("a.yaml", "command: curve", r"ending in \.toml or \.json"),
+        (
+            "a.yaml",
+            "command: curve",
+            r"^--spec=\S+: expected a file ending in \.toml or",
+        ),
+        ("a.json", '{"sweep": {"p": [0.2], "p": [0.3]}}', "'p' is there twice"),
+        ("a.json", "[" * 10**5, "cannot be read"),
+        ("a.toml", "a = " + "[" * 10**5, "cannot be read"),
         ("a.toml", "command = ", "cannot be read"),
         ("a.json", "{", "cannot be read"),
         ("a.json", "[]", "expected an object"),
