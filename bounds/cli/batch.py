@@ -72,8 +72,9 @@ def run(options: flags.FlagValues) -> None:
             first = choose_calibration(plan.cells, options.calibrate)
             first = [cell for cell in first if cell.key in pending]
             # What a process does once (imports, tables) is no cell's: it goes first.
-            for _ in runner(first[:1]):
-                pass
+            if time.monotonic() - began < _limit(options):
+                for _ in runner(first[:1]):
+                    pass
             pending = pending - _run_cells(options, store, runner, first, began)
             plan = make_plan(cells, _rows(store.table()), pending)
         if options.dry_run:
@@ -114,6 +115,10 @@ def _open_runner(options: flags.FlagValues, command: str) -> Iterator[Runner]:
         yield lambda cells: run_on_cluster(client, perform, command, cells)
 
 
+def _limit(options: flags.FlagValues) -> float:
+    return math.inf if options.max_seconds is None else options.max_seconds
+
+
 def _run_cells(
     options: flags.FlagValues,
     store: ResultStore,
@@ -122,7 +127,7 @@ def _run_cells(
     began: float,
 ) -> frozenset[str]:
     """Run cells and record each when it is finished; return the keys of these."""
-    limit = math.inf if options.max_seconds is None else options.max_seconds
+    limit = _limit(options)
     finished: set[str] = set()
     with (
         Progress(len(cells), "cells") as progress,

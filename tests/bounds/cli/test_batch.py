@@ -13,7 +13,7 @@ import pytest
 from bounds import read_store
 from bounds.batch.cells import TIMING
 from bounds.batch.specification import Specification
-from bounds.cli import record
+from bounds.cli import batch, record
 from bounds.cli.batch_cells import make_cells
 from bounds.store import ResultStore
 from bounds.store_file import explained
@@ -121,11 +121,15 @@ def test_a_bug_in_a_cell_does_not_stop_the_others(run, monkeypatch):
     }
 
 
-def test_a_sweep_stops_cleanly_when_its_time_is_over(run):
+def test_a_sweep_stops_cleanly_when_its_time_is_over(run, monkeypatch):
     result = run("batch", *SWEEP, "--max_seconds=0")
     assert (result.code, result.err) == (0, "")
     assert "6 cells are left" in result.out
     assert len(read_store(STORE)) == 0
+    with monkeypatch.context() as calibrating:
+        calibrating.setattr(batch, "perform", None)  # no cell is begun to warm up
+        result = run("batch", *SWEEP, "--max_seconds=0", "--calibrate=2")
+    assert (result.code, result.err) == (0, "")
     assert run("batch", *SWEEP).code == 0
     assert len(read_store(STORE)) == 6
 
