@@ -16,7 +16,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 
 # Linux gives a process 65530 memory maps, and every compiled program takes some.
-MOST_MAPS = 40_000
+MOST_MAPS = 52_000
 
 
 def forget_programs():

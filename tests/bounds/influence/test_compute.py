@@ -208,7 +208,11 @@ def test_progress_is_told_after_every_block():
 
 @pytest.mark.parametrize(
     ("layers", "weighting"),
-    [(2, "softmax"), pytest.param(3, "leftmost_hard", marks=pytest.mark.slow)],
+    [
+        (1, "softmax"),
+        pytest.param(2, "softmax", marks=pytest.mark.slow),
+        pytest.param(3, "leftmost_hard", marks=pytest.mark.slow),
+    ],
 )
 def test_parts_of_one_question_share_a_base_pass(layers, weighting, monkeypatch):
     passes = []

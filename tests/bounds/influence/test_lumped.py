@@ -69,7 +69,16 @@ def check_case(case, seed=0):
 FEW = [
     {"weighting": "softmax", "num_layers": 3, "layer_norm": "post", "length": 96},
     {"weighting": "leftmost_hard", "num_layers": 2, "tied": True},
-    {"weighting": "rightmost_hard", "num_layers": 2, "tied": True, "query": "middle"},
+    pytest.param(
+        {
+            "weighting": "rightmost_hard",
+            "num_layers": 2,
+            "tied": True,
+            "query": "middle",
+        },
+        marks=pytest.mark.slow,
+        id="rightmost_hard",
+    ),
     {"weighting": "average_hard", "num_layers": 3, "position": "period 3"},
 ]
 USUAL = {
@@ -157,7 +166,7 @@ def exact_influence(monkeypatch, model, tokens, position, symbol):
     ("weighting", "layer_norm"),
     [
         ("softmax", "pre"),
-        ("average_hard", "none"),
+        pytest.param("average_hard", "none", marks=pytest.mark.slow),
         pytest.param("softmax", "none", marks=pytest.mark.slow),
         pytest.param("average_hard", "pre", marks=pytest.mark.slow),
     ],

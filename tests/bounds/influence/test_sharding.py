@@ -62,7 +62,7 @@ def influences(method, problem):
         ("incremental", 1, "softmax"),
         ("incremental", 2, "softmax"),
         pytest.param("incremental", 2, "average_hard", marks=pytest.mark.slow),
-        ("incremental", 3, "softmax"),
+        pytest.param("incremental", 3, "softmax", marks=pytest.mark.slow),
     ],
 )
 def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
@@ -84,7 +84,14 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     assert ties is None or ties_alone.ambiguous == ties.ambiguous
 
 
-@pytest.mark.parametrize("num_devices", [1, 3, 8])
+@pytest.mark.parametrize(
+    "num_devices",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        3,
+        pytest.param(8, marks=pytest.mark.slow),
+    ],
+)
 def test_any_number_of_devices_agrees_within_the_radius(num_devices):
     model, tokens = draw(2)
     alone = compute_influence(model, tokens, include_query=True)

@@ -65,7 +65,10 @@ def check(case, seed=0, tokens=TOKENS):
             {"weighting": "average_hard", "mask": "future", "score": "additive"},
             marks=pytest.mark.slow,
         ),
-        {"weighting": "average_hard", "position": None, "layer_norm": "post"},
+        pytest.param(
+            {"weighting": "average_hard", "position": None, "layer_norm": "post"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"weighting": "rightmost_hard", "position": None, "combine": "concat"},
             marks=pytest.mark.slow,
