@@ -1,5 +1,6 @@
 # make run    set up a virtual environment and do the main job: the bound curve
 # make test   set up and run the fast tests and the doctests
+# make bench  measure this machine and put the numbers into docs/benchmarks.md
 # make check  what continuous integration runs: tests, lint, types, package
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ XLA_QUICK ?= --xla_cpu_use_fusion_emitters=false
 RUNTIME := $(VENV)/runtime.stamp
 TOOLS := $(VENV)/tools.stamp
 
-.PHONY: run test test-all lint format types docs-check package check clean
+.PHONY: run test test-all lint format types docs-check bench package check clean
 
 run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
@@ -46,6 +47,11 @@ types: $(TOOLS)
 # minutes or wants devices too, FLAGS=--pages=README.md one page.
 docs-check: $(TOOLS)
 	$(BIN)/python -m benchmarks.docs_check $(FLAGS)
+
+# The quick benchmarks: rows to benchmarks/results/, tables and figures to docs/. What was
+# measured before is kept; FLAGS=--fresh measures all of it again.
+bench: $(RUNTIME)
+	$(BIN)/python -m benchmarks.quick $(FLAGS)
 
 # The wheel must work on its own: it is unpacked and run from an empty folder, compiled
 # as users compile.

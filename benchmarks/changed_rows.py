@@ -8,7 +8,7 @@ go to results.sqlite in --out; a row that is there is not measured again.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -23,7 +23,8 @@ from benchmarks.flags import (
     define_masks,
     define_seeds,
 )
-from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.page import column_table, digits
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence.base import Problem
@@ -32,7 +33,7 @@ from bounds.influence.incremental import follow
 from bounds.influence.substitution import list_substitutions
 from jax_models import WEIGHTINGS, forward
 
-FLAGS = benchmark_flags("changed_rows")
+FLAGS = benchmark_flags("changed_rows", table=True)
 LENGTHS = define_lengths(FLAGS, "10000")
 LAYERS = flags.DEFINE_integer(
     "layers", 3, "number of layers L", lower_bound=3, flag_values=FLAGS
@@ -41,6 +42,16 @@ HARD = tuple(name for name in WEIGHTINGS if name != "softmax")
 NAMES = define_choices(FLAGS, "weightings", HARD, HARD, "weightings")
 MASKS = define_masks(FLAGS, "none", "future")
 SEEDS = define_seeds(FLAGS, [0])
+
+
+# Columns of a row, and how a heading calls them.
+QUANTILES = {
+    "min": "min",
+    "median": "median",
+    "90": "90 %",
+    "max": "max",
+    "mean": "mean",
+}
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -85,10 +96,7 @@ def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
     layers = "; ".join(
         f"layer {k}: "
-        + " / ".join(
-            f"{row[f'changed_{k}_{name}']:.4g}"
-            for name in ("min", "median", "90", "max", "mean")
-        )
+        + " / ".join(f"{row[f'changed_{k}_{name}']:.4g}" for name in QUANTILES)
         for k in range(1, config["layers"])
     )
     return (
@@ -97,6 +105,31 @@ def show(config: Config, row: Row) -> str:
         f"{row['forward_passes']:.3g} forward passes (before "
         f"{row['forward_seconds']:.3g} s, after {row['forward_seconds_after']:.3g} s); "
         f"changed rows, min / median / 90 % / max / mean, {layers}"
+    )
+
+
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+
+    def changed(layer: int) -> Callable[[Config, Row], str]:
+        names = [f"changed_{layer}_{name}" for name in QUANTILES]
+        return lambda _, row: " / ".join(digits(row[k]) for k in names if k in row)
+
+    layers = max(config["layers"] for config, _ in measured)
+    headings = {
+        f"rows changed in layer {k}: {' / '.join(QUANTILES.values())}": changed(k)
+        for k in range(1, layers)
+    }
+    return column_table(
+        {
+            "weighting": lambda config, _: config["weighting"],
+            "mask": lambda config, _: config["mask"],
+            "n": lambda config, _: str(config["n"]),
+            "seconds": lambda _, row: digits(row["sweep_seconds"]),
+            "forward passes": lambda _, row: digits(row["forward_passes"]),
+            **headings,
+        },
+        measured,
     )
 
 
@@ -111,7 +144,7 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {**cell, "layers": LAYERS.value, **SIZES}
 
 
-BENCHMARK = Benchmark("changed_rows", FLAGS, cells, measure, show)
+BENCHMARK = Benchmark("changed_rows", FLAGS, cells, measure, show, table)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,14 @@ from benchmarks.flags import (
     define_mask,
     define_weightings,
 )
-from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.line_figure import Panel, line_figure, lines_by
+from benchmarks.page import column_table, digits
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
-from benchmarks.timing import time_call
+from benchmarks.timing import spread, time_call
 from jax_models import apply, device_mesh, forward
 
-FLAGS = benchmark_flags("forward_pass", repeats=5, budget=10.0)
+FLAGS = benchmark_flags("forward_pass", repeats=5, budget=10.0, table=True, figure=True)
 LENGTHS = define_lengths(FLAGS, "1024,10000,100000")
 DTYPES = define_dtypes(FLAGS, "float64")
 WEIGHTINGS = define_weightings(FLAGS, "softmax")
@@ -85,6 +87,45 @@ def show(config: Config, row: Row) -> str:
     )
 
 
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return column_table(
+        {
+            "L": lambda config, _: str(config["layers"]),
+            "weighting": lambda config, _: config["weighting"],
+            "n": lambda config, _: str(config["n"]),
+            "type": lambda config, _: config["dtype"],
+            "devices": lambda config, _: str(config["num_devices"] or ""),
+            "seconds (fastest–slowest)": lambda _, row: spread(row, "forward"),
+            "compiling": lambda _, row: digits(row.get("forward_compile_seconds")),
+            "peak memory, GiB": lambda _, row: f"{row['peak_bytes'] / 2**30:.2f}",
+            "before": lambda _, row: f"{row['before_bytes'] / 2**30:.2f}",
+        },
+        measured,
+    )
+
+
+def draw(measured: Measured) -> Any:
+    """Returns the figure: seconds, and the memory beyond that before the first pass."""
+
+    def label(config: Config) -> str:
+        return f"{config['weighting']}, {config['dtype']}"
+
+    def grown(_: Config, row: Row) -> float | None:
+        more = row["peak_bytes"] - row["before_bytes"]
+        return more / 2**20 if more > 0 else None
+
+    seconds = lines_by(measured, label, lambda _, row: row["forward_seconds"])
+    return line_figure(
+        [
+            Panel("seconds of a forward pass", seconds),
+            Panel(
+                "peak memory beyond that before, MiB", lines_by(measured, label, grown)
+            ),
+        ]
+    )
+
+
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in, shortest lengths first."""
     shared = {"layers": LAYERS.value, "mask": MASK.value, **SIZES}
@@ -95,7 +136,7 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {**cell, **shared}
 
 
-BENCHMARK = Benchmark("forward_pass", FLAGS, cells, measure, show)
+BENCHMARK = Benchmark("forward_pass", FLAGS, cells, measure, show, table, draw)
 
 
 if __name__ == "__main__":

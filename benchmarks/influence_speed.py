@@ -26,9 +26,11 @@ from benchmarks.flags import (
     define_mask,
     define_weightings,
 )
-from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.line_figure import Panel, line_figure, lines_by
+from benchmarks.page import column_table, digits
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
-from benchmarks.timing import time_call
+from benchmarks.timing import spread, time_call
 from bounds.influence.base import Problem
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
@@ -36,7 +38,9 @@ from bounds.influence.outline import estimate_work
 from bounds.influence.substitution import list_substitutions
 from jax_models import Transformer, forward
 
-FLAGS = benchmark_flags("influence_speed", repeats=7, budget=20.0)
+FLAGS = benchmark_flags(
+    "influence_speed", repeats=7, budget=20.0, table=True, figure=True
+)
 LENGTHS = define_lengths(FLAGS, "256,1024,4096,16384")
 LAYERS = define_integers(FLAGS, "layers", [1, 2], "numbers of layers L")
 DTYPES = define_dtypes(FLAGS, "float64", "float32")
@@ -132,6 +136,50 @@ def _memory(row: Row) -> str:
     return ", ".join(known) or "memory not told"
 
 
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return column_table(
+        {
+            "L": lambda config, _: str(config["layers"]),
+            "weighting": lambda config, _: config["weighting"],
+            "n": lambda config, _: str(config["n"]),
+            "type": lambda config, _: config["dtype"],
+            "seconds (fastest–slowest)": lambda _, row: spread(row, "incremental"),
+            "compiling": lambda _, row: digits(row.get("incremental_compile_seconds")),
+            "forward passes": lambda _, row: digits(row["forward_passes"]),
+            "last rows": lambda _, row: digits(row["last_row_passes"]),
+            "exhaustive /": lambda _, row: digits(row.get("speedup")),
+            "GFLOP/s": lambda _, row: digits(giga(row.get("flops_per_second"))),
+        },
+        measured,
+    )
+
+
+def giga(value: float | None) -> float | None:
+    """Returns a rate in 10^9 a second."""
+    return None if value is None else value / 1e9
+
+
+def draw(measured: Measured) -> Any:
+    """Returns the figure: seconds, forward passes, and the ratio to `exhaustive`."""
+    quantities = {
+        "incremental_seconds": "seconds, all positions",
+        "forward_passes": "forward passes of the same model",
+        "speedup": "times as fast as exhaustive",
+    }
+    lines = {
+        quantity: lines_by(
+            measured,
+            lambda config: f"L = {config['layers']}, {config['dtype']}",
+            lambda _, row, quantity=quantity: row.get(quantity),
+        )
+        for quantity in quantities
+    }
+    return line_figure(
+        [Panel(label, lines[name]) for name, label in quantities.items() if lines[name]]
+    )
+
+
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in."""
     for cell in grid(
@@ -144,7 +192,7 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {**cell, "mask": MASK.value, "exhaustive": exhaustive, **SIZES}
 
 
-BENCHMARK = Benchmark("influence_speed", FLAGS, cells, measure, show)
+BENCHMARK = Benchmark("influence_speed", FLAGS, cells, measure, show, table, draw)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Markdown tables, and their places in the documentation pages, between two marks."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax_models as jm
 from bounds.output import write_bytes
@@ -14,6 +15,39 @@ def table_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a Markdown table of a heading and rows of cells."""
     lines = (head, ["---"] * len(head), *rows)
     return "\n".join(row_text(line) for line in lines)
+
+
+def column_table(
+    columns: Mapping[str, Callable[[Any, Any], str]],
+    measured: Sequence[tuple[Any, Any]],
+) -> str:
+    """Returns a Markdown table of rows, without the columns that no row fills.
+
+    Args:
+        columns: For each heading what a config and a row have there; empty where they
+            have nothing.
+        measured: Configs and rows.
+    """
+    cells = {
+        heading: [text(config, row) for config, row in measured]
+        for heading, text in columns.items()
+    }
+    filled = {heading: texts for heading, texts in cells.items() if any(texts)}
+    return table_text(list(filled), zip(*filled.values(), strict=True))
+
+
+def digits(value: float | None, count: int = 3) -> str:
+    """Returns a number with so many digits; nothing for None.
+
+    Args:
+        value: The number.
+        count: How many digits.
+    """
+    if value is None:
+        return ""
+    if abs(value) >= 10 ** (count - 1) and abs(value) < 1e6:
+        return f"{value:.0f}"
+    return f"{value:.{count}g}"
 
 
 def row_text(cells: Sequence[str]) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 from absl import flags
 
 from benchmarks.flags import benchmark_flags, define_lengths, define_seeds
+from benchmarks.line_figure import Lines, Panel, line_figure
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_model
-from bounds.figures import LOOKS
 from bounds.restriction import check_certificate, find_restriction
 from jax_models import WEIGHTINGS, InputError
 
@@ -80,27 +80,20 @@ def label(config: Config) -> str:
 
 def draw(measured: Measured) -> Any:
     """Returns the figure: free share and seconds against n, medians over seeds."""
-    from matplotlib.figure import Figure
+    found = medians(measured)
 
-    figure = Figure(figsize=(7.0, 3.4), layout="constrained")
-    shares, times = figure.subplots(1, 2)
-    for look, (name, by_length) in zip(LOOKS, medians(measured).items(), strict=False):
-        lengths = sorted(by_length)
-        style = {**look, "label": name, "markersize": 4, "linewidth": 1.2}
-        shares.plot(lengths, [by_length[n][0] for n in lengths], **style)
-        times.plot(lengths, [by_length[n][1] for n in lengths], **style)
-    shares.set_ylabel("share of positions left free")
-    shares.set_ylim(0, 1.02)
-    times.set_ylabel("seconds of the search")
-    times.set_yscale("log")
-    for axes in (shares, times):
-        axes.set_xscale("log", base=2)
-        axes.set_xlabel("length n (tokens)")
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(
-        *shares.get_legend_handles_labels(), loc="outside lower center", ncols=3
+    def lines(column: int) -> Lines:
+        return {
+            name: [(n, by_length[n][column]) for n in sorted(by_length)]
+            for name, by_length in found.items()
+        }
+
+    return line_figure(
+        [
+            Panel("share of positions left free", lines(0), logarithmic=False),
+            Panel("seconds of the search", lines(1)),
+        ]
     )
-    return figure
 
 
 def medians(

@@ -8,7 +8,7 @@ that of its blocks after the first; the base pass is timed warm. Rows go to resu
 in --out; a row that is there is not measured again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -23,7 +23,8 @@ from benchmarks.flags import (
     define_masks,
     define_seeds,
 )
-from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.page import column_table, digits
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence import compute_influence
@@ -31,7 +32,7 @@ from bounds.influence.screening.screen import prepare_envelopes, prepare_screen
 from jax_models import InputError, forward
 from jax_models.transformer import NORM_PLACEMENTS
 
-FLAGS = benchmark_flags("screening")
+FLAGS = benchmark_flags("screening", table=True)
 LENGTHS = define_lengths(FLAGS, "2048,4096,10000")
 MODELS = flags.DEFINE_list(
     "models",
@@ -133,6 +134,39 @@ def read_model(name: str) -> tuple[int, float]:
         ) from None
 
 
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table: of the levels what they left and cost."""
+
+    def level(k: int) -> Callable[[Config, Row], str]:
+        def text(_: Config, row: Row) -> str:
+            if f"level_{k}_left" not in row:
+                return ""
+            passes = row.get(f"level_{k}_passes")
+            cost = "one block" if passes is None else f"{digits(passes)} passes"
+            return f"{row[f'level_{k}_left']} left, {cost}"
+
+        return text
+
+    levels = max(
+        k for _, row in measured for k in range(9) if k == 0 or f"level_{k}_left" in row
+    )
+    return column_table(
+        {
+            "L": lambda config, _: str(config["layers"]),
+            "scale": lambda config, _: str(config["scale"]),
+            "layer norm": lambda config, _: config["layer_norm"],
+            "mask": lambda config, _: config["mask"],
+            "n": lambda config, _: str(config["n"]),
+            "result": lambda _, row: row["kind"],
+            "evaluated": lambda _, row: str(row["evaluated"]),
+            "seconds": lambda _, row: digits(row["screen_seconds"]),
+            "base, passes": lambda _, row: digits(row["base_passes"]),
+            **{f"level {k + 1}": level(k) for k in range(levels + 1)},
+        },
+        measured,
+    )
+
+
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in."""
     for layers, scale in map(read_model, MODELS.value):
@@ -145,7 +179,7 @@ def cells() -> Iterator[dict[str, Any]]:
             yield {**cell, "layers": layers, "scale": scale, **SIZES}
 
 
-BENCHMARK = Benchmark("screening", FLAGS, cells, measure, show)
+BENCHMARK = Benchmark("screening", FLAGS, cells, measure, show, table)
 
 
 if __name__ == "__main__":

@@ -171,32 +171,45 @@ def run_script(benchmark: Benchmark) -> None:
     Args:
         benchmark: The question.
     """
-    for name in benchmark.values:
-        # Named as the script's own, so that --help shows them.
-        flags.FLAGS[name] = benchmark.values[name]
+    run_program(benchmark.values, functools.partial(_measure_and_report, benchmark))
+
+
+def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
+    """Parses the command line and runs a program; a bad input ends it with one line.
+
+    Args:
+        values: The program's flags.
+        main: What it does, once they are parsed.
+    """
+
+    def run(arguments: list[str]) -> None:
+        if len(arguments) > 1:
+            raise app.UsageError(f"unexpected arguments {arguments[1:]}")
+        values.mark_as_parsed()
+        try:
+            main()
+        except (InputError, OSError) as error:
+            raise SystemExit(f"{Path(sys.argv[0]).stem}: {error}") from error
+
+    for name in values:
+        # Named as the program's own, so that --help shows them.
+        flags.FLAGS[name] = values[name]
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    app.run(functools.partial(_main, benchmark))
+    app.run(run)
 
 
-def _main(benchmark: Benchmark, arguments: list[str]) -> None:
-    """Runs a benchmark whose flags stand in absl's."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
+def _measure_and_report(benchmark: Benchmark) -> None:
+    """Runs a benchmark whose flags have been parsed."""
     values: Any = benchmark.values
-    values.mark_as_parsed()
     jax.config.update("jax_enable_x64", True)
     if values.platform is not None:
         jax.config.update("jax_platforms", values.platform)
     out = Path(values.out)
-    try:
-        with ResultStore(out / "results.sqlite") as store:
-            measured, failed = measure_cells(benchmark, store, values.fresh)
-            if values.jsonl is not None:
-                text = json_lines(measured, store)
-                write_bytes(values.jsonl, text.encode())
-        report(benchmark, measured, out)
-    except (InputError, OSError) as error:
-        raise SystemExit(f"{benchmark.name}: {error}") from error
+    with ResultStore(out / "results.sqlite") as store:
+        measured, failed = measure_cells(benchmark, store, values.fresh)
+        if values.jsonl is not None:
+            write_bytes(values.jsonl, json_lines(measured, store).encode())
+    report(benchmark, measured, out)
     if failed:
         raise SystemExit(1)
 

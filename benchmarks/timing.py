@@ -3,10 +3,12 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+
+from benchmarks.page import digits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +29,21 @@ class Timing:
             f"{name}_slowest": self.slowest,
             f"{name}_compile_seconds": self.compile,
         }
+
+
+def spread(row: Mapping[str, Any], name: str) -> str:
+    """Returns the median of a timing with the fastest and the slowest call, if known.
+
+    Args:
+        row: Has the columns that `Timing.columns` names.
+        name: What was timed.
+    """
+    median, fastest, slowest = (
+        row.get(f"{name}_{what}") for what in ("seconds", "fastest", "slowest")
+    )
+    if fastest is None or slowest is None:
+        return digits(median)
+    return f"{digits(median)} ({digits(fastest)}–{digits(slowest)})"
 
 
 def time_call(call: Callable[[], Any], *, repeats: int, budget: float) -> Timing:

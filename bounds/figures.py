@@ -34,7 +34,7 @@ LOOKS = tuple(
     for colour, marker, dash in zip(_COLOURS, _MARKERS, _DASHES, strict=True)
 )
 MAX_SERIES = len(LOOKS)
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.labelsize": 9,
     "legend.fontsize": 8,
@@ -80,7 +80,7 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
     from matplotlib import rc_context
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         bounded = [one for one in series if one.bounds]
         figure, axes = _empty_figure(height=7.0 if bounded else 3.6)
         below = axes
@@ -127,7 +127,7 @@ def influence_figure(series: Series, quantity: str, query: int) -> "Figure":
     """
     from matplotlib import rc_context
 
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure, axes = _empty_figure(height=3.0)
         axes.set_yscale("log")
         floor = _floor([series])
@@ -181,7 +181,7 @@ def save_figure(
     paths = []
     for suffix in formats:
         image = io.BytesIO()
-        with rc_context(_STYLE):
+        with rc_context(STYLE):
             figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
         paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
         write_bytes(paths[-1], image.getvalue())

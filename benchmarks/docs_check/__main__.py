@@ -9,6 +9,7 @@ from pathlib import Path
 
 from absl import app, flags
 
+from benchmarks import pages as rows_pages
 from benchmarks.docs_check import api_page, figures
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.page_check import Choice, PageCheck
@@ -39,6 +40,9 @@ def check_whole(report: Report) -> None:
     current = api_page.PAGE.read_text() == api_page.page_text()
     remedy = "is out of date; run python -m benchmarks.docs_check.api_page"
     report.judge("docs/api.md", None if current else remedy, "names and first lines")
+    found = rows_pages.stale()
+    remedy = f"{found[0]}; run python -m benchmarks.pages" if found else None
+    report.judge("docs/benchmarks.md", remedy, "stored rows, in all pages")
     missing = figures.missing_figures(ROOT / "docs" / "gallery.md")
     wrong = f"{missing[0]} is not shown" if missing else None
     report.judge("docs/gallery.md", wrong, "all figures are shown")

@@ -1,0 +1,99 @@
+"""Figures of benchmarks: lines on logarithmic axes, one legend for all panels."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.script import Config, Measured, Row
+from bounds.figures import LOOKS, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The points of each line, by its label.
+Lines = Mapping[str, Sequence[tuple[float, float]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        y_label: What is drawn, with its unit.
+        lines: The points of each line, by its label; a label has one look everywhere.
+        logarithmic: Whether the y axis is.
+        x_label: What it is drawn against, with its unit.
+    """
+
+    y_label: str
+    lines: Lines
+    logarithmic: bool = True
+    x_label: str = "length n (tokens)"
+
+
+def lines_by(
+    measured: Measured,
+    label: Callable[[Config], str],
+    value: Callable[[Config, Row], float | None],
+    x: str = "n",
+) -> dict[str, list[tuple[float, float]]]:
+    """Returns a value of rows against an entry of their configs, as lines.
+
+    Args:
+        measured: Configs and rows.
+        label: The line that a config belongs to.
+        value: What is drawn; None where a row has none.
+        x: The entry of the config.
+    """
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for config, row in measured:
+        points = lines.setdefault(label(config), [])
+        if (y := value(config, row)) is not None:
+            points.append((config[x], y))
+    return {name: sorted(points) for name, points in lines.items() if points}
+
+
+def line_figure(panels: Sequence[Panel]) -> "Figure":
+    """Returns panels side by side, each with a logarithmic x axis of base 2.
+
+    Lines differ in marker and dash as well as colour, to be told apart in grey print.
+
+    Args:
+        panels: They show at most `len(LOOKS)` labels between them.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    labels = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    looks: dict[str, Any] = dict(zip(labels, LOOKS, strict=False))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(2.8 * len(panels) + 0.4, 3.2), layout="constrained")
+        handles: dict[str, Any] = {}
+        for axes, panel in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            for name, points in panel.lines.items():
+                (handles[name],) = axes.plot(
+                    *zip(*points, strict=True),
+                    label=name,
+                    markersize=4,
+                    linewidth=1.2,
+                    **looks[name],
+                )
+            axes.set_xscale("log", base=2)
+            if panel.logarithmic:
+                axes.set_yscale("log")
+            else:
+                axes.set_ylim(bottom=0)
+            axes.set_xlabel(panel.x_label)
+            axes.set_ylabel(panel.y_label)
+            axes.grid(color="0.9", linewidth=0.5)
+            axes.set_axisbelow(True)
+        figure.legend(
+            [handles[name] for name in labels],
+            labels,
+            loc="outside lower center",
+            ncols=min(len(labels), 2 * len(panels)),
+            frameon=False,
+        )
+    return figure

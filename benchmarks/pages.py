@@ -1,0 +1,214 @@
+"""Puts tables and figures made from stored rows into the documentation pages.
+
+`python -m benchmarks.pages` measures nothing: it makes anew what stands between the marks
+`<!-- results: NAME -->` and `<!-- end of results -->`, for the rows of the script NAME in
+every file of benchmarks/results/, or, with `NAME on DEVICE`, in that file alone. Figures go
+to docs/benchmarks/. --check writes nothing and says what is stale (exit code 1); --show
+prints the tables of a script.
+"""
+
+import importlib
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from benchmarks.docs_check.figures import image_difference
+from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
+from benchmarks.script import Benchmark, Measured, run_program
+from bounds.figures import save_figure
+from bounds.output import write_bytes
+from jax_models import InputError
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(
+    r"(<!-- results: (\w+)(?: on ([\w-]+))? -->\n)(.*?)(<!-- end of results -->)",
+    re.DOTALL,
+)
+
+
+def benchmark_of(name: str) -> Benchmark:
+    """Returns the benchmark of a script.
+
+    Args:
+        name: The script's, a module of `benchmarks`.
+
+    Raises:
+        InputError: There is none, or it makes no table.
+    """
+    try:
+        found = importlib.import_module(f"benchmarks.{name}").BENCHMARK
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise InputError(f"{name} is no benchmark of rows and tables") from error
+    if found.table is None:
+        raise InputError(f"the benchmark {name} makes no table")
+    return found
+
+
+def provenance_text(lines: Sequence[Line]) -> str:
+    """Returns where rows come from, in one line: versions, commits, days.
+
+    Args:
+        lines: Rows of one file.
+    """
+    facts = []
+    for name, label in (("jax", "jax"), ("numpy", "NumPy"), ("python", "Python")):
+        found = sorted({line["versions"].get(name) or "" for line in lines} - {""})
+        facts += [f"{label} {' and '.join(found)}"] if found else []
+    precisions = {line["config"].get("matmul_precision") or "" for line in lines} - {""}
+    facts += [f"matrix products in {one} precision" for one in sorted(precisions)]
+    commits = sorted({(line["git_commit"] or "") for line in lines} - {""})
+    facts += [f"commit {_short(one)}" for one in commits]
+    days = sorted({(line["finished"] or "")[:10] for line in lines} - {""})
+    facts += [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []
+    notes = sorted({line.get("note") or "" for line in lines} - {""})
+    return "; ".join(facts + notes)
+
+
+def _short(commit: str) -> str:
+    """Returns a commit in ten digits, with the mark of changed files."""
+    number, _, dirty = commit.partition("-")
+    return f"`{number[:10]}`" + (" with uncommitted changes" if dirty else "")
+
+
+def block_text(name: str, device: str | None = None) -> str:
+    """Returns what stands between two marks: for each device its table and figure.
+
+    Args:
+        name: The script.
+        device: A file of rows, without its suffix; None for all of them.
+
+    Raises:
+        InputError: There is no such benchmark.
+    """
+    benchmark, parts = benchmark_of(name), []
+    assert benchmark.table is not None
+    for stem, lines in stored(name, device):
+        title = lines[0]["config"]["device"]
+        measured = rows_of(lines, name)
+        table = benchmark.table(measured)
+        parts += [f"### {title}", f"{provenance_text(lines)}.", table]
+        if has_figure(benchmark, measured):
+            alt = f"{name.replace('_', ' ')} on {title}"
+            parts.append(f"![{alt}](benchmarks/{name}-{stem}.png)")
+    return "\n\n".join(parts) or "No row is stored yet: `make bench` measures some."
+
+
+def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Line]]]:
+    """Yields the rows of a script by file.
+
+    Args:
+        name: The script.
+        device: A file of rows, without its suffix; None for all of them.
+    """
+    for stem, path in results_files(FOLDER).items():
+        lines = [x for x in read_lines(path) if x["config"]["command"] == name]
+        if lines and device in (None, stem):
+            yield stem, list(lines)
+
+
+def page_text(page: Path) -> str:
+    """Returns a page with its blocks made anew.
+
+    Args:
+        page: A Markdown file.
+    """
+    text = page.read_text()
+    return BLOCK.sub(lambda m: f"{m[1]}{block_text(m[2], m[3])}\n{m[5]}", text)
+
+
+def pages_with_blocks() -> list[Path]:
+    """Returns the pages that have such blocks."""
+    return [
+        page for page in sorted(DOCS.glob("*.md")) if BLOCK.search(page.read_text())
+    ]
+
+
+def draw_figures(folder: Path) -> list[Path]:
+    """Draws the figures of all blocks and returns the files.
+
+    Args:
+        folder: Where they are written.
+    """
+    wanted = {
+        (match[2], stem): lines
+        for page in pages_with_blocks()
+        for match in BLOCK.finditer(page.read_text())
+        for stem, lines in stored(match[2], match[3])
+    }
+    files = []
+    for (name, stem), lines in wanted.items():
+        benchmark, measured = benchmark_of(name), rows_of(lines, name)
+        if benchmark.draw is not None and has_figure(benchmark, measured):
+            figure = benchmark.draw(measured)
+            files += save_figure(figure, folder / f"{name}-{stem}", ["png"])
+    return files
+
+
+def has_figure(benchmark: Benchmark, measured: Measured) -> bool:
+    """Returns whether rows are drawn: one or two points are no figure.
+
+    Args:
+        benchmark: The question.
+        measured: Configs and rows.
+    """
+    return benchmark.draw is not None and len(measured) > 2
+
+
+def write_pages() -> list[Path]:
+    """Makes all blocks and figures anew and returns the files written."""
+    written = draw_figures(DOCS / "benchmarks")
+    for old in set((DOCS / "benchmarks").glob("*.png")) - set(written):
+        old.unlink()
+    for page in pages_with_blocks():
+        write_bytes(page, page_text(page).encode())
+        written.append(page)
+    return written
+
+
+def stale() -> list[str]:
+    """Returns what is not as the stored rows make it, one line for each."""
+    found = [
+        f"{page.name} is not what the stored rows make"
+        for page in pages_with_blocks()
+        if page_text(page) != page.read_text()
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        drawn = draw_figures(Path(name))
+        for file in drawn:
+            shown = DOCS / "benchmarks" / file.name
+            wrong = image_difference(shown, file) if shown.is_file() else "is missing"
+            found += [f"{shown.name}: {wrong}"] if wrong else []
+    return found
+
+
+def define_flags() -> Any:
+    """Returns the flags of the program."""
+    values = flags.FlagValues()
+    flags.DEFINE_bool("check", False, "say what is stale", flag_values=values)
+    flags.DEFINE_string("show", None, "script to print", flag_values=values)
+    return values
+
+
+FLAGS = define_flags()
+
+
+def main() -> None:
+    """Writes the pages, checks them, or prints the tables of one script."""
+    if FLAGS.show is not None:
+        print(block_text(FLAGS.show))
+    elif FLAGS.check:
+        found = stale()
+        print("\n".join(found) or "all pages are as the stored rows make them")
+        if found:
+            raise SystemExit(1)
+    else:
+        for file in write_pages():
+            print(f"wrote {file}")
+
+
+if __name__ == "__main__":
+    run_program(FLAGS, main)

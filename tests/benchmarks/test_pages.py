@@ -1,0 +1,148 @@
+"""Pages made from stored rows: what stands there is what the rows make."""
+
+import json
+import shutil
+
+import pytest
+
+from benchmarks import pages, quick
+from benchmarks.page import column_table, digits
+from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
+from jax_models import InputError
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of the pages and of the stored rows, which the program works on."""
+    shutil.copytree(pages.DOCS, tmp_path / "docs")
+    shutil.copytree(pages.FOLDER, tmp_path / "results")
+    monkeypatch.setattr(pages, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(pages, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(pages, "draw_figures", lambda *_: [])
+    return tmp_path
+
+
+def test_the_pages_are_what_the_stored_rows_make():
+    """Run `python -m benchmarks.pages` where this fails."""
+    for page in pages.pages_with_blocks():
+        assert page.read_text() == pages.page_text(page)
+
+
+def test_every_figure_of_a_page_is_there_and_no_other():
+    shown = {
+        target
+        for page in pages.pages_with_blocks()
+        for target in page.read_text().split("](benchmarks/")[1:]
+    }
+    names = {target.partition(")")[0] for target in shown}
+    assert names == {path.name for path in (pages.DOCS / "benchmarks").iterdir()}
+
+
+def test_every_quick_script_has_its_place_on_the_page():
+    text = (pages.DOCS / "benchmarks.md").read_text()
+    places = [match[2] for match in pages.BLOCK.finditer(text)]
+    assert sorted(places) == sorted(quick.scripts())
+
+
+def changed_row(folder, change):
+    """Change the first row of influence_speed of a file."""
+    file = folder / "results" / "nvidia-h200.jsonl"
+    lines = read_lines(file)
+    change(lines[0])
+    write_lines(file, lines)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line["row"].update(incremental_seconds=0.5),
+        lambda line: line["config"].update(n=1025),
+        lambda line: line["versions"].update(jax="0.0.1"),
+        lambda line: line.update(git_commit="ab" * 20 + "-dirty"),
+    ],
+    ids=["seconds", "length", "version", "commit"],
+)
+def test_a_changed_row_makes_the_page_stale_until_it_is_made_anew(copied, change):
+    page = copied / "docs" / "benchmarks.md"
+    changed_row(copied, change)
+    assert any("benchmarks.md" in line for line in pages.stale())
+    before = page.read_text()
+    page.write_text(pages.page_text(page))
+    assert page.read_text() != before
+    assert not any("benchmarks.md" in line for line in pages.stale())
+
+
+def test_a_typed_number_makes_the_page_stale(copied):
+    page = copied / "docs" / "benchmarks.md"
+    first = rows_of(read_lines(pages.FOLDER / "nvidia-h200.jsonl"), "influence_speed")
+    stated = f"| {digits(first[0][1]['incremental_seconds'])} |"
+    assert stated in page.read_text()
+    page.write_text(page.read_text().replace(stated, "| 0.0001 |", 1))
+    assert any("benchmarks.md" in line for line in pages.stale())
+
+
+def test_one_device_is_shown_where_it_is_named():
+    text = pages.block_text("influence_speed", "nvidia-h200")
+    assert "NVIDIA H200" in text
+    assert "EPYC" not in text
+    assert text in pages.block_text("influence_speed")
+
+
+@pytest.mark.parametrize("name", ["no_such_question", "timing", "theorem6_models"])
+def test_a_mark_that_names_no_benchmark_is_refused(name):
+    with pytest.raises(InputError, match=name):
+        pages.block_text(name)
+
+
+def test_every_stored_row_says_where_and_how_it_was_measured():
+    told = {"command", "device", "platform", "dtype", "matmul_precision", "seed"}
+    for path in results_files().values():
+        lines = read_lines(path)
+        assert len({line["config"]["device"] for line in lines}) == 1
+        for line in lines:
+            assert told <= line["config"].keys()
+            assert "jax" in line["versions"]
+            # What was not measured by this program says where it is from.
+            assert line["git_commit"] or line["note"]
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    line = {
+        "config": {"command": "a", "device": "é"},
+        "row": {"seconds": 0.1},
+        "versions": {},
+        "seconds": 1.5,
+        "git_commit": None,
+        "finished": None,
+    }
+    write_lines(file, [line, line])
+    assert read_lines(file) == [line, line]
+    assert rows_of([line], "b") == []
+    assert read_lines(tmp_path / "none.jsonl") == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"config": {}, "row": {}})])
+def test_a_line_that_is_no_row_is_refused_with_its_number(tmp_path, text):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(text + "\n")
+    with pytest.raises(InputError, match=r"rows\.jsonl:1: "):
+        read_lines(file)
+
+
+def test_a_column_that_no_row_fills_is_left_out():
+    columns = {
+        "n": lambda config, _: str(config),
+        "none": lambda *_: "",
+        "some": lambda _, row: digits(row),
+    }
+    lines = column_table(columns, [(1, None), (2, 0.1234)]).splitlines()
+    assert lines == ["| n | some |", "| --- | --- |", "| 1 |  |", "| 2 | 0.123 |"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0012345, "0.00123"), (98.25, "98.2"), (123.6, "124"), (4096.0, "4096")],
+)
+def test_digits_are_those_that_a_reader_can_use(value, text):
+    assert digits(value) == text
