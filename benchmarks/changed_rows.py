@@ -127,6 +127,10 @@ def table(measured: Measured) -> str:
             "n": lambda config, _: str(config["n"]),
             "seconds": lambda _, row: digits(row["sweep_seconds"]),
             "forward passes": lambda _, row: digits(row["forward_passes"]),
+            "seconds of one before, after": lambda _, row: (
+                f"{digits(row['forward_seconds'])}, "
+                f"{digits(row['forward_seconds_after'])}"
+            ),
             **headings,
         },
         measured,

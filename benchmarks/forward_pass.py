@@ -96,7 +96,7 @@ def table(measured: Measured) -> str:
             "n": lambda config, _: str(config["n"]),
             "type": lambda config, _: config["dtype"],
             "devices": lambda config, _: str(config["num_devices"] or ""),
-            "seconds (fastest–slowest)": lambda _, row: spread(row, "forward"),
+            "seconds": lambda _, row: spread(row, "forward"),
             "compiling": lambda _, row: digits(row.get("forward_compile_seconds")),
             "peak memory, GiB": lambda _, row: f"{row['peak_bytes'] / 2**30:.2f}",
             "before": lambda _, row: f"{row['before_bytes'] / 2**30:.2f}",

@@ -144,7 +144,7 @@ def table(measured: Measured) -> str:
             "weighting": lambda config, _: config["weighting"],
             "n": lambda config, _: str(config["n"]),
             "type": lambda config, _: config["dtype"],
-            "seconds (fastest–slowest)": lambda _, row: spread(row, "incremental"),
+            "seconds": lambda _, row: spread(row, "incremental"),
             "compiling": lambda _, row: digits(row.get("incremental_compile_seconds")),
             "forward passes": lambda _, row: digits(row["forward_passes"]),
             "last rows": lambda _, row: digits(row["last_row_passes"]),

@@ -1,10 +1,10 @@
-"""Puts tables and figures made from stored rows into the documentation pages.
+"""Puts tables, figures and numbers made from stored rows into the documentation pages.
 
 `python -m benchmarks.pages` measures nothing: it makes anew what stands between the marks
 `<!-- results: NAME -->` and `<!-- end of results -->`, for the rows of the script NAME in
-every file of benchmarks/results/, or, with `NAME on DEVICE`, in that file alone. Figures go
-to docs/benchmarks/. --check writes nothing and says what is stale (exit code 1); --show
-prints the tables of a script.
+every file of benchmarks/results/, or, with `NAME on DEVICE`, in that file alone, and the
+single numbers that `row_value.py` describes. Figures go to docs/benchmarks/. --check writes
+nothing and says what is stale (exit code 1); --show prints the tables of a script.
 """
 
 import importlib
@@ -18,6 +18,7 @@ from absl import flags
 
 from benchmarks.docs_check.figures import image_difference
 from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
+from benchmarks.row_value import VALUE, fill_values
 from benchmarks.script import Benchmark, Measured, run_program
 from bounds.figures import save_figure
 from bounds.output import write_bytes
@@ -111,20 +112,20 @@ def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Lin
 
 
 def page_text(page: Path) -> str:
-    """Returns a page with its blocks made anew.
+    """Returns a page with its blocks and numbers made anew.
 
     Args:
         page: A Markdown file.
     """
-    text = page.read_text()
+    text = fill_values(page.read_text())
     return BLOCK.sub(lambda m: f"{m[1]}{block_text(m[2], m[3])}\n{m[5]}", text)
 
 
 def pages_with_blocks() -> list[Path]:
-    """Returns the pages that have such blocks."""
-    return [
-        page for page in sorted(DOCS.glob("*.md")) if BLOCK.search(page.read_text())
-    ]
+    """Returns README.md and the pages of docs/ that have such blocks or numbers."""
+    pages = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
+    marks = [(page, page.read_text()) for page in pages]
+    return [page for page, text in marks if BLOCK.search(text) or VALUE.search(text)]
 
 
 def draw_figures(folder: Path) -> list[Path]:

@@ -42,7 +42,7 @@ def check_whole(report: Report) -> None:
     report.judge("docs/api.md", None if current else remedy, "names and first lines")
     found = rows_pages.stale()
     remedy = f"{found[0]}; run python -m benchmarks.pages" if found else None
-    report.judge("docs/benchmarks.md", remedy, "stored rows, in all pages")
+    report.judge("benchmarks/results", remedy, "tables and numbers made of rows")
     missing = figures.missing_figures(ROOT / "docs" / "gallery.md")
     wrong = f"{missing[0]} is not shown" if missing else None
     report.judge("docs/gallery.md", wrong, "all figures are shown")

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from benchmarks import pages, quick
+from benchmarks import pages, quick, row_value
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
 from jax_models import InputError
@@ -15,9 +15,11 @@ from jax_models import InputError
 def copied(tmp_path, monkeypatch):
     """A copy of the pages and of the stored rows, which the program works on."""
     shutil.copytree(pages.DOCS, tmp_path / "docs")
+    shutil.copy(pages.DOCS.parent / "README.md", tmp_path)
     shutil.copytree(pages.FOLDER, tmp_path / "results")
     monkeypatch.setattr(pages, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(pages, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(row_value, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(pages, "draw_figures", lambda *_: [])
     return tmp_path
 
@@ -79,6 +81,49 @@ def test_a_typed_number_makes_the_page_stale(copied):
     assert stated in page.read_text()
     page.write_text(page.read_text().replace(stated, "| 0.0001 |", 1))
     assert any("benchmarks.md" in line for line in pages.stale())
+
+
+def test_a_number_in_a_sentence_follows_its_row(copied):
+    readme = copied / "README.md"
+    assert not any("README" in line for line in pages.stale())
+    readme.write_text(readme.read_text().replace("-->9.6<!--", "-->9.7<!--"))
+    assert any("README" in line for line in pages.stale())
+    readme.write_text(pages.page_text(readme))
+    assert "-->9.6<!--" in readme.read_text()
+
+
+@pytest.mark.parametrize(
+    ("mark", "complaint"),
+    [
+        ("influence_speed on nvidia-h200, speedup, n=17", "0 rows"),
+        ("influence_speed on nvidia-h200, speedup, n=1024", "4 rows"),
+        ("influence_speed on nowhere, speedup, n=1024", "0 rows"),
+        ("timing on nvidia-h200, speedup, n=1024", "0 rows"),
+        (
+            "influence_speed on nvidia-h200, size, n=1024 layers=1 dtype=float32",
+            "'size'",
+        ),
+    ],
+)
+def test_a_mark_that_names_no_number_is_refused(mark, complaint):
+    with pytest.raises(InputError, match=complaint):
+        row_value.fill_values(f"It is <!-- value: {mark} -->1<!-- end of value -->")
+
+
+@pytest.mark.parametrize("before", ["", "A line.\n"])
+def test_a_mark_may_not_begin_a_line(before):
+    mark = "influence_speed on nvidia-h200, speedup, n=4096 layers=2 dtype=float64"
+    with pytest.raises(InputError, match="begins a line"):
+        row_value.fill_values(f"{before}<!-- value: {mark} -->1<!-- end of value -->")
+
+
+def test_a_number_has_the_digits_asked_for():
+    mark = (
+        "<!-- value: influence_speed on nvidia-h200, speedup,\n"
+        "    n=4096 layers=2 dtype=float64 digits=3 -->"
+    )
+    text = f"It is {mark}0<!-- end of value --> times as fast."
+    assert row_value.fill_values(text) == text.replace("-->0<!", "-->98.3<!")
 
 
 def test_one_device_is_shown_where_it_is_named():
