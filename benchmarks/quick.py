@@ -43,18 +43,21 @@ class Quick:
 QUICK = (
     Quick(
         "influence_speed",
-        "--layers=1 --lengths=256,1024,4096,16384 --budget=1 --exhaustive_to=1024",
+        "--layers=1 --lengths=1024,4096,16384 --budget=1 --exhaustive_to=1024",
     ),
     Quick(
         "influence_speed",
         "--layers=2 --lengths=256,1024,4096 --budget=1 --exhaustive_to=1024",
     ),
-    Quick("changed_rows", "--lengths=1024 --weightings=leftmost_hard,average_hard"),
+    Quick(
+        "changed_rows",
+        "--lengths=1024 --weightings=leftmost_hard,average_hard --masks=none",
+    ),
     Quick("screening", "--lengths=512 --models=3@0.5"),
     Quick(
         "forward_pass", "--lengths=1024,4096,16384 --weightings=softmax,average_hard"
     ),
-    Quick("bound_looseness", "--lengths=16,64,256 --models=random:1:1,random:2:0.5"),
+    Quick("bound_looseness", "--lengths=16,256 --models=random:1:1,random:2:0.5"),
     Quick("supremum_rate", "--lengths=16,128,1024 --layers=1 --weightings=softmax"),
     Quick(
         "restriction_size",

@@ -148,8 +148,8 @@ def json_lines(measured: Measured, store: ResultStore) -> str:
     for config, row in measured:
         cell = cells[cell_key(config)]
         line = {
-            "config": plain(config),
-            "row": plain(row),
+            "config": in_order(config),
+            "row": in_order(row),
             "versions": {
                 name.removeprefix(versions): value
                 for name, value in cell.items()
@@ -161,6 +161,16 @@ def json_lines(measured: Measured, store: ResultStore) -> str:
         }
         lines.append(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
     return "".join(lines)
+
+
+def in_order(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns entries as JSON has them, by name: a stored row lost another order.
+
+    Args:
+        entries: A config or a row.
+    """
+    found = plain(entries)
+    return {name: found[name] for name in sorted(found)}
 
 
 def run_script(benchmark: Benchmark) -> None:

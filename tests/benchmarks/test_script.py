@@ -1,12 +1,15 @@
 """What all benchmark scripts share, on one that squares numbers."""
 
 import json
+import subprocess
+import sys
 
 import jax
 import pytest
 from absl import flags
 
 from benchmarks.device import file_stem
+from benchmarks.docs_check.commands import ROOT, environment
 from benchmarks.flags import benchmark_flags, define_choices, define_integers
 from benchmarks.script import Benchmark, grid, json_lines, measure_cells, report
 from bounds.store import ResultStore
@@ -94,8 +97,11 @@ def test_a_mistake_in_a_measurement_is_not_hidden(tmp_path):
 def test_lines_hold_config_row_and_provenance(tmp_path):
     squares = Squares(tmp_path)
     measured, _ = squares.run()
+    again, _ = squares.run()
     with ResultStore(squares.store) as store:
-        lines = [json.loads(line) for line in json_lines(measured, store).splitlines()]
+        text = json_lines(measured, store)
+        assert json_lines(again, store) == text
+    lines = [json.loads(line) for line in text.splitlines()]
     assert [line["config"]["number"] for line in lines] == [1, 2, 3]
     assert lines[2]["row"] == {"square": 9, "missing": None}
     for line in lines:
@@ -111,6 +117,31 @@ def test_a_table_is_put_between_the_marks_of_a_page(tmp_path):
     squares = Squares(tmp_path, f"--page={page}")
     report(squares.benchmark, squares.run()[0], tmp_path)
     assert page.read_text() == f"before\n{mark}1\n4\n9\n{mark}after\n"
+
+
+@pytest.mark.slow
+def test_a_script_measures_reports_and_goes_on(tmp_path):
+    def run(*arguments):
+        script = [sys.executable, "-m", "benchmarks.depth_thresholds", "--num_layers=1"]
+        places = [f"--out={tmp_path}", f"--jsonl={tmp_path / 'rows.jsonl'}"]
+        line = [*script, *places, *arguments]
+        return subprocess.run(
+            line, cwd=ROOT, env=environment(), capture_output=True, text=True
+        )
+
+    first, lines = run(), tmp_path / "rows.jsonl"
+    assert first.returncode == 0, first.stderr
+    assert "| L | H | possible up to |" in first.stdout
+    assert (tmp_path / "depth_thresholds.png").stat().st_size > 10_000
+    finished = lines.read_text()
+    assert len(finished.splitlines()) == 4
+    again = run("--platform=cpu")
+    assert again.stdout == first.stdout
+    assert lines.read_text() == finished  # not measured again: the times are the same
+    wrong = run("--platform=nowhere")
+    assert wrong.returncode == 1
+    assert "--platform=nowhere" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
 
 
 def test_axes_are_crossed_with_the_last_one_fastest():
