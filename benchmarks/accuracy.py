@@ -1,0 +1,293 @@
+"""How many digits has each exact method, and does its radius hold what it loses?
+
+For random models, every weighting, and scores from tiny to huge (divided by a constant
+temperature), the influence of some substitutions by `incremental`, `lumped` and
+`exhaustive` beside the same by rerunning in mpmath (`benchmarks.reference`): the largest
+error as a share of the influence, and as a share of the radius that the method states.
+For `exhaustive` that is the radius of a subtraction, relative to the outputs and not to
+the influence. The substitutions are the one of the largest influence and others spread
+over the input. Rounded weights are the model: in float32 the reference takes those of
+the float32 file. Where rounding decided a tie, which is reported, errors mean nothing.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from benchmarks import reference
+from benchmarks.flags import (
+    benchmark_flags,
+    define_choices,
+    define_dtypes,
+    define_integers,
+    define_lengths,
+    define_mask,
+    define_weightings,
+)
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from benchmarks.subject import random_tokens
+from bounds.figures import LOOKS
+from bounds.influence.base import Method, Problem
+from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.lumped import LUMPED
+from bounds.influence.substitution import list_substitutions
+
+FLAGS = benchmark_flags("accuracy", table=True, figure=True)
+LENGTHS = define_lengths(FLAGS, "32")
+LAYERS = define_integers(FLAGS, "layers", [2], "numbers of layers L")
+DTYPES = define_dtypes(FLAGS, "float64", "float32")
+WEIGHTINGS = define_weightings(FLAGS, *jm.WEIGHTINGS)
+MASK = define_mask(FLAGS)
+POSITIONS = define_choices(
+    FLAGS,
+    "positions",
+    ["none", "sinusoidal"],
+    ["none", "sinusoidal"],
+    "position encodings",
+)
+# Powers of 10 that the scores are multiplied by.
+SCORES = define_integers(
+    FLAGS, "scores", [-3, 0, 2], "decades of the scores", lower_bound=-30
+)
+SAMPLE = flags.DEFINE_integer(
+    "sample", 4, "substitutions checked", lower_bound=1, flag_values=FLAGS
+)
+DIGITS = flags.DEFINE_integer(
+    "digits", 50, "digits of the reference", lower_bound=20, flag_values=FLAGS
+)
+
+SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3}
+METHODS = (INCREMENTAL, LUMPED, EXHAUSTIVE)
+HEAD = (
+    *("type", "weighting", "positions", "scores", "n", "influence"),
+    *(f"{method.name} {what}" for method in METHODS for what in ("error", "/ radius")),
+)
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in, those of one program together."""
+    axes = grid(
+        dtype=DTYPES.value,
+        weighting=WEIGHTINGS.value,
+        position=POSITIONS.value,
+        layers=LAYERS.value,
+        n=LENGTHS.value,
+        scores=SCORES.value,
+    )
+    for cell in axes:
+        fixed = {"mask": MASK.value, "sample": SAMPLE.value, "digits": DIGITS.value}
+        yield {**cell, **fixed, **SIZES}
+
+
+def build(config: Config) -> Problem:
+    """Returns the question that a row's config describes, of all substitutions."""
+    position = config["position"]
+    model = jm.random_transformer(
+        jax.random.key(config["seed"]),
+        num_layers=config["layers"],
+        weighting=config["weighting"],
+        mask=config["mask"],
+        position=None if position == "none" else position,
+        temperature=jm.ConstantTemperature(10.0 ** -config["scores"]),
+        dtype=config["dtype"],
+        **{name: config[name] for name in SIZES},
+    )
+    tokens, query = random_tokens(config), config["n"] - 1
+    pairs = list_substitutions(tokens, model.vocab_size, query=query)
+    return Problem(model, tokens, query, "activation", pairs.position, pairs.symbol)
+
+
+def exact_influences(problem: Problem, chosen: Sequence[int], digits: int) -> list[Any]:
+    """Returns influences in many digits, by rerunning the model.
+
+    Two outputs are subtracted, as in `exhaustive`: of an influence that is not 10 digits
+    above their rounding nothing is known, and it counts as 0.
+
+    Args:
+        problem: a question.
+        chosen: which of its substitutions.
+        digits: decimal digits of the arithmetic.
+    """
+    arithmetic = reference.multiprecision(digits)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        jm.save(problem.model, path)
+        config, tensors = reference.read_file(path)
+
+    def output(tokens: np.ndarray) -> np.ndarray:
+        # What rounding may decide otherwise is reported of the method, not here.
+        rows = reference.forward(config, tensors, tokens, arithmetic, ties="ignore")
+        return rows[problem.query]
+
+    def norm(vector: np.ndarray) -> Any:
+        return arithmetic.sqrt((vector * vector).sum()).item()
+
+    base, found = output(problem.tokens), []
+    floor = norm(base) * 10 ** -(digits - 10)
+    for index in chosen:
+        tokens = problem.tokens.copy()
+        tokens[problem.position[index]] = problem.symbol[index]
+        influence = norm(output(tokens) - base)
+        found.append(influence if influence > floor else 0 * influence)
+    return found
+
+
+def computed(
+    method: Method, problem: Problem
+) -> tuple[np.ndarray, np.ndarray, bool] | None:
+    """Returns a method's influences, radii, and whether ties were ambiguous.
+
+    None where it refuses the problem.
+    """
+    if method.refuse(problem) is not None:
+        return None
+    blocks = list(method.blocks(problem))
+    ambiguous = any(one.ties is not None and one.ties.ambiguous for one in blocks)
+    influence = np.concatenate([one.influence for one in blocks])
+    return influence, np.concatenate([one.radius for one in blocks]), ambiguous
+
+
+def compare(
+    influence: np.ndarray, radius: np.ndarray, exact: Sequence[Any]
+) -> dict[str, float | None]:
+    """Returns the largest errors as shares of influence and of radius.
+
+    Args:
+        influence: as computed [k].
+        radius: as the method states them [k].
+        exact: in many digits [k].
+
+    Returns:
+        `error`, over those that are not 0, None where all are; and `of_radius`, None
+        where a value with radius 0 is wrong.
+    """
+    errors = [abs(one - float(x)) for one, x in zip(exact, influence, strict=True)]
+    relative = [float(e / one) for e, one in zip(errors, exact, strict=True) if one]
+    shares = [
+        0.0 if not e else float(e / r) if r else None
+        for e, r in zip(errors, radius.tolist(), strict=True)
+    ]
+    known = [share for share in shares if share is not None]
+    return {
+        "error": max(relative, default=None),
+        "of_radius": max(known) if len(known) == len(shares) else None,
+    }
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: errors of every method, as shares of influence and of radius."""
+    problem = build(config)
+    found = {method.name: computed(method, problem) for method in METHODS}
+    first = found[INCREMENTAL.name]
+    assert first is not None
+    count = problem.position.size
+    spread = np.linspace(0, count - 1, config["sample"], dtype=int)
+    chosen = sorted({int(first[0].argmax()), *spread.tolist()})
+    start = time.perf_counter()
+    exact = exact_influences(problem, chosen, config["digits"])
+    row: dict[str, Any] = {
+        "influence": float(max(exact)),
+        "substitutions": len(chosen),
+        "reference_seconds": time.perf_counter() - start,
+    }
+    for name, answer in found.items():
+        row[f"{name}_refused"] = answer is None
+        if answer is not None:
+            influence, radius, ambiguous = answer
+            shares = compare(influence[chosen], radius[chosen], exact)
+            row |= {f"{name}_{what}": share for what, share in shares.items()}
+            row[f"{name}_ambiguous"] = ambiguous
+    return row
+
+
+def holds(row: Row) -> bool:
+    """Whether every radius that a row states holds, where rounding decided no tie."""
+    for name in (method.name for method in METHODS):
+        if not row[f"{name}_refused"] and not row[f"{name}_ambiguous"]:
+            share = row[f"{name}_of_radius"]
+            if share is None or share > 1:
+                return False
+    return True
+
+
+def line(config: Config, row: Row) -> list[str]:
+    """Returns one row as cells of the table."""
+    position = config["position"]
+    shown = [config["dtype"], config["weighting"], position, f"1e{config['scores']}"]
+    shown += [str(config["n"]), f"{row['influence']:.3g}"]
+    for name in (method.name for method in METHODS):
+        for what in ("error", "of_radius"):
+            if row[f"{name}_refused"]:
+                shown.append("")
+            elif row[f"{name}_ambiguous"]:
+                shown.append("ambiguous")
+            else:
+                share = row[f"{name}_{what}"]
+                shown.append("-" if share is None else f"{share:.2g}")
+    return shown
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return " ".join(line(config, row)) + ("" if holds(row) else "  radius too small")
+
+
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return table_text(HEAD, [line(config, row) for config, row in measured])
+
+
+def draw(measured: Measured) -> Any:
+    """Returns the figure: the largest error of each method against the scores."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    labels = ("error / influence", "error / stated radius")
+    dtypes = list(dict.fromkeys(config["dtype"] for config, _ in measured))
+    for axes, what, label in zip(panels, ("error", "of_radius"), labels, strict=True):
+        looks = iter(LOOKS)
+        for method in METHODS:
+            for dtype in dtypes:
+                points = worst(measured, method.name, what, dtype)
+                if points:
+                    look = {**next(looks), "label": f"{method.name}, {dtype}"}
+                    axes.plot(*zip(*points, strict=True), **look, markersize=4)
+        axes.set(
+            xscale="log", yscale="log", xlabel="factor of the scores", ylabel=label
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[1].axhline(1, color="0.5", linewidth=0.8)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3
+    )
+    return figure
+
+
+def worst(
+    measured: Measured, name: str, what: str, dtype: str
+) -> list[tuple[float, float]]:
+    """Returns (factor of the scores, largest share) of a method in a float type."""
+    found: dict[float, float] = {}
+    for config, row in measured:
+        share = row.get(f"{name}_{what}")
+        # A logarithmic axis has no place for 0, which is no loss either.
+        if config["dtype"] == dtype and share and not row[f"{name}_ambiguous"]:
+            factor = 10.0 ** config["scores"]
+            found[factor] = max(share, found.get(factor, 0.0))
+    return sorted(found.items())
+
+
+BENCHMARK = Benchmark("accuracy", FLAGS, cells, measure, show, table, draw)
+
+if __name__ == "__main__":
+    run_script(BENCHMARK)

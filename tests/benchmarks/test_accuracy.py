@@ -1,0 +1,82 @@
+"""The accuracy benchmark: its reference is the definition, and it sees what is wrong."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import accuracy, reference
+from bounds.influence.incremental import INCREMENTAL
+from tests.written import written
+
+TINY = {"num_heads": 1, "d_model": 2, "d_ff": 3, "vocab_size": 2}
+CONFIG: dict[str, Any] = {
+    "digits": 30,
+    "dtype": "float64",
+    "layers": 1,
+    "mask": "none",
+    "n": 5,
+    "position": "none",
+    "sample": 2,
+    "scores": 0,
+    "seed": 3,
+    "weighting": "softmax",
+    **TINY,
+}
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module")
+def question():
+    """The question of `CONFIG`, some of its substitutions, and their influences."""
+    problem = accuracy.build(CONFIG)
+    chosen = [0, 2]
+    return problem, chosen, accuracy.exact_influences(problem, chosen, 30)
+
+
+def test_the_reference_is_every_substitution_rerun(question):
+    problem, chosen, found = question
+    config, tensors = written(problem.model)
+    table = reference.influence(config, tensors, problem.tokens)
+    for index, one in zip(chosen, found, strict=True):
+        at, symbol = problem.position[index], problem.symbol[index]
+        assert float(one) == pytest.approx(table[at, symbol], rel=1e-12)
+
+
+def test_a_row_has_the_errors_of_all_methods_and_their_radii_hold():
+    row = accuracy.measure(CONFIG)
+    assert accuracy.holds(row)
+    for name in ("incremental", "lumped", "exhaustive"):
+        assert not row[f"{name}_refused"]
+        assert 0 <= row[f"{name}_error"] < 1e-12
+    assert len(accuracy.line(CONFIG, row)) == len(accuracy.HEAD)
+
+
+@pytest.mark.parametrize("wrong", [1 + 1e-9, 0.0])
+def test_a_planted_error_is_outside_the_radius(monkeypatch, wrong):
+    def blocks(problem):
+        for block in INCREMENTAL.blocks(problem):
+            yield dataclasses.replace(block, influence=wrong * block.influence)
+
+    planted = dataclasses.replace(INCREMENTAL, blocks=blocks)
+    others = accuracy.METHODS[1:]
+    monkeypatch.setattr(accuracy, "METHODS", (planted, *others))
+    row = accuracy.measure(CONFIG)
+    assert row["incremental_error"] == pytest.approx(abs(wrong - 1), rel=1e-3)
+    assert not accuracy.holds(row)
+
+
+def test_a_radius_of_zero_holds_zero_alone(question):
+    exact = [0 * question[2][0], question[2][1]]
+    values, none = np.array([0.0, float(exact[1])]), np.array([0.0, 1.0])
+    assert accuracy.compare(values, none, exact)["of_radius"] <= 1e-15
+    values[0] = 1e-300
+    assert accuracy.compare(values, none, exact)["of_radius"] is None
+
+
+def test_a_method_that_refuses_has_no_error(question):
+    masked = accuracy.build({**CONFIG, "mask": "future"})
+    assert accuracy.computed(accuracy.METHODS[1], question[0]) is not None
+    assert accuracy.computed(accuracy.METHODS[1], masked) is None
