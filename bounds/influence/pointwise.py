@@ -198,7 +198,9 @@ def relu_block_change(
             matrix = jnp.concatenate([matrix, w2.T[near].swapaxes(1, 2)], axis=2)
         return jnp.einsum("jdm,jmi->jdi", matrix, x, precision=HIGHEST)
 
-    if base.distance is None:
+    # The matrix of a row costs d m f, which only a block of enough changes repays: with
+    # it each takes d m, without it f (d + m).
+    if base.distance is None or x.shape[2] * (d + m) <= d * m:
         return whole(x)
     reach = jnp.sqrt((x * x).sum(axis=1).max(axis=1))
     # Rounding in this comparison is harmless: a neuron missed by it ends within
