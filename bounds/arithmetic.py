@@ -7,12 +7,14 @@ goes round. The compiler's own `cost_analysis` counts the body of a loop once, a
 accelerators no matrix product that a library does, so that what it says of a program
 that folds tiles is too small by the number of tiles.
 
-Memory is the compiler's account of its buffers, `memory_analysis`.
+Memory is the compiler's account of its buffers, `memory_analysis`. Traffic is counted in the
+traced program as if every operation read its operands from memory and wrote its result
+there: no compiler does as much, since it fuses operations and caches keep what is small.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -29,6 +31,9 @@ REDUCTIONS = frozenset(
     "argmax argmin cumlogsumexp cummax cummin cumprod cumsum reduce_max reduce_min "
     "reduce_prod reduce_sum".split()
 )
+# What reads as much as it returns, and what changes a part in place: which operand.
+SLICES = frozenset({"dynamic_slice", "gather", "slice"})
+UPDATES = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,19 +74,40 @@ def count_operations(program: ClosedJaxpr | Jaxpr) -> float:
     Args:
         program: what `jax.make_jaxpr` returns.
     """
+    return _total(program, _operations)
+
+
+def count_traffic(program: ClosedJaxpr | Jaxpr) -> float:
+    """Returns the bytes that a traced program's operations read and write, each alone.
+
+    An upper bound on what moves: nothing is fused, nothing stays in a cache. Reading a
+    slice reads that slice, and updating one writes it. Branches and loops count as in
+    `count_operations`.
+
+    Args:
+        program: what `jax.make_jaxpr` returns.
+    """
+    return _total(program, _traffic)
+
+
+def _total(program: ClosedJaxpr | Jaxpr, each: Callable[[Any], float]) -> float:
+    """What single operations add up to, loops as often as they go round."""
     jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
-    return sum(_count(equation) for equation in jaxpr.eqns)
+    return sum(_count(equation, each) for equation in jaxpr.eqns)
 
 
-def _count(equation: Any) -> float:
+def _count(equation: Any, each: Callable[[Any], float]) -> float:
     name = equation.primitive.name
-    inner = [count_operations(one) for one in _programs(equation.params)]
+    inner = [_total(one, each) for one in _programs(equation.params)]
     if name == "cond":
         return max(inner)
     if name == "scan":
         return equation.params["length"] * sum(inner)
-    if inner:
-        return sum(inner)
+    return sum(inner) if inner else each(equation)
+
+
+def _operations(equation: Any) -> float:
+    name = equation.primitive.name
     (result, *_) = equation.outvars or [None]
     if result is None or not jnp.issubdtype(_operand(equation), jnp.floating):
         return 0
@@ -94,6 +120,20 @@ def _count(equation: Any) -> float:
     if name in REDUCTIONS:
         return math.prod(equation.invars[0].aval.shape)
     return math.prod(result.aval.shape) if name in ELEMENTWISE else 0
+
+
+def _traffic(equation: Any) -> float:
+    name = equation.primitive.name
+    if name in SLICES:
+        return 2 * sum(_bytes(one) for one in equation.outvars)
+    if name in UPDATES:
+        return 2 * _bytes(equation.invars[UPDATES[name]])
+    return sum(_bytes(one) for one in (*equation.invars, *equation.outvars))
+
+
+def _bytes(variable: Any) -> int:
+    shaped = variable.aval
+    return math.prod(shaped.shape) * shaped.dtype.itemsize
 
 
 def _operand(equation: Any) -> Any:

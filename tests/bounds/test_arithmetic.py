@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.arithmetic import Work, count_operations, measure_work
+from bounds.arithmetic import Work, count_operations, count_traffic, measure_work
 
 WIDE = jax.ShapeDtypeStruct((16, 16), np.float64)
 
@@ -68,3 +68,20 @@ def test_memory_is_that_of_arguments_results_and_buffers():
     assert work.bytes >= 2 * 16 * 16 * 8
     assert str(Work(2.0e9, 3 * 2**20)) == "2e+09 FLOP, 3 MiB"
     assert str(Work(2.0e9, None)) == "2e+09 FLOP"
+
+
+def test_traffic_is_every_operand_and_result_as_often_as_a_loop_goes_round():
+    # The product of two and its result, tanh, the product with 2.0, the sum.
+    each = 8 * 16**2 * (3 + 2 + 2 + 3) + 8
+    assert count_traffic(jax.make_jaxpr(looped)(WIDE)) == 10 * each
+    assert count_traffic(jax.make_jaxpr(unrolled)(WIDE)) == 10 * each
+
+
+def test_a_slice_moves_its_own_bytes_alone():
+    def rows(x):
+        part = jax.lax.slice(x, (0, 0), (3, 16))
+        return jax.lax.dynamic_update_slice(x, part, (4, 0))
+
+    # Two indices are compared and wrapped on the way, which is little.
+    traffic = count_traffic(jax.make_jaxpr(rows)(WIDE))
+    assert 4 * 3 * 16 * 8 <= traffic < 4 * 3 * 16 * 8 + 200

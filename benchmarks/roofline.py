@@ -1,0 +1,303 @@
+"""How far are the kernels from what the device can do?
+
+For each kernel the floating-point operations a second and the bytes a second that it
+reaches, beside the device's own peaks, measured in the same run and float type: a large
+matrix product, and a large array multiplied in place by a number, which reads and writes
+each of its bytes once. The roof of a kernel is min(peak FLOP/s, intensity x peak bytes/s),
+intensity being FLOP per byte; `fraction` is what it reaches of that.
+
+Operations are counted in the traced program (`bounds.arithmetic`). Bytes are those of the
+arrays that a kernel is given and of those it returns, each once: the least that must move,
+as if all between stayed in a cache. Beside them `traffic` is the most: each operation's
+operands and results, nothing fused. What moves lies between.
+
+The kernels are the forward pass; the replaced column of the query row (one layer); the
+tile of (substitution, row) pairs (two layers); all rows moved (three layers). Of the last
+two a few blocks are run, several under way at a time as always.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+
+from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
+from benchmarks.timing import Timing, time_call
+from bounds.arithmetic import count_operations, count_traffic
+from bounds.figures import LOOKS
+from bounds.influence.base import Problem
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.kernel import run_kernel
+from bounds.influence.substitution import list_substitutions
+from jax_models import forward
+
+# Of each: layers, length, and blocks of substitutions at most.
+KERNELS = {
+    "forward pass": (2, 2048, 0),
+    "replaced column, L = 1": (1, 65536, 8),
+    "pairs, L = 2": (2, 4096, 4),
+    "all rows moved, L = 3": (3, 512, 4),
+}
+
+FLAGS = benchmark_flags("roofline", repeats=5, budget=2.0, table=True, figure=True)
+DTYPES = define_dtypes(FLAGS, "float64", "float32")
+CHOSEN = define_choices(FLAGS, "kernels", list(KERNELS), list(KERNELS), "kernels")
+MATMUL = flags.DEFINE_integer(
+    "matmul", 2048, "side of the matrix product", lower_bound=1, flag_values=FLAGS
+)
+COPY = flags.DEFINE_integer(
+    "copy_mib", 256, "size of the copied array", lower_bound=1, flag_values=FLAGS
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is timed, and what one call of it takes."""
+
+    call: Callable[[], Any]
+    flops: float
+    bytes: float
+    traffic: float
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for cell in grid(dtype=DTYPES.value, kernel=CHOSEN.value):
+        layers, n, blocks = KERNELS[cell["kernel"]]
+        peaks = {"matmul": MATMUL.value, "copy_mib": COPY.value}
+        yield {
+            **cell,
+            "layers": layers,
+            "n": n,
+            "blocks": blocks,
+            **peaks,
+            **SIZES,
+        }
+
+
+def forward_program(config: Config) -> Program:
+    """Returns one forward pass over all rows."""
+    model, tokens = random_model(config), jnp.asarray(random_tokens(config))
+    run = jax.jit(lambda model, tokens: forward(model, tokens)[0])
+    traced = run.trace(model, tokens)
+    moved = size_in_bytes((model, tokens)) + size_in_bytes(traced.out_info)
+    jaxpr = traced.jaxpr
+    work = count_operations(jaxpr), moved, count_traffic(jaxpr)
+    return Program(lambda: run(model, tokens), *work)
+
+
+def influence_program(config: Config) -> Program:
+    """Returns the first blocks of `incremental`, their base pass being there."""
+    model, tokens, n = random_model(config), random_tokens(config), config["n"]
+    pairs = list_substitutions(tokens, config["vocab_size"], query=n - 1)
+    whole = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    outline = INCREMENTAL.outline(whole)
+    assert outline is not None
+    part = outline.parts[0]
+    batch = min(part.batch, part.end - part.start)
+    blocks = min(config["blocks"], math.ceil((part.end - part.start) / batch))
+    first = slice(min(blocks * batch, part.end))
+    asked = {"position": pairs.position[first], "symbol": pairs.symbol[first]}
+    problem = dataclasses.replace(whole, **asked)
+    kernel = INCREMENTAL.kernel(problem)
+    assert kernel is not None
+    traced = outline.trace(part)
+    # A block is given two int32 for each substitution, and what all blocks share.
+    each = 8 * batch + size_in_bytes(traced.out_info)
+    return Program(
+        lambda: list(run_kernel(kernel, problem)),
+        blocks * count_operations(traced.jaxpr),
+        size_in_bytes(kernel.shared) + blocks * each,
+        blocks * count_traffic(traced.jaxpr),
+    )
+
+
+def size_in_bytes(arrays: Any) -> int:
+    """Returns the bytes of a pytree of arrays, or of what a trace says of them.
+
+    Args:
+        arrays: the pytree.
+    """
+    leaves = jax.tree.leaves(arrays)
+    return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in leaves)
+
+
+@functools.cache
+def matmul_peak(dtype: str, side: int, repeats: int, budget: float) -> float:
+    """Returns FLOP/s of a square matrix product, at the precision of all others."""
+    one = jax.random.normal(jax.random.key(0), (side, side), dtype)
+    run = jax.jit(lambda x, y: jnp.matmul(x, y, precision=jax.lax.Precision.HIGHEST))
+    timing = time_call(lambda: run(one, one), repeats=repeats, budget=budget)
+    return 2 * side**3 / timing.fastest
+
+
+@functools.cache
+def copy_peak(dtype: str, mib: int, repeats: int, budget: float) -> float:
+    """Returns bytes/s of an array read, multiplied and written where it was.
+
+    In place, since a new array's pages are first touched, which is no traffic.
+    """
+    held = [jnp.ones(mib * 2**20 // np.dtype(dtype).itemsize, dtype)]
+    turn, size = jnp.asarray(-1, dtype), held[0].nbytes
+    run = jax.jit(lambda x, y: x * y, donate_argnums=0)
+
+    def call() -> Any:
+        held[0] = run(held[0], turn)
+        return held[0]
+
+    return 2 * size / time_call(call, repeats=repeats, budget=budget).fastest
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: what a kernel reaches, the peaks, and its share of the roof."""
+    how: dict[str, Any] = {name: config[name] for name in ("repeats", "budget")}
+    peak_flops = matmul_peak(config["dtype"], config["matmul"], **how)
+    peak_bytes = copy_peak(config["dtype"], config["copy_mib"], **how)
+    make = forward_program if config["kernel"] == "forward pass" else influence_program
+    program = make(config)
+    timing = time_call(program.call, **how)
+    peaks = {"peak_flops_per_second": peak_flops, "peak_bytes_per_second": peak_bytes}
+    return (
+        timing.columns("kernel")
+        | peaks
+        | rates(program, timing, peak_flops, peak_bytes)
+    )
+
+
+def rates(
+    program: Program, timing: Timing, peak_flops: float, peak_bytes: float
+) -> dict[str, float]:
+    """Returns what a program reaches, and its share of the roof.
+
+    Args:
+        program: what was timed.
+        timing: its seconds.
+        peak_flops: of the device, a second.
+        peak_bytes: of the device, a second.
+    """
+    reached = program.flops / timing.median
+    intensity = program.flops / program.bytes
+    roof = min(peak_flops, intensity * peak_bytes)
+    return {
+        "flops": program.flops,
+        "bytes": program.bytes,
+        "traffic": program.traffic,
+        "flops_per_second": reached,
+        "bytes_per_second": program.bytes / timing.median,
+        "traffic_per_second": program.traffic / timing.median,
+        "intensity": intensity,
+        "least_intensity": program.flops / program.traffic,
+        "roof": roof,
+        "fraction": reached / roof,
+    }
+
+
+HEAD = (
+    *("type", "kernel", "n", "seconds", "GFLOP/s", "GB/s", "FLOP/byte"),
+    *("unfused GB/s", "peak GFLOP/s", "peak GB/s", "of the roof"),
+)
+
+
+def line(config: Config, row: Row) -> list[str]:
+    """Returns one row as cells of the table."""
+    named = [config["dtype"], config["kernel"], str(config["n"])]
+    rates = ("flops", "bytes", "traffic", "peak_flops", "peak_bytes")
+    reached = {name: f"{row[f'{name}_per_second'] / 1e9:.3g}" for name in rates}
+    return [
+        *named,
+        f"{row['kernel_seconds']:.3g}",
+        reached["flops"],
+        reached["bytes"],
+        f"{row['intensity']:.3g}",
+        reached["traffic"],
+        reached["peak_flops"],
+        reached["peak_bytes"],
+        f"{100 * row['fraction']:.2g} %",
+    ]
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return (
+        f"{config['dtype']}  {config['kernel']}, n = {config['n']}: "
+        f"{row['flops_per_second'] / 1e9:.3g} GFLOP/s at {row['intensity']:.3g} FLOP/byte, "
+        f"{100 * row['fraction']:.2g} % of the roof "
+        f"({row['peak_flops_per_second'] / 1e9:.3g} GFLOP/s, "
+        f"{row['peak_bytes_per_second'] / 1e9:.3g} GB/s)"
+    )
+
+
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return table_text(HEAD, [line(config, row) for config, row in measured])
+
+
+def draw(measured: Measured) -> Any:
+    """Returns the figure: operations a second against intensity, under the roofs.
+
+    A filled mark stands at the intensity of the bytes that must move, the open one on
+    the same level at that of all operands and results.
+    """
+    from matplotlib.figure import Figure
+
+    dtypes = list(dict.fromkeys(config["dtype"] for config, _ in measured))
+    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(dtypes), squeeze=False, sharex=True, sharey=True)[0]
+    for axes, dtype in zip(panels, dtypes, strict=True):
+        rows = [(config, row) for config, row in measured if config["dtype"] == dtype]
+        least = min(row["least_intensity"] for _, row in rows)
+        most = max(row["intensity"] for _, row in rows)
+        span = np.geomspace(least / 3, 3 * most, 200)
+        for peaks in dict.fromkeys(_peaks(row) for _, row in rows):
+            axes.plot(span, roof(span, *peaks), color="0.4", linewidth=1)
+        for (config, row), look in zip(rows, LOOKS, strict=False):
+            level = 2 * [row["flops_per_second"] / 1e9]
+            mark = {"color": look["color"], "marker": look["marker"], "markersize": 6}
+            ends = [row["least_intensity"], row["intensity"]]
+            axes.plot(
+                ends,
+                level,
+                linewidth=0.8,
+                **mark,
+                markevery=[1],
+                label=config["kernel"],
+            )
+            axes.plot(ends[:1], level[:1], **mark, markerfacecolor="white")
+        axes.set(
+            xscale="log", yscale="log", xlabel="intensity (FLOP/byte)", title=dtype
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("GFLOP/s")
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _peaks(row: Row) -> tuple[float, float]:
+    return row["peak_flops_per_second"] / 1e9, row["peak_bytes_per_second"] / 1e9
+
+
+def roof(intensity: np.ndarray, peak_flops: float, peak_bytes: float) -> np.ndarray:
+    """Returns the most that programs of these intensities can reach.
+
+    Args:
+        intensity: FLOP per byte.
+        peak_flops: a second.
+        peak_bytes: a second, in the same multiple.
+    """
+    return np.minimum(peak_flops, intensity * peak_bytes)
+
+
+BENCHMARK = Benchmark("roofline", FLAGS, cells, measure, show, table, draw)
+
+if __name__ == "__main__":
+    run_script(BENCHMARK)

@@ -1,0 +1,77 @@
+"""The roofline: what is counted, and where the roof is."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import roofline
+from benchmarks.timing import Timing
+
+CONFIG: dict[str, Any] = {
+    "dtype": "float32",
+    "layers": 2,
+    "n": 12,
+    "blocks": 2,
+    "seed": 0,
+    "matmul": 8,
+    "copy_mib": 1,
+    "repeats": 1,
+    "budget": 0.0,
+    **roofline.SIZES,
+}
+
+
+def test_the_roof_is_the_lower_of_two_lines():
+    found = roofline.roof(np.array([0.5, 2.0, 8.0]), 100.0, 25.0)
+    np.testing.assert_array_equal(found, [12.5, 50.0, 100.0])
+
+
+@pytest.mark.parametrize(("size", "roof"), [(4.0, 50.0), (0.5, 100.0)])
+def test_the_fraction_is_of_the_roof_at_the_intensity(size, roof):
+    program = roofline.Program(lambda: None, 8.0, size, 16.0)
+    timing = Timing(2.0, 1.0, 3.0, 3, 0.0)
+    row = roofline.rates(program, timing, 100.0, 25.0)
+    assert row["flops_per_second"] == 4.0
+    assert row["bytes_per_second"] == size / 2
+    assert row["roof"] == roof
+    assert row["fraction"] == 4.0 / roof
+
+
+def test_a_forward_pass_moves_its_arguments_and_its_result():
+    program = roofline.forward_program(CONFIG)
+    model = roofline.random_model(CONFIG)
+    arrays = roofline.size_in_bytes(model) + 4 * CONFIG["n"]
+    assert program.bytes == arrays + 4 * CONFIG["n"] * CONFIG["d_model"]
+    assert program.traffic > program.bytes
+    dense = 2 * CONFIG["n"] ** 2 * CONFIG["d_model"] * 2 * CONFIG["layers"]
+    assert program.flops > dense
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(name, marks=pytest.mark.slow if layers > 1 else [])
+        for name, (layers, *_) in roofline.KERNELS.items()
+    ],
+)
+def test_every_kernel_has_a_row(kernel):
+    layers = roofline.KERNELS[kernel][0]
+    config = {**CONFIG, "kernel": kernel, "layers": layers}
+    row = roofline.measure(config)
+    assert row["fraction"] > 0
+    assert row["least_intensity"] < row["intensity"]
+    table = roofline.table([(config, row)]).splitlines()
+    assert table[0].count("|") == table[-1].count("|")
+    (axes,) = roofline.draw([(config, row)]).axes
+    assert axes.get_title() == "float32"
+
+
+def test_more_blocks_share_what_they_are_given():
+    # Blocks of 32 substitutions.
+    config = {**CONFIG, "n": 96, "d_model": 128, "kernel": "pairs, L = 2"}
+    one = roofline.influence_program({**config, "blocks": 1})
+    two = roofline.influence_program({**config, "blocks": 2})
+    assert two.flops == 2 * one.flops
+    assert one.bytes < two.bytes < 1.1 * one.bytes
