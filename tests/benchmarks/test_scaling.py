@@ -1,0 +1,93 @@
+"""Exponents: what is fitted, and what is counted."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import scaling
+from bounds.influence.base import Problem
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.outline import estimate_work
+
+CONFIG: dict[str, Any] = {
+    "axis": "n, L = 2",
+    "dtype": "float64",
+    "layers": 2,
+    "n": 6,
+    "seed": 0,
+    "repeats": 1,
+    "budget": 0.0,
+    **scaling.SIZES,
+}
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2.5])
+def test_a_power_is_found_with_no_error(exponent):
+    sizes = [3, 6, 12, 24]
+    fit = scaling.fit_exponent(sizes, [0.7 * size**exponent for size in sizes])
+    assert fit.slope == pytest.approx(exponent, abs=1e-12)
+    assert fit.last == pytest.approx(exponent, abs=1e-12)
+    assert fit.error < 1e-12
+
+
+def test_the_standard_error_is_that_of_least_squares():
+    sizes, rng = np.array([1.0, 2, 4, 8, 16]), np.random.default_rng(0)
+    values = np.exp(rng.normal(size=5)) * sizes**2
+    fit = scaling.fit_exponent(sizes, values)
+    design = np.stack([np.ones(5), np.log(sizes)], axis=1)
+    solution, residual, *_ = np.linalg.lstsq(design, np.log(values))
+    covariance = residual[0] / 3 * np.linalg.inv(design.T @ design)
+    assert fit.slope == pytest.approx(solution[1], rel=1e-12)
+    assert fit.error == pytest.approx(np.sqrt(covariance[1, 1]), rel=1e-12)
+
+
+def test_the_last_slope_is_of_the_two_largest():
+    fit = scaling.fit_exponent([1, 2, 4], [1.0, 1.0, 8.0])
+    assert fit.last == pytest.approx(3)
+    assert 1 < fit.slope < 3
+
+
+def outline_of(config):
+    model, tokens = scaling.random_model(config), scaling.random_tokens(config)
+    n, symbols = config["n"], config["vocab_size"]
+    pairs = scaling.list_substitutions(tokens, symbols, query=n - 1)
+    where = pairs.position, pairs.symbol
+    outline = INCREMENTAL.outline(Problem(model, tokens, n - 1, "activation", *where))
+    assert outline is not None
+    return outline
+
+
+@pytest.mark.slow
+def test_operations_are_those_of_the_estimate():
+    outline = outline_of(CONFIG)
+    assert scaling.influence_operations(outline) == estimate_work(outline).flops
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in scaling.AXES if name not in ("L", "n, L = 3")]
+)
+def test_operations_grow_with_an_exponent_that_is_stated(name):
+    """Nothing is run, only traced."""
+    axis, values, sizes = scaling.AXES[name], [], []
+    for factor in (2, 4, 8):
+        config = {**CONFIG, **axis.grow(factor)}
+        values.append(scaling.influence_operations(outline_of(config)))
+        sizes.append(axis.size(config))
+    least, most = axis.influence
+    assert least - 0.05 <= scaling.fit_exponent(sizes, values).last <= most + 0.05
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_rows_become_exponents():
+    row = scaling.measure(CONFIG)
+    ratio = row["influence_seconds"] / row["forward_seconds"]
+    assert row["forward_passes"] == ratio
+    measured = [
+        ({**CONFIG, "n": n}, {name: (n / 6) ** 2 * x for name, x in row.items()})
+        for n in (3, 6, 12)
+    ]
+    head, _, line = scaling.table(measured).splitlines()
+    assert head.count("|") == line.count("|")
+    assert "| 3 to 12 | 2.00 ± 0.00 (2.00) |" in line
+    assert scaling.draw(measured).axes[0].get_xlabel() == "n, L = 2"
