@@ -9,11 +9,8 @@ says so and ends. Rows go to results.sqlite in --out.
 """
 
 import functools
-import json
 import math
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ import benchmarks
 import jax_models as jm
 from benchmarks.cells import find_or_measure
 from benchmarks.page import row_text, table_text
+from benchmarks.peer import ask_peer, missing_packages, named_weights
 from bounds import certify_influence, compute_influence
 from bounds.store import ResultStore
 from jax_models.transformer import embed
@@ -44,18 +42,6 @@ SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size":
 TORCH_PART = Path(benchmarks.__path__[0]) / "crown_torch.py"
 
 
-def missing_peer() -> str | None:
-    """Returns why the peer cannot be asked, or None."""
-    probe = "import torch, auto_LiRPA"
-    try:
-        found = subprocess.run(
-            [PEER.value, "-c", probe], capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        return f"{PEER.value}: {error.strerror}"
-    return None if found.returncode == 0 else found.stderr.strip().splitlines()[-1]
-
-
 def question(model: jm.Transformer, tokens: np.ndarray, at: int, to: int) -> dict:
     """Returns rows, direction and weights by name, as `crown_torch` reads them."""
     embedding = np.asarray(model.embedding)
@@ -63,32 +49,7 @@ def question(model: jm.Transformer, tokens: np.ndarray, at: int, to: int) -> dic
     direction = np.zeros_like(rows)
     direction[at] = embedding[to] - embedding[tokens[at]]
     arrays: dict[str, Any] = {"rows": rows, "direction": direction}
-    for number, layer in enumerate(model.layers):
-        for part in (layer.attention, layer.feed_forward):
-            for name, value in vars(part).items():
-                if isinstance(value, jax.Array):
-                    arrays[f"{number}.{name}"] = np.asarray(value)
-    return {**arrays, "num_layers": len(model.layers)}
-
-
-def ask_peer(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the peer says; a failure as its last line of error."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "question.npz"
-        np.savez(path, **arrays)
-        try:
-            found = subprocess.run(
-                [PEER.value, str(TORCH_PART), str(path)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=LIMIT.value,
-            )
-        except subprocess.TimeoutExpired:
-            return {"error": f"more than {LIMIT.value:.0f} seconds"}
-    if found.returncode:
-        return {"error": found.stderr.strip().splitlines()[-1]}
-    return json.loads(found.stdout.strip().splitlines()[-1])
+    return arrays | named_weights(model)
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +70,8 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     for method in ("centred", "base"):
         found = certify_influence(model, tokens, method=method, **where)
         row[method] = found.max_upper
-    answer = ask_peer(question(model, tokens, exact.position, exact.symbol))
+    asked = question(model, tokens, exact.position, exact.symbol)
+    answer = ask_peer(PEER.value, TORCH_PART, asked, LIMIT.value)
     if "error" in answer:
         return {**row, "crown": None, "crown_error": answer["error"]}
     # The two implementations must be of one model.
@@ -139,7 +101,7 @@ def main(arguments: list[str]) -> None:
     """Measures every cell that the store does not hold, and prints all of them."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    if (reason := missing_peer()) is not None:
+    if (reason := missing_packages(PEER.value, "torch, auto_LiRPA")) is not None:
         print(
             f"skipped: {PEER.value} has no auto_LiRPA ({reason}); install torch and "
             "auto_LiRPA there, or name another interpreter with --peer_python"

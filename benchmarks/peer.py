@@ -1,0 +1,81 @@
+"""Asking another interpreter, which may have packages that this one lacks.
+
+The part of a comparison that runs there is a script of its own, imports nothing of this
+repository, reads its question from a NumPy archive and prints its answer as the last line,
+in JSON.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_models import Transformer
+
+
+def missing_packages(python: str, packages: str) -> str | None:
+    """Returns why an interpreter cannot import packages, or None.
+
+    Args:
+        python: the interpreter.
+        packages: their names, separated by commas.
+    """
+    try:
+        found = subprocess.run(
+            [python, "-c", f"import {packages}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        return f"{python}: {error.strerror}"
+    return None if found.returncode == 0 else found.stderr.strip().splitlines()[-1]
+
+
+def named_weights(model: Transformer) -> dict[str, Any]:
+    """Returns the arrays of all layers, as "0.query", and their number.
+
+    Args:
+        model: a transformer.
+    """
+    arrays: dict[str, Any] = {"num_layers": len(model.layers)}
+    for number, layer in enumerate(model.layers):
+        for part in (layer.attention, layer.feed_forward):
+            for name, value in vars(part).items():
+                if isinstance(value, jax.Array):
+                    arrays[f"{number}.{name}"] = np.asarray(value)
+    return arrays
+
+
+def ask_peer(
+    python: str, script: Path, question: Mapping[str, Any], limit: float
+) -> dict[str, Any]:
+    """Returns what the peer says; a failure as `error`, the last line of its own.
+
+    Args:
+        python: its interpreter.
+        script: what it runs.
+        question: arrays and numbers by name.
+        limit: seconds it may take.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "question.npz"
+        np.savez(path, **question)
+        try:
+            found = subprocess.run(
+                [python, str(script), str(path)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": f"more than {limit:.0f} seconds"}
+    if found.returncode:
+        return {"error": found.stderr.strip().splitlines()[-1]}
+    return json.loads(found.stdout.strip().splitlines()[-1])

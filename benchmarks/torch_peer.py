@@ -1,0 +1,195 @@
+"""How does the exact influence compare with a plain leave-one-out loop in PyTorch?
+
+The loop reruns the model for every substitution and subtracts, in batches and one at a
+time, with the last layer for the query row only (`benchmarks/torch_loop.py`). Times are
+compared only where the two answers agree, in float64 to 1e-9 of the largest influence.
+PyTorch is optional: where --peer_python, an interpreter that has it and NumPy (this one by
+default), has not, the script says so and ends. PyTorch is timed on one thread, which small
+products are often fastest on, and on as many as there are cores; JAX uses all of them.
+"""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+
+import benchmarks
+from benchmarks.device import usable_cores
+from benchmarks.flags import (
+    benchmark_flags,
+    define_dtypes,
+    define_integers,
+    define_lengths,
+)
+from benchmarks.page import table_text
+from benchmarks.peer import ask_peer, missing_packages, named_weights
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
+from benchmarks.timing import time_call
+from bounds.influence.base import Problem, SharedBase
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.substitution import list_substitutions
+from jax_models import InputError, forward
+from jax_models.transformer import embed
+
+FLAGS = benchmark_flags("torch_peer", repeats=5, budget=5.0, table=True)
+LENGTHS = define_lengths(FLAGS, "128,256,512")
+LAYERS = define_integers(FLAGS, "layers", [1, 2], "numbers of layers L")
+DTYPES = define_dtypes(FLAGS, "float64")
+BATCH = flags.DEFINE_integer(
+    "batch", 32, "inputs in one pass of the peer", lower_bound=1, flag_values=FLAGS
+)
+ALONE = flags.DEFINE_integer(
+    "alone", 64, "passes timed one at a time", lower_bound=1, flag_values=FLAGS
+)
+THREADS = define_integers(
+    FLAGS, "threads", sorted({1, usable_cores()}), "threads that PyTorch may use"
+)
+PEER = flags.DEFINE_string(
+    "peer_python", sys.executable, "interpreter with PyTorch", flag_values=FLAGS
+)
+LIMIT = flags.DEFINE_float(
+    "limit", 600.0, "seconds for each answer", lower_bound=0, flag_values=FLAGS
+)
+
+# What the two may differ by, as a share of the largest influence.
+AGREEMENT = {"float64": 1e-9, "float32": 1e-3}
+TORCH_PART = Path(benchmarks.__path__[0]) / "torch_loop.py"
+HEAD = (
+    *("type", "L", "n", "threads", "incremental s", "loop, batched s", "loop, alone s"),
+    *("batched /", "alone /", "JAX pass s", "PyTorch pass s"),
+)
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in; nothing where there is no PyTorch."""
+    reason = missing_packages(PEER.value, "torch, numpy")
+    if reason is not None:
+        print(
+            f"skipped: {PEER.value} has no PyTorch ({reason}); install torch and numpy "
+            "there, or name another interpreter with --peer_python"
+        )
+        return
+    fixed = {"batch": BATCH.value, "alone": ALONE.value}
+    axes = grid(
+        dtype=DTYPES.value,
+        layers=LAYERS.value,
+        n=LENGTHS.value,
+        threads=THREADS.value,
+    )
+    for cell in axes:
+        yield {**cell, **fixed, **SIZES}
+
+
+def question(problem: Problem, config: Config) -> dict[str, Any]:
+    """Returns what `torch_loop` reads: embedded rows, weights, substitutions, how to run.
+
+    Args:
+        problem: a question about a softmax transformer without mask.
+        config: of the row.
+    """
+    model = problem.model
+    how = ("batch", "alone", "threads", "repeats", "budget")
+    return {
+        "rows": np.asarray(embed(model, jnp.asarray(problem.tokens))),
+        "embedding": np.asarray(model.embedding),
+        "tokens": problem.tokens,
+        "positions": problem.position,
+        "symbols": problem.symbol,
+        "query": problem.query,
+        **named_weights(model),
+        **{name: config[name] for name in how},
+    }
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: seconds of `incremental` and of the loop, and the ratios.
+
+    Raises:
+        InputError: the peer failed.
+        RuntimeError: the two answers differ, so that there is nothing to compare.
+    """
+    model, tokens, n = random_model(config), random_tokens(config), config["n"]
+    pairs = list_substitutions(tokens, config["vocab_size"], query=n - 1)
+    problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    answer = ask_peer(PEER.value, TORCH_PART, question(problem, config), LIMIT.value)
+    if "error" in answer:
+        raise InputError(f"{PEER.value} failed at n = {n}: {answer['error']}")
+
+    def influences() -> np.ndarray:
+        # The base pass belongs to it, and a question keeps the one it formed.
+        asked = dataclasses.replace(problem, shared=SharedBase())
+        return np.concatenate([one.influence for one in INCREMENTAL.blocks(asked)])
+
+    time_it = functools.partial(
+        time_call, repeats=config["repeats"], budget=config["budget"]
+    )
+    difference = disagreement(influences(), answer.pop("influence"))
+    if difference > AGREEMENT[config["dtype"]]:
+        raise RuntimeError(f"the two answers differ by {difference} of the largest")
+    run, given = jax.jit(lambda m, x: forward(m, x)[0]), jnp.asarray(tokens)
+    timing = time_it(influences)
+    return {
+        **timing.columns("incremental"),
+        **time_it(lambda: run(model, given)).columns("forward"),
+        **{f"peer_{name}": value for name, value in answer.items()},
+        "difference": difference,
+        "batched_speedup": answer["batched_seconds"] / timing.median,
+        "alone_speedup": answer["alone_seconds"] / timing.median,
+    }
+
+
+def disagreement(one: Any, two: Any) -> float:
+    """Returns the largest difference of two answers, as a share of the largest value.
+
+    Args:
+        one: influences [p].
+        two: the same substitutions' [p].
+    """
+    one, two = np.asarray(one), np.asarray(two)
+    return float(np.abs(one - two).max() / np.abs(one).max())
+
+
+def line(config: Config, row: Row) -> list[str]:
+    """Returns one row as cells of the table."""
+    numbers = (
+        *("incremental_seconds", "peer_batched_seconds", "peer_alone_seconds"),
+        *(
+            "batched_speedup",
+            "alone_speedup",
+            "forward_seconds",
+            "peer_forward_seconds",
+        ),
+    )
+    named = [config["dtype"], str(config["layers"]), str(config["n"])]
+    return [*named, str(row["peer_threads"]), *(f"{row[name]:.3g}" for name in numbers)]
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return (
+        f"L = {config['layers']}  n = {config['n']}  {config['dtype']}: incremental "
+        f"{row['incremental_seconds']:.4g} s; PyTorch {row['peer_torch']} on "
+        f"{row['peer_threads']} threads {row['peer_batched_seconds']:.4g} s in batches of "
+        f"{config['batch']} ({row['batched_speedup']:.3g} times), "
+        f"{row['peer_alone_seconds']:.4g} s one at a time ({row['alone_speedup']:.3g}); "
+        f"they differ by {row['difference']:.1e}"
+    )
+
+
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return table_text(HEAD, [line(config, row) for config, row in measured])
+
+
+BENCHMARK = Benchmark("torch_peer", FLAGS, cells, measure, show, table)
+
+if __name__ == "__main__":
+    run_script(BENCHMARK)

@@ -1,0 +1,50 @@
+"""What another interpreter is asked, and what becomes of its failures."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.peer import ask_peer, missing_packages
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script that the peer runs."""
+
+    def write(text):
+        path = tmp_path / "part.py"
+        path.write_text(f"import json, sys, time\nimport numpy as np\n{text}")
+        return path
+
+    return write
+
+
+def test_the_answer_is_the_last_line(script):
+    part = script(
+        "x = np.load(sys.argv[1])['x']\nprint('so')\nprint(json.dumps(x.sum()))"
+    )
+    assert ask_peer(sys.executable, part, {"x": np.arange(4.0)}, 60) == 6.0
+
+
+def test_a_failure_is_the_last_line_of_its_error(script):
+    found = ask_peer(
+        sys.executable, script("raise ValueError('no such thing')"), {}, 60
+    )
+    assert found == {"error": "ValueError: no such thing"}
+
+
+def test_a_peer_that_takes_too_long_is_stopped(script):
+    found = ask_peer(sys.executable, script("time.sleep(60)"), {}, 0.2)
+    assert found == {"error": "more than 0 seconds"}
+
+
+def test_what_an_interpreter_lacks_is_named(tmp_path):
+    assert missing_packages(sys.executable, "json, numpy") is None
+    reason = missing_packages(sys.executable, "json, no_such_package")
+    assert reason is not None
+    assert "no_such_package" in reason
+    nowhere = str(tmp_path / "python")
+    reason = missing_packages(nowhere, "json")
+    assert reason is not None
+    assert reason.startswith(nowhere)
