@@ -1,7 +1,8 @@
 """How many positions can a hard-attention model leave free, and how long is the search?
 
 Searches a restriction of random models at several lengths and reports the free share and
-the seconds of the search, certificate included, warm. Every certificate is checked by the
+the seconds of the search, certificate included, warm, and as a multiple of a forward pass
+of the same model in the same run. Every certificate is checked by the
 independent checker up to --verify_up_to. Rows go to results.sqlite in --out; a row that is
 there is not measured again. The figure and, with --page, the table of docs/restriction.md
 are drawn from the store.
@@ -11,18 +12,22 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 from absl import flags
 
 from benchmarks.flags import benchmark_flags, define_lengths, define_seeds
 from benchmarks.line_figure import Lines, Panel, line_figure
-from benchmarks.page import table_text
+from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
-from benchmarks.subject import random_model
+from benchmarks.subject import random_model, random_tokens
+from benchmarks.timing import time_call
 from bounds.restriction import check_certificate, find_restriction
-from jax_models import WEIGHTINGS, InputError
+from jax_models import WEIGHTINGS, InputError, forward
 
-FLAGS = benchmark_flags("restriction_size", table=True, figure=True)
+FLAGS = benchmark_flags(
+    "restriction_size", repeats=3, budget=5.0, table=True, figure=True
+)
 LENGTHS = define_lengths(FLAGS, "32,64,128,256,512,1000")
 SHAPES = flags.DEFINE_list(
     "shapes",
@@ -54,14 +59,17 @@ def measure(config: Config) -> dict[str, Any]:
             model, config["n"], caps=config["caps"], attempts=1, reverse_pass=False
         )
 
-    search()  # compiles the forward pass that states the output
-    start = time.perf_counter()
     found = search()
-    seconds = time.perf_counter() - start
+    how = {"repeats": config["repeats"], "budget": config["budget"]}
+    run, tokens = jax.jit(lambda m, x: forward(m, x)[0]), random_tokens(config)
+    searching = time_call(search, **how)
+    passing = time_call(lambda: run(model, tokens), **how)
     row: dict[str, Any] = {
         "free": len(found.free),
         "share": len(found.free) / config["n"],
-        "search_seconds": seconds,
+        **searching.columns("search"),
+        **passing.columns("forward"),
+        "search_passes": searching.median / passing.median,
         "mode": found.mode,
         "accepted": None,
     }
@@ -98,8 +106,8 @@ def draw(measured: Measured) -> Any:
 
 def medians(
     measured: Measured,
-) -> dict[str, dict[int, tuple[float, float]]]:
-    """Returns for each shape and length the medians of share and seconds."""
+) -> dict[str, dict[int, tuple[float, float, float]]]:
+    """Returns for each shape and length the medians of share, seconds and passes."""
     groups: dict[str, dict[int, list[Row]]] = {}
     for config, row in measured:
         groups.setdefault(label(config), {}).setdefault(config["n"], []).append(row)
@@ -108,6 +116,7 @@ def medians(
             n: (
                 float(np.median([row["share"] for row in some])),
                 float(np.median([row["search_seconds"] for row in some])),
+                float(np.median([row["search_passes"] for row in some])),
             )
             for n, some in by_length.items()
         }
@@ -116,25 +125,27 @@ def medians(
 
 
 def table(measured: Measured) -> str:
-    """Returns the table of the documentation page."""
+    """Returns the table: free share (seconds of the search, in forward passes)."""
     found = medians(measured)
     lengths = sorted({n for by_length in found.values() for n in by_length})
     head = ["model", *(f"n = {n}" for n in lengths)]
     body = [
-        [
-            name,
-            *(f"{by[n][0]:.2f} ({by[n][1]:.2g} s)" if n in by else "" for n in lengths),
-        ]
+        [name, *(_cell(*by[n]) if n in by else "" for n in lengths)]
         for name, by in found.items()
     ]
     return table_text(head, body)
+
+
+def _cell(share: float, seconds: float, passes: float) -> str:
+    return f"{share:.2f} ({seconds:.2g} s, {digits(passes, 2)} passes)"
 
 
 def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
     return (
         f"{label(config)}, n = {config['n']}, seed {config['seed']}: {row['free']} free "
-        f"({row['share']:.2f}) in {row['search_seconds']:.2f} s, "
+        f"({row['share']:.2f}) in {row['search_seconds']:.2f} s = "
+        f"{row['search_passes']:.3g} forward passes, "
         f"accepted {row['accepted']}"
     )
 
