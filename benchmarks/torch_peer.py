@@ -3,13 +3,15 @@
 The loop reruns the model for every substitution and subtracts, in batches and one at a
 time, with the last layer for the query row only (`benchmarks/torch_loop.py`). Times are
 compared only where the two answers agree, in float64 to 1e-9 of the largest influence.
-PyTorch is optional: where --peer_python, an interpreter that has it and NumPy (this one by
-default), has not, the script says so and ends. PyTorch is timed on one thread, which small
-products are often fastest on, and on as many as there are cores; JAX uses all of them.
+PyTorch is optional: where --peer_python, an interpreter that has it and NumPy
+($PEER_PYTHON, or this one, by default), has not, the script says so and ends. PyTorch is
+timed on one thread, which small products are often fastest on, and on as many as there
+are cores; JAX uses all of them.
 """
 
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +55,10 @@ THREADS = define_integers(
     FLAGS, "threads", sorted({1, usable_cores()}), "threads that PyTorch may use"
 )
 PEER = flags.DEFINE_string(
-    "peer_python", sys.executable, "interpreter with PyTorch", flag_values=FLAGS
+    "peer_python",
+    os.environ.get("PEER_PYTHON", sys.executable),
+    "interpreter with PyTorch; by default $PEER_PYTHON, or this one",
+    flag_values=FLAGS,
 )
 LIMIT = flags.DEFINE_float(
     "limit", 600.0, "seconds for each answer", lower_bound=0, flag_values=FLAGS
