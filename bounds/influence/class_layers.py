@@ -10,7 +10,7 @@ Shapes: as in `classes`; j of the k rows are computed, h heads.
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from bounds.influence.pointwise import base_rows, change_rows
 from bounds.influence.query_row import input_changes
 from bounds.influence.sizes import output_size, written_size
 from bounds.influence.substitution import padded
+from bounds.influence.under_way import ahead
 from bounds.rounding import change_radius
 from jax_models.attention import (
     compute_scores,
@@ -48,6 +49,8 @@ from jax_models.weighting import MovedKeys, RightmostHardmax, TieReport, contrac
 # Configurations at once: few sizes, so that few programs are compiled; more than these
 # leave the cache.
 AT_ONCE = (16, 128, 1024)
+# Batches under way at a time.
+IN_FLIGHT = 2
 # A length for temperatures that are numbers, and do not ask for one.
 ANY = 1
 
@@ -213,10 +216,19 @@ def run_configurations(
     """
     model, batch = at_length(model, length), batch_size(model, configurations)
     k = configurations.symbol.shape[1]
-    for start in range(0, len(configurations), batch):
-        part = configurations[start : start + batch]
-        filled = jax.tree.map(lambda x: padded(x, batch), part)
-        found = change_configurations(model, encodings, filled, target=target)
+    shared = jax.device_put((model, encodings))
+
+    def start_batch(part: Configurations) -> tuple[Configurations, Any]:
+        filled = jax.device_put(jax.tree.map(lambda x: padded(x, batch), part))
+        return part, change_configurations(*shared, filled, target=target)
+
+    starts = range(0, len(configurations), batch)
+    calls = (
+        functools.partial(start_batch, configurations[start : start + batch])
+        for start in starts
+    )
+    for part, found in ahead(calls, IN_FLIGHT):
+        found = jax.device_get(found)
         influence, size, score_range = (
             np.asarray(x, np.float64)[: len(part)] for x in found[:3]
         )

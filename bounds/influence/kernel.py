@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from bounds.influence.base import Block, Problem, Ties
@@ -60,9 +61,13 @@ def run_kernel(
         devices: how many devices a block is shared out over.
     """
     seen = kernel.ties
+    if run is None:  # once, not with every block
+        kernel = dataclasses.replace(kernel, shared=jax.device_put(kernel.shared))
     calls = _calls(kernel, problem, run or _on_default_device, devices)
     # Programs of many devices meet in collectives: one thread starts them, in order.
     for count, norms, ties in ahead(calls, kernel.in_flight, threads=run is None):
+        # One transfer; the blocks after this one are queued already.
+        norms, ties = jax.device_get((norms, None if seen is None else ties))
         influence = np.asarray(norms, np.float64)[:count]
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
@@ -75,7 +80,8 @@ def _on_default_device(
     position: np.ndarray,
     symbol: np.ndarray,
 ) -> Any:
-    return kernel.function(*kernel.shared, position, symbol, **options)
+    block = jax.device_put((position, symbol))
+    return kernel.function(*kernel.shared, *block, **options)
 
 
 def _calls(

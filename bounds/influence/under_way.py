@@ -26,6 +26,7 @@ _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
     "jax_numpy_rank_promotion": jax.numpy_rank_promotion,
     "jax_debug_nans": jax.debug_nans,
+    "jax_transfer_guard": jax.transfer_guard,
 }
 
 

@@ -1,0 +1,123 @@
+"""Inside a sweep nothing goes to and fro but blocks, and none is waited for early."""
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence import METHODS, Problem
+from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.sharding import sharded
+from bounds.influence.substitution import list_substitutions
+from jax_models.mesh import device_mesh
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N = 20
+
+
+def pose(num_layers=2, **options):
+    model = jm.random_transformer(
+        jax.random.key(3),
+        num_layers=num_layers,
+        num_heads=2,
+        d_model=6,
+        d_ff=8,
+        vocab_size=2,
+        dtype="float64",
+        temperature=jm.InverseLogTemperature(1.5),
+        **options,
+    )
+    tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
+    pairs = list_substitutions(tokens, 2, query=N - 1)
+    return Problem(model, tokens, N - 1, "activation", pairs.position, pairs.symbol)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("incremental", {"num_layers": 1, "weighting": "average_hard"}),
+        pytest.param("incremental", {"num_layers": 2}, marks=pytest.mark.slow),
+        pytest.param("incremental", {"num_layers": 3}, marks=pytest.mark.slow),
+        pytest.param("exhaustive", {"num_layers": 2}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sweep_transfers_nothing_unasked(monkeypatch, method, options, threads):
+    """The guard sees what goes to a CPU; what comes from it is counted below."""
+    monkeypatch.setattr("os.cpu_count", lambda: threads)
+    problem = pose(**options)
+    kernel = METHODS[method].kernel(problem)
+    before = list(run_kernel(kernel, problem))
+    with jax.transfer_guard("disallow"):
+        after = list(run_kernel(kernel, problem))
+    for one, two in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one.influence, two.influence)
+
+
+def test_the_guard_sees_a_transfer_that_no_one_asked_for():
+    def careless(kernel, options, position, symbol):
+        return kernel.function(*kernel.shared, position, symbol, **options)
+
+    problem = pose(num_layers=1)
+    kernel = METHODS["incremental"].kernel(problem)
+    with jax.transfer_guard("disallow"), pytest.raises(Exception, match="Disallowed"):
+        list(run_kernel(kernel, problem, careless))
+
+
+@pytest.mark.slow
+def test_a_sweep_over_a_mesh_transfers_nothing_unasked():
+    problem, mesh = pose(num_layers=2), device_mesh(2)
+    blocks = sharded(METHODS["incremental"], mesh).blocks
+    list(blocks(problem))
+    with jax.transfer_guard_host_to_device("disallow"):
+        list(blocks(problem))
+
+
+class Queued:
+    """A result that notes when it is fetched."""
+
+    def __init__(self, events, block):
+        events.append(("started", block))
+        self._fetched = lambda: events.append(("fetched", block))
+
+    def __array__(self, dtype=None, copy=None):
+        self._fetched()
+        return np.zeros(4)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 4])
+def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(in_flight):
+    events, blocks = [], 6
+
+    def start(kernel, options, position, symbol):
+        return Queued(events, int(position[0]) // 4), None
+
+    many = Problem(None, np.zeros(1), 0, "activation", np.arange(24), np.arange(24))
+    part = Part(0, 24, 4, {})
+    kernel = Kernel(start, (), (part,), np.zeros_like, None, in_flight)
+    assert sum(len(b.influence) for b in run_kernel(kernel, many, start)) == 24
+    for block in range(blocks):
+        assert events.count(("fetched", block)) == 1
+        fetched = events.index(("fetched", block))
+        begun = {b for what, b in events[:fetched] if what == "started"}
+        assert begun == set(range(min(blocks, block + in_flight)))
+
+
+@pytest.mark.parametrize("name", ["incremental", "exhaustive"])
+def test_methods_queue_the_next_block_before_they_fetch_one(name):
+    assert METHODS[name].kernel(pose(num_layers=1)).in_flight >= 2
+
+
+@pytest.mark.slow
+def test_configurations_of_classes_go_on_without_waiting(monkeypatch):
+    """Batches of lumped rows are the same one at a time and several under way."""
+    from bounds.influence import class_layers
+
+    monkeypatch.setattr(class_layers, "AT_ONCE", (1,))
+    model, tokens = pose(num_layers=1, mask="none", position=None).model, [0, 1, 1, 0]
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(class_layers, "IN_FLIGHT", count)
+        found.append(bounds.compute_influence(model, tokens, method="lumped"))
+    np.testing.assert_array_equal(found[0].lower, found[1].lower)
