@@ -8,6 +8,7 @@ import numpy as np
 
 from bounds.influence import compute_influence
 from bounds.influence.base import Target
+from bounds.influence.block_memory import BlockSizes
 from bounds.notation import temperature_label
 from bounds.output import sha256
 from jax_models.config import encode_temperature
@@ -24,12 +25,14 @@ class Question:
         target: "activation" or "logits".
         method: Name of an influence method, or "auto".
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
+        memory_limit: Bytes for the blocks under way; None is what the device has.
     """
 
     query: int = -1
     target: Target = "activation"
     method: str = "auto"
     ties: str = "error"
+    memory_limit: int | None = None
 
 
 def measure(
@@ -45,8 +48,9 @@ def measure(
     Returns:
         `influence_lower` and `influence_upper`, which enclose the maximum and differ by
         the rounding radius where `exact`; the `position` and `symbol` that attain it
-        (None where nothing can be substituted); the `method`; and whether a hard winner
-        was `ambiguous`, decided within rounding.
+        (None where nothing can be substituted); the `method`, and the sizes of its
+        blocks (None where it found them on the way); and whether a hard winner was
+        `ambiguous`, decided within rounding.
 
     Raises:
         InputError: The tokens do not fit the model, or the method refuses it.
@@ -63,8 +67,22 @@ def measure(
         "position": result.position,
         "symbol": result.symbol,
         "method": result.method,
+        **block_columns(result.block),
         "exact": bool(result.exact),
         "ambiguous": result.ties is not None and result.ties.ambiguous,
+    }
+
+
+def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
+    """Return the sizes of a method's blocks as columns of a row.
+
+    Args:
+        block: The sizes; None where they were found on the way.
+    """
+    sizes = block or BlockSizes(0)
+    return {
+        "block_substitutions": sizes.substitutions or None,
+        "block_rows": sizes.rows,
     }
 
 

@@ -32,6 +32,32 @@ def parse_temperature(text: str) -> dict[str, Any] | None:
     raise ValueError(_grammar(text))
 
 
+BYTE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes from its notation, as in `512MiB` or `2.5GiB`.
+
+    Args:
+        text: A number of at least one byte, and KiB, MiB, GiB, TiB or nothing.
+
+    Raises:
+        ValueError: The text is none.
+    """
+    number = text.strip().rstrip("BKMGTi")
+    unit = text.strip()[len(number) :]
+    try:
+        size = float(number) * BYTE_UNITS[unit]
+    except (KeyError, ValueError):
+        size = math.nan
+    if not 1 <= size < math.inf:
+        raise ValueError(
+            f"{text!r} is no amount of memory; expected bytes, or a number and one of "
+            f"{', '.join(filter(None, BYTE_UNITS))}, as in 512MiB"
+        )
+    return int(size)
+
+
 def temperature_label(temperature: dict[str, Any] | None) -> str:
     """Return the text that `parse_temperature` reads as this temperature."""
     match temperature:

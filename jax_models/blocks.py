@@ -13,12 +13,21 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.device_memory import memory_budget
+
 MAX_KEY_TILE = 8192
+# Arrays of the size of a tile that are held at once, with room for what they are beside.
+TILES_ALIVE = 64
 
 
 def tile_elements() -> int:
-    """Returns how many scores one tile should hold on the default backend."""
-    return 2**19 if jax.default_backend() == "cpu" else 2**25
+    """Returns how many scores one tile should hold on the default backend.
+
+    As many as suit a cache or keep an accelerator busy, and no more than leave room for
+    `TILES_ALIVE` tiles of float64 in the device's memory.
+    """
+    suited = 2**19 if jax.default_backend() == "cpu" else 2**25
+    return max(1, min(suited, memory_budget() // (8 * TILES_ALIVE)))
 
 
 def key_tile(length: int) -> int:

@@ -28,6 +28,7 @@ from bounds.cli.curve_cells import (
 )
 from bounds.cli.input_source import load_inputs, num_symbols
 from bounds.cli.length_sweep import raise_failed
+from bounds.cli.memory_flag import define_memory_limit, memory_limit
 from bounds.cli.model_source import (
     is_random,
     load_model,
@@ -85,6 +86,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_weightings(values)
     shared.define_inputs(values, default_count=8)
     shared.define_question(values)
+    define_memory_limit(values)
     flags.DEFINE_list(
         "bounds",
         ["certified", "closed_forms"],
@@ -179,7 +181,13 @@ def _ask(options: flags.FlagValues) -> _Asked:
     prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    question = Question(options.query, options.target, options.method, options.ties)
+    question = Question(
+        options.query,
+        options.target,
+        options.method,
+        options.ties,
+        memory_limit(options),
+    )
     check_query(question.query, lengths[0])
     if question.target == "logits":
         require_readout(model)

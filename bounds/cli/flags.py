@@ -4,7 +4,7 @@ A command makes its own `FlagValues` and adds the groups it needs; nothing is de
 absl's global flags.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
@@ -363,13 +363,23 @@ def validate_alone(values: flags.FlagValues, name: str, word: str) -> None:
     flags.register_validator(name, check, flag_values=values)
 
 
-def validate_grammar(values: flags.FlagValues, name: str) -> None:
-    """Refuse a temperature flag, or an entry of a list of them, that does not parse."""
+def validate_grammar(
+    values: flags.FlagValues,
+    name: str,
+    parse: Callable[[str], object] = parse_temperature,
+) -> None:
+    """Refuse a flag, or an entry of a list of them, that does not parse.
+
+    Args:
+        values: Where the flag is.
+        name: Its name.
+        parse: Raises `ValueError` for what it cannot read.
+    """
 
     def check(entry: str | list[str] | None) -> bool:
         try:
             for text in [entry] if isinstance(entry, str) else entry or ():
-                parse_temperature(text)
+                parse(text)
         except ValueError as error:
             raise flags.ValidationError(str(error)) from error
         return True

@@ -17,6 +17,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.devices import Devices, define_devices, explained_loss, open_devices
 from bounds.cli.influence_blocks import (
+    BLOCK,
     COLUMNS,
     SUMMARY,
     find_checkpoint,
@@ -25,6 +26,7 @@ from bounds.cli.influence_blocks import (
 )
 from bounds.cli.influence_dry_run import describe_run
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
+from bounds.cli.memory_flag import define_memory_limit
 from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
@@ -73,6 +75,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_question(values)
+    define_memory_limit(values)
     shared.define_stopping(values)
     flags.DEFINE_boolean(
         "include_query",
@@ -210,7 +213,7 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what is said of the largest influence of all blocks."""
     best = max(blocks, key=lambda block: block["max"])  # the first of equals
     return {
-        **{name: best[name] for name in SUMMARY},
+        **{name: best[name] for name in (*SUMMARY, *BLOCK)},
         # The ends of the maximum are the maxima of the ends, of whichever block.
         **{end: max(block[end] for block in blocks) for end in ENDS},
         "exact": all(block["exact"] for block in blocks),

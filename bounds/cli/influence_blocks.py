@@ -10,6 +10,7 @@ from absl import flags
 from jax.sharding import Mesh
 
 import jax_models as jm
+from bounds.cli.memory_flag import memory_limit
 from bounds.cli.progress import Progress
 from bounds.influence import (
     METHODS,
@@ -18,7 +19,11 @@ from bounds.influence import (
     SharedBase,
     compute_influence,
 )
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.compute import choose_method
 from bounds.influence.incremental import is_sparse
+from bounds.influence.substitution import list_substitutions
+from bounds.measurement import block_columns
 from bounds.output import canonical_json, sha256
 from bounds.sweep import Cell
 from bounds.version import __version__
@@ -39,6 +44,8 @@ SUMMARY = (
     "evaluated",
     "uncertified",
 )
+# The sizes that its method worked in.
+BLOCK = ("block_substitutions", "block_rows")
 
 
 def make_blocks(
@@ -72,11 +79,14 @@ def make_blocks(
         "include_query": options.include_query,
         "keep": keep,
         "query": identity["query"],
+        "memory_limit": memory_limit(options),
     }
     if options.method == "screened":
         asked |= {"rtol": options.rtol, "budget": options.budget}
 
     shared = SharedBase()
+    # Sizes change the last bits: results of others are not gone on from.
+    sizes = block_columns(_sizes(options, model, tokens, range(0, min(size, n)), asked))
 
     def make(start: int) -> Cell:
         stop = min(start + size, n)
@@ -114,11 +124,36 @@ def make_blocks(
             "dtype": options.dtype,
             "seed": options.seed,
             **asked,
+            **sizes,
             **identity,
         }
         return Cell(config, label, compute)
 
     return [make(start) for start in range(0, n, size)]
+
+
+def _sizes(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    tokens: np.ndarray,
+    positions: range,
+    asked: Mapping[str, Any],
+) -> BlockSizes | None:
+    """Return the sizes that the method of a block of positions works in."""
+    pairs = list_substitutions(
+        tokens,
+        model.vocab_size,
+        query=asked["query"],
+        positions=positions,
+        substitutable=model.substitutable,
+        include_query=options.include_query,
+    )
+    if not len(pairs):
+        return None
+    question = (asked["query"], asked["target"], pairs.position, pairs.symbol)
+    limit = asked["memory_limit"]
+    problem = Problem(model, tokens, *question, memory_limit=limit)
+    return choose_method(options.method, problem)[0].sizes(problem)
 
 
 def find_checkpoint(
@@ -176,7 +211,7 @@ def summarise(result: Influence) -> dict[str, Any]:
         result: The influences of its positions.
 
     Returns:
-        The fields of `SUMMARY`, `levels`, `ties`, and `substitutions` by column.
+        The fields of `SUMMARY` and `BLOCK`, `levels`, `ties`, and `substitutions` by column.
     """
     if result.lower is None or result.upper is None:
         position = np.flatnonzero(result.position_symbol >= 0)
@@ -187,6 +222,7 @@ def summarise(result: Influence) -> dict[str, Any]:
         lower, upper = result.lower[position, symbol], result.upper[position, symbol]
     return {
         **{name: getattr(result, name) for name in SUMMARY},
+        **block_columns(result.block),
         "levels": [dataclasses.asdict(level) for level in result.levels],
         "ambiguous": result.ties is not None and result.ties.ambiguous,
         "ties": None if result.ties is None else dataclasses.asdict(result.ties),

@@ -13,6 +13,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.devices import Devices
+from bounds.cli.memory_flag import memory_limit
 from bounds.influence import Problem
 from bounds.influence.compute import choose_method
 from bounds.influence.outline import Outline, estimate_work
@@ -89,7 +90,8 @@ def _pose(
         substitutable=model.substitutable,
         include_query=options.include_query,
     )
-    return Problem(model, tokens, query, options.target, pairs.position, pairs.symbol)
+    asked = (model, tokens, query, options.target, pairs.position, pairs.symbol)
+    return Problem(*asked, memory_limit=memory_limit(options))
 
 
 def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
@@ -97,10 +99,12 @@ def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
     work = estimate_work(outline, devices)
     pass_flops = work.base.flops
     alike = sum(sizes) / max(sizes)  # parts, the last perhaps a fraction of one
+    rows = outline.parts[0].options.get("row_tile")
+    tiles = "" if rows is None else f", rows in tiles of {rows}"
     flops = (work.flops - pass_flops) * alike + pass_flops * len(sizes)
     return [
         f"blocks: {work.blocks} in the largest part, of {work.batch} substitutions on "
-        "each device",
+        f"each device{tiles}",
         f"base pass: {work.base}",
         f"block, on each device: {work.block}",
         f"all: {flops:.3g} FLOP",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.block_memory import BlockSizes
 from bounds.influence.classes import Places, distinct_places
 from bounds.notation import enclosure_label
 from jax_models import TieReport
@@ -117,6 +118,8 @@ class Problem:
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
     # What is shared out over by what has no kernel; None is one device.
     mesh: Mesh | None = None
+    # Bytes for the blocks under way and what they share; None: what the device has.
+    memory_limit: int | None = None
 
     @functools.cached_property
     def places(self) -> Places | None:
@@ -176,8 +179,9 @@ class Method:
     `cost` is in forward passes, for choosing among methods; `blocks` yields the
     substitutions of a problem in order. A method that can be shared out over devices
     has a `kernel`, which is None for the problems where it cannot; its `outline` tells
-    what that will run, and runs nothing. A method that does not compute every influence
-    has `enclose` instead of blocks.
+    what that will run, and runs nothing; `sizes` are those of its blocks, None where
+    they are found on the way. A method that does not compute every influence has
+    `enclose` instead of blocks.
     """
 
     name: str
@@ -187,6 +191,7 @@ class Method:
     blocks: Callable[[Problem], Iterator[Block]]
     kernel: "Callable[[Problem], Kernel | None]" = _no_kernel
     outline: "Callable[[Problem], Outline | None]" = _no_kernel
+    sizes: Callable[[Problem], BlockSizes | None] = _no_kernel
     enclose: Callable[[Problem, Progress | None], Enclosures] | None = None
 
 
@@ -223,6 +228,7 @@ class Influence:
     evaluated: int = 0  # substitutions that were computed exactly
     uncertified: int = 0  # substitutions that may exceed `max`; 0 of an exact method
     levels: tuple[Level, ...] = ()  # of the screen
+    block: BlockSizes | None = None  # None where they were found on the way
 
     @property
     def kind(self) -> str:

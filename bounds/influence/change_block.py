@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.deep import propagate
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -37,11 +38,16 @@ from bounds.influence.query_row import (
 from bounds.influence.sizes import scaled_norm, written_size
 from bounds.influence.target import change_target
 from jax_models.attention import compute_scores, store_keys
-from jax_models.blocks import fold_tiles
+from jax_models.blocks import fold_tiles, key_tile, tile_elements
 from jax_models.mask import visible
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, attention_input, embed
 from jax_models.weighting import TieReport
+
+# Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
+ONE_LAYER_BATCH = 8192
+# Blocks under way at a time.
+IN_FLIGHT = 4
 
 
 @register
@@ -88,21 +94,75 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     )
 
 
-def block_sizes(model: Transformer, length: int) -> tuple[int, int]:
-    """Returns (substitutions, rows) of a block of pairs.
+def block_sizes(
+    model: Transformer, length: int, memory_limit: int | None = None
+) -> BlockSizes:
+    """Returns the sizes of a block of pairs.
 
     A block's widest array [rows, width, substitutions] takes at most two mebibytes on a CPU,
     so that it stays in the cache between the operations on it, and 256 elsewhere. With
     three layers and more a block keeps [length, width, substitutions].
+
+    Args:
+        model: a transformer.
+        length: n.
+        memory_limit: in bytes, for the blocks under way and the base pass; None is a
+            share of the device's memory.
+
+    Raises:
+        InputError: the limit is too small for one substitution.
     """
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value.shape[1])
     rows = min(length, 64 if on_cpu else 1024)
     room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
+    if len(model.layers) == 1:
+        suited, rows = ONE_LAYER_BATCH, 1
+    elif len(model.layers) > 2:
+        suited = max(1, min(32, 16 * room // (length * widest)))
+    else:
+        suited = max(8, min(length, room // (rows * widest)))
+    base = base_bytes(model, length)
+
+    def taken(size: int) -> float:
+        return base + IN_FLIGHT * block_bytes(model, length, size, rows)
+
+    return BlockSizes(fit_block(suited, taken, memory_limit), rows)
+
+
+def block_bytes(
+    model: Transformer, length: int, substitutions: int, rows: int
+) -> float:
+    """Returns what a block of pairs takes beside its arguments, a little from above.
+
+    A tile of the first layer's rows has, for each pair, some arrays of the model's width,
+    of the block's neurons and of the heads; the replaced rows themselves have a tile of
+    scores; and with three layers and more all rows of every substitution are kept, beside
+    one tile of scores of the rows that move.
+
+    Args:
+        model: a transformer.
+        length: n.
+        substitutions: in the block.
+        rows: of a tile.
+    """
+    widths = []
+    for layer in model.layers:
+        attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
+        by_head = attention.value.shape[1]
+        if attention.score == "additive":
+            by_head += 4 * attention.key_width
+        widest = max(model.width, attention.num_heads * by_head)
+        widths.append(4 * widest + 2 * hidden + 8 * attention.num_heads)
+    heads = max(layer.attention.num_heads for layer in model.layers)
+    scores = heads * key_tile(length)
+    tile = 8 * min(substitutions * scores, max(scores, tile_elements() // 4))
+    pairs = substitutions * rows * max(widths)
     if len(model.layers) > 2:
-        return max(1, min(32, 16 * room // (length * widest))), rows
-    return max(8, min(length, room // (rows * widest))), rows
+        pairs += 4 * substitutions * length * model.width
+        tile += 16 * max(scores, tile_elements() // 4)
+    return float((pairs + tile) * model.dtype.itemsize)
 
 
 @functools.partial(

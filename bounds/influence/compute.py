@@ -88,6 +88,7 @@ def compute_influence(
     rtol: float = 0.0,
     budget: int = 32,
     checkpoint: str | os.PathLike[str] | None = None,
+    memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     shared: SharedBase | None = None,
 ) -> Influence:
@@ -123,6 +124,9 @@ def compute_influence(
         checkpoint: of "screened": a file that keeps where it stands, every few seconds; a
             call that was killed goes on from it, and one with a larger budget or a
             smaller rtol goes further.
+        memory_limit: bytes that the blocks of substitutions under way may take on a
+            device, with what they share; by default half of what the device has. A
+            smaller one makes smaller blocks.
         progress: called with (substitutions done, all) after every block.
         shared: the same object in calls about the same model, tokens and query, which
             then have one base pass.
@@ -164,6 +168,8 @@ def compute_influence(
         include_query=include_query,
     )
     _check_stopping(rtol, budget)
+    if memory_limit is not None and memory_limit < 1:
+        raise InputError(f"memory_limit = {memory_limit}; expected bytes, at least 1")
     problem = Problem(
         model,
         checked,
@@ -175,6 +181,7 @@ def compute_influence(
         budget,
         None if checkpoint is None else os.fspath(checkpoint),
         shared or SharedBase(),
+        memory_limit=memory_limit,
     )
     chosen, reason = choose_method(method, problem)
     if mesh is not None:
@@ -210,6 +217,8 @@ def _gather(
     """Collects the blocks of a method into the result."""
     found, met = Maxima(pairs, dense=keep == "pairs"), None
     enclosed = None
+    # Before anything runs: a memory limit may be too small.
+    sizes = method.sizes(problem) if len(pairs) else None
     if method.enclose is not None and len(pairs):
         enclosed = method.enclose(problem, progress)
         found.enclose(enclosed)
@@ -246,6 +255,7 @@ def _gather(
         evaluated=len(pairs) if enclosed is None else enclosed.evaluated,
         uncertified=0 if enclosed is None else enclosed.left.size,
         levels=() if enclosed is None else enclosed.levels,
+        block=sizes,
     )
 
 

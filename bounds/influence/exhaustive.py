@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.base import Block, Method, Problem, Ties
+from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.change_block import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
@@ -33,6 +34,8 @@ from jax_models.weighting import TieReport
 
 # A bare function's depth is unknown; its output is taken as one layer of this many steps.
 UNKNOWN_STEPS = 256
+# Batches under way at a time: the next is queued while the last is read.
+IN_FLIGHT = 2
 # Inputs of a bare function that run at once.
 BARE_BATCH = 32
 
@@ -99,11 +102,48 @@ def _rerun(
     return norms, reduce_reports(reports)
 
 
-def batch_size(model: Transformer, length: int) -> int:
-    """Returns how many forward passes run at once: a tile of scores, at most 32."""
+def batch_size(model: Transformer, length: int, memory_limit: int | None = None) -> int:
+    """Returns how many forward passes run at once: a tile of scores, at most 32.
+
+    Args:
+        model: a transformer.
+        length: n.
+        memory_limit: in bytes, for the batches under way; None is a share of the
+            device's memory.
+
+    Raises:
+        InputError: the limit is too small for one pass.
+    """
     heads = max((x.attention.num_heads for x in model.layers), default=1)
     per_pass = heads * key_tile(length) * min(length, 256)
-    return int(max(1, min(32, 4 * tile_elements() // per_pass)))
+    suited = int(max(1, min(32, 4 * tile_elements() // per_pass)))
+
+    def taken(size: int) -> float:
+        return IN_FLIGHT * size * pass_bytes(model, length)
+
+    return fit_block(suited, taken, memory_limit)
+
+
+def pass_bytes(model: Transformer, length: int) -> float:
+    """Returns what one forward pass takes, a little from above.
+
+    Rows of two layers with their projections and neurons, and some tiles of scores.
+
+    Args:
+        model: a transformer.
+        length: n.
+    """
+    widest, scores = 2 * model.width, 0
+    for layer in model.layers:
+        attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
+        by_head = 2 * attention.key_width + 3 * attention.value.shape[1]
+        row = 6 * model.width + 2 * hidden + attention.num_heads * by_head
+        widest = max(widest, row)
+        tile = attention.num_heads * key_tile(length)
+        if attention.score == "additive":
+            tile *= attention.key_width
+        scores = max(scores, min(tile * length, max(tile, tile_elements())))
+    return float((length * widest + 4 * scores) * model.dtype.itemsize)
 
 
 def _kernel(problem: Problem) -> Kernel | None:
@@ -120,6 +160,7 @@ def _kernel(problem: Problem) -> Kernel | None:
         # Both passes are within this size.
         lambda influence: subtraction_radius(model.dtype, steps, size + influence),
         Ties.of(ties) if model.is_hard else None,
+        IN_FLIGHT,
     )
 
 
@@ -132,9 +173,15 @@ def _outline(problem: Problem) -> Outline | None:
     return Outline(base, _rerun, shared, _parts(problem))
 
 
+def _sizes(problem: Problem) -> BlockSizes | None:
+    if not isinstance(problem.model, Transformer):
+        return BlockSizes(BARE_BATCH)
+    return BlockSizes(_parts(problem)[0].batch)
+
+
 def _parts(problem: Problem) -> tuple[Part]:
     options = {"query": problem.query, "target": problem.target}
-    batch = batch_size(problem.model, problem.tokens.size)
+    batch = batch_size(problem.model, problem.tokens.size, problem.memory_limit)
     return (Part(0, problem.position.size, batch, options),)
 
 
@@ -184,4 +231,5 @@ EXHAUSTIVE = Method(
     blocks=_blocks,
     kernel=_kernel,
     outline=_outline,
+    sizes=_sizes,
 )

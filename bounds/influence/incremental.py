@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.base import Block, Method, Problem, Ties
+from bounds.influence.block_memory import BlockSizes
 from bounds.influence.change_block import (
+    IN_FLIGHT,
     IncrementalState,
     block_sizes,
     change_block,
@@ -30,10 +32,6 @@ from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.rounding import change_radius
 from jax_models.transformer import Transformer
 
-# Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
-ONE_LAYER_BATCH = 8192
-# Blocks under way at a time.
-IN_FLIGHT = 4
 # Forward passes for one substitution at each position where few rows change: what
 # random models of three layers take on a CPU, rounded up (docs/influence-speed.md).
 SPARSE_PASSES = 40
@@ -166,24 +164,31 @@ def _outline(problem: Problem) -> Outline | None:
     return Outline(base, change_block, shared, tuple(_parts(problem)))
 
 
+def _sizes(problem: Problem) -> BlockSizes | None:
+    # Sets of rows are sized as they are found.
+    if is_sparse(problem):
+        return None
+    return block_sizes(problem.model, problem.tokens.size, problem.memory_limit)
+
+
 def _parts(problem: Problem) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
-    batch, row_tile = block_sizes(model, problem.tokens.size)
+    sizes = block_sizes(model, problem.tokens.size, problem.memory_limit)
     options = {
         "query": problem.query,
         "target": problem.target,
-        "row_tile": row_tile,
+        "row_tile": sizes.rows,
         "own_query": False,
     }
     if len(model.layers) > 1:
-        yield Part(0, count, batch, options)
+        yield Part(0, count, sizes.substitutions, options)
         return
     # One layer: the query's own token is a question of its own (a moved query).
     at_query = problem.position == problem.query
     turns = np.flatnonzero(np.diff(at_query)) + 1
     for first, end in itertools.pairwise([0, *turns, count]):
         own = {**options, "own_query": bool(at_query[first])}
-        yield Part(int(first), int(end), ONE_LAYER_BATCH, own)
+        yield Part(int(first), int(end), sizes.substitutions, own)
 
 
 INCREMENTAL = Method(
@@ -194,4 +199,5 @@ INCREMENTAL = Method(
     blocks=_blocks,
     kernel=_kernel,
     outline=_outline,
+    sizes=_sizes,
 )

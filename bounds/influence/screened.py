@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from bounds.influence.base import Block, Enclosures, Method, Problem, Progress
-from bounds.influence.screening.ladder import climb_ladder
+from bounds.influence.screening.ladder import block_sizes, climb_ladder
 from jax_models import InputError, Transformer
 
 
@@ -47,4 +47,5 @@ SCREENED = Method(
     cost=lambda problem: math.inf,
     blocks=_blocks,
     enclose=_enclose,
+    sizes=block_sizes,
 )

@@ -42,8 +42,10 @@ def sharded(method: Method, mesh: Mesh) -> Method:
     def agree(problem: Problem) -> None:
         arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
         asked = (problem.query, problem.target, problem.rtol, problem.budget)
-        # All or none keep where they stand: process 0 reads it for the others.
-        asked = (*asked, problem.checkpoint is not None)
+        # All or none keep where they stand: process 0 reads it for the others. Blocks are
+        # of one size in all of them, whatever memory each has.
+        sizes = method.sizes(problem)
+        asked = (*asked, problem.checkpoint is not None, sizes)
         check_agreement(repr(asked).encode() + written_out(arrays, mesh))
 
     def enclose(problem: Problem, progress: Progress | None) -> Enclosures:

@@ -8,6 +8,7 @@ import pytest
 from bounds.notation import (
     enclosure_label,
     legend_label,
+    parse_bytes,
     parse_temperature,
     temperature_label,
 )
@@ -115,3 +116,23 @@ def test_a_written_enclosure_holds_the_computed_one():
         widest = max(value - lower, upper - value)
         # To two digits each, so that the text is hardly wider than the enclosure.
         assert radius <= Fraction(widest) * Fraction(6, 5) + Fraction(np.spacing(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("1e3", 1000),
+        (" 512MiB ", 2**29),
+        ("2.5 GiB", 5 * 2**29),
+        ("1TiB", 2**40),
+    ],
+)
+def test_an_amount_of_memory_is_read(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "5MB", "0", "-1GiB", "nan", "inf", "1iB"])
+def test_what_is_no_amount_of_memory_is_refused(text):
+    with pytest.raises(ValueError, match="no amount of memory; expected bytes, or"):
+        parse_bytes(text)

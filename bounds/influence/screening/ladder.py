@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.base import Enclosures, Level, Problem, Progress
+from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel
 from bounds.influence.screening.checkpoint import Checkpoint, Standing
@@ -48,17 +49,31 @@ IN_FLIGHT = 2
 BLOCK_ELEMENTS = (2**24, 2**27)
 # Elements of a tile of rows of a block.
 TILE_ELEMENTS = (2**17, 2**24)
+# Arrays of the size of a state that a layer has at once.
+STATES = 3
 # Substitutions in a block.
 FEWEST, MOST = 8, 64
 
 
-def block_sizes(problem: Problem) -> tuple[int, int]:
-    """Returns (substitutions, rows) of a block: its tiles stay in a CPU's cache."""
-    n, width = problem.tokens.size, problem.model.width
+def block_sizes(problem: Problem) -> BlockSizes:
+    """Returns the sizes of a block: its tiles stay in a CPU's cache, the rest in memory.
+
+    Raises:
+        InputError: the problem's memory limit is too small for one substitution.
+    """
+    model, n = problem.model, problem.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
-    batch = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * width)))
-    batch = min(batch, problem.position.size)
-    return batch, max(8, min(n, TILE_ELEMENTS[which] // (batch * width)))
+    suited = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
+    # Known changes and their estimates between all layers, while one is formed anew.
+    each = STATES * len(model.layers) * n * (model.width + 2) * model.dtype.itemsize
+    held = 2 * base_bytes(model, n)
+    batch = fit_block(
+        min(suited, problem.position.size),
+        lambda size: held + IN_FLIGHT * size * each,
+        problem.memory_limit,
+    )
+    rows = max(8, min(n, TILE_ELEMENTS[which] // (batch * model.width)))
+    return BlockSizes(batch, rows)
 
 
 class Climb:
@@ -69,7 +84,7 @@ class Climb:
         self.problem = problem
         self._checkpoint = None
         if problem.checkpoint is not None:
-            rules = (LADDER, block_sizes(problem), __version__)
+            rules = (LADDER, dataclasses.astuple(block_sizes(problem)), __version__)
             self._checkpoint = Checkpoint(problem.checkpoint, problem, *rules)
         kept = self._checkpoint and self._checkpoint.read()
         standing = kept or _nothing_known(problem.position.size)
@@ -153,8 +168,8 @@ class Climb:
         problem, began, before = self.problem, time.perf_counter(), self._spent
         model, tokens = problem.model, jnp.asarray(problem.tokens)
         groups, rank = LADDER[self.step]
-        batch, row_tile = block_sizes(problem)
-        batch *= _devices(problem)
+        sizes = block_sizes(problem)
+        batch = sizes.substitutions * _devices(problem)
         chosen = self.chosen[self._done :]
         times = []
         if chosen.size:
@@ -167,7 +182,7 @@ class Climb:
             jax.block_until_ready(envelopes)
             times.append(time.perf_counter())
 
-            run = block_starter(problem, base, envelopes, row_tile)
+            run = block_starter(problem, base, envelopes, sizes.rows)
 
             def start_block(part: np.ndarray) -> tuple[np.ndarray, Screened]:
                 where = (problem.position, problem.symbol)
@@ -209,9 +224,10 @@ class Climb:
 
     def _enclose(self, part: np.ndarray, found: Screened) -> None:
         """Narrows the enclosures by estimates and their errors."""
-        names = ("estimate", "error", "magnitude")
-        fields = (np.asarray(getattr(found, name), np.float64) for name in names)
-        estimate, error, magnitude = (field[: part.size] for field in fields)
+        told = jax.device_get((found.estimate, found.error, found.magnitude))
+        estimate, error, magnitude = (
+            np.asarray(field, np.float64)[: part.size] for field in told
+        )
         with np.errstate(invalid="ignore", over="ignore"):
             radius = error + self.kernel.radius(magnitude + error)
             radius = np.where(np.isnan(magnitude), np.inf, radius)
@@ -288,7 +304,7 @@ def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
     """
     first, (_, rank) = climb.levels[0], LADDER[step]
     factor = 1 + rank / 12
-    batch = block_sizes(climb.problem)[0] * _devices(climb.problem)
+    batch = block_sizes(climb.problem).substitutions * _devices(climb.problem)
     each = first.seconds_each
     if each is None:
         each = first.seconds / first.screened

@@ -25,7 +25,7 @@ def block_starter(
     problem: Problem,
     base: ScreenBase,
     envelopes: tuple[Envelopes, ...],
-    row_tile: int,
+    row_tile: int | None,
 ) -> StartBlock:
     """Returns what screens a block of substitutions, positions and symbols [p].
 
@@ -55,7 +55,8 @@ def block_starter(
 def _run_here(
     shared: Any, options: Any, position: np.ndarray, symbol: np.ndarray
 ) -> Screened:
-    return screen_block(*shared, position, symbol, **options)
+    block = jax.device_put((position, symbol))
+    return screen_block(*shared, *block, **options)
 
 
 @functools.lru_cache(maxsize=64)

@@ -321,3 +321,27 @@ def test_a_dry_run_refuses_what_the_run_would(run):
     assert result.code == 1
     assert "cannot do this model" in result.err
     assert run("influence", "--dry_run", "--length=4", "--query=4").code == 1
+
+
+def test_results_state_the_sizes_of_blocks_and_memory_limits_them(run, tokens_file):
+    shape = ["influence", f"--tokens={tokens_file}", "--vocab_size=3", *SHAPE_FLAGS]
+    for flags, expected in (([], 8192), (["--memory_limit=256KiB"], 1024)):
+        assert run(*shape, "--method=incremental", *flags).code == 0
+        record = read_json()
+        assert record["block_substitutions"] == expected
+        assert record["block_rows"] == 1
+    # Results of other sizes are not taken for these.
+    assert len(read_store(OUT / "results.sqlite")) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "complaint"),
+    [
+        ("1KiB", "the memory limit is 0.000977 MiB, but a block of one substitution"),
+        ("5MB", "'5MB' is no amount of memory; expected bytes, or a number and one of"),
+    ],
+)
+def test_a_memory_limit_that_cannot_be_kept_is_refused(run, limit, complaint):
+    flags = ["--method=incremental", f"--memory_limit={limit}"]
+    for more in ([], ["--dry_run"]):
+        run("influence", *SHAPE_FLAGS, *flags, *more).assert_refused(complaint)

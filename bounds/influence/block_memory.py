@@ -1,0 +1,62 @@
+"""How large a block of substitutions is: what suits the device, as far as memory allows.
+
+A method says which size suits (a CPU's cache, the units of an accelerator) and what a block
+of a size takes. That is a model, a little above what the compiler accounts for; memory only
+ever makes blocks smaller.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from jax_models import InputError, Transformer
+from jax_models.device_memory import memory_budget
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockSizes:
+    """The sizes that a method works in, on each device."""
+
+    substitutions: int
+    rows: int | None = None  # of a tile; None where a method has no tiles of rows
+
+
+def fit_block(
+    suited: int, bytes_taken: Callable[[int], float], limit: int | None
+) -> int:
+    """Returns how many substitutions go into a block: `suited`, halved until they fit.
+
+    Args:
+        suited: the size where memory does not matter.
+        bytes_taken: by a block of a size and all that is held beside it.
+        limit: in bytes; None is the share of the device's memory that a computation may
+            take, where one substitution goes ahead however much it takes.
+
+    Raises:
+        InputError: one substitution takes more than the limit that was given.
+    """
+    room, size = memory_budget() if limit is None else limit, suited
+    while size > 1 and bytes_taken(size) > room:
+        size = -(-size // 2)
+    if limit is not None and (least := bytes_taken(size)) > limit:
+        raise InputError(
+            f"the memory limit is {limit / 2**20:.3g} MiB, but a block of one "
+            f"substitution takes about {least / 2**20:.3g} MiB with what all blocks "
+            "share; raise the limit, or leave it out to take what the device has"
+        )
+    return size
+
+
+def base_bytes(model: Transformer, length: int) -> float:
+    """Returns what the base pass of a change propagation keeps, a little from above.
+
+    Args:
+        model: a transformer.
+        length: n.
+    """
+    elements = 0
+    for layer in model.layers:
+        attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
+        value = attention.value.shape[1]
+        by_head = 2 * attention.key_width + 4 * value + 12
+        elements += 5 * model.width + 2 * hidden + attention.num_heads * by_head + 8
+    return float(elements * length * model.dtype.itemsize)

@@ -1,0 +1,161 @@
+"""Blocks are as large as suits the device, smaller where memory is short."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence import METHODS, Problem
+from bounds.influence.block_memory import base_bytes, fit_block
+from bounds.influence.change_block import block_bytes, block_sizes
+from bounds.influence.exhaustive import pass_bytes
+from bounds.influence.substitution import list_substitutions
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N = 40
+
+
+def draw(**options):
+    options = {
+        **{"num_layers": 2, "num_heads": 2, "d_model": 16, "d_ff": 32},
+        **{"vocab_size": 2, "mask": "none", "dtype": "float64"},
+        **options,
+    }
+    return jm.random_transformer(jax.random.key(0), **options)
+
+
+def draw_tokens(n=N):
+    return np.random.default_rng(1).integers(0, 2, n, dtype=np.int32)
+
+
+def pose(model, n, limit=None):
+    tokens = draw_tokens(n)
+    pairs = list_substitutions(tokens, 2, query=n - 1)
+    question = (model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    return Problem(*question, memory_limit=limit)
+
+
+@pytest.mark.parametrize("room", [1000, 999, 120, 10])
+def test_a_block_is_the_first_half_of_halves_that_fits(room):
+    found = fit_block(100, lambda size: 10.0 * size, room)
+    halves = [100, 50, 25, 13, 7, 4, 2, 1]
+    assert found == max(size for size in halves if 10 * size <= room)
+
+
+def test_a_limit_too_small_for_one_substitution_is_refused():
+    with pytest.raises(jm.InputError, match=r"limit is 2 MiB.*about 3 MiB"):
+        fit_block(100, lambda size: 3.0 * 2**20, 2**21)
+
+
+def test_without_a_limit_one_substitution_goes_ahead(monkeypatch):
+    monkeypatch.setattr(bounds.influence.block_memory, "memory_budget", lambda: 1)
+    assert fit_block(100, lambda size: 2.0 * size, None) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "n", "expected"),
+    [
+        ({}, 100_000, (256, 64)),
+        ({"dtype": "float32"}, 100_000, (256, 64)),
+        ({}, N, (40, 40)),
+        ({"num_layers": 1}, 100_000, (8192, 1)),
+        ({"num_layers": 3}, 20_000, (13, 64)),
+        ({"d_model": 64, "num_heads": 4}, 4096, (64, 64)),
+    ],
+)
+def test_on_a_cpu_with_memory_sizes_are_those_of_its_cache(options, n, expected):
+    shapes = jax.eval_shape(lambda: draw(**options))
+    found = block_sizes(shapes, n)
+    assert (found.substitutions, found.rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "layers", "limit"),
+    [
+        ("incremental", 2, 2**21),
+        pytest.param("exhaustive", 2, 2**20, marks=pytest.mark.slow),
+        pytest.param("incremental", 1, 2**19, marks=pytest.mark.slow),
+        pytest.param("incremental", 3, 2**22, marks=pytest.mark.slow),
+        pytest.param("screened", 3, 2**21, marks=pytest.mark.slow),
+    ],
+)
+def test_short_memory_makes_smaller_blocks_and_the_same_influence(
+    method, layers, limit
+):
+    model, tokens = draw(num_layers=layers), draw_tokens()
+    wide, narrow = (
+        bounds.compute_influence(model, tokens, method=method, memory_limit=room)
+        for room in (None, limit)
+    )
+    assert 1 <= narrow.block.substitutions < wide.block.substitutions
+    assert (narrow.position, narrow.symbol) == (wide.position, wide.symbol)
+    assert abs(narrow.max - wide.max) <= wide.max_upper - wide.max_lower
+    both = np.isfinite(wide.upper)
+    assert (narrow.lower[both] <= wide.upper[both]).all()
+    assert (wide.lower[both] <= narrow.upper[both]).all()
+
+
+@pytest.mark.parametrize("method", ["incremental", "exhaustive", "screened"])
+def test_a_method_refuses_what_one_substitution_does_not_fit_in(method):
+    with pytest.raises(jm.InputError, match="a block of one substitution takes about"):
+        bounds.compute_influence(draw(), draw_tokens(), method=method, memory_limit=99)
+
+
+def test_a_limit_is_a_number_of_bytes():
+    with pytest.raises(jm.InputError, match="memory_limit = 0; expected bytes"):
+        bounds.compute_influence(draw(), draw_tokens(), memory_limit=0)
+
+
+def held(tree):
+    """Bytes of a pytree of shapes."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"layer_norm": "post", "weighting": "average_hard"},
+        {"score": "additive", "num_heads": 4},
+    ],
+    ids=["softmax", "norms, hard", "additive"],
+)
+def test_what_a_base_pass_keeps_is_a_little_below_its_model(options):
+    model, n = jax.eval_shape(lambda: draw(**options)), 64
+    state = METHODS["incremental"].outline(pose(model, n)).shared[2]
+    assert held(state) <= base_bytes(model, n) <= 2.5 * held(state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [128, 1024])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"d_ff": 256},
+        {"num_layers": 1},
+        {"num_layers": 3},
+        {"num_layers": 2, "score": "additive"},
+        {"layer_norm": "pre", "num_heads": 8},
+        {"weighting": "average_hard"},
+    ],
+    ids=lambda options: ", ".join(f"{k}={v}" for k, v in options.items()) or "softmax",
+)
+def test_what_the_compiler_accounts_for_is_a_little_below_the_models(options, n):
+    """Temporary buffers of the programs as users compile them."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    model = draw(**options)
+    for method in ("incremental", "exhaustive"):
+        outline = METHODS[method].outline(pose(model, n))
+        (part,) = outline.parts
+        part = dataclasses.replace(part, batch=min(part.batch, part.end))
+        told = outline.trace(part).lower().compile().memory_analysis()
+        if method == "incremental":
+            rows = part.options["row_tile"]
+            size = block_bytes(model, n, part.batch, rows)
+        else:
+            size = part.batch * pass_bytes(model, n)
+        assert told.temp_size_in_bytes <= size <= 12 * told.temp_size_in_bytes
