@@ -32,7 +32,9 @@ class BatchCell:
         arguments: What is typed after the command's name.
         work: What it is expected to do.
         levels: The swept flags that decide what is compiled, as typed.
-        shape: Names what is compiled: equal for cells that share their programs.
+        kinds: Those of them that the work's terms do not tell apart as sizes.
+        shape: Names all but its data: equal for cells that do the same.
+        programs: Names of what it runs compiled; cells may share some.
     """
 
     key: str
@@ -41,7 +43,9 @@ class BatchCell:
     arguments: tuple[str, ...]
     work: Work
     levels: tuple[str, ...]
+    kinds: tuple[str, ...]
     shape: str
+    programs: tuple[str, ...]
 
     @property
     def files(self) -> dict[str, str]:
@@ -61,26 +65,30 @@ class Outcome:
         rows: The result; None where it failed.
         message: Why it failed.
         seconds: Wall time.
-        compile_seconds: The share of it that went into tracing and compiling.
-        peak_bytes: The most memory its process has held until then.
+        cpu_seconds: Of all threads of its process.
+        compile_seconds: The wall time that went into tracing and compiling.
+        peak_bytes: The most memory its process has held until then; None where the
+            system does not tell.
         origin: What produced it.
     """
 
     rows: list[dict[str, Any]] | None
     message: str | None
     seconds: float
+    cpu_seconds: float
     compile_seconds: float
-    peak_bytes: int
+    peak_bytes: int | None
     origin: Provenance
 
     def payload(self) -> dict[str, Any]:
         """Return what is recorded of a result."""
         return {
             "rows": self.rows,
+            "cpu_seconds": self.cpu_seconds,
             "compile_seconds": self.compile_seconds,
             "peak_bytes": self.peak_bytes,
         }
 
 
 # What two runs of one sweep differ in.
-TIMING = ("seconds", "finished", "compile_seconds", "peak_bytes")
+TIMING = ("seconds", "finished", "cpu_seconds", "compile_seconds", "peak_bytes")

@@ -1,12 +1,12 @@
 """What a cell takes, estimated from cells of the same sweep that were run.
 
-    seconds(cell) = Σ_k a_k term_k(cell) · exp(Σ_l e_l)  [+ what compiling its shape takes]
+    seconds(cell) = Σ_k a_k term_k(cell) · exp(r(cell))  [+ what compiling its programs takes]
 
-The a_k >= 0 are rates, fitted so that relative errors are small; the effects e_l of the
-swept values (a weighting, a method) correct them, each drawn towards 0 as by three more
-observations without effect: a calibration meets many values once, where they tell noise.
-Time in the compiler is fitted apart, in the same way, and charged to the first cell of a
-shape. These are estimates: nothing is certified here.
+The rates a_k >= 0 are fitted so that relative errors are small; r is what cells that are
+alike leave of them (`residuals.py`): the effect of a weighting, of a method beyond some
+length, the median of cells that differ in their data alone. Time in the compiler is fitted
+apart, in the same way, and charged to the first cell that has a program. These are
+estimates: nothing is certified here.
 """
 
 import dataclasses
@@ -18,33 +18,35 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bounds.batch.cells import BatchCell
+from bounds.batch.residuals import Place, Residuals, learn_residuals
 
 # Rates where nothing was measured: a guess that only serves to order cells.
 NOMINAL_RUN = {"one": 1e-2, "runs": 1e-2, "passes": 1e-9}
 NOMINAL_COMPILE = {"one": 1.0, "programs": 0.2}
-# Sweeps of the fit of effects; each is a mean of residuals, and they settle fast.
-ROUNDS = 20
-# Observations without effect that every level is given.
-WITHOUT_EFFECT = 3
 # Below this no clock tells a cell's time, in seconds.
 SHORTEST = 1e-4
 # What is fitted to the time in the compiler; every other term to the rest.
 COMPILED_TERMS = ("one", "programs")
+# The sizes by which cells are told to be alike.
+SIZES = ("tokens", "passes")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Seconds per unit of each term, and the effects of levels on their sum."""
+    """Seconds per unit of each term, and what cells that are alike leave of them."""
 
     rates: Mapping[str, float]
-    effects: Mapping[str, float]
+    residuals: Residuals | None = None
 
-    def seconds(self, cell: BatchCell) -> float:
-        """Return the estimate for a cell."""
-        total = sum(
-            rate * _term(cell, name) for name, rate in self.rates.items() if rate
-        )
-        return total * math.exp(sum(self.effects.get(one, 0.0) for one in cell.levels))
+    def seconds(self, cells: Sequence[BatchCell], new: np.ndarray) -> np.ndarray:
+        """Return the estimates for cells of which these shares are new to a process [m]."""
+        if not self.rates or not len(cells):
+            return np.zeros(len(cells))
+        terms = np.array([[_term(cell, name) for name in self.rates] for cell in cells])
+        totals = terms @ np.array(list(self.rates.values()))
+        if self.residuals is None:
+            return totals
+        return totals * np.exp(self.residuals.at(_places(cells, new)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +55,7 @@ class CostModel:
 
     Attributes:
         run: Of the time outside the compiler.
-        compile: Of the time within it, once per shape.
+        compile: Of the time within it, for all programs of a cell.
         observed: Cells it was fitted to; 0 is a guess.
     """
 
@@ -68,17 +70,9 @@ class CostModel:
             cells: Of one process that has compiled nothing yet.
 
         Returns:
-            Wall time of each, in seconds; the first cell of a shape compiles it.
+            Wall time of each, in seconds; the first cell with a program compiles it.
         """
-        known: set[str] = set()
-        found = []
-        for cell in cells:
-            seconds = self.run.seconds(cell)
-            if cell.shape not in known:
-                seconds += self.compile.seconds(cell)
-            known.add(cell.shape)
-            found.append(seconds)
-        return found
+        return self._seconds(cells, _new_shares(cells)).tolist()
 
     def order(self, cells: Sequence[BatchCell]) -> list[BatchCell]:
         """Return cells with cheap ones first, those of a shape together.
@@ -86,10 +80,15 @@ class CostModel:
         A shape counts by its cheapest cell and what compiling it takes.
         """
         cheapest: dict[str, float] = {}
-        for cell in cells:
-            seconds = self.run.seconds(cell) + self.compile.seconds(cell)
+        every = self._seconds(cells, np.ones(len(cells)))
+        for cell, seconds in zip(cells, every.tolist(), strict=True):
             cheapest[cell.shape] = min(seconds, cheapest.get(cell.shape, math.inf))
         return sorted(cells, key=lambda cell: (cheapest[cell.shape], cell.shape))
+
+    def _seconds(self, cells: Sequence[BatchCell], new: np.ndarray) -> np.ndarray:
+        if not self.compile.rates:
+            new = np.zeros(len(cells))
+        return self.run.seconds(cells, new) + new * self.compile.seconds(cells, new)
 
 
 def fit_cost(
@@ -99,41 +98,57 @@ def fit_cost(
 
     Args:
         cells: The sweep.
-        rows: What the store holds of it, by key: `status`, `seconds` and
-            `compile_seconds`. Failed cells are left aside.
+        rows: What the store holds of it, by key in the order of finishing: `status`,
+            `seconds` and `compile_seconds`. Failed cells are left aside.
 
     Returns:
         The model; a guess, with `observed` 0, where nothing was run.
     """
+    known = {cell.key: cell for cell in cells}
     seen = [
-        (cell, rows[cell.key])
-        for cell in cells
-        if cell.key in rows and rows[cell.key]["status"] == "done"
+        (known[key], row)
+        for key, row in rows.items()
+        if key in known and row["status"] == "done"
     ]
     if not seen:
-        return CostModel(Rates(NOMINAL_RUN, {}), Rates(NOMINAL_COMPILE, {}), 0)
-    run = [
-        (cell, max(row["seconds"] - row["compile_seconds"], SHORTEST))
-        for cell, row in seen
-    ]
-    slowest: dict[str, tuple[BatchCell, float]] = {}
-    for cell, row in seen:
-        best = slowest.get(cell.shape)
-        if best is None or row["compile_seconds"] > best[1]:
-            slowest[cell.shape] = cell, row["compile_seconds"]
-    compiled = [(cell, s) for cell, s in slowest.values() if s > SHORTEST]
-    names = ["one", *(name for name in seen[0][0].work.terms if name != "programs")]
-    return CostModel(
-        _fit(run, names),
-        _fit(compiled, COMPILED_TERMS) if compiled else Rates({}, {}),
-        len(seen),
-    )
+        return CostModel(Rates(NOMINAL_RUN), Rates(NOMINAL_COMPILE), 0)
+    ran = [cell for cell, _ in seen]
+    seconds = np.array([row["seconds"] for _, row in seen])
+    compiling = np.array([row["compile_seconds"] for _, row in seen])
+    names = ["one", *(name for name in ran[0].work.terms if name != "programs")]
+    # What came first compiled; divided by its share, a cell's programs take this.
+    share = _new_shares(ran)
+    first = np.flatnonzero((share > 0) & (compiling > SHORTEST))
+    if 2 * len(first) < np.count_nonzero(share):
+        compiled, share = Rates({}), np.zeros(len(seen))
+    else:
+        programs = [ran[k] for k in first]
+        taken = compiling[first] / share[first]
+        compiled = _fit(programs, share[first], taken, COMPILED_TERMS)
+    run = _fit(ran, share, np.maximum(seconds - compiling, SHORTEST), names)
+    return CostModel(run, compiled, len(seen))
 
 
-def _fit(observed: Sequence[tuple[BatchCell, float]], names: Sequence[str]) -> Rates:
-    """Return the rates of terms, and the effects of the levels that are left."""
-    terms = np.array([[_term(cell, name) for name in names] for cell, _ in observed])
-    seconds = np.array([time for _, time in observed])
+def _new_shares(cells: Sequence[BatchCell]) -> np.ndarray:
+    """Return, of each cell in this order, the share of its programs that is new [m]."""
+    known: set[str] = set()
+    shares = []
+    for cell in cells:
+        shares.append(
+            sum(one not in known for one in cell.programs) / len(cell.programs)
+        )
+        known |= set(cell.programs)
+    return np.array(shares)
+
+
+def _fit(
+    cells: Sequence[BatchCell],
+    new: np.ndarray,
+    seconds: np.ndarray,
+    names: Sequence[str],
+) -> Rates:
+    """Return the rates of terms, and what cells that are alike leave of them."""
+    terms = np.array([[_term(cell, name) for name in names] for cell in cells])
     scale = np.maximum(terms.max(axis=0), np.finfo(float).tiny)
     # Divided by the observed times, least squares weighs relative errors.
     weights, _ = nnls(terms / scale / seconds[:, None], np.ones(len(seconds)))
@@ -141,28 +156,20 @@ def _fit(observed: Sequence[tuple[BatchCell, float]], names: Sequence[str]) -> R
     residuals = np.log(seconds / (terms @ rates))
     # Relative least squares estimates from below; the median puts it in the middle.
     middle = float(np.median(residuals))
-    levels = [cell.levels for cell, _ in observed]
-    effects = _effects(residuals - middle, levels)
-    scaled = rates * math.exp(middle)
-    return Rates(dict(zip(names, scaled.tolist(), strict=True)), effects)
+    scaled = (rates * math.exp(middle)).tolist()
+    learnt = learn_residuals(_places(cells, new), residuals - middle)
+    return Rates(dict(zip(names, scaled, strict=True)), learnt)
 
 
-def _effects(
-    residuals: np.ndarray, levels: Sequence[tuple[str, ...]]
-) -> dict[str, float]:
-    """Return what each level adds to the logarithm of the time."""
-    members: dict[str, list[int]] = {}
-    for row, own in enumerate(levels):
-        for level in own:
-            members.setdefault(level, []).append(row)
-    effects = dict.fromkeys(members, 0.0)
-    left = residuals.astype(float)
-    for _ in range(ROUNDS):
-        for level, rows in members.items():
-            left[rows] += effects[level]
-            effects[level] = float(left[rows].sum()) / (len(rows) + WITHOUT_EFFECT)
-            left[rows] -= effects[level]
-    return effects
+def _places(cells: Sequence[BatchCell], new: np.ndarray) -> list[Place]:
+    """Return where cells lie; that one is the first of its kind counts as a swept value."""
+    return [
+        Place(
+            (*cell.kinds, "first" if share else "later"),
+            tuple(math.log(_term(cell, name)) for name in SIZES),
+        )
+        for cell, share in zip(cells, new.tolist(), strict=True)
+    ]
 
 
 def _term(cell: BatchCell, name: str) -> float:

@@ -81,7 +81,7 @@ def run_on_cluster(
                 outcome = future.result()
             else:  # of the cluster's own, as after several workers died on one cell
                 message = f"{type(error).__name__}: {error}"
-                outcome = Outcome(None, message, 0.0, 0.0, 0, provenance())
+                outcome = Outcome(None, message, 0.0, 0.0, 0.0, None, provenance())
             yield futures[future], outcome
     finally:
         client.cancel(list(futures), force=True)

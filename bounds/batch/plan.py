@@ -1,6 +1,7 @@
 """The plan of a sweep: which cells are left, in which order, and what they take."""
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from bounds.batch.cost import CostModel, fit_cost
 
 # Of a longer plan the cheapest and the dearest are told.
 MOST_LINES = 40
+# Shapes that calibration chooses among.
+MOST_CANDIDATES = 1000
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -52,7 +55,8 @@ def make_plan(
     model = fit_cost(cells, kept)
     ordered = model.order(cells)
     states = [row["status"] for key, row in kept.items() if key not in pending]
-    peaks = [row["peak_bytes"] for row in kept.values() if row["status"] == "done"]
+    told = [row["peak_bytes"] for row in kept.values() if row["status"] == "done"]
+    peaks = [peak for peak in told if peak is not None]
     return Plan(
         tuple(ordered),
         tuple(cell for cell in ordered if cell.key in pending),
@@ -64,28 +68,51 @@ def make_plan(
 
 
 def choose_calibration(cells: Sequence[BatchCell], count: int) -> list[BatchCell]:
-    """Return cells that tell most about what the others take.
+    """Return cells that tell most about what the others take, in an order to run them.
 
     Args:
         cells: In cost order.
         count: How many, at most.
 
     Returns:
-        First those that together meet every swept value, the cheap ones among equals;
-        then such as lie evenly from the cheapest to the dearest.
+        First cells of different shapes, each the one that meets most swept values, then
+        most pairs of them, not met before, among equals the farthest in cost order; of
+        two thirds of the count, where there are shapes of several cells. Then further
+        cells of these shapes, which tell what is left once programs are compiled.
     """
+    shapes: dict[str, list[BatchCell]] = {}
+    for cell in cells:
+        shapes.setdefault(cell.shape, []).append(cell)
+    places = {cell.key: place for place, cell in enumerate(cells)}
+    left = [some[0] for some in shapes.values()]
+    left = left[:: -(-len(left) // MOST_CANDIDATES) or 1]
+    several = any(len(some) > 1 for some in shapes.values())
     chosen: list[BatchCell] = []
-    met: set[str] = set()
-    while len(chosen) < count:
-        best = max(cells, key=lambda cell: len(set(cell.levels) - met), default=None)
-        if best is None or not set(best.levels) - met:
-            break
+    met: set[tuple[str, ...]] = set()
+
+    def gain(cell: BatchCell) -> tuple[int, int, int]:
+        new = _combinations(cell) - met
+        singles = sum(len(one) == 1 for one in new)
+        away = min((abs(places[cell.key] - places[c.key]) for c in chosen), default=0)
+        return singles, len(new), away
+
+    while left and len(chosen) < (-(-2 * count // 3) if several else count):
+        best = max(left, key=gain)
+        left.remove(best)
         chosen.append(best)
-        met |= set(best.levels)
-    others = [cell for cell in cells if cell not in chosen]
-    more = min(count - len(chosen), len(others))
-    chosen += [others[(2 * k + 1) * len(others) // (2 * more)] for k in range(more)]
-    return chosen
+        met |= _combinations(best)
+    further = [cell for one in chosen for cell in shapes[one.shape][1:]]
+    # One of each shape before a second of any.
+    further.sort(key=lambda cell: shapes[cell.shape].index(cell))
+    return [*chosen, *further, *left][:count]
+
+
+def _combinations(cell: BatchCell) -> set[tuple[str, ...]]:
+    """Return the swept values of a cell, and their pairs."""
+    return {
+        *((level,) for level in cell.levels),
+        *itertools.combinations(cell.levels, 2),
+    }
 
 
 def list_cells(plan: Plan) -> list[str]:

@@ -8,7 +8,13 @@ from absl import flags
 
 from bounds.batch.cells import BatchCell
 from bounds.batch.specification import Specification
-from bounds.cli.batch_work import DATA_FLAGS, estimate_cell_work, shape_name
+from bounds.cli.batch_work import (
+    DATA_FLAGS,
+    LENGTH_FLAGS,
+    estimate_cell_work,
+    program_names,
+    shape_name,
+)
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
 from bounds.cli.usage import FlagGroup
 from bounds.output import plain, sha256
@@ -107,11 +113,18 @@ def make_cells(specification: Specification) -> list[BatchCell]:
             config,
             label or specification.command,
             tuple(f"--{name}={value}" for name, value in given.items()),
-            estimate_cell_work(options),
-            tuple(f"{k}={v}" for k, v in swept.items() if k not in DATA_FLAGS),
+            estimate_cell_work(options, config),
+            _but(swept, DATA_FLAGS),
+            _but(swept, (*DATA_FLAGS, *LENGTH_FLAGS)),
             shape_name(config),
+            program_names(options, config),
         )
     return list(cells.values())
+
+
+def _but(swept: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return swept flags as typed, without some."""
+    return tuple(f"{name}={v}" for name, v in swept.items() if name not in names)
 
 
 def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValues:

@@ -1,7 +1,5 @@
 """One cell of a sweep: a run of a command that gives rows, in whatever process."""
 
-import resource
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -9,15 +7,13 @@ from pathlib import Path
 
 from bounds.batch.cells import Outcome
 from bounds.batch.compilation import compile_clock
+from bounds.batch.memory import peak_bytes
 from bounds.cli.batch_cells import load_batched
 from bounds.cli.main import PROGRAM, one_line
 from bounds.memory_results import MemoryResults
 from bounds.output import plain, sha256
 from bounds.provenance import provenance
 from jax_models.errors import InputError
-
-# The system counts the memory of a process in these units.
-PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def perform(
@@ -38,7 +34,7 @@ def perform(
     """
     module = load_batched(command)
     rows, message = None, None
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
         options = module.define_flags()
         try:
@@ -51,9 +47,15 @@ def perform(
             message = one_line(error)
         except Exception as error:
             message = f"{type(error).__name__}: {one_line(error)}"
-    seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
-    return Outcome(rows, message, seconds, clock.seconds, peak, provenance())
+    return Outcome(
+        rows,
+        message,
+        time.perf_counter() - start,
+        time.process_time() - cpu_start,
+        clock.seconds,
+        peak_bytes(),
+        provenance(),
+    )
 
 
 def _check_files(files: Mapping[str, str]) -> None:

@@ -1,11 +1,11 @@
 """How much a run of a command does, as far as its flags tell: what estimates rest on.
 
-    tokens    = Σ_n k n
-    passes    = Σ_n k L (n² d + n (4 d² + 2 d d_ff))
-    positions = Σ_n k n L (n² d + n (4 d² + 2 d d_ff))
+    tokens    = Σ_n k_n n
+    passes    = Σ_n k_n L (n² d + n (4 d² + 2 d d_ff))
+    positions = Σ_n k_n n L (n² d + n (4 d² + 2 d d_ff))
 
-over the lengths n, with k = inputs × weightings. Files and constructions count with the
-default shape: how far they differ from it is left to the calibration.
+over the lengths n, with k_n inputs times weightings; `simulate` runs all inputs of a length
+where its budget allows. Sizes are those of the model and the inputs that the flags name.
 """
 
 import json
@@ -15,66 +15,107 @@ from typing import Any
 from absl import flags
 
 from bounds.batch.cells import Work
+from bounds.cli.batch_shape import given_lengths, model_shape
 from jax_models.blocks import MAX_KEY_TILE
 
 # Flags that choose among data of one form: cells that differ in these alone share what
 # is compiled.
 DATA_FLAGS = ("seed", "input")
+LENGTH_FLAGS = ("length", "lengths")
 # Weightings that a curve compares where none is named.
 MAIN_WEIGHTINGS = 4
 DEFAULT_LENGTH = 64
-DEFAULT_SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 16, "d_ff": 64}
 # Rows of activations that a layer holds beside its scores: values, keys, queries, sums.
 ROWS_HELD = 6
 # Scores of one tile on a CPU, which are held three times over: scores, exponentials, mask.
 TILE_SCORES = 3 * 2**19
 
 
-def estimate_cell_work(options: flags.FlagValues) -> Work:
+def estimate_cell_work(options: flags.FlagValues, config: Mapping[str, Any]) -> Work:
     """Return how much a run with these flags does.
 
     Args:
         options: Parsed flags of any of the swept commands.
+        config: The cell's configuration, with the hashes of its files.
 
     Returns:
         The terms of the module's formulas, and the bytes of the arrays of the longest
         input: activations of every layer, and a tile of scores.
     """
-    lengths = _value(options, "lengths", None) or (
-        _value(options, "length", None) or DEFAULT_LENGTH,
-    )
-    layers, heads, width, hidden = (
-        _value(options, name, default) for name, default in DEFAULT_SHAPE.items()
-    )
-    weighting = _value(options, "weighting", None)
-    if isinstance(weighting, list) or "bounds" in options:
+    shape = model_shape(options, config)
+    lengths = _lengths(config)
+    layers, width, hidden = shape.num_layers, shape.d_model, shape.d_ff
+    weighting = config.get("weighting")
+    if isinstance(weighting, list) or "bounds" in config:
         series = len(weighting or range(MAIN_WEIGHTINGS))
     else:
         series = 1
-    each = series * _value(options, "num_inputs", 1)
-    each *= 1 + _value(options, "restarts", 0) * _value(options, "steps", 1)
+    each = series * (1 + config.get("restarts", 0) * config.get("steps", 1))
+    counts = {n: each * _num_inputs(config, shape.vocab_size, n) for n in lengths}
 
     def one_pass(n: int) -> float:
         return layers * (n**2 * width + n * (4 * width**2 + 2 * width * hidden))
 
-    itemsize = 8 if _value(options, "dtype", "float64") == "float64" else 4
+    itemsize = 8 if config.get("dtype", "float64") == "float64" else 4
     longest = max(lengths)
-    scores = min(TILE_SCORES, 3 * heads * longest * min(longest, MAX_KEY_TILE))
+    scores = min(
+        TILE_SCORES, 3 * shape.num_heads * longest * min(longest, MAX_KEY_TILE)
+    )
     held = layers * longest * (ROWS_HELD * width + hidden) + scores
     terms = {
-        "runs": each * len(lengths),
-        "tokens": each * sum(lengths),
-        "passes": each * sum(map(one_pass, lengths)),
-        "positions": each * sum(n * one_pass(n) for n in lengths),
+        "runs": sum(counts.values()),
+        "tokens": sum(k * n for n, k in counts.items()),
+        "passes": sum(k * one_pass(n) for n, k in counts.items()),
+        "positions": sum(k * n * one_pass(n) for n, k in counts.items()),
         "programs": series * len(lengths) * layers,
     }
     return Work({name: float(term) for name, term in terms.items()}, itemsize * held)
 
 
 def shape_name(config: Mapping[str, Any]) -> str:
-    """Return what names the programs of a cell: its configuration without its data."""
+    """Return what names a cell but for its data: its configuration without them."""
     return json.dumps({k: v for k, v in config.items() if k not in DATA_FLAGS})
 
 
-def _value(options: flags.FlagValues, name: str, default: Any) -> Any:
-    return options[name].value if name in options else default
+def program_names(
+    options: flags.FlagValues, config: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return what names the programs of a cell: its shape, for each length and weighting.
+
+    Args:
+        options: Parsed flags of any of the swept commands.
+        config: The cell's configuration, with the hashes of its files.
+
+    Returns:
+        A name for each of the two, whatever other lengths and weightings it has. How many
+        inputs there are is part of it for `simulate` alone, which runs them at once.
+    """
+    apart = (*DATA_FLAGS, *LENGTH_FLAGS, "given", "weighting", "num_inputs")
+    alike = json.dumps({k: v for k, v in config.items() if k not in apart})
+    symbols = model_shape(options, config).vocab_size
+    at_once = "epsilon" in config
+    weighting = config.get("weighting")
+    weightings = weighting if isinstance(weighting, list) else [weighting]
+    return tuple(
+        f"{alike} {n} {_num_inputs(config, symbols, n) if at_once else ''} {one}"
+        for n in _lengths(config)
+        for one in weightings
+    )
+
+
+def _lengths(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the lengths of a run."""
+    if config.get("lengths"):
+        return tuple(config["lengths"])
+    if config.get("length"):
+        return (config["length"],)
+    return (max(given_lengths(config), default=DEFAULT_LENGTH),)
+
+
+def _num_inputs(config: Mapping[str, Any], symbols: int, n: int) -> int:
+    """Return how many inputs a run has at a length."""
+    if given := given_lengths(config):
+        return len(given)
+    if "epsilon" in config and symbols**n <= config["budget"]:
+        return symbols**n
+    return config.get("num_inputs", 1)

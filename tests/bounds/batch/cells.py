@@ -13,5 +13,7 @@ def make_cell(index, *, shape="", size=1.0, levels=()):
         arguments=(f"--index={index}",),
         work=Work({**terms, "programs": 1.0}, 8.0 * size),
         levels=levels,
+        kinds=tuple(level for level in levels if not level.startswith("size")),
         shape=shape or f"shape{index}",
+        programs=(shape or f"shape{index}",),
     )

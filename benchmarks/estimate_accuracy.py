@@ -1,0 +1,206 @@
+"""How close are the estimates of `batch --dry_run` to what cells then take?
+
+Runs a sweep of each of five commands, as `batch` does, in a process of its own that has
+compiled nothing; then, from the stores alone, calibrates the cost model by --calibrate
+cells of a sweep and compares its estimates of all others with what they took. Beside the
+cells that `batch --calibrate` chooses stand --draws random choices that meet every swept
+value. Each is done for wall time and for the CPU time of the process: other programs on
+the machine show in the first far more than in the second. A store that is there is used:
+without the sweeps being run again, the same command evaluates another model.
+"""
+
+import dataclasses
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+
+from bounds.batch.cells import BatchCell
+from bounds.batch.cost import CostModel, fit_cost
+from bounds.batch.plan import choose_calibration
+from bounds.batch.specification import Specification, read_sweep
+from bounds.cli.batch_cells import make_cells
+from bounds.output import write_json
+from bounds.store import read_store
+
+SMALL = {"d_model": "8", "d_ff": "16"}
+# Each is a few cells of every kind that its command has, of some ms to some seconds.
+SWEEPS: dict[str, tuple[dict[str, str], list[str]]] = {
+    "entropy": (
+        {},
+        [
+            "language=parity,dyck2",
+            "p=0.1,0.3",
+            "lengths=4;8;64;256;1024;4096;16,64;4,4096",
+            "seed=0..1",
+        ],
+    ),
+    "curve": (
+        {"num_inputs": "2", **SMALL},
+        [
+            "weighting=softmax,average_hard",
+            "num_layers=1,2",
+            "lengths=16;64;256;16,64",
+            "seed=0..2",
+        ],
+    ),
+    "influence": (
+        {},
+        [
+            "weighting=softmax,leftmost_hard",
+            "num_layers=1,2",
+            "length=32,128,512",
+            "seed=0..2",
+        ],
+    ),
+    "lipschitz": (
+        {"num_inputs": "1", "restarts": "0", **SMALL},
+        ["num_heads=1,2", "lengths=8;32;128;8,32", "seed=0..3"],
+    ),
+    "simulate": (
+        {},
+        ["num_layers=1,2", "lengths=4;8;64;4,8", "num_inputs=2,16", "seed=0..2"],
+    ),
+}
+TIMES = ("wall", "CPU")
+
+OUT = flags.DEFINE_string("out", "results/estimate_accuracy", "folder of the stores")
+COMMANDS = flags.DEFINE_list("commands", list(SWEEPS), "commands to sweep")
+CALIBRATE = flags.DEFINE_integer("calibrate", 16, "calibration cells", lower_bound=1)
+DRAWS = flags.DEFINE_integer("draws", 20, "random calibrations", lower_bound=1)
+MAX_SECONDS = flags.DEFINE_float(
+    "max_seconds", 600.0, "begin no cell of a sweep after these", lower_bound=0.0
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Cells that were run, in that order, and what each took."""
+
+    cells: list[BatchCell]
+    rows: dict[str, dict[str, Any]]
+
+    def timed(self, time: str) -> "Sweep":
+        """Returns the sweep with one of the two times as its seconds."""
+        if time == "wall":
+            return self
+        rows = {}
+        for key, row in self.rows.items():
+            share = row["cpu_seconds"] / row["seconds"]
+            rows[key] = row | {
+                "seconds": row["cpu_seconds"],
+                "compile_seconds": row["compile_seconds"] * share,
+            }
+        return Sweep(self.cells, rows)
+
+    def ratios(self, chosen: Sequence[BatchCell]) -> list[float]:
+        """Returns estimate over truth of all cells but those that calibrate."""
+        keys = {cell.key for cell in chosen}
+        sample = {key: row for key, row in self.rows.items() if key in keys}
+        estimates = fit_cost(self.cells, sample).estimates(self.cells)
+        return [
+            estimate / self.rows[cell.key]["seconds"]
+            for cell, estimate in zip(self.cells, estimates, strict=True)
+            if cell.key not in keys
+        ]
+
+    def guess(self) -> CostModel:
+        """Returns the model that is not calibrated."""
+        return fit_cost(self.cells, {})
+
+
+def specification(command: str) -> Specification:
+    """Returns the sweep of a command."""
+    fixed, sweep = SWEEPS[command]
+    return Specification(command, fixed, read_sweep(sweep))
+
+
+def run_sweep(command: str, folder: Path) -> None:
+    """Runs what the store in a folder lacks of a sweep, in a process of its own."""
+    fixed, sweep = SWEEPS[command]
+    arguments = [f"--{name}={value}" for name, value in fixed.items()]
+    arguments += [f"--sweep={text}" for text in sweep]
+    arguments += [f"--out={folder}", f"--max_seconds={MAX_SECONDS.value}"]
+    subprocess.run(
+        [sys.executable, "-m", "bounds", "batch", f"--command={command}", *arguments],
+        check=True,
+    )
+
+
+def read_sweep_store(command: str, folder: Path) -> Sweep:
+    """Returns a sweep from its store, in the order in which it was run."""
+    cells = {cell.key: cell for cell in make_cells(specification(command))}
+    rows = {
+        row["key"]: dict(row)
+        for row in read_store(folder / "results.sqlite")
+        if row["key"] in cells and row["status"] == "done"
+    }
+    return Sweep([cells[key] for key in rows], rows)
+
+
+def within_two(ratios: Sequence[float]) -> float:
+    """Returns the percentage of estimates within a factor of 2."""
+    return 100 * statistics.mean(0.5 <= ratio <= 2 for ratio in ratios)
+
+
+def evaluate(sweep: Sweep) -> dict[str, Any]:
+    """Returns how estimates fare, for both times."""
+    row: dict[str, Any] = {"cells": len(sweep.cells)}
+    ordered = sweep.guess().order(sweep.cells)
+    for time in TIMES:
+        timed = sweep.timed(time)
+        ratios = timed.ratios(choose_calibration(ordered, CALIBRATE.value))
+        draws = []
+        for seed in range(DRAWS.value):
+            # Of a shape the first cell compiled: it stays the first.
+            shapes = list(dict.fromkeys(cell.shape for cell in ordered))
+            random.Random(seed).shuffle(shapes)
+            shuffled = sorted(ordered, key=lambda cell: shapes.index(cell.shape))
+            draws += timed.ratios(choose_calibration(shuffled, CALIBRATE.value))
+        row |= {
+            f"{time} within 2": within_two(ratios),
+            f"{time} median ratio": statistics.median(ratios),
+            f"{time} within 2, random": within_two(draws),
+            f"{time} ratios": ratios,
+        }
+    return row
+
+
+def show(name: str, row: Mapping[str, Any]) -> None:
+    """Prints a line."""
+    told = "; ".join(
+        f"{time} {row[f'{time} within 2']:.0f} % within 2 (random choices "
+        f"{row[f'{time} within 2, random']:.0f} %), median {row[f'{time} median ratio']:.2f}"
+        for time in TIMES
+    )
+    print(f"{name}, {row['cells']} cells: {told}", flush=True)
+
+
+def main(_: list[str]) -> None:
+    """Runs the sweeps, and evaluates and writes what their stores hold."""
+    out = Path(OUT.value)
+    found = {}
+    for command in COMMANDS.value:
+        run_sweep(command, out / command)
+        found[command] = evaluate(read_sweep_store(command, out / command))
+        show(command, found[command])
+    every: dict[str, Any] = {"cells": sum(row["cells"] for row in found.values())}
+    for time in TIMES:
+        ratios = [ratio for row in found.values() for ratio in row[f"{time} ratios"]]
+        every[f"{time} within 2"] = within_two(ratios)
+        every[f"{time} median ratio"] = statistics.median(ratios)
+        weights = [row["cells"] for row in found.values()]
+        parts = [row[f"{time} within 2, random"] for row in found.values()]
+        mean = sum(w * part for w, part in zip(weights, parts, strict=True))
+        every[f"{time} within 2, random"] = mean / sum(weights)
+    show("all", every)
+    write_json(out / "estimate_accuracy.json", {**found, "all": every})
+
+
+if __name__ == "__main__":
+    app.run(main)
