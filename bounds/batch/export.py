@@ -8,6 +8,9 @@ from bounds.batch.cells import BatchCell
 from bounds.optional import has_package
 from bounds.table import Table
 
+# What the column of a swept flag is called before its name: a result may have the same.
+SWEPT = "sweep."
+
 
 def sweep_table(
     stored: Table, cells: Iterable[BatchCell], swept: Iterable[str]
@@ -30,7 +33,7 @@ def sweep_table(
         if (row := kept.get(cell.key)) is None:
             continue
         head = {"status": row["status"], "message": row["message"]}
-        head |= {f"sweep.{name}": _one(row[f"config.{name}"]) for name in swept}
+        head |= {SWEPT + name: _one(row[f"config.{name}"]) for name in swept}
         tail = {"cell_seconds": row["seconds"], "cell_key": row["key"]}
         found += [{**head, **entry, **tail} for entry in row.get("rows") or [{}]]
     return Table(tuple(found))

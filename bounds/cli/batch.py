@@ -11,7 +11,8 @@ compiled, or as futures of a Dask cluster (--local_workers, --scheduler). Each i
 in results.sqlite of --out when it is finished: the same command continues where it
 stopped, however that was. A cell that fails is recorded with its message and stops
 nothing. batch.csv, batch.jsonl and, with pyarrow, batch.parquet are written from the
-store.
+store, and so is the figure: the main result, or --y, against the length, the first swept
+flag of numbers, or --x, with a line for each combination of what else is swept.
 """
 
 import contextlib
@@ -27,13 +28,17 @@ from absl import flags
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table, sweep_table
+from bounds.batch.figure import sweep_figure
+from bounds.batch.layout import choose_layout
 from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
-from bounds.cli.batch_cells import make_cells
+from bounds.cli.batch_cells import MAIN_RESULTS, make_cells
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_run import perform
+from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.progress import Progress
 from bounds.cli.record import STORE_NAME, open_store, run_record
+from bounds.figures import save_figure
 from bounds.output import write_json
 from bounds.store import ResultStore, read_store
 from bounds.table import Table
@@ -163,6 +168,7 @@ def _finish(
         if cell.key in rows and rows[cell.key]["status"] == "failed"
     ]
     names = export_table(table, Path(options.out))
+    names += _draw(options, specification, table)
     record = run_record("batch", options)
     record |= {
         **dataclasses.asdict(specification),
@@ -185,3 +191,23 @@ def _finish(
             f"(--retry_failed runs them again); the first, {failures[0]['label']}: "
             f"{failures[0]['message']}"
         )
+
+
+def _draw(
+    options: flags.FlagValues, specification: Specification, table: Table
+) -> list[str]:
+    """Draw the results of the sweep; return the names of the files."""
+    rows = [row for row in table if row["status"] == "done"]
+    if not rows:
+        return []
+    layout = choose_layout(
+        rows,
+        tuple(specification.sweep),
+        DATA_FLAGS,
+        MAIN_RESULTS[specification.command],
+        options.x,
+        options.y,
+    )
+    figure = sweep_figure(rows, layout)
+    paths = save_figure(figure, Path(options.out) / "batch", options.figure_format)
+    return [path.name for path in paths]

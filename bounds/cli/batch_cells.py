@@ -23,7 +23,17 @@ from bounds.sweep import Results
 from bounds.version import __version__
 from jax_models.errors import InputError
 
-BATCHED = ("curve", "influence", "lipschitz", "simulate", "restrict", "entropy")
+# The commands that can be swept, and the columns that may be their main result: the first
+# that has numbers is drawn.
+MAIN_RESULTS = {
+    "curve": ("influence_upper",),
+    "influence": ("max",),
+    "lipschitz": ("estimate",),
+    "simulate": ("error_certificate", "tau_certificate", "gap"),
+    "restrict": ("free",),
+    "entropy": ("model", "optimal"),
+}
+BATCHED = tuple(MAIN_RESULTS)
 # Where results go, how they look and what shares them out is the sweep's own affair.
 OWN_FLAGS = (
     "out",

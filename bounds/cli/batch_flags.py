@@ -51,6 +51,17 @@ def define_flags() -> flags.FlagValues:
     _define_running(values)
     shared.define_output(values, "batch")
     shared.define_store(values)
+    shared.define_figure(values)
+    for name, text in (
+        ("x", "across; by default the length, or the first swept flag of numbers."),
+        ("y", "up; by default the command's main result."),
+    ):
+        flags.DEFINE_string(
+            name,
+            None,
+            f"Figure: the swept flag or column of the results that goes {text}",
+            flag_values=values,
+        )
     return values
 
 

@@ -61,20 +61,33 @@ def test_a_sweep_writes_the_rows_of_all_cells(run):
 def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run):
     run("batch", *SWEEP)
     before = finished(STORE)
-    files = ["batch.csv", "batch.jsonl"]
+    files = ["batch.csv", "batch.jsonl", "batch.png"]
     texts = []
     for name in files:
-        with open(f"results/batch/{name}") as file:
+        with open(f"results/batch/{name}", "rb") as file:
             texts.append(file.read())
         with open(f"results/batch/{name}", "w") as file:
             file.write("gone")
     assert "6 cells: 0 to run, 6 done" in run("batch", *SWEEP).out
     assert finished(STORE) == before
     for name, text in zip(files, texts, strict=True):
-        with open(f"results/batch/{name}") as file:
+        with open(f"results/batch/{name}", "rb") as file:
             assert file.read() == text
     run("batch", *SWEEP, "--fresh")
     assert all(finished(STORE)[key] > before[key] for key in before)
+
+
+def test_another_figure_is_drawn_without_computing(run, monkeypatch):
+    run("batch", *SWEEP)
+    monkeypatch.delattr("bounds.cli.entropy.measure_rows")
+    result = run("batch", *SWEEP, "--x=p", "--y=unigram", "--figure_format=svg")
+    assert (result.code, result.err) == (0, "")
+    with open("results/batch/batch.svg") as file:
+        text = file.read()
+    assert all(f">{word}<" in text for word in ("p", "unigram", "lengths = 8"))
+    run("batch", *SWEEP, "--y=floors").assert_refused(
+        "--y=floors: expected one of eps, "
+    )
 
 
 def test_a_seed_is_shared_by_all_cells(run):

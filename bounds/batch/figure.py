@@ -1,0 +1,146 @@
+"""The figure of a sweep: a result against a flag or the length, a line per combination.
+
+It takes rows as a store gives them, never a model. Lines go through the medians of what a
+line has at one place, its seeds and inputs; every value stands as a light mark.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.batch.export import SWEPT
+from bounds.batch.layout import LENGTH, Layout, Row, is_number, values
+from bounds.figures import LOOKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# More panels are no longer read; these many are shown, evenly chosen.
+MOST_PANELS = 12
+PANELS_PER_ROW = 3
+# Ratios from which an axis is logarithmic.
+WIDE_X, WIDE_Y = 8.0, 20.0
+
+
+def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
+    """Draw the rows of a sweep.
+
+    Args:
+        rows: Of the sweep's table, some of them with numbers in the column y.
+        layout: Which columns go where.
+
+    Returns:
+        The figure: panels with the same axes, one legend. Numbers that range widely are
+        on logarithmic axes, near zero linear where there are zeros.
+    """
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if is_number(row.get(layout.y))]
+    panels = list(dict.fromkeys(_names(row, layout.panels) for row in rows))
+    shown = panels[:: -(-len(panels) // MOST_PANELS)]
+    lines = list(dict.fromkeys(_names(row, layout.lines) for row in rows))
+    across = min(PANELS_PER_ROW, len(shown))
+    down = -(-len(shown) // across)
+    width = 5.2 if across == 1 else 2.8 * across
+    figure = Figure(figsize=(width, 0.6 + 3.0 * down), layout="constrained")
+    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(shown) :]:
+        axes.set_axis_off()
+    places = values(rows, layout.x)
+    for axes, panel in zip(grid.flat, shown, strict=False):
+        axes.set_title(", ".join(panel), fontsize=8)
+        axes.set_xlabel(_axis_name(layout.x))
+        for index, line in enumerate(lines):
+            chosen = [
+                row
+                for row in rows
+                if _names(row, layout.panels) == panel
+                and _names(row, layout.lines) == line
+            ]
+            if chosen:
+                _draw_line(axes, chosen, layout, places, index, ", ".join(line))
+    for axes in grid[:, 0]:
+        axes.set_ylabel(layout.y)
+    _scale(grid.flat[0], rows, layout, places)
+    if len(shown) < len(panels):
+        figure.suptitle(f"{len(shown)} of {len(panels)} panels", fontsize=8)
+    handles = {
+        label: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if any(handles):
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+            fontsize=8,
+        )
+    return figure
+
+
+def _draw_line(
+    axes: "Axes",
+    rows: Sequence[Row],
+    layout: Layout,
+    places: list[Any],
+    index: int,
+    label: str,
+) -> None:
+    """Draw every value of a line, and the medians."""
+    numeric = all(map(is_number, places))
+    x = np.array(
+        [row[layout.x] if numeric else places.index(row.get(layout.x)) for row in rows]
+    )
+    y = np.array([row[layout.y] for row in rows], float)
+    look: dict[str, Any] = LOOKS[index]
+    axes.plot(x, y, **{**look, "linestyle": "none"}, markersize=3, alpha=0.35)
+    at = np.unique(x)
+    middle = [np.median(y[x == place]) for place in at]
+    axes.plot(
+        at,
+        middle,
+        # Later lines are finer, so that one which coincides with an earlier one shows.
+        linewidth=2.4 - 0.25 * index,
+        markersize=7.0 - 0.6 * index,
+        label=label,
+        **look,
+    )
+
+
+def _scale(
+    axes: "Axes", rows: Sequence[Row], layout: Layout, places: list[Any]
+) -> None:
+    """Choose the scales of both axes, which all panels share."""
+    if not all(map(is_number, places)):
+        axes.set_xticks(range(len(places)), [_told(place) for place in places])
+    elif min(places) > 0 and max(places) >= WIDE_X * min(places):
+        axes.set_xscale("log", base=2)
+    sizes = np.abs([row[layout.y] for row in rows])
+    positive = sizes[sizes > 0]
+    if len(positive) and positive.max() >= WIDE_Y * positive.min():
+        if min(row[layout.y] for row in rows) > 0:
+            axes.set_yscale("log")
+        else:
+            axes.set_yscale("symlog", linthresh=positive.min())
+
+
+def _names(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what tells a row apart, as it is shown."""
+    return tuple(
+        f"{name.removeprefix(SWEPT)} = {_told(row.get(name))}" for name in columns
+    )
+
+
+def _axis_name(column: str) -> str:
+    return "length n (tokens)" if column == LENGTH else column.removeprefix(SWEPT)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_told, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
