@@ -4,26 +4,31 @@ One row per length and layer in `constants.json`; the last layer's speaks of the
 All bounds hold for every input of the length and every substitution, at a position that
 is not the one exchanged. They are decimal logarithms, because the constants leave the
 range of floats: null stands for a bound of zero, for one beyond any float, and for a
-form that does not apply; the hypotheses of the row say of each null which it is.
+form that does not apply; the hypotheses of the row say of each null which it is. Lengths
+are kept in --out as they are done, and the same command continues where it stopped.
 """
 
 import math
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
+from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import Progress
-from bounds.cli.record import output_folder, run_record
+from bounds.cli.record import run_record
 from bounds.closed_form import LayerInfluence
 from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.constants.closed_forms import PrintedInfluence
+from bounds.inputs import check_changeable
 from bounds.measurement import weighting_label
 from bounds.output import write_json
+from bounds.sweep import Cell
+from bounds.version import __version__
 from jax_models.evaluate import require_readout
 
 WIDTH = 88
@@ -46,6 +51,9 @@ TABLE = (
 )
 
 
+_ENDLESS = (math.inf, -math.inf)
+
+
 def define_flags() -> flags.FlagValues:
     """Return the flags of the command."""
     values = flags.FlagValues()
@@ -56,6 +64,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_dtype(values)
     define_platform(values)
     shared.define_output(values, "constants")
+    shared.define_store(values)
     return values
 
 
@@ -66,19 +75,61 @@ def run(options: flags.FlagValues) -> None:
     model = reweighted(model, options.weighting, options.temperature)
     if options.target == "logits":
         require_readout(model)
-    path = output_folder(options) / "constants.json"
-    rows = []
-    with Progress(len(options.lengths), "lengths") as progress:
-        for n in options.lengths:
-            rows += map(_row, _layers(model, n, options))
-            progress.advance(f"n = {n}")
-    record = run_record("constants", options)
-    record["model_sha256"] = model_sha256(options, model)
-    record["weighting"] = weighting_label(model)
-    record["rows"] = rows
-    write_json(path, record)
-    print(_report(rows, len(model.layers)))
-    print(f"\nWritten to {path}")
+    lengths = options.lengths
+    check_changeable(lengths[0])
+    hashes = {
+        "model_sha256": model_sha256(options, model),
+        "weighting": weighting_label(model),
+    }
+    cells = [_cell_of(options, model, hashes, n) for n in lengths]
+    opening = f"constants: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
+    found, failures = run_lengths(options, cells, opening, "evaluate")
+    rows = [row for payload in found for row in _read(payload)]
+    if rows:
+        path = Path(options.out) / "constants.json"
+        record = {**run_record("constants", options), **hashes, "rows": rows}
+        record["failures"] = [vars(failure) for failure in failures]
+        write_json(path, record)
+        print(_report(rows, len(model.layers)))
+        print(f"\nWritten to {path}")
+    raise_failed(failures, len(cells), "lengths")
+
+
+def _cell_of(
+    options: flags.FlagValues, model: jm.Transformer, hashes: dict[str, str], n: int
+) -> Cell:
+    """Return the constants of one length as a cell of the store."""
+    config = {
+        "command": "constants",
+        "version": __version__,
+        "n": n,
+        "query": options.query,
+        "target": options.target,
+        "dtype": options.dtype,
+        **hashes,
+    }
+    return Cell(
+        config,
+        f"n = {n}",
+        lambda: _recorded([_row(forms) for forms in _layers(model, n, options)]),
+    )
+
+
+def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return rows for the store, which holds no infinities: these as text beside them."""
+    endless = [
+        {name: str(value) for name, value in row.items() if value in _ENDLESS}
+        for row in rows
+    ]
+    return {"rows": rows, "endless": endless}
+
+
+def _read(payload: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what `_recorded` was given."""
+    return [
+        row | {name: float(text) for name, text in endless.items()}
+        for row, endless in zip(payload["rows"], payload["endless"], strict=True)
+    ]
 
 
 def _layers(

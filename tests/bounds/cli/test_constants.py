@@ -130,7 +130,7 @@ def test_the_record_says_how_it_was_made(run):
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--lengths=1,4"], "n >= 2"),
+        (["--lengths=1,4"], "below n = 2"),
         (["--weighting=average_hard"], "average_hard is hard"),
         (["--target=logits"], "read-out"),
         (["--lengths=4", "--query=4"], "query = 4 is out of range"),
@@ -141,3 +141,30 @@ def test_the_record_says_how_it_was_made(run):
 def test_a_wrong_question_is_one_line(run, flags, complaint):
     run("constants", *SHAPE_FLAGS, *flags).assert_refused(complaint)
     assert not OUT.exists()
+
+
+def test_what_the_store_holds_is_not_evaluated_again(run, model_file, monkeypatch):
+    from bounds.cli import constants
+
+    # Without attention to others the bounds are zero, whose logarithm no JSON holds.
+    path = model_file(num_layers=2, mask="none", scale=0.0)
+    first = run("constants", f"--model={path}", "--lengths=2,8")
+    assert first.code == 0, first.err
+    content, rows = OUT.read_text(), rows_of()
+    assert "-inf" in first.out
+    whole, asked = constants.read_constants, []
+
+    def counting(model, n):
+        asked.append(n)
+        return whole(model, n)
+
+    monkeypatch.setattr(constants, "read_constants", counting)
+    again = run("constants", f"--model={path}", "--lengths=2,8")
+    assert asked == []
+    assert again.out.split("evaluate\n")[1] == first.out.split("n = 8\n")[-1]
+    assert json.loads(OUT.read_text())["rows"] == json.loads(content)["rows"]
+    run("constants", f"--model={path}", "--lengths=2,8,9")
+    assert asked == [9]
+    run("constants", f"--model={path}", "--lengths=2", "--fresh")
+    assert asked == [9, 2]
+    assert rows_of() == rows[:2]
