@@ -6,16 +6,20 @@ weights, embeddings and activation functions. Ties go leftmost or rightmost; ave
 attention computes PARITY with one head. `depth.json` has every route with its parameters.
 A number beyond the range of floats is null, and stands beside as log10_impossible_from,
 or as text where its logarithm is beyond them too. Beyond 2000 layers DYCK has no route.
+What a language's routes came to is kept in --out, and found there by the same command.
 """
 
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from bounds.cli import flags as shared
 from bounds.cli.progress import Progress
-from bounds.cli.record import output_folder, run_record
+from bounds.cli.record import open_store, run_record
 from bounds.closed_form.depth import Tower, computable_length
 from bounds.closed_form.depth.routes import (
     Route,
@@ -25,6 +29,9 @@ from bounds.closed_form.depth.routes import (
     switching_routes,
 )
 from bounds.output import write_json
+from bounds.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.version import __version__
+from jax_models.errors import InputError
 
 # The arithmetic of routes H and A has 60 digits.
 _CLOSEST = Fraction(1, 10**30)
@@ -61,44 +68,82 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_output(values, "depth")
+    shared.define_store(values)
     return values
 
 
 def run(options: flags.FlagValues) -> None:
-    """Evaluate the routes, and write and show the least thresholds."""
+    """Evaluate the routes that the store does not hold, and show the least thresholds."""
     layers, heads = options.num_layers, options.num_heads
-    path = output_folder(options) / "depth.json"
+    path = Path(options.out) / "depth.json"
+    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
+    with (
+        open_store(options) as store,
+        Progress(_count(options), "languages") as progress,
+    ):
+        cells = _cells(options, progress)
+        todo = missing_cells(store, cells.values(), fresh=options.fresh)
+        progress.advance("from the store", len(cells) - len(todo))
+        for failure in run_cells(store, todo, progress.advance):
+            raise InputError(failure.message)
+        every = found_rows(store, cells.values())
+    found = dict(zip(cells, every, strict=True))
     record = run_record("depth", options)
     record |= {"num_layers": layers, "num_heads": heads}
-    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
-    found = {
-        "parity": parity_routes(
-            layers, heads, Fraction(options.free), read_out=options.read_out
-        ),
-        # These hold with a read-out position and without.
-        "dyck": dyck_routes(layers, heads),
-    }
-    if options.free_bits is not None:
-        found["language"] = switching_routes(
-            layers, heads, needed=options.free_bits, read_out=options.read_out
-        )
-    routes: dict[str, list[Route]] = {name: [] for name in found}
-    with Progress(len(found), "languages") as progress:
-        for name, one in found.items():
-            for route in one:
-                routes[name].append(route)
-                # Thousands of layers take minutes: say where the work is.
-                progress.tell(f"{name}, {route.name}")
-            progress.advance(name)
-    for name, listed in routes.items():
-        record[name] = _summary(None if name == "language" else possible, listed)
+    for name, one in found.items():
+        record[name] = _summary(None if name == "language" else possible, one)
     record["routes"] = {
-        name: {route.name: _route(route) for route in listed}
-        for name, listed in routes.items()
+        name: {
+            route["name"]: route["number"] | route["about"] for route in one["routes"]
+        }
+        for name, one in found.items()
     }
     write_json(path, record)
-    print(_report(options, possible, routes))
+    print(_report(options, possible, found))
     print(f"\nWritten to {path}")
+
+
+def _count(options: flags.FlagValues) -> int:
+    return 2 if options.free_bits is None else 3
+
+
+def _cells(options: flags.FlagValues, progress: Progress) -> dict[str, Cell]:
+    """Return, by language, the cell that evaluates its routes."""
+    layers, heads = options.num_layers, options.num_heads
+    read_out, free = options.read_out, Fraction(options.free)
+    # What each depends on; those of DYCK hold with a read-out position and without.
+    asked = {"parity": {"free": str(free), "read_out": read_out}, "dyck": {}}
+    makers: dict[str, Callable[[], Iterable[Route]]] = {
+        "parity": lambda: parity_routes(layers, heads, free, read_out=read_out),
+        "dyck": lambda: dyck_routes(layers, heads),
+    }
+    if (needed := options.free_bits) is not None:
+        asked["language"] = {"free_bits": needed, "read_out": read_out}
+        makers["language"] = lambda: switching_routes(
+            layers, heads, needed=needed, read_out=read_out
+        )
+    common = {
+        "command": "depth",
+        "version": __version__,
+        "num_layers": layers,
+        "num_heads": heads,
+    }
+
+    def compute(name: str) -> dict[str, Any]:
+        routes = []
+        for route in makers[name]():
+            routes.append(route)
+            # Thousands of layers take minutes: say where the work is.
+            progress.tell(f"{name}, {route.name}")
+        return {
+            "routes": [_recorded(route) for route in routes],
+            "least": routes.index(least(routes)) if routes else None,
+        }
+
+    return {
+        name: Cell({**common, "language": name, **own}, name, partial(compute, name))
+        for name, own in asked.items()
+    }
 
 
 def _is_share(text: str) -> bool:
@@ -113,25 +158,27 @@ def _is_share(text: str) -> bool:
     return True
 
 
-def _summary(possible: Tower | None, routes: list[Route]) -> dict[str, Any]:
+def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
     """Return what the record says of one language."""
     summary = {} if possible is None else _number("possible_up_to", possible)
-    if not routes:
+    if found["least"] is None:
         return {**summary, "impossible_from": None, "route": None, "parameters": None}
-    best = least(routes)
+    best = found["routes"][found["least"]]
     return {
         **summary,
-        **_number("impossible_from", best.length),
-        "route": best.name,
-        "parameters": best.parameters,
+        **best["number"],
+        "route": best["name"],
+        "parameters": best["about"]["parameters"],
     }
 
 
-def _route(route: Route) -> dict[str, Any]:
+def _recorded(route: Route) -> dict[str, Any]:
+    """Return what the store keeps of a route."""
     return {
-        **_number("impossible_from", route.length),
-        "parameters": route.parameters,
-        "source": route.source,
+        "name": route.name,
+        "text": str(route.length),
+        "number": _number("impossible_from", route.length),
+        "about": {"parameters": route.parameters, "source": route.source},
     }
 
 
@@ -145,23 +192,24 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
 
 
 def _report(
-    options: flags.FlagValues, possible: Tower, routes: dict[str, list[Route]]
+    options: flags.FlagValues, possible: Tower, found: dict[str, dict[str, Any]]
 ) -> str:
     """Return what is shown: the least thresholds, and every route's."""
     layers, heads = options.num_layers, options.num_heads
     lines = [f"L = {layers}, H = {heads}, unique-hard attention."]
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
         lines.append(f"{title}: possible up to n = {possible}")
-        if routes[name]:
-            best = least(routes[name])
-            lines.append(f"  impossible from n = {best.length} on ({best.name})")
-        else:
+        one = found[name]
+        if one["least"] is None:
             lines.append("  impossible from: no route evaluated at this depth")
+        else:
+            best = one["routes"][one["least"]]
+            lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
     if options.free_bits is not None:
         lines.append(f"A language hit by any {options.free_bits} free bits")
-        for route in routes["language"]:
-            lines.append(f"  impossible from n = {route.length} on ({route.name})")
+        for route in found["language"]["routes"]:
+            lines.append(f"  impossible from n = {route['text']} on ({route['name']})")
     lines += ["", "Routes:"]
-    for name, listed in routes.items():
-        lines += [f"  {name:<9}{route.name:<42}{route.length}" for route in listed]
+    for name, one in found.items():
+        lines += [f"  {name:<9}{r['name']:<42}{r['text']}" for r in one["routes"]]
     return "\n".join(lines)

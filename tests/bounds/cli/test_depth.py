@@ -136,3 +136,24 @@ def test_a_folder_that_cannot_be_made_is_said_before_the_work(run, monkeypatch):
     Path("results").write_text("a file")
     monkeypatch.setattr("bounds.cli.depth.parity_routes", pytest.fail)
     run("depth").assert_refused("results")
+
+
+def test_routes_that_the_store_holds_are_not_evaluated_again(run, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("evaluated")
+
+    first, told = depth(run, "--num_layers=3", "--free_bits=9")
+    with monkeypatch.context() as broken:
+        for name in ("parity_routes", "dyck_routes", "switching_routes"):
+            broken.setattr(f"bounds.cli.depth.{name}", refuse)
+        again, retold = depth(run, "--num_layers=3", "--free_bits=9")
+        assert again == first
+        assert retold.split("\nL = 3")[1] == told.split("\nL = 3")[1]
+        # Another share is another question about PARITY alone.
+        broken.setattr("bounds.cli.depth.parity_routes", lambda *_, **__: iter(()))
+        other, _ = depth(run, "--num_layers=3", "--free=0.9")
+        assert (other["parity"]["route"], other["dyck"]) == (None, first["dyck"])
+        with pytest.raises(AssertionError, match="evaluated"):
+            run("depth", "--num_layers=3", "--fresh")
+    fresh, _ = depth(run, "--num_layers=3", "--free_bits=9", "--fresh")
+    assert fresh["parity"] == first["parity"]
