@@ -4,7 +4,8 @@ The syntax of formulas and the modes are in docs/logic.md. `model.safetensors` i
 ordinary model whose one logit is the truth of the formula at every position;
 `compile.json` has the formula as printed, what the model is made of, and the self-test:
 all strings up to a length and random longer ones, compared with the evaluator at every
-position. A disagreement is an error, and nothing is written.
+position. A disagreement is an error, and no model is written. A test that was passed is kept
+in --out, and found there by the same command.
 """
 
 from pathlib import Path
@@ -17,8 +18,10 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
-from bounds.cli.record import run_record
+from bounds.cli.record import open_store, run_record
 from bounds.output import sha256, write_bytes, write_json
+from bounds.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.version import __version__
 from jax_models.config import encode_config
 from jax_models.errors import InputError
 from jax_models.logic import (
@@ -80,6 +83,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_dtype(values)
     define_platform(values)
     shared.define_output(values, "compile")
+    shared.define_store(values)
     return values
 
 
@@ -99,13 +103,10 @@ def run(options: flags.FlagValues) -> None:
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
+    content = jm.model_bytes(model)
     tested = None
     if options.self_test:
-        groups = strings_to_test(
-            len(alphabet), options.self_test, options.seed, exact_length(model)
-        )
-        tested = _self_test(model, formula, alphabet, list(groups))
-    content = jm.model_bytes(model)
+        tested = _tested(options, model, sha256(content), formula, alphabet)
     folder = Path(options.out)
     record = run_record("compile", options)
     record |= {
@@ -135,6 +136,48 @@ def _description(model: jm.Transformer) -> dict[str, Any]:
         "position": config.get("position"),
         "temperature": [layer.get("temperature") for layer in layers],
     }
+
+
+def _tested(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    model_sha256: str,
+    formula: Formula,
+    alphabet: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return the self-test, from the store where this model passed it before.
+
+    Raises:
+        InputError: The model errs somewhere.
+    """
+    config = {
+        "command": "compile",
+        "version": __version__,
+        "formula": format_formula(formula),
+        "alphabet": alphabet,
+        "mode": options.mode,
+        "self_test": options.self_test,
+        "seed": options.seed,
+        "dtype": options.dtype,
+        "model_sha256": model_sha256,
+    }
+
+    def compute() -> dict[str, Any]:
+        groups = strings_to_test(
+            len(alphabet), options.self_test, options.seed, exact_length(model)
+        )
+        found = _self_test(model, formula, alphabet, list(groups))
+        return {"self_test": found}
+
+    with open_store(options) as store:
+        cell = Cell(config, "self-test", compute)
+        todo = missing_cells(store, [cell], fresh=options.fresh)
+        if not todo:
+            print("The self-test is in the store", flush=True)
+        for failure in run_cells(store, todo):
+            raise InputError(failure.message)
+        (found,) = found_rows(store, [cell])
+    return found["self_test"]
 
 
 def _self_test(

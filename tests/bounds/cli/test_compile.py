@@ -144,3 +144,23 @@ def test_an_engine_that_errs_is_refused(run, monkeypatch):
 def test_a_mistake_is_one_line(run, flags, complaint):
     run("compile", *flags).assert_refused(complaint)
     assert not OUT.exists()
+
+
+def test_a_test_that_was_passed_is_found_in_the_store(run, monkeypatch):
+    asked = ("--formula=P Q_a", "--alphabet=ab", "--self_test=3")
+    first, out = compiled(run, *asked)
+    check, lengths = command.check_strings_of_model, []
+
+    def counting(model, formula, alphabet, strings, logits_of):
+        lengths.append(strings.shape[1])
+        return check(model, formula, alphabet, strings, logits_of)
+
+    monkeypatch.setattr(command, "check_strings_of_model", counting)
+    again, told = compiled(run, *asked)
+    assert lengths == []
+    assert again == first
+    assert told.endswith(out[out.index("P Q_a") :])
+    for other in ("--seed=1", "--fresh"):
+        compiled(run, *asked, other)
+        assert lengths
+        lengths.clear()
