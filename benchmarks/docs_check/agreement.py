@@ -12,9 +12,10 @@ from decimal import Decimal
 
 TIME = re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?(ms|s|min|seconds|minutes)\b")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-# Numbers that name something: a section, a paper, a version, a licence.
+# Numbers that name something: a statement, a section, a paper, a version, a licence.
 NAME = re.compile(
-    r"\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
+    r"\b(?:[Ll]emma|[Tt]heorem|[Cc]orollary|[Ss]tep)s? \d+(?:(?:,| and| to) \d+)*"
+    r"|\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
     r"|\b[A-Za-z]+-\d+\.\d+",
 )
 ELLIPSIS = "..."

@@ -20,7 +20,7 @@ RELU_SLOPE = 1.0
 
 
 def gelu_slope() -> float:
-    """Compute the largest slope of gelu, Φ(√2) + √2 φ(√2) = 1.1289…, rounded up.
+    """Compute the largest slope of gelu, Φ(√2) + √2 φ(√2), rounded up.
 
     Returns:
         A float above the maximum of the derivative and within 3e-16 of it.

@@ -64,8 +64,11 @@ def test_numbers_of_prose_are_those_a_program_has_to_print():
     assert unaccounted(prose, "16 0.8501 18784.9") == ["0.83"]
 
 
-def test_names_of_sections_papers_and_versions_are_no_numbers():
-    prose = "Section 2, section 13.1, arXiv 2412.09925, jax 0.10.2, Apache-2.0: n^-0.5."
+def test_names_of_statements_papers_and_versions_are_no_numbers():
+    prose = (
+        "Lemmas 25, 29 and Theorem 26. Section 2, section 13.1, arXiv 2412.09925, "
+        "jax 0.10.2, Apache-2.0: n^-0.5."
+    )
     assert stated_numbers(prose) == ["-0.5"]
 
 
