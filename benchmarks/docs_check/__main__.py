@@ -1,7 +1,7 @@
 """Checks README.md and docs/: commands, outputs, values, tables, figures, links.
 
 Without --all, what is marked as taking minutes or as wanting devices is listed with its
-reason and not run. Exit code 1 if anything is stale.
+reason and not run. Exit code 1 if anything is stale, numbers without a source among it.
 """
 
 from collections.abc import Sequence

@@ -91,7 +91,7 @@ class PageCheck:
             if block.mark.sources:
                 self._numbers(block)
             elif untied(block):
-                self.report.add(block.place, "skipped", "no program makes its numbers")
+                self.report.add(block.place, "stale", "no program makes its numbers")
         elif block.language == "generated":
             pass  # compared with what makes it, below
         elif what in ("output of", "error of"):

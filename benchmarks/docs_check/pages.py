@@ -24,7 +24,7 @@ from jax_models import InputError
 WHEN = ("minutes", "devices", "peers", "never")
 WHAT = ("output of", "error of", "text", "draws")
 SOURCES = ("numbers of", "numbers above", "numbers below", "numbers in")
-GENERATED = re.compile(r"<!-- (rows of \w+|\w+) -->$")
+GENERATED = re.compile(r"<!-- (rows of \w+|results: .*|\w+) -->$")
 SHELL = re.compile(r"(attention-bounds|python -m|python|make|pip)\s\S")
 INLINE = re.compile(r"`((?:attention-bounds [a-z]+ -|python -m ).*?)`", re.DOTALL)
 NOT_A_VALUE = re.compile(r"FILE|\.\.\.|\b[A-Z]$|=[A-Z]\b| [A-Z]\b")
@@ -168,9 +168,9 @@ def read_page(path: Path) -> list[Block]:
         elif line.strip():
             end = at
             while end < len(lines) and lines[end].strip():
-                if lines[end].startswith("```") or (
-                    end > at and lines[end].startswith("<!-- check:")
-                ):
+                if end > at and re.match(r"```|<!-- check:", lines[end]):
+                    break
+                if end > at and _generated_end(lines, end) is not None:
                     break
                 end += 1
             text, at = "\n".join(lines[at:end]), end
@@ -195,7 +195,7 @@ def _generated_end(lines: list[str], at: int) -> int | None:
     found = GENERATED.match(lines[at])
     if found is None:
         return None
-    name = found[1]
+    name = re.sub("^results: .*", "results", found[1])
     second = f"<!-- {name if name.startswith('rows of') else f'end of {name}'} -->"
     return lines.index(second, at + 1) if second in lines[at + 1 :] else None
 

@@ -107,6 +107,7 @@ def test_tables_are_blocks_and_what_programs_write_is_one(tmp_path):
     path.write_text(
         "| a |\n| 1 |\n\n<!-- rows of x -->\n* two\n\n* three\n<!-- rows of x -->\n\n"
         "<!-- y -->\nfour\n<!-- end of y -->\nWords.\n\n<!-- z -->\n"
+        "<!-- results: y on z -->\n| 5 |\n<!-- end of results -->\n"
     )
     found = [(b.line, b.language, b.text) for b in read_page(path)]
     assert found == [
@@ -114,6 +115,7 @@ def test_tables_are_blocks_and_what_programs_write_is_one(tmp_path):
         (4, "generated", "* two\n\n* three"),
         (10, "generated", "four"),
         (13, "paragraph", "Words."),
+        (16, "generated", "| 5 |"),
     ]
 
 
