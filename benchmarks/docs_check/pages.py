@@ -149,12 +149,6 @@ def read_page(path: Path) -> list[Block]:
             text = re.sub(r"^<!-- check: |\s*-->\s*$", "", text)
             mark, at = read_mark(text, place), at + 1
             continue
-        if line.startswith("<!-- results: "):
-            # What stands there is made from stored rows, and compared as a whole.
-            while at < len(lines) and lines[at] != "<!-- end of results -->":
-                at += 1
-            at, adjacent, mark = at + 1, False, Mark()
-            continue
         if (end := _generated_end(lines, at)) is not None:
             text, language, at = "\n".join(lines[at + 1 : end]), "generated", end + 1
         elif line.startswith("```"):

@@ -56,7 +56,7 @@ def test_times_are_compared_where_the_answers_agree(answer):
     assert row["alone_speedup"] == 8.0 / row["incremental_seconds"]
     assert len(torch_peer.line(CONFIG, row)) == len(torch_peer.HEAD)
     answer(1 + 2e-9)
-    with pytest.raises(RuntimeError, match="differ by 2"):
+    with pytest.raises(RuntimeError, match=r"differ by (2|1\.99)"):
         torch_peer.measure(CONFIG)
 
 

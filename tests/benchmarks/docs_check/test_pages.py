@@ -119,14 +119,6 @@ def test_tables_are_blocks_and_what_programs_write_is_one(tmp_path):
     ]
 
 
-def test_what_is_made_from_stored_rows_is_left_to_their_own_check(tmp_path):
-    path = tmp_path / "page.md"
-    block = "<!-- results: speed -->\n### A device\n\nIn 0.5 s.\n\n| 1 |\n"
-    path.write_text(f"Before.\n\n{block}<!-- end of results -->\n\nAfter.\n")
-    found = [(block.line, block.text) for block in read_page(path)]
-    assert found == [(1, "Before."), (11, "After.")]
-
-
 @pytest.mark.parametrize("text", ["soon", "never", "devices", "outputs of ls"])
 def test_a_mark_that_says_nothing_is_refused(text):
     with pytest.raises(InputError, match=r"page:1"):

@@ -8,7 +8,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import METHODS, Problem
+from bounds.influence import METHODS, Problem, block_memory
 from bounds.influence.block_memory import base_bytes, fit_block
 from bounds.influence.change_block import block_bytes, block_sizes
 from bounds.influence.exhaustive import pass_bytes
@@ -51,7 +51,7 @@ def test_a_limit_too_small_for_one_substitution_is_refused():
 
 
 def test_without_a_limit_one_substitution_goes_ahead(monkeypatch):
-    monkeypatch.setattr(bounds.influence.block_memory, "memory_budget", lambda: 1)
+    monkeypatch.setattr(block_memory, "memory_budget", lambda: 1)
     assert fit_block(100, lambda size: 2.0 * size, None) == 1
 
 
