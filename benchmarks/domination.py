@@ -12,29 +12,22 @@ below 1 would refute the bound. Rows go to results.sqlite in --out; a row that i
 is not measured again. With --docs the table between the marks in that page is replaced.
 """
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
 
 import jax_models as jm
-from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table, table_text
+from benchmarks.flags import benchmark_flags, define_integers, define_lengths
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import Influence, certify_influence, closed_form_bounds, compute_influence
-from bounds.store import ResultStore
 
-LENGTHS = flags.DEFINE_list(
-    "lengths", ["2", "3", "8", "33", "129", "1024", "4096"], "lengths n"
-)
-DEPTHS = flags.DEFINE_list("depths", ["1", "2", "3", "4"], "numbers of layers L")
-OUT = flags.DEFINE_string("out", "results/domination", "folder of the store")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
-DOCS = flags.DEFINE_string("docs", None, "page whose table is replaced")
+FLAGS = benchmark_flags("domination", table=True)
+LENGTHS = define_lengths(FLAGS, "2,3,8,33,129,1024,4096")
+DEPTHS = define_integers(FLAGS, "depths", [1, 2, 3, 4], "numbers of layers L")
 
 # Architectures and draws of each, per number of layers: (up to this length, …).
 EFFORTS = ((33, 4, 9), (129, 4, 4), (1024, 3, 2), (4096, 2, 1))
@@ -76,11 +69,14 @@ def draw_architecture(rng: np.random.Generator, index: int) -> dict[str, Any]:
             return {**found, "num_heads": 1 + index % 4}
 
 
-def measure(
-    architecture: Mapping[str, Any], depth: int, n: int, seeds: Sequence[int]
-) -> dict[str, float]:
+def measure(config: Config) -> dict[str, float]:
     """Returns the smallest ratios of some draws, and the largest centred one."""
-    options = {**architecture, "num_layers": depth}
+    # Programs here are compiled often and run briefly.
+    jax.config.update("jax_disable_most_optimizations", True)
+    n, seeds = config["n"], config["seeds"]
+    rng = np.random.default_rng([n, config["depth"]])
+    drawn = [draw_architecture(rng, index) for index in range(config["index"] + 1)]
+    options = {**drawn[-1], "num_layers": config["depth"]}
     target = options.pop("target")
     query = 0 if "past" in options["mask"] else n - 1
     rows = []
@@ -100,6 +96,8 @@ def measure(
     found["models"] = len(seeds)
     found["substitutions"] = sum(row["substitutions"] for row in rows)
     found["centred_of_maximum"] = max(row["centred_of_maximum"] for row in rows)
+    # Thousands of programs would take more memory maps than Linux gives.
+    jax.clear_caches()
     return found
 
 
@@ -164,8 +162,9 @@ def _least(bounds: np.ndarray, lower: np.ndarray) -> float:
     return float(np.min(bounds[told] / lower[told], initial=math.inf))
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(measured: Measured) -> str:
     """Returns, per length and depth, the smallest ratios as a Markdown table."""
+    rows = [{**config, **row} for config, row in measured]
     head = ["n", "L", "models", "substitutions", "centred - 1", "centred, loosest"]
     head += ["base", *FORMS.values()]
     lines = []
@@ -192,47 +191,33 @@ def _number(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 100 else f"{ratio:.1e}"
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, and prints the table."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    # Programs here are compiled often and run briefly.
-    jax.config.update("jax_disable_most_optimizations", True)
-    rows = []
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for n in map(int, LENGTHS.value):
-            architectures, count = next(x[1:] for x in EFFORTS if n <= x[0])
-            for depth in map(int, DEPTHS.value):
-                if depth > 2 and n > SHORT:
-                    continue
-                rng = np.random.default_rng([n, depth])
-                for index in range(architectures):
-                    architecture = draw_architecture(rng, index)
-                    seeds = range(index * count + depth, (index + 1) * count + depth)
-                    config = {
-                        "command": "domination",
-                        "architecture": {k: repr(v) for k, v in architecture.items()},
-                        "n": n,
-                        "depth": depth,
-                        "seeds": list(seeds),
-                        "dtype": "float64",
-                    }
-                    row = find_or_measure(
-                        store,
-                        config,
-                        functools.partial(measure, architecture, depth, n, seeds),
-                        fresh=FRESH.value,
-                    )
-                    rows.append({**row, "n": n, "depth": depth})
-                    print(table(rows[-1:]).splitlines()[-1], flush=True)
-                    # Thousands of programs would take more memory maps than Linux gives.
-                    jax.clear_caches()
-    text = table(rows)
-    print(text)
-    if DOCS.value is not None:
-        replace_table(Path(DOCS.value), "domination", text)
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line of the table."""
+    return table([(config, row)]).splitlines()[-1]
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in; the architectures are drawn in this order."""
+    for n in LENGTHS.value:
+        architectures, count = next(x[1:] for x in EFFORTS if n <= x[0])
+        for depth in DEPTHS.value:
+            if depth > 2 and n > SHORT:
+                continue
+            rng = np.random.default_rng([n, depth])
+            for index in range(architectures):
+                architecture = draw_architecture(rng, index)
+                seeds = range(index * count + depth, (index + 1) * count + depth)
+                yield {
+                    "architecture": {k: repr(v) for k, v in architecture.items()},
+                    "index": index,
+                    "n": n,
+                    "depth": depth,
+                    "seeds": list(seeds),
+                }
+
+
+BENCHMARK = Benchmark("domination", FLAGS, cells, measure, show, table)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

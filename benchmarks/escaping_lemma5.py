@@ -8,36 +8,30 @@ figure and, with --page, the table of docs/escaping-lemma5.md are drawn from the
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 import jax_models as jm
-from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table, table_text
+from benchmarks.flags import benchmark_flags, define_lengths
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import bound_curve
-from bounds.figures import Series, curve_figure, largest, save_figure
+from bounds.figures import Series, curve_figure, largest
 from bounds.measurement import influence_value
-from bounds.store import ResultStore
 from jax_models.logic import compile_formula, parse_formula
 
-LENGTHS = flags.DEFINE_list(
-    "lengths", ["8", "32", "128", "512", "2048"], "lengths n in tokens"
+FLAGS = benchmark_flags("escaping_lemma5", table=True, figure=True)
+LENGTHS = define_lengths(FLAGS, "8,32,128,512,2048")
+NUM_INPUTS = flags.DEFINE_integer(
+    "num_inputs", 2, "random strings of each length", 1, flag_values=FLAGS
 )
-NUM_INPUTS = flags.DEFINE_integer("num_inputs", 2, "random strings of each length", 1)
 DEEP = flags.DEFINE_integer(
-    "deep_up_to", 128, "longest length for three layers and more"
+    "deep_up_to", 128, "longest length for three layers and more", flag_values=FLAGS
 )
-OUT = flags.DEFINE_string("out", "results/escaping_lemma5", "folder of the store")
-FIGURE = flags.DEFINE_string("figure", None, "where to write the figure, without .png")
-PAGE = flags.DEFINE_string("page", None, "Markdown page whose table to write")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
 
-BLOCK = "escaping_lemma5"
 SCALED = jm.InverseLogTemperature(1.0)
 
 
@@ -70,11 +64,14 @@ MODELS: Mapping[str, Callable[[], jm.Transformer]] = {
 QUANTITY = "maximum influence (‖Δ logit‖)"
 
 
-def measure(name: str, n: int) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the maximum influence on each input, and how it was found."""
-    model = MODELS[name]()
     curve = bound_curve(
-        model, [n], inputs="parity", num_inputs=NUM_INPUTS.value, target="logits"
+        MODELS[config["model"]](),
+        [config["n"]],
+        inputs="parity",
+        num_inputs=config["num_inputs"],
+        target="logits",
     )
     (row,) = curve.table
     return {
@@ -84,14 +81,14 @@ def measure(name: str, n: int) -> dict[str, Any]:
     }
 
 
-def series(rows: Sequence[Mapping[str, Any]]) -> list[Series]:
+def series(measured: Measured) -> list[Series]:
     """Returns the lines of the figure."""
     lines = []
     for name in MODELS:
         points = [
-            (row["n"], value)
-            for row in rows
-            if row["model"] == name
+            (config["n"], value)
+            for config, row in measured
+            if config["model"] == name
             for value in row["influences"]
         ]
         lengths, values = np.array(points).T
@@ -99,11 +96,11 @@ def series(rows: Sequence[Mapping[str, Any]]) -> list[Series]:
     return lines
 
 
-def page_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(measured: Measured) -> str:
     """Returns the table of the documentation page."""
-    lengths = sorted({row["n"] for row in rows})
+    lengths = sorted({config["n"] for config, _ in measured})
     body = []
-    for line in series(rows):
+    for line in series(measured):
         keys, values = largest(line.x, line.y)
         found = dict(zip(keys.tolist(), values.tolist(), strict=True))
         cells = (f"{found[n]:.4g}" if n in found else "" for n in lengths)
@@ -111,40 +108,29 @@ def page_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return table_text(["model", *(f"n = {n}" for n in lengths)], body)
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, prints and draws all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    rows = []
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for name in MODELS:
-            deep = len(MODELS[name]().layers) > 2
-            for n in map(int, LENGTHS.value):
-                if deep and n > DEEP.value:
-                    continue
-                config = {
-                    "command": BLOCK,
-                    "dtype": "float64",
-                    "model": name,
-                    "n": n,
-                    "num_inputs": NUM_INPUTS.value,
-                }
-                row = find_or_measure(
-                    store,
-                    config,
-                    functools.partial(measure, name, n),
-                    fresh=FRESH.value,
-                )
-                rows.append({**row, "model": name, "n": n})
-                found = ", ".join(f"{value:.12g}" for value in row["influences"])
-                kind = "exact" if row["exact"] else "upper bounds"
-                print(f"{name}, n = {n}: {found} ({row['method']}, {kind})", flush=True)
-    figure = curve_figure(series(rows), QUANTITY)
-    save_figure(figure, FIGURE.value or Path(OUT.value) / BLOCK, ["png"])
-    if PAGE.value:
-        replace_table(Path(PAGE.value), BLOCK, page_table(rows))
+def draw(measured: Measured) -> Any:
+    """Returns the figure: influence against n."""
+    return curve_figure(series(measured), QUANTITY)
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    found = ", ".join(f"{value:.12g}" for value in row["influences"])
+    kind = "exact" if row["exact"] else "upper bounds"
+    return f"{config['model']}, n = {config['n']}: {found} ({row['method']}, {kind})"
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for name, build in MODELS.items():
+        deep = len(build().layers) > 2
+        for n in LENGTHS.value:
+            if not deep or n <= DEEP.value:
+                yield {"model": name, "n": n, "num_inputs": NUM_INPUTS.value}
+
+
+BENCHMARK = Benchmark("escaping_lemma5", FLAGS, cells, measure, show, table, draw)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

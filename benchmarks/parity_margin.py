@@ -7,34 +7,27 @@ results.sqlite in --out; a row that is there is not measured again. The figure a
 --page, the table of docs/escaping-lemma5.md are drawn from the rows.
 """
 
-import functools
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 import jax_models as jm
-from benchmarks.cells import find_or_measure
-from benchmarks.page import replace_table, table_text
-from bounds.figures import LOOKS, save_figure
-from bounds.store import ResultStore
+from benchmarks.flags import benchmark_flags, define_lengths
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from bounds.figures import LOOKS
 
-LENGTHS = flags.DEFINE_list(
-    "lengths",
-    ["2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096"],
-    "lengths n in tokens, the query token included",
+FLAGS = benchmark_flags("parity_margin", table=True, figure=True)
+# The query token is one of the n.
+LENGTHS = define_lengths(FLAGS, "2,4,8,16,32,64,128,256,512,1024,2048,4096")
+STRINGS = flags.DEFINE_integer(
+    "num_strings", 4, "strings of each length", 1, flag_values=FLAGS
 )
-STRINGS = flags.DEFINE_integer("num_strings", 4, "strings of each length", 1)
-OUT = flags.DEFINE_string("out", "results/parity_margin", "folder of the store")
-FIGURE = flags.DEFINE_string("figure", None, "where to write the figure, without .png")
-PAGE = flags.DEFINE_string("page", None, "Markdown page whose table to write")
-FRESH = flags.DEFINE_bool("fresh", False, "measure again what the store holds")
 
-BLOCK = "parity_margin"
 SHARPNESS = 1.0
 # Preset, scale of a temperature scale/ln n (None is 1), epsilon of the layer norms.
 VARIANTS: dict[str, tuple[str, float | None, float | None]] = {
@@ -50,7 +43,7 @@ VARIANTS: dict[str, tuple[str, float | None, float | None]] = {
 GUIDES = {2: 0.3, 4: 10.0}
 
 
-def build(config: Mapping[str, Any]) -> jm.Transformer:
+def build(config: Config) -> jm.Transformer:
     """Returns the model of a row in float64."""
     parameters: dict[str, Any] = {"c": config["c"], "dtype": "float64"}
     if config["scale"] is not None:
@@ -60,7 +53,7 @@ def build(config: Mapping[str, Any]) -> jm.Transformer:
     return jm.build_preset(config["preset"], **parameters)
 
 
-def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the margin, and the strings that are decided wrongly."""
     model = build(config)
     assert model.readout is not None
@@ -80,20 +73,19 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"margin": min(map(abs, logits)), "wrong": int(sum(wrong))}
 
 
-def by_variant(
-    rows: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
-) -> dict[str, dict[int, float]]:
+def by_variant(measured: Measured) -> dict[str, dict[int, float]]:
     """Returns for each variant the margin at each length."""
     groups: dict[str, dict[int, float]] = {}
-    for name, config, row in rows:
-        groups.setdefault(name, {})[config["n"]] = row["margin"]
+    for config, row in measured:
+        groups.setdefault(config["variant"], {})[config["n"]] = row["margin"]
     return groups
 
 
-def draw(groups: Mapping[str, Mapping[int, float]]) -> Any:
+def draw(measured: Measured) -> Any:
     """Returns the figure: margins against n, with guides."""
     from matplotlib.figure import Figure
 
+    groups = by_variant(measured)
     figure = Figure(figsize=(5.2, 4.4), layout="constrained")
     axes = figure.subplots()
     for look, (name, margins) in zip(LOOKS, groups.items(), strict=False):
@@ -115,8 +107,9 @@ def draw(groups: Mapping[str, Mapping[int, float]]) -> Any:
     return figure
 
 
-def page_table(groups: Mapping[str, Mapping[int, float]]) -> str:
+def table(measured: Measured) -> str:
     """Returns the table of the documentation page, every other length."""
+    groups = by_variant(measured)
     lengths = sorted({n for margins in groups.values() for n in margins})[::-2][::-1]
     head = ["model", *(f"n = {n}" for n in lengths)]
     body = [
@@ -126,41 +119,24 @@ def page_table(groups: Mapping[str, Mapping[int, float]]) -> str:
     return table_text(head, body)
 
 
-def main(arguments: list[str]) -> None:
-    """Measures every cell that the store does not hold, prints and draws all of them."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    rows = []
-    with ResultStore(f"{OUT.value}/results.sqlite") as store:
-        for name, (preset, scale, epsilon) in VARIANTS.items():
-            for n in LENGTHS.value:
-                config = {
-                    "command": BLOCK,
-                    "dtype": "float64",
-                    "preset": preset,
-                    "scale": scale,
-                    "epsilon": epsilon,
-                    "c": SHARPNESS,
-                    "n": int(n),
-                    "strings": STRINGS.value,
-                }
-                row = find_or_measure(
-                    store, config, functools.partial(measure, config), fresh=FRESH.value
-                )
-                rows.append((name, config, row))
-                print(
-                    f"{name}, n = {n}: margin {row['margin']:.6g}, "
-                    f"{row['wrong']} of {config['strings']} wrong",
-                    flush=True,
-                )
-    groups = by_variant(rows)
-    save_figure(
-        draw(groups), FIGURE.value or Path(OUT.value) / "parity_margin", ["png"]
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return (
+        f"{config['variant']}, n = {config['n']}: margin {row['margin']:.6g}, "
+        f"{row['wrong']} of {config['strings']} wrong"
     )
-    if PAGE.value:
-        replace_table(Path(PAGE.value), BLOCK, page_table(groups))
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in."""
+    for cell in grid(variant=VARIANTS, n=LENGTHS.value):
+        preset, scale, epsilon = VARIANTS[cell["variant"]]
+        model = {"preset": preset, "scale": scale, "epsilon": epsilon, "c": SHARPNESS}
+        yield {**cell, **model, "strings": STRINGS.value}
+
+
+BENCHMARK = Benchmark("parity_margin", FLAGS, cells, measure, show, table, draw)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)
