@@ -106,22 +106,17 @@ def table(measured: Measured) -> str:
 
 
 def draw(measured: Measured) -> Any:
-    """Returns the figure: seconds, and the memory beyond that before the first pass."""
+    """Returns the figure: seconds, and the memory of the process."""
 
     def label(config: Config) -> str:
         return f"{config['weighting']}, {config['dtype']}"
 
-    def grown(_: Config, row: Row) -> float | None:
-        more = row["peak_bytes"] - row["before_bytes"]
-        return more / 2**20 if more > 0 else None
-
     seconds = lines_by(measured, label, lambda _, row: row["forward_seconds"])
+    memory = lines_by(measured, label, lambda _, row: row["peak_bytes"] / 2**30)
     return line_figure(
         [
             Panel("seconds of a forward pass", seconds),
-            Panel(
-                "peak memory beyond that before, MiB", lines_by(measured, label, grown)
-            ),
+            Panel("peak memory of the process, GiB", memory, logarithmic=False),
         ]
     )
 

@@ -159,7 +159,7 @@ def table(measured: Measured) -> str:
             "n": lambda config, _: str(config["n"]),
             "result": lambda _, row: row["kind"],
             "evaluated": lambda _, row: str(row["evaluated"]),
-            "seconds": lambda _, row: digits(row["screen_seconds"]),
+            "seconds with compiling": lambda _, row: digits(row["screen_seconds"]),
             "base, passes": lambda _, row: digits(row["base_passes"]),
             **{f"level {k + 1}": level(k) for k in range(levels + 1)},
         },

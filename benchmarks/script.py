@@ -200,6 +200,10 @@ def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
             main()
         except (InputError, OSError) as error:
             raise SystemExit(f"{Path(sys.argv[0]).stem}: {error}") from error
+        except KeyboardInterrupt:
+            name = Path(sys.argv[0]).stem
+            print(f"\n{name}: interrupted; the same command goes on", file=sys.stderr)
+            raise SystemExit(130) from None
 
     for name in values:
         # Named as the program's own, so that --help shows them.

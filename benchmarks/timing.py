@@ -32,7 +32,7 @@ class Timing:
 
 
 def spread(row: Mapping[str, Any], name: str) -> str:
-    """Returns the median of a timing with the fastest and the slowest call, if known.
+    """Returns the median of a timing with the fastest and the slowest of several calls.
 
     Args:
         row: Has the columns that `Timing.columns` names.
@@ -41,7 +41,7 @@ def spread(row: Mapping[str, Any], name: str) -> str:
     median, fastest, slowest = (
         row.get(f"{name}_{what}") for what in ("seconds", "fastest", "slowest")
     )
-    if fastest is None or slowest is None:
+    if fastest is None or slowest is None or fastest == slowest:
         return digits(median)
     return f"{digits(median)} ({digits(fastest)}–{digits(slowest)})"
 

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import pages, quick, row_value
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
+from benchmarks.timing import spread
 from jax_models import InputError
 
 
@@ -183,6 +184,19 @@ def test_a_column_that_no_row_fills_is_left_out():
     }
     lines = column_table(columns, [(1, None), (2, 0.1234)]).splitlines()
     assert lines == ["| n | some |", "| --- | --- |", "| 1 |  |", "| 2 | 0.123 |"]
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"a_seconds": 2.5, "a_fastest": 2.25, "a_slowest": 31.0}, "2.5 (2.25–31)"),
+        ({"a_seconds": 2.5, "a_fastest": 2.5, "a_slowest": 2.5}, "2.5"),
+        ({"a_seconds": 2.5}, "2.5"),
+    ],
+    ids=["several calls", "one call", "not known"],
+)
+def test_a_median_stands_before_the_spread_of_its_calls(row, text):
+    assert spread(row, "a") == text
 
 
 @pytest.mark.parametrize(

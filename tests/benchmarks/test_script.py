@@ -8,11 +8,13 @@ import jax
 import pytest
 from absl import flags
 
+from benchmarks import script
 from benchmarks.device import file_stem
 from benchmarks.docs_check.commands import ROOT, environment
 from benchmarks.flags import benchmark_flags, define_choices, define_integers
 from benchmarks.script import Benchmark, grid, json_lines, measure_cells, report
 from bounds.store import ResultStore
+from jax_models import InputError
 
 
 class Squares:
@@ -119,12 +121,50 @@ def test_a_table_is_put_between_the_marks_of_a_page(tmp_path):
     assert page.read_text() == f"before\n{mark}1\n4\n9\n{mark}after\n"
 
 
+@pytest.fixture
+def program(monkeypatch):
+    """Runs a program of no flags on arguments, in this process."""
+    monkeypatch.setattr(script.flags, "FLAGS", flags.FlagValues())
+    monkeypatch.setattr(script.sys, "argv", ["/here/squares.py"])
+
+    def run(main, *arguments):
+        monkeypatch.setattr(script.app, "run", lambda f: f(["squares", *arguments]))
+        script.run_program(flags.FlagValues(), main)
+
+    return run
+
+
+def raising(error):
+    def main():
+        raise error
+
+    return main
+
+
+def test_a_bad_input_ends_a_program_with_one_line(program):
+    with pytest.raises(SystemExit, match=r"^squares: no such model$"):
+        program(raising(InputError("no such model")))
+
+
+def test_an_interrupted_program_says_that_it_goes_on(program, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        program(raising(KeyboardInterrupt()))
+    assert stopped.value.code == 130
+    assert "squares: interrupted" in capsys.readouterr().err
+
+
+def test_arguments_that_are_no_flags_are_refused(program):
+    program(lambda: None)
+    with pytest.raises(script.app.UsageError, match="more"):
+        program(lambda: None, "more")
+
+
 @pytest.mark.slow
 def test_a_script_measures_reports_and_goes_on(tmp_path):
     def run(*arguments):
-        script = [sys.executable, "-m", "benchmarks.depth_thresholds", "--num_layers=1"]
+        module = [sys.executable, "-m", "benchmarks.depth_thresholds", "--num_layers=1"]
         places = [f"--out={tmp_path}", f"--jsonl={tmp_path / 'rows.jsonl'}"]
-        line = [*script, *places, *arguments]
+        line = [*module, *places, *arguments]
         return subprocess.run(
             line, cwd=ROOT, env=environment(), capture_output=True, text=True
         )
