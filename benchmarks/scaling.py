@@ -64,7 +64,7 @@ def _length(start: int, layers: int, exponent: int) -> Axis:
 
 
 AXES = {
-    "n, L = 1": _length(4096, 1, 1),
+    "n, L = 1": _length(2048, 1, 1),
     "n, L = 2": _length(512, 2, 2),
     "n, L = 3": _length(64, 3, 3),
     # Scores and means take d a pair, projections and feed-forward d^2 a row.

@@ -21,6 +21,8 @@ CONFIG: dict[str, Any] = {
     **roofline.SIZES,
 }
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def test_the_roof_is_the_lower_of_two_lines():
     found = roofline.roof(np.array([0.5, 2.0, 8.0]), 100.0, 25.0)
@@ -48,7 +50,6 @@ def test_a_forward_pass_moves_its_arguments_and_its_result():
     assert program.flops > dense
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -68,6 +69,7 @@ def test_every_kernel_has_a_row(kernel):
     assert axes.get_title() == "float32"
 
 
+@pytest.mark.slow
 def test_more_blocks_share_what_they_are_given():
     # Blocks of 32 substitutions.
     config = {**CONFIG, "n": 96, "d_model": 128, "kernel": "pairs, L = 2"}

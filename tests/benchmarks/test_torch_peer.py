@@ -22,6 +22,8 @@ CONFIG: dict[str, Any] = {
 }
 SECONDS = {"batched_seconds": 4.0, "alone_seconds": 8.0, "forward_seconds": 1.0}
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(autouse=True)
 def parsed_flags():
@@ -48,7 +50,6 @@ def answer(monkeypatch):
     return off_by
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_times_are_compared_where_the_answers_agree(answer):
     answer(1.0)
     row = torch_peer.measure(CONFIG)
@@ -56,7 +57,7 @@ def test_times_are_compared_where_the_answers_agree(answer):
     assert row["alone_speedup"] == 8.0 / row["incremental_seconds"]
     assert len(torch_peer.line(CONFIG, row)) == len(torch_peer.HEAD)
     answer(1 + 2e-9)
-    with pytest.raises(RuntimeError, match=r"differ by (2|1\.99)"):
+    with pytest.raises(RuntimeError, match=r"differ by (2|1\.9)"):
         torch_peer.measure(CONFIG)
 
 
