@@ -110,7 +110,7 @@ def program_subject(text: str) -> Subject:
 FAMILIES: dict[str, Callable[[int], Subject]] = {
     "word": lambda k: formula_subject(ending_ngram((ALPHABET * k)[:k])),
     "hops": lambda k: formula_subject(hops(ALPHABET, "a", k)),
-    "hops, program": lambda k: program_subject(rasp.k_hop_program(k)),
+    "hop program": lambda k: program_subject(rasp.k_hop_program(k)),
 }
 
 FLAGS = benchmark_flags(

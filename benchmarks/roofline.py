@@ -43,9 +43,9 @@ from jax_models import forward
 # Of each: layers, length, and blocks of substitutions at most.
 KERNELS = {
     "forward pass": (2, 2048, 0),
-    "replaced column, L = 1": (1, 65536, 8),
-    "pairs, L = 2": (2, 4096, 4),
-    "all rows moved, L = 3": (3, 512, 4),
+    "replaced column L=1": (1, 65536, 8),
+    "pairs L=2": (2, 4096, 4),
+    "all rows moved L=3": (3, 512, 4),
 }
 
 FLAGS = benchmark_flags("roofline", repeats=5, budget=2.0, table=True, figure=True)

@@ -64,9 +64,9 @@ def _length(start: int, layers: int, exponent: int) -> Axis:
 
 
 AXES = {
-    "n, L = 1": _length(2048, 1, 1),
-    "n, L = 2": _length(512, 2, 2),
-    "n, L = 3": _length(64, 3, 3),
+    "n at L=1": _length(2048, 1, 1),
+    "n at L=2": _length(512, 2, 2),
+    "n at L=3": _length(64, 3, 3),
     # Scores and means take d a pair, projections and feed-forward d^2 a row.
     "d": Axis(
         lambda factor: {
@@ -87,7 +87,7 @@ AXES = {
         (1, 1),
     ),
     # Of substitutes, V - 1 for each position.
-    "V - 1": Axis(
+    "V-1": Axis(
         lambda factor: {"n": 512, "layers": 2, "vocab_size": 1 + factor},
         lambda config: config["vocab_size"] - 1,
         (1, 1),

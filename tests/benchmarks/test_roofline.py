@@ -72,7 +72,7 @@ def test_every_kernel_has_a_row(kernel):
 @pytest.mark.slow
 def test_more_blocks_share_what_they_are_given():
     # Blocks of 32 substitutions.
-    config = {**CONFIG, "n": 96, "d_model": 128, "kernel": "pairs, L = 2"}
+    config = {**CONFIG, "n": 96, "d_model": 128, "kernel": "pairs L=2"}
     one = roofline.influence_program({**config, "blocks": 1})
     two = roofline.influence_program({**config, "blocks": 2})
     assert two.flops == 2 * one.flops

@@ -11,7 +11,7 @@ from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import estimate_work
 
 CONFIG: dict[str, Any] = {
-    "axis": "n, L = 2",
+    "axis": "n at L=2",
     "dtype": "float64",
     "layers": 2,
     "n": 6,
@@ -68,7 +68,7 @@ def test_operations_are_those_of_the_estimate():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name for name in scaling.AXES if name not in ("L", "n, L = 3")]
+    "name", [name for name in scaling.AXES if name not in ("L", "n at L=3")]
 )
 def test_operations_grow_with_an_exponent_that_is_stated(name):
     """Nothing is run, only traced."""
@@ -92,4 +92,4 @@ def test_rows_become_exponents():
     head, _, line = scaling.table(measured).splitlines()
     assert head.count("|") == line.count("|")
     assert "| 3 to 12 | 2.00 ± 0.00 (2.00) |" in line
-    assert scaling.draw(measured).axes[0].get_xlabel() == "n, L = 2"
+    assert scaling.draw(measured).axes[0].get_xlabel() == "n at L=2"
