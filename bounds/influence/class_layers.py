@@ -227,7 +227,7 @@ def run_configurations(
         functools.partial(start_batch, configurations[start : start + batch])
         for start in starts
     )
-    for part, found in ahead(calls, IN_FLIGHT):
+    for part, found in ahead(calls, IN_FLIGHT, threads=False):
         found = jax.device_get(found)
         influence, size, score_range = (
             np.asarray(x, np.float64)[: len(part)] for x in found[:3]

@@ -34,8 +34,6 @@ from jax_models.weighting import TieReport
 
 # A bare function's depth is unknown; its output is taken as one layer of this many steps.
 UNKNOWN_STEPS = 256
-# Batches under way at a time: the next is queued while the last is read.
-IN_FLIGHT = 2
 # Inputs of a bare function that run at once.
 BARE_BATCH = 32
 
@@ -119,9 +117,18 @@ def batch_size(model: Transformer, length: int, memory_limit: int | None = None)
     suited = int(max(1, min(32, 4 * tile_elements() // per_pass)))
 
     def taken(size: int) -> float:
-        return IN_FLIGHT * size * pass_bytes(model, length)
+        return batches_under_way() * size * pass_bytes(model, length)
 
     return fit_block(suited, taken, memory_limit)
+
+
+def batches_under_way() -> int:
+    """Returns how many batches are started before the first of them is read.
+
+    An accelerator would wait for the next one. On a CPU one has all cores, and two at a
+    time take a quarter longer.
+    """
+    return 1 if jax.default_backend() == "cpu" else 2
 
 
 def pass_bytes(model: Transformer, length: int) -> float:
@@ -160,7 +167,7 @@ def _kernel(problem: Problem) -> Kernel | None:
         # Both passes are within this size.
         lambda influence: subtraction_radius(model.dtype, steps, size + influence),
         Ties.of(ties) if model.is_hard else None,
-        IN_FLIGHT,
+        batches_under_way(),
     )
 
 

@@ -6,8 +6,9 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import METHODS, Problem
+from bounds.influence import METHODS, Problem, change_block, class_layers, exhaustive
 from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.screening import ladder
 from bounds.influence.sharding import sharded
 from bounds.influence.substitution import list_substitutions
 from jax_models.mesh import device_mesh
@@ -104,16 +105,20 @@ def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(in_fli
         assert begun == set(range(min(blocks, block + in_flight)))
 
 
-@pytest.mark.parametrize("name", ["incremental", "exhaustive"])
-def test_methods_queue_the_next_block_before_they_fetch_one(name):
-    assert METHODS[name].kernel(pose(num_layers=1)).in_flight >= 2
+@pytest.mark.parametrize(("backend", "least"), [("cpu", 1), ("gpu", 2)])
+def test_an_accelerator_has_the_next_block_before_one_is_fetched(
+    monkeypatch, backend, least
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert exhaustive.batches_under_way() == least
+    assert change_block.IN_FLIGHT >= 2
+    assert class_layers.IN_FLIGHT >= 2
+    assert ladder.IN_FLIGHT >= 2
 
 
 @pytest.mark.slow
 def test_configurations_of_classes_go_on_without_waiting(monkeypatch):
     """Batches of lumped rows are the same one at a time and several under way."""
-    from bounds.influence import class_layers
-
     monkeypatch.setattr(class_layers, "AT_ONCE", (1,))
     model, tokens = pose(num_layers=1, mask="none", position=None).model, [0, 1, 1, 0]
     found = []
