@@ -58,6 +58,14 @@ def parse_bytes(text: str) -> int:
     return int(size)
 
 
+def bytes_label(size: float) -> str:
+    """Return an amount of memory to three digits, as in `1.5 MiB`."""
+    for name in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= BYTE_UNITS[name]:
+            return f"{size / BYTE_UNITS[name]:.3g} {name}"
+    return f"{size:.3g} bytes"
+
+
 def temperature_label(temperature: dict[str, Any] | None) -> str:
     """Return the text that `parse_temperature` reads as this temperature."""
     match temperature:

@@ -8,6 +8,7 @@ ever makes blocks smaller.
 import dataclasses
 from collections.abc import Callable
 
+from bounds.notation import bytes_label
 from jax_models import InputError, Transformer
 from jax_models.device_memory import memory_budget
 
@@ -39,9 +40,9 @@ def fit_block(
         size = -(-size // 2)
     if limit is not None and (least := bytes_taken(size)) > limit:
         raise InputError(
-            f"the memory limit is {limit / 2**20:.3g} MiB, but a block of one "
-            f"substitution takes about {least / 2**20:.3g} MiB with what all blocks "
-            "share; raise the limit, or leave it out to take what the device has"
+            f"the memory limit is {bytes_label(limit)}, but a block of one substitution "
+            f"takes about {bytes_label(least)} with what all blocks share; raise the "
+            "limit, or leave it out to take what the device has"
         )
     return size
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bounds.notation import (
+    bytes_label,
     enclosure_label,
     legend_label,
     parse_bytes,
@@ -130,6 +131,11 @@ def test_a_written_enclosure_holds_the_computed_one():
 )
 def test_an_amount_of_memory_is_read(text, size):
     assert parse_bytes(text) == size
+
+
+def test_an_amount_of_memory_reads_back():
+    for size in (1, 1000, 2**10, 2**31, 3 * 2**40):
+        assert parse_bytes(bytes_label(size).removesuffix(" bytes")) == size
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "5MB", "0", "-1GiB", "nan", "inf", "1iB"])
