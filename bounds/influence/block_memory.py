@@ -1,8 +1,8 @@
 """How large a block of substitutions is: what suits the device, as far as memory allows.
 
 A method says which size suits (a CPU's cache, the units of an accelerator) and what a block
-of a size takes. That is a model, a little above what the compiler accounts for; memory only
-ever makes blocks smaller.
+of a size takes. That is a model, some times what the compiler accounts for; memory only ever
+makes blocks smaller.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Returns what the base pass of a change propagation keeps, a little from above.
+    """Returns what the base pass of a change propagation keeps, from above.
 
     Args:
         model: a transformer.

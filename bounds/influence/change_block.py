@@ -134,7 +134,7 @@ def block_sizes(
 def block_bytes(
     model: Transformer, length: int, substitutions: int, rows: int
 ) -> float:
-    """Returns what a block of pairs takes beside its arguments, a little from above.
+    """Returns what a block of pairs takes beside its arguments, from above.
 
     A tile of the first layer's rows has, for each pair, some arrays of the model's width,
     of the block's neurons and of the heads; the replaced rows themselves have a tile of

@@ -132,7 +132,7 @@ def batches_under_way() -> int:
 
 
 def pass_bytes(model: Transformer, length: int) -> float:
-    """Returns what one forward pass takes, a little from above.
+    """Returns what one forward pass takes, from above.
 
     Rows of two layers with their projections and neurons, and some tiles of scores.
 

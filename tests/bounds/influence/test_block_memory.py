@@ -123,10 +123,10 @@ def held(tree):
     ],
     ids=["softmax", "norms, hard", "additive"],
 )
-def test_what_a_base_pass_keeps_is_a_little_below_its_model(options):
+def test_what_a_base_pass_keeps_is_below_its_model(options):
     model, n = jax.eval_shape(lambda: draw(**options)), 64
     state = METHODS["incremental"].outline(pose(model, n)).shared[2]
-    assert held(state) <= base_bytes(model, n) <= 2.5 * held(state)
+    assert held(state) <= base_bytes(model, n) <= 3 * held(state)
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_what_a_base_pass_keeps_is_a_little_below_its_model(options):
     ],
     ids=lambda options: ", ".join(f"{k}={v}" for k, v in options.items()) or "softmax",
 )
-def test_what_the_compiler_accounts_for_is_a_little_below_the_models(options, n):
+def test_what_the_compiler_accounts_for_is_below_the_models(options, n):
     """Temporary buffers of the programs as users compile them."""
     jax.config.update("jax_disable_most_optimizations", False)
     model = draw(**options)
@@ -158,4 +158,4 @@ def test_what_the_compiler_accounts_for_is_a_little_below_the_models(options, n)
             size = block_bytes(model, n, part.batch, rows)
         else:
             size = part.batch * pass_bytes(model, n)
-        assert told.temp_size_in_bytes <= size <= 12 * told.temp_size_in_bytes
+        assert told.temp_size_in_bytes <= size <= 8 * told.temp_size_in_bytes
