@@ -4,8 +4,6 @@ One block of the kernel is run under jax.profiler, and the time of XLA's threads
 operation, each with the JAX operation that it was made for. Beside them: the FLOP/s of the
 block and of a large product of the same type, run in turn in the same process. An operation
 that waits for a core counts as if it ran, so that shares are those of a quiet machine only.
-
-    python -m benchmarks.profile_pairs --length=1024 --dtype=float32
 """
 
 import collections
@@ -15,49 +13,44 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from absl import app, flags
+from absl import flags
 
-import jax_models as jm
+from benchmarks.flags import (
+    benchmark_flags,
+    define_dtypes,
+    define_lengths,
+    define_mask,
+    define_weightings,
+)
+from benchmarks.script import Benchmark, Config, Row, grid, run_script
+from benchmarks.subject import SIZES, random_model, random_tokens
 from bounds.arithmetic import count_operations
 from bounds.influence import METHODS, Problem
 from bounds.influence.substitution import list_substitutions
+from jax_models import InputError
 
-LENGTH = flags.DEFINE_integer("length", 1024, "Tokens n.", lower_bound=16)
-DTYPE = flags.DEFINE_enum("dtype", "float64", ("float64", "float32"), "Float type.")
-MASK = flags.DEFINE_string("mask", "none", "Mask of both layers.")
-REPEATS = flags.DEFINE_integer("repeats", 5, "Counted runs.", lower_bound=1)
-TOP = flags.DEFINE_integer("top", 12, "Operations that are listed.", lower_bound=1)
-# Width of the product that stands for the most a core does.
+FLAGS = benchmark_flags("profile_pairs", repeats=15, budget=60.0)
+LENGTHS = define_lengths(FLAGS, "1024")
+DTYPES = define_dtypes(FLAGS, "float64")
+WEIGHTINGS = define_weightings(FLAGS, "softmax")
+MASK = define_mask(FLAGS)
+TOP = flags.DEFINE_integer(
+    "top", 8, "operations that are listed", lower_bound=1, flag_values=FLAGS
+)
+# Width of the product that stands for the most a device does.
 PEAK_WIDTH = 1024
+# What the names of all operations of a block begin with.
+WITHIN = "jit(change_block)/while/body/closed_call/"
 
 Event = tuple[str, float, float]  # name, start and duration in microseconds
 # Of a compiled program: %name = ... metadata={op_name="..."}
 INSTRUCTION = re.compile(r'%([\w.\-]+) = .*?op_name="([^"]*)"')
-
-
-def pose() -> Problem:
-    """Returns the question of `influence_speed`, d = 16, H = 2, d_ff = 32, V = 2."""
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=2,
-        num_heads=2,
-        d_model=16,
-        d_ff=32,
-        vocab_size=2,
-        mask=MASK.value,
-        dtype=DTYPE.value,
-    )
-    tokens = np.random.default_rng(0).integers(0, 2, LENGTH.value, dtype=np.int32)
-    pairs = list_substitutions(tokens, 2, query=-1 % tokens.size)
-    asked = (tokens.size - 1, "activation", pairs.position, pairs.symbol)
-    return Problem(model, tokens, *asked)
 
 
 def stages(program: str) -> dict[str, str]:
@@ -96,80 +89,118 @@ def read_trace(folder: Path) -> list[list[Event]]:
     return list(threads.values())
 
 
-def time_runs(run: Callable[[], Any], other: Callable[[], Any]) -> tuple[float, float]:
-    """Returns the median seconds of two functions, run in turn."""
-    found: tuple[list[float], list[float]] = [], []
-    for _ in range(REPEATS.value):
-        for function, seconds in zip((run, other), found, strict=True):
-            start = time.perf_counter()
-            jax.block_until_ready(function())
-            seconds.append(time.perf_counter() - start)
-    return statistics.median(found[0]), statistics.median(found[1])
-
-
-def main(arguments: list[str]) -> None:
-    """Profiles one block and prints its operations by their own time."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    jax.config.update("jax_enable_x64", True)
-    problem = pose()
-    kernel = METHODS["incremental"].kernel(problem)
-    assert kernel is not None
-    (part,) = kernel.parts
-    size = min(part.batch, part.end)
-    block = jax.device_put((problem.position[:size], problem.symbol[:size]))
-    traced = kernel.function.trace(*kernel.shared, *block, **part.options)
-    compiled = traced.lower().compile()
-
-    def run() -> Any:
-        return compiled(*kernel.shared, *block)
-
-    square = jnp.ones((PEAK_WIDTH, PEAK_WIDTH), DTYPE.value)
-    product = jax.jit(lambda x: jnp.matmul(x, x, precision=jax.lax.Precision.HIGHEST))
-    jax.block_until_ready((run(), product(square)))
-    seconds, peak_seconds = time_runs(run, lambda: product(square))
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            for _ in range(REPEATS.value):
-                jax.block_until_ready(run())
-        threads = read_trace(Path(folder))
-    made = stages(compiled.as_text())
-    report(threads, made, seconds, count_operations(traced.jaxpr), peak_seconds)
-
-
-def report(
-    threads: list[list[Event]],
-    made: dict[str, str],
-    seconds: float,
-    flops: float,
-    peak_seconds: float,
-) -> None:
-    """Prints the table.
+def sum_operations(
+    threads: Iterable[list[Event]], made: dict[str, str]
+) -> dict[str, float]:
+    """Returns microseconds of a program's operations over all threads, largest first.
 
     Args:
-        threads: events of the traced runs.
-        made: of `stages`.
-        seconds: of one run.
-        flops: of one run.
-        peak_seconds: of the product.
+        threads: of `read_trace`.
+        made: of `stages`; other events are left out.
+
+    Raises:
+        InputError: there is no operation of the program.
     """
     totals: dict[str, float] = collections.defaultdict(float)
     for events in threads:
         for name, duration in own_times(e for e in events if e[0] in made).items():
             totals[name] += duration
     if not totals:
-        raise SystemExit("the profiler tells no operation of this device's programs")
-    whole = sum(totals.values())
-    rate, peak = flops / seconds, 2 * PEAK_WIDTH**3 / peak_seconds
-    print(
-        f"block of {LENGTH.value} rows, {DTYPE.value}: {seconds:.4g} s, "
-        f"{flops:.3g} FLOP, {rate / 1e9:.3g} GFLOP/s = {rate / peak:.2%} of a product "
-        f"of {PEAK_WIDTH} x {PEAK_WIDTH} ({peak / 1e9:.3g})"
-    )
-    for name, duration in sorted(totals.items(), key=lambda x: -x[1])[: TOP.value]:
-        each = duration / 1e3 / REPEATS.value
-        print(f"{duration / whole:6.1%}  {each:9.3f} ms  {name}  {made[name]}")
+        raise InputError("the profiler tells no operation of this device's programs")
+    return dict(sorted(totals.items(), key=lambda entry: -entry[1]))
 
+
+def time_in_turn(
+    calls: tuple[Callable[[], Any], ...], repeats: int, budget: float
+) -> list[float]:
+    """Returns the median seconds of some functions, run in turn.
+
+    Args:
+        calls: the functions.
+        repeats: rounds at most.
+        budget: seconds after which no further round is begun.
+    """
+    rounds, began = [], time.perf_counter()
+    while not rounds or (
+        len(rounds) < repeats and time.perf_counter() - began < budget
+    ):
+        rounds.append([])
+        for call in calls:
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            rounds[-1].append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in zip(*rounds, strict=True)]
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: rates of the block and of a product, and the operations."""
+    tokens = random_tokens(config)
+    query = tokens.size - 1
+    pairs = list_substitutions(tokens, config["vocab_size"], query=query)
+    asked = (tokens, query, "activation", pairs.position, pairs.symbol)
+    kernel = METHODS["incremental"].kernel(Problem(random_model(config), *asked))
+    assert kernel is not None
+    (part,) = kernel.parts
+    size = min(part.batch, part.end)
+    block = jax.device_put((pairs.position[:size], pairs.symbol[:size]))
+    function: Any = kernel.function
+    traced = function.trace(*kernel.shared, *block, **part.options)
+    compiled = traced.lower().compile()
+
+    def run() -> Any:
+        return compiled(*kernel.shared, *block)
+
+    square = jnp.ones((PEAK_WIDTH, PEAK_WIDTH), config["dtype"])
+    product = jax.jit(lambda x: jnp.matmul(x, x, precision=jax.lax.Precision.HIGHEST))
+    jax.block_until_ready((run(), product(square)))
+    seconds, peak_seconds = time_in_turn(
+        (run, lambda: product(square)), config["repeats"], config["budget"]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            for _ in range(config["repeats"]):
+                jax.block_until_ready(run())
+        threads = read_trace(Path(folder))
+    made = stages(compiled.as_text())
+    totals = sum_operations(threads, made)
+    flops = count_operations(traced.jaxpr)
+    return {
+        "substitutions": size,
+        "block_seconds": seconds,
+        "flops": flops,
+        "flops_per_second": flops / seconds,
+        "product_flops_per_second": 2 * PEAK_WIDTH**3 / peak_seconds,
+        "operations_seconds": sum(totals.values()) / 1e6 / config["repeats"],
+        "operations": [
+            [duration / 1e6 / config["repeats"], name, made[name].replace(WITHIN, "")]
+            for name, duration in totals.items()
+        ],
+    }
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns one row as lines: the block, then its operations by their own time."""
+    rate, peak = row["flops_per_second"], row["product_flops_per_second"]
+    lines = [
+        f"block of {row['substitutions']} substitutions, n = {config['n']}, "
+        f"{config['dtype']}: {row['block_seconds']:.4g} s, {row['flops']:.3g} FLOP, "
+        f"{rate / 1e9:.3g} GFLOP/s = {rate / peak:.1%} of a product of {PEAK_WIDTH} x "
+        f"{PEAK_WIDTH} ({peak / 1e9:.3g})"
+    ]
+    for seconds, name, made in row["operations"][: TOP.value]:
+        share = seconds / row["operations_seconds"]
+        lines.append(f"{share:6.1%}  {1e3 * seconds:9.3f} ms  {name}  {made}")
+    return "\n".join(lines)
+
+
+def cells() -> Iterator[Config]:
+    """Yields what the rows' configs differ in."""
+    axes = {"dtype": DTYPES.value, "weighting": WEIGHTINGS.value, "n": LENGTHS.value}
+    for cell in grid(**axes):
+        yield {**SIZES, **cell, "layers": 2, "mask": MASK.value}
+
+
+BENCHMARK = Benchmark("profile_pairs", FLAGS, cells, measure, show)
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)

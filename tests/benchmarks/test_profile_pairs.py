@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks import profile_pairs
+from jax_models import InputError
 
 
 def test_what_runs_within_an_operation_is_not_its_own():
@@ -43,5 +44,15 @@ def test_a_trace_has_the_operations_of_the_program_that_ran(tmp_path):
 
 
 def test_a_profile_without_operations_is_no_table():
-    with pytest.raises(SystemExit, match="tells no operation"):
-        profile_pairs.report([[("idle", 0.0, 1.0)]], {"dot": "x"}, 1.0, 1.0, 1.0)
+    with pytest.raises(InputError, match="tells no operation"):
+        profile_pairs.sum_operations([[("idle", 0.0, 1.0)]], {"dot": "x"})
+
+
+def test_operations_are_summed_over_threads_the_largest_first():
+    threads = [
+        [("a", 0.0, 2.0)],
+        [("b", 0.0, 3.0), ("idle", 3.0, 9.0)],
+        [("a", 9.0, 2.0)],
+    ]
+    found = profile_pairs.sum_operations(threads, {"a": "x", "b": "y"})
+    assert list(found.items()) == [("a", 4.0), ("b", 3.0)]
