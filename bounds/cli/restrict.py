@@ -36,7 +36,7 @@ from bounds.restriction import (
     read_certificate,
 )
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.figure import restriction_figure
+from bounds.restriction.figure import outline_restriction, restriction_figure
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.sweep import Results
 from bounds.version import __version__
@@ -133,6 +133,7 @@ def run(options: flags.FlagValues) -> None:
     start = time.monotonic()
     with open_store(options) as store:
         model, found, parts = _search(options, store, report=_Lines())
+        outline = parts.keep("figure", lambda: outline_restriction(model, found))
     seconds = time.monotonic() - start + parts.earlier
     # What is written is what would be accepted: the checker is asked before.
     verified = check_certificate(model, found.certificate)
@@ -144,7 +145,7 @@ def run(options: flags.FlagValues) -> None:
         "verified": verified.accepted,
     }
     write_json(out / "certificate.json", record)
-    figure = restriction_figure(model, found)
+    figure = restriction_figure(outline)
     paths = save_figure(figure, out / "restriction", options.figure_format)
     print("\n".join(describe(found, seconds)))
     written = ["certificate.json", *(path.name for path in paths)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds.output import plain
 from bounds.restriction.attempts import Found, Stage
 from bounds.restriction.partial_input import PartialInput
 from bounds.sweep import Results
@@ -32,15 +33,19 @@ class Parts:
 
     def __call__(self, name: str, work: Callable[[], Found]) -> Found:
         """Return the result of a part, recorded or done now."""
+        return _read(self.keep(name, lambda: _recorded(work())))
+
+    def keep(self, name: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return a result in JSON types from the store, recorded or done now."""
         config = {**self.config, "part": name}
         row = None if self.fresh else self.store.find(config)
         if row is not None:
             self.earlier += self.store.seconds(config) or 0.0
-            return _read(row)
+            return row
         start = time.monotonic()
         found = work()
-        self.store.record(config, _recorded(found), time.monotonic() - start)
-        return found
+        self.store.record(config, found, time.monotonic() - start)
+        return plain(found)
 
 
 def _recorded(found: Found) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 For short inputs each layer has two panels, before its bits were fixed and under the whole
 restriction: its input rows below, its output rows above, and a line wherever one can attend
-to the other. For long ones the share of free positions after each stage is drawn.
+to the other. For long ones the share of free positions after each stage is drawn. What is
+drawn is found by `outline_restriction`, which a store can hold; to draw it takes no model.
 """
 
+import contextlib
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,19 +28,46 @@ if TYPE_CHECKING:
 LEGIBLE = 24
 
 
-def restriction_figure(model: jm.Transformer, found: Restriction) -> "Figure":
-    """Draw a restriction.
+def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
+    """Return what a picture of a restriction shows, in JSON types.
 
     Args:
         model: The transformer.
         found: What was found for it.
 
     Returns:
+        Length `n` and position `query`; for n <= 24 `panels`, of every layer one before
+        and one after, each with `tokens` and `edges` (a row and the positions that it
+        can attend to; None where it depends on too much); else `stages`, each with its
+        name and the number of positions that are `free` after it.
+    """
+    outline: dict[str, Any] = {"n": len(found.rho), "query": found.query}
+    if outline["n"] > LEGIBLE:
+        free = int((found.given == FREE).sum())
+        stages = [{"name": one.name, "free": one.free} for one in found.stages]
+        return outline | {"stages": [{"name": "given", "free": free}, *stages]}
+    panels = []
+    for depth, before in enumerate(states_before(model, found)):
+        for state, when in ((before, "before"), (found.partial, "after")):
+            edges = None
+            with contextlib.suppress(TooManyBits, Undecided):
+                listed = possible_edges(model, state, found.query, depth)
+                edges = [[int(row), [int(p) for p in some]] for row, some in listed]
+            panel = {"layer": depth, "when": when, "tokens": state.tokens.tolist()}
+            panels.append(panel | {"edges": edges})
+    return outline | {"panels": panels}
+
+
+def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
+    """Draw a restriction.
+
+    Args:
+        outline: What `outline_restriction` returned, or a store gave back of it.
+
+    Returns:
         The picture of who can attend to whom for n <= 24, else of free shares.
     """
-    if len(found.rho) <= LEGIBLE:
-        return _picture(model, found)
-    return _shares(found)
+    return _picture(outline) if "panels" in outline else _shares(outline)
 
 
 def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInput]:
@@ -56,23 +86,20 @@ def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInpu
     return states
 
 
-def _picture(model: jm.Transformer, found: Restriction) -> "Figure":
+def _picture(outline: Mapping[str, Any]) -> "Figure":
     from matplotlib.figure import Figure
 
-    depth, n = len(model.layers), len(found.rho)
+    n, panels = outline["n"], outline["panels"]
+    depth = len(panels) // 2
     width = max(3.0, 0.28 * n + 0.8)
     figure = Figure(figsize=(2 * width, 1.7 * depth + 0.5), layout="constrained")
-    panels = figure.subplots(depth, 2, squeeze=False)
+    grid = figure.subplots(depth, 2, squeeze=False)
     # The last layer is on top, as in drawings of the model.
-    for k, before in enumerate(states_before(model, found)):
-        row = panels[depth - 1 - k]
-        for axes, state, when in (
-            (row[0], before, "before"),
-            (row[1], found.partial, "after"),
-        ):
-            _draw_layer(axes, model, state, found.query, k)
-            free = len(state.free)
-            axes.set_title(f"layer {k}, {when}: {free} of {n} free", fontsize=9)
+    for axes, panel in zip(grid[::-1].flat, panels, strict=True):
+        _draw_layer(axes, panel, outline["query"])
+        free = panel["tokens"].count(FREE)
+        title = f"layer {panel['layer']}, {panel['when']}: {free} of {n} free"
+        axes.set_title(title, fontsize=9)
     figure.supxlabel(
         "position (counted from 0); ∗ free, grey fixed; a bold line: the only position "
         "that the row can attend to; black square: the query",
@@ -81,15 +108,12 @@ def _picture(model: jm.Transformer, found: Restriction) -> "Figure":
     return figure
 
 
-def _draw_layer(
-    axes: "Axes", model: jm.Transformer, state: PartialInput, query: int, depth: int
-) -> None:
+def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
     """Draw one layer under one partial input: lines, positions and rows."""
     colour = LOOKS[0]["color"]
-    places = range(state.length)
-    try:
-        edges = possible_edges(model, state, query, depth)
-    except (TooManyBits, Undecided):
+    tokens, edges = panel["tokens"], panel["edges"]
+    places = range(len(tokens))
+    if edges is None:
         edges = []
         axes.text(
             0.5, 0.5, "depends on too much", transform=axes.transAxes, ha="center"
@@ -107,28 +131,26 @@ def _draw_layer(
             )
         look = {"s": 22, "color": "black" if row == query else "0.5", "zorder": 2}
         axes.scatter([row], [1], marker="s", **look)
-    free = state.tokens == FREE
-    shades = np.where(free, "white", "0.85")
+    shades = ["white" if token == FREE else "0.85" for token in tokens]
     circle = {"s": 95, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
     axes.scatter(places, [0] * len(places), c=shades, **circle)
-    for place, token in zip(places, state.tokens, strict=True):
+    for place, token in zip(places, tokens, strict=True):
         text = "∗" if token == FREE else str(token)
         axes.text(place, 0, text, ha="center", va="center", fontsize=7, zorder=3)
     axes.set_ylim(-0.35, 1.25)
     axes.set_yticks([0, 1], ["input", "output"], fontsize=8)
-    axes.set_xticks(places[:: max(1, math.ceil(state.length / 12))])
+    axes.set_xticks(places[:: max(1, math.ceil(len(tokens) / 12))])
     axes.tick_params(labelsize=7, length=2)
     axes.spines[:].set_visible(False)
 
 
-def _shares(found: Restriction) -> "Figure":
+def _shares(outline: Mapping[str, Any]) -> "Figure":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2, 3.0), layout="constrained")
     axes = figure.add_subplot()
-    n = len(found.rho)
-    names = ["given", *(stage.name for stage in found.stages)]
-    free = [int((found.given == FREE).sum()), *(stage.free for stage in found.stages)]
+    n, stages = outline["n"], outline["stages"]
+    names, free = ([one[key] for one in stages] for key in ("name", "free"))
     shares = np.array(free) / n
     axes.bar(names, shares, color=LOOKS[0]["color"], width=0.6)
     for place, count in enumerate(free):

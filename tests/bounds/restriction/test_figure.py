@@ -1,20 +1,34 @@
 """The picture shows every position, free or fixed, and every line of a possible set."""
 
+import json
+
 import numpy as np
 import pytest
 
+from bounds.output import canonical_json
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
-from bounds.restriction.figure import LEGIBLE, restriction_figure, states_before
+from bounds.restriction.figure import (
+    LEGIBLE,
+    outline_restriction,
+    restriction_figure,
+    states_before,
+)
 from tests.bounds.restriction.drawn_models import random_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
+def drawn(model, found):
+    """Draw what a store gives back."""
+    outline = outline_restriction(model, found)
+    return restriction_figure(json.loads(canonical_json(outline)))
+
+
 def test_a_short_restriction_is_drawn_line_by_line():
     model = random_model(0, num_heads=2)
     found = find_restriction(model, 8)
-    figure = restriction_figure(model, found)
+    figure = drawn(model, found)
     before = states_before(model, found)
     assert [len(before[0].free), len(before)] == [8, 2]
     # Panels from the top: the last layer, before and after; then the first.
@@ -30,7 +44,7 @@ def test_a_short_restriction_is_drawn_line_by_line():
 def test_a_long_restriction_is_drawn_as_shares():
     model = random_model(0, num_layers=1, position="sinusoidal")
     found = find_restriction(model, LEGIBLE + 1)
-    (axes,) = restriction_figure(model, found).axes
+    (axes,) = drawn(model, found).axes
     heights = [
         bar.get_path().get_extents(bar.get_patch_transform()).height
         for bar in axes.patches
