@@ -140,6 +140,11 @@ def read_sweep_store(command: str, folder: Path) -> Sweep:
         for row in read_store(folder / "results.sqlite")
         if row["key"] in cells and row["status"] == "done"
     }
+    if len(rows) <= CALIBRATE.value:
+        raise SystemExit(
+            f"{folder} holds {len(rows)} cells; estimates are compared with more than "
+            f"--calibrate={CALIBRATE.value}, run again with more --max_seconds"
+        )
     return Sweep([cells[key] for key in rows], rows)
 
 

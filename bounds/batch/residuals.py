@@ -25,6 +25,8 @@ MISMATCH = (0.3, 0.8)
 LENGTH = (1.0, 3.0, 10.0)
 # Distinct cells that are learnt from; a solve costs the cube of them, for every scale.
 MOST = 200
+# Places that are compared with all of these at a time.
+BLOCK = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +66,12 @@ class Residuals:
         """Return what the logarithms of the times differ by from the formula's [m]."""
         if not self.places or not places:
             return np.zeros(len(places))
-        share, differ, square = _compare(places, self.places)
-        return _covariance(self.scales, share, differ, square) @ self.solved
+        found = [
+            _covariance(self.scales, *_compare(places[k : k + BLOCK], self.places))
+            @ self.solved
+            for k in range(0, len(places), BLOCK)
+        ]
+        return np.concatenate(found)
 
 
 def learn_residuals(places: Sequence[Place], measured: Sequence[float]) -> Residuals:

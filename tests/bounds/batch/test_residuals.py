@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bounds.batch import residuals
 from bounds.batch.residuals import Place, learn_residuals
 
 SIZES = (1.0, 2.0, 4.0, 8.0)
@@ -63,6 +64,13 @@ def test_far_from_everything_the_formula_is_left_alone():
     learnt = learn_residuals(PLACES[:4], [2.0] * 4)
     (far,) = learnt.at([Place(("a=9", "b=9"), (1e3,))])
     assert abs(far) < 0.1
+
+
+def test_many_predictions_are_those_of_each(monkeypatch):
+    learnt = learn_residuals(PLACES, [effect(place) for place in PLACES])
+    expected = learnt.at(PLACES)
+    monkeypatch.setattr(residuals, "BLOCK", 3)
+    np.testing.assert_allclose(learnt.at(PLACES), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("places", [[], PLACES[:1]])
