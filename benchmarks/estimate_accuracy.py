@@ -5,8 +5,9 @@ compiled nothing; then, from the stores alone, calibrates the cost model by --ca
 cells of a sweep and compares its estimates of all others with what they took. Beside the
 cells that `batch --calibrate` chooses stand --draws random choices that meet every swept
 value. Each is done for wall time and for the CPU time of the process: other programs on
-the machine show in the first far more than in the second. A store that is there is used:
-without the sweeps being run again, the same command evaluates another model.
+the machine show in the first far more than in the second. The stores of the sweeps are
+kept in --stores and used again: with --fresh the same command evaluates another model on
+them. Rows go to results.sqlite in --out.
 """
 
 import dataclasses
@@ -14,19 +15,23 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
+from benchmarks.flags import benchmark_flags
+from benchmarks.page import table_text
+from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds.batch.cells import BatchCell
 from bounds.batch.cost import CostModel, fit_cost
 from bounds.batch.plan import choose_calibration
 from bounds.batch.specification import Specification, read_sweep
 from bounds.cli.batch_cells import make_cells
-from bounds.output import write_json
+from bounds.cli.flags import validate_choices
 from bounds.store import read_store
+from jax_models.errors import InputError
 
 SMALL = {"d_model": "8", "d_ff": "16"}
 # Each is a few cells of every kind that its command has, of some ms to some seconds.
@@ -67,15 +72,32 @@ SWEEPS: dict[str, tuple[dict[str, str], list[str]]] = {
         ["num_layers=1,2", "lengths=4;8;64;4,8", "num_inputs=2,16", "seed=0..2"],
     ),
 }
-TIMES = ("wall", "CPU")
+TIMES = ("wall", "cpu")
 
-OUT = flags.DEFINE_string("out", "results/estimate_accuracy", "folder of the stores")
-COMMANDS = flags.DEFINE_list("commands", list(SWEEPS), "commands to sweep")
-CALIBRATE = flags.DEFINE_integer("calibrate", 16, "calibration cells", lower_bound=1)
-DRAWS = flags.DEFINE_integer("draws", 20, "random calibrations", lower_bound=1)
-MAX_SECONDS = flags.DEFINE_float(
-    "max_seconds", 600.0, "begin no cell of a sweep after these", lower_bound=0.0
+FLAGS = benchmark_flags("estimate_accuracy", table=True)
+COMMANDS = flags.DEFINE_list(
+    "commands", list(SWEEPS), "commands to sweep", flag_values=FLAGS
 )
+CALIBRATE = flags.DEFINE_integer(
+    "calibrate", 16, "calibration cells", lower_bound=1, flag_values=FLAGS
+)
+DRAWS = flags.DEFINE_integer(
+    "draws", 20, "random calibrations", lower_bound=1, flag_values=FLAGS
+)
+MAX_SECONDS = flags.DEFINE_float(
+    "max_seconds",
+    600.0,
+    "begin no cell of a sweep after these",
+    lower_bound=0.0,
+    flag_values=FLAGS,
+)
+STORES = flags.DEFINE_string(
+    "stores",
+    "results/estimate_accuracy/sweeps",
+    "folder of the sweeps' stores",
+    flag_values=FLAGS,
+)
+validate_choices(FLAGS, "commands", tuple(SWEEPS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +154,7 @@ def run_sweep(command: str, folder: Path) -> None:
     )
 
 
-def read_sweep_store(command: str, folder: Path) -> Sweep:
+def read_sweep_store(command: str, folder: Path, calibrate: int) -> Sweep:
     """Returns a sweep from its store, in the order in which it was run."""
     cells = {cell.key: cell for cell in make_cells(specification(command))}
     rows = {
@@ -140,10 +162,10 @@ def read_sweep_store(command: str, folder: Path) -> Sweep:
         for row in read_store(folder / "results.sqlite")
         if row["key"] in cells and row["status"] == "done"
     }
-    if len(rows) <= CALIBRATE.value:
-        raise SystemExit(
+    if len(rows) <= calibrate:
+        raise InputError(
             f"{folder} holds {len(rows)} cells; estimates are compared with more than "
-            f"--calibrate={CALIBRATE.value}, run again with more --max_seconds"
+            f"--calibrate={calibrate}, run again with more --max_seconds"
         )
     return Sweep([cells[key] for key in rows], rows)
 
@@ -153,59 +175,89 @@ def within_two(ratios: Sequence[float]) -> float:
     return 100 * statistics.mean(0.5 <= ratio <= 2 for ratio in ratios)
 
 
-def evaluate(sweep: Sweep) -> dict[str, Any]:
+def evaluate(sweep: Sweep, calibrate: int, draws: int) -> dict[str, Any]:
     """Returns how estimates fare, for both times."""
-    row: dict[str, Any] = {"cells": len(sweep.cells)}
+    row: dict[str, Any] = {
+        "cells": len(sweep.cells),
+        "judged": len(sweep.cells) - calibrate,
+    }
     ordered = sweep.guess().order(sweep.cells)
     for time in TIMES:
         timed = sweep.timed(time)
-        ratios = timed.ratios(choose_calibration(ordered, CALIBRATE.value))
-        draws = []
-        for seed in range(DRAWS.value):
+        ratios = timed.ratios(choose_calibration(ordered, calibrate))
+        drawn = []
+        for seed in range(draws):
             # Of a shape the first cell compiled: it stays the first.
             shapes = list(dict.fromkeys(cell.shape for cell in ordered))
             random.Random(seed).shuffle(shapes)
             shuffled = sorted(ordered, key=lambda cell: shapes.index(cell.shape))
-            draws += timed.ratios(choose_calibration(shuffled, CALIBRATE.value))
+            drawn += timed.ratios(choose_calibration(shuffled, calibrate))
         row |= {
-            f"{time} within 2": within_two(ratios),
-            f"{time} median ratio": statistics.median(ratios),
-            f"{time} within 2, random": within_two(draws),
-            f"{time} ratios": ratios,
+            f"{time}_within_2": within_two(ratios),
+            f"{time}_median": statistics.median(ratios),
+            f"{time}_random_within_2": within_two(drawn),
         }
     return row
 
 
-def show(name: str, row: Mapping[str, Any]) -> None:
-    """Prints a line."""
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields a cell for each sweep."""
+    for command in COMMANDS.value:
+        yield {
+            "swept": command,
+            "calibrate": CALIBRATE.value,
+            "draws": DRAWS.value,
+        }
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: how the estimates of a sweep fare."""
+    command = config["swept"]
+    folder = Path(STORES.value) / command
+    run_sweep(command, folder)
+    sweep = read_sweep_store(command, folder, config["calibrate"])
+    return evaluate(sweep, config["calibrate"], config["draws"])
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns a row as a line."""
     told = "; ".join(
-        f"{time} {row[f'{time} within 2']:.0f} % within 2 (random choices "
-        f"{row[f'{time} within 2, random']:.0f} %), median {row[f'{time} median ratio']:.2f}"
+        f"{time} {row[f'{time}_within_2']:.0f} % within 2 (random choices "
+        f"{row[f'{time}_random_within_2']:.0f} %), median {row[f'{time}_median']:.2f}"
         for time in TIMES
     )
-    print(f"{name}, {row['cells']} cells: {told}", flush=True)
+    return f"{config['swept']}, {row['cells']} cells: {told}"
 
 
-def main(_: list[str]) -> None:
-    """Runs the sweeps, and evaluates and writes what their stores hold."""
-    out = Path(OUT.value)
-    found = {}
-    for command in COMMANDS.value:
-        run_sweep(command, out / command)
-        found[command] = evaluate(read_sweep_store(command, out / command))
-        show(command, found[command])
-    every: dict[str, Any] = {"cells": sum(row["cells"] for row in found.values())}
-    for time in TIMES:
-        ratios = [ratio for row in found.values() for ratio in row[f"{time} ratios"]]
-        every[f"{time} within 2"] = within_two(ratios)
-        every[f"{time} median ratio"] = statistics.median(ratios)
-        weights = [row["cells"] for row in found.values()]
-        parts = [row[f"{time} within 2, random"] for row in found.values()]
-        mean = sum(w * part for w, part in zip(weights, parts, strict=True))
-        every[f"{time} within 2, random"] = mean / sum(weights)
-    show("all", every)
-    write_json(out / "estimate_accuracy.json", {**found, "all": every})
+def table(measured: Measured) -> str:
+    """Returns the rows as a table, with the mean over all judged cells below."""
+    columns = [f"{time}_{kind}within_2" for time in TIMES for kind in ("", "random_")]
+    lines = [
+        [f"`{config['swept']}`", str(row["judged"]), *(_told(row[c]) for c in columns)]
+        for config, row in measured
+    ]
+    judged = [row["judged"] for _, row in measured]
+    means = [
+        sum(row["judged"] * row[column] for _, row in measured) / sum(judged)
+        for column in columns
+    ]
+    lines.append(["all", str(sum(judged)), *map(_told, means)])
+    head = [
+        "sweep of",
+        "cells judged",
+        "wall within 2",
+        "random",
+        "CPU within 2",
+        "random",
+    ]
+    return table_text(head, lines)
 
+
+def _told(percentage: float) -> str:
+    return f"{percentage:.0f} %"
+
+
+BENCHMARK = Benchmark("estimate_accuracy", FLAGS, cells, measure, show, table)
 
 if __name__ == "__main__":
-    app.run(main)
+    run_script(BENCHMARK)
