@@ -63,7 +63,10 @@ def main(arguments: Sequence[str]) -> None:
     )
     check_whole(report)
     for page in pages:
-        PageCheck(page, choice, report).check()
+        try:
+            PageCheck(page, choice, report).check()
+        except InputError as error:  # a fence that stays open, a mark that is none
+            report.add(str(page.relative_to(ROOT)), "stale", str(error))
     print(report.summary())
     if any(report.of("stale")):
         raise SystemExit(1)

@@ -12,9 +12,10 @@ from decimal import Decimal
 
 TIME = re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?(ms|s|min|seconds|minutes)\b")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-# Numbers that name something: a statement, a section, a paper, a version, a licence.
+# Numbers that name something: a paper of a year, a statement, a section, a version.
 NAME = re.compile(
-    r"\b(?:[Ll]emma|[Tt]heorem|[Cc]orollary|[Ss]tep)s? \d+(?:(?:,| and| to) \d+)*"
+    r"\b[A-Z]\w+,? \(?(?:19|20)\d\d\b|\b20\d\d-\d\d-\d\d\b"
+    r"|\b(?:[Ll]emma|[Tt]heorem|[Cc]orollary|[Ss]tep)s? \d+(?:(?:,| and| to) \d+)*"
     r"|\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
     r"|\b[A-Za-z]+-\d+\.\d+",
 )
@@ -106,20 +107,18 @@ def stated_numbers(prose: str) -> list[str]:
     """
     prose = TIME.sub(" ", NAME.sub(" ", prose_alone(prose)))
     prose = re.sub(r"\b10\^", " ", prose)
-    return [
-        text
-        for text in NUMBER.findall(prose)
-        if not re.fullmatch(r"-?\d", text) and not re.fullmatch(r"(19|20)\d\d", text)
-    ]
+    return [text for text in NUMBER.findall(prose) if not re.fullmatch(r"-?\d", text)]
 
 
 def prose_alone(text: str) -> str:
-    """Returns Markdown without code, the targets of links and comments.
+    """Returns Markdown without code, targets of links, comments and values from rows.
 
     Args:
         text: Markdown.
     """
-    return re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", " ", text, flags=re.DOTALL)
+    made = r"<!-- value:.*?<!-- end of value -->(?:\s(?:m?s|min)\b)?|"
+    pattern = rf"{made}`[^`]*`|\]\([^)]*\)|<!--.*?-->"
+    return re.sub(pattern, " ", text, flags=re.DOTALL)
 
 
 def unaccounted(prose: str, printed: str) -> list[str]:

@@ -72,6 +72,15 @@ def test_names_of_statements_papers_and_versions_are_no_numbers():
     assert stated_numbers(prose) == ["-0.5"]
 
 
+def test_a_length_is_no_year():
+    assert stated_numbers("Hahn (2020, Theorem 1), n = 2047, Yang 2024") == ["2047"]
+
+
+def test_a_value_from_stored_rows_needs_no_other_source():
+    prose = "<!-- value: x on y, s -->9.6<!-- end of value --> s, 5.1 MiB"
+    assert stated_numbers(prose) == ["5.1"]
+
+
 def test_digits_of_a_program_may_be_grouped():
     assert unaccounted("65536 strings", "range(65_536)") == []
 
