@@ -45,6 +45,7 @@ from jax_models.transformer import (
 )
 from jax_models.transformer import attention_input as read_rows
 from jax_models.weighting import MovedKeys, RightmostHardmax, TieReport, contract
+from jax_models.weighting.softmax import SoftmaxSummary
 
 # Configurations at once: few sizes, so that few programs are compiled; more than these
 # leave the cache.
@@ -63,6 +64,7 @@ class MovedClasses(NamedTuple):
     ties: TieReport | None
     score_range: Array  # [] the largest |score|, ln(count) included
     condition: Array  # [] what the heads write over what becomes of it, at least 1
+    weight: Array  # [] the largest of one column
 
 
 def move_classes(
@@ -131,7 +133,16 @@ def move_classes(
         ties,
         largest,
         jnp.maximum(jnp.where(size > 0, written / size, 1), 1),
+        _largest_weight(summary, scores, visible),
     )
+
+
+def _largest_weight(summary: Any, scores: Array, visible: Array) -> Array:
+    """The largest weight of one column, a member of its class; 1 of hard attention."""
+    if not isinstance(summary, SoftmaxSummary):
+        return jnp.ones((), scores.dtype)
+    above = jnp.where(visible, scores - summary.lse[..., None], -jnp.inf)
+    return jnp.exp(jnp.minimum(above, 0)).max()
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -162,6 +173,7 @@ def change_configurations(
         change = jnp.zeros_like(rows).at[one.slot].set(moved)
         score_range = jnp.zeros((), model.dtype)
         condition, reports = jnp.ones((), model.dtype), []
+        weight = jnp.zeros((), model.dtype)
         for depth, layer in enumerate(model.layers):
             last = depth == len(model.layers) - 1
             found = move_classes(layer, rows, change, one, last)
@@ -169,11 +181,12 @@ def change_configurations(
             score_range = jnp.maximum(score_range, found.score_range)
             if not last:
                 condition = jnp.maximum(condition, found.condition)
+            weight = jnp.maximum(weight, found.weight)
             reports.append(found.ties)
         influence = finish(model, rows[0], change[0], target)
-        size = condition * influence
-        if model.is_hard:
-            size = size + output_size(model, rows[0], 0, target)
+        # Equal columns: `largest_weight` of incremental says why.
+        base = 1.0 if model.is_hard else weight * condition
+        size = condition * influence + base * output_size(model, rows[0], 0, target)
         # A change of exactly zero is one: nothing that is read has moved.
         size = jnp.where(influence > 0, size, 0)
         return influence, size, score_range, merge_reports(model, reports)

@@ -72,13 +72,31 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
     if model.position is None:
         return Places(np.zeros((1, model.width), model.dtype), np.zeros(length, int))
     rows = np.ascontiguousarray(encode_positions(model, length))
-    as_bytes = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
+    as_bytes = _as_bytes(rows)
     if len(np.unique(as_bytes[: MAX_CLASSES + 1])) > MAX_CLASSES:
         return None
     _, first, of = np.unique(as_bytes, return_index=True, return_inverse=True)
     if len(first) > MAX_CLASSES:
         return None
     return Places(rows[first], of.ravel())
+
+
+def places_repeat(model: Transformer, length: int) -> bool:
+    """Whether two positions of a length have the same encoding.
+
+    Args:
+        model: A transformer.
+        length: n.
+    """
+    if model.position is None:
+        return length > 1
+    rows = np.ascontiguousarray(encode_positions(model, length))
+    return len(np.unique(_as_bytes(rows))) < length
+
+
+def _as_bytes(rows: np.ndarray) -> np.ndarray:
+    """Rows [n, d] as n items that are equal where the rows are, to the bit."""
+    return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
 
 
 def tie_orders(model: Transformer) -> tuple[bool, bool]:

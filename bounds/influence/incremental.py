@@ -24,6 +24,7 @@ from bounds.influence.change_block import (
     merge_reports,
     prepare,
 )
+from bounds.influence.classes import places_repeat
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
@@ -95,10 +96,13 @@ def _radius(
     problem: Problem, state: IncrementalState
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Radii of influences, from the base pass."""
-    model = problem.model
+    model, base = problem.model, 0.0
     score_range, condition = float(state.score_range), float(state.condition)
-    hard = model.is_hard
-    base = float(output_size(model, state.output, 0, problem.target)) if hard else 0.0
+    size = float(output_size(model, state.output, 0, problem.target))
+    if model.is_hard:
+        base = size
+    elif places_repeat(model, problem.tokens.size):
+        base = float(state.weight) * condition * size  # some columns may be equal
 
     def radius(influence: np.ndarray) -> np.ndarray:
         # A change of exactly zero is one: nothing that is read has moved.

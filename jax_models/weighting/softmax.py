@@ -74,6 +74,13 @@ class SoftmaxSummary:
         return _logistic(_difference(self.rest_lse, self.top_score))
 
     @property
+    def top_weight(self) -> Array:
+        """The largest weight of the row [h, r]; zero for a row that sees nothing."""
+        seen = self.top_score > -jnp.inf
+        odds = _difference(self.top_score, self.rest_lse)
+        return jnp.where(seen, _logistic(odds), 0.0)
+
+    @property
     def mean(self) -> Array:
         """The attended value [h, r, v]; zero for a row that sees nothing."""
         top_weight = _logistic(_difference(self.top_score, self.rest_lse))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds import interval
-from bounds.influence import compute_influence
+from bounds.influence import change_block, class_layers, compute_influence
 from bounds.rounding import (
     change_radius,
     gamma,
@@ -19,7 +20,7 @@ from bounds.rounding import (
     subtraction_radius,
     unit_roundoff,
 )
-from tests import reference
+from tests.bounds.influence.models import scaled_weights
 from tests.written import written
 
 SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
@@ -94,6 +95,37 @@ def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
     # Not so wide as to hold anything.
     error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
     assert (error / (result.upper - result.lower)[asked]).max() > 1e-4
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize("num_layers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_radius_holds_what_equal_columns_leave(num_layers, method, monkeypatch):
+    """Peaked attention to one symbol of many: replacing one of them moves a last bit."""
+    model = draw(position=None, mask="none", num_layers=num_layers)
+    model = scaled_weights(model, query=100.0, query_bias=100.0)
+    tokens = [0, 1, 1, 0, 1, 0, 0, 1]
+    exact = reference.influence(
+        *written(model), tokens, arithmetic=reference.multiprecision(60)
+    )
+    asked = ~np.isnan(exact)
+
+    def holds() -> bool:
+        result: Any = compute_influence(model, tokens, method=method)
+        above = (result.lower <= exact)[asked].all()
+        return above and (exact <= result.upper)[asked].all()
+
+    assert holds()
+    program: Any
+    module, name, program = {
+        "incremental": (change_block, "largest_weight", change_block.prepare),
+        "lumped": (class_layers, "_largest_weight", class_layers.change_configurations),
+    }[method]
+    with monkeypatch.context() as planted:
+        planted.setattr(module, name, lambda *_: jnp.zeros(()))
+        program.clear_cache()
+        assert not holds()
+    program.clear_cache()
 
 
 def test_gamma_bounds_a_sum_that_loses_all_it_can():

@@ -12,9 +12,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from jax_models import changes
 from jax_models.layers import FeedForward, LayerNorm, activate, linear
-from tests import reference
 
 EXACT = reference.multiprecision(60)
 MP: Any = mpmath.MPContext()

@@ -15,8 +15,8 @@ import pytest
 import safetensors.numpy
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models.checkpoint import build_model
-from tests import reference
 from tests.written import written
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from jax_models.mask import MASKS, visible
-from tests import reference
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from jax_models.errors import InputError
 from jax_models.position import (
     Coordinates,
@@ -13,7 +14,6 @@ from jax_models.position import (
     Sinusoidal,
 )
 from jax_models.transformer import Transformer, encode_positions
-from tests import reference
 from tests.written import written
 
 WIDTH = 4

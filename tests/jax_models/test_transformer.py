@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models import blocks
 from jax_models.transformer import embed
 from jax_models.weighting import WEIGHTINGS
-from tests import reference
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.written import written

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.pages import read_page
-from tests import reference
 
 BLOCKS = [b for b in read_page(ROOT / "docs" / "weights.md") if b.language == "python"]
 NUMPY = [block for block in BLOCKS if block.mark.when != "peers"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import reference
 from jax_models.checkpoint import build_model
-from tests import reference
 
 TOKENS = np.array([0, 1, 2, 0, 1])
 ATTENTION, BLOCK = "layers.0.attention.", "layers.0.ffn."

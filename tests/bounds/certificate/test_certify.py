@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds.certificate import Certificate, certify_influence
 from bounds.influence import compute_influence
 from bounds.rounding import (
@@ -17,7 +18,6 @@ from bounds.rounding import (
     term_roundoff,
     tiled_summation,
 )
-from tests import reference
 from tests.bounds.certificate.models import build, draw_tokens
 from tests.bounds.influence.models import scaled_weights
 from tests.written import written

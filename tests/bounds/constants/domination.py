@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from benchmarks import reference
 from bounds.constants import ClosedForms, closed_form_bounds
-from tests import reference
 from tests.bounds.constants.drawn import Drawn
 
 # Two float recursions over n rows: each is certified, their order holds up to rounding.

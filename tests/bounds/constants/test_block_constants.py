@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from bounds.closed_form import gelu_slope
 from bounds.constants.feed_forward import path_gain, residual_lipschitz, value_norm
 from bounds.spectral import Enclosure
 from jax_models.layers import FeedForward
-from tests import reference
 from tests.bounds.constants.drawn import FACTORS, draw
 
 

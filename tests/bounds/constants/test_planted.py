@@ -10,12 +10,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from bounds.closed_form import printed_shape, recursion, single_exponential
 from bounds.closed_form.attention_weight import weight_bound
 from bounds.constants import closed_form_bounds
 from bounds.interval import minimum
 from jax_models.checkpoint import build_model
-from tests import reference
 
 
 @dataclasses.dataclass(frozen=True)

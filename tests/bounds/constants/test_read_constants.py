@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds.closed_form import Additive, DotProduct, gelu_slope
 from bounds.constants import read_constants
 from bounds.constants.attention import lowest_temperature
@@ -18,7 +19,6 @@ from bounds.spectral import Enclosure
 from jax_models.checkpoint import build_model
 from jax_models.layers import FeedForward
 from jax_models.reweight import with_dtype, with_weighting
-from tests import reference
 from tests.bounds.constants.drawn import FACTORS, allowed, draw
 from tests.covering import cover
 

@@ -16,7 +16,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from tests import reference
+from benchmarks import reference
 
 
 @contextlib.contextmanager

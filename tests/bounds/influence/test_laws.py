@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds.influence import compute_influence
-from tests import reference
 from tests.bounds.influence.models import (
     FACTORS,
     SHAPE,

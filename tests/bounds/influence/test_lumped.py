@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds.influence import base, classes, compute_influence, lumped
 from jax_models.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
-from tests import reference
 from tests.bounds.influence.models import FACTORS, SHAPE, allowed, build, scaled_weights
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from bounds.influence.pointwise import (
     MOST_FLIPS,
     base_rows,
@@ -14,7 +15,6 @@ from bounds.influence.pointwise import (
     change_rows,
     order_neurons,
 )
-from tests import reference
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds.influence import compute_influence
-from tests import reference
 from tests.bounds.influence.exact_rows import ExactRows, digits
 from tests.written import written
 

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models.checkpoint import name_tensors
 from jax_models.config import encode_config
-from tests import reference
 
 TIES = {"leftmost_hard": "L", "rightmost_hard": "R", "average_hard": "avg"}
 AR = reference.FLOAT64

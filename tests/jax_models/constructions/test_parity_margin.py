@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models.constructions import (
     normalised_parity_transformer,
     parity_transformer,
 )
 from jax_models.constructions.normalised_parity import HALF, Coordinate
-from tests import reference
 
 RELATIVE = 1e-12
 UNIT = 2.0**-52

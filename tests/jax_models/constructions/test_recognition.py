@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
-from tests import reference
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

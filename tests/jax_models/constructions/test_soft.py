@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models.constructions import first_transformer, parity_transformer
-from tests import reference
 
 
 @pytest.fixture(scope="module")

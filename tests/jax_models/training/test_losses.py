@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from jax_models.training import cross_entropy, measure_losses
-from tests import reference
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

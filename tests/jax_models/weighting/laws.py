@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import reference
 from jax_models.weighting import Column, MovedKeys, contract
-from tests import reference
 from tests.jax_models.weighting.rows import (
     CASES,
     GAPS,

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from tests import reference
+from benchmarks import reference
 
 HEADS, ROWS, KEYS, WIDTH = 2, 4, 8, 3
 # The model format's default width of a score cell in float64.

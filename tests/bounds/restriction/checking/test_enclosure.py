@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds.restriction.checking import enclosure
 from bounds.restriction.checking.enclosure import (
     NO_BIT,
@@ -22,7 +23,6 @@ from bounds.restriction.checking.enclosure import (
 )
 from bounds.restriction.checking.pointwise import feed_forward, gelu, layer_norm, tanh
 from jax_models.layers import activate
-from tests import reference
 
 mp: Any = mpmath.mp
 DIGITS = reference.multiprecision(40)

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.checking.layer import check_layer
 from bounds.restriction.checking.rational import Rationals
 from bounds.restriction.checking.tables import Identities, embed_tables
-from tests import reference
 from tests.bounds.restriction.enumerated import certified
 from tests.bounds.restriction.models import integer_model
 

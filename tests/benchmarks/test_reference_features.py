@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tests import reference
+from benchmarks import reference
 
 LN3 = math.log(3.0)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests import reference
+from benchmarks import reference
 
 LN3 = math.log(3.0)
 
