@@ -62,8 +62,7 @@ def describe_run(
     lines += [
         f"method: {method.name} ({reason})",
         f"substitutions: {total}, in {len(problems)} parts of at most "
-        f"{largest.position.size}; each has a base pass of its own and is kept when "
-        "it is done",
+        f"{largest.position.size}; each is kept when it is done",
         f"estimated cost: {passes:.3g} forward passes"
         if math.isfinite(passes)
         else "estimated cost: some tens of forward passes, more where bounds are loose",
@@ -101,7 +100,7 @@ def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
     alike = sum(sizes) / max(sizes)  # parts, the last perhaps a fraction of one
     rows = outline.parts[0].options.get("row_tile")
     tiles = "" if rows is None else f", rows in tiles of {rows}"
-    flops = (work.flops - pass_flops) * alike + pass_flops * len(sizes)
+    flops = (work.flops - pass_flops) * alike + pass_flops  # which the parts share
     return [
         f"blocks: {work.blocks} in the largest part, of {work.batch} substitutions on "
         f"each device{tiles}",
