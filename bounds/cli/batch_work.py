@@ -9,6 +9,7 @@ where its budget allows. Sizes are those of the model and the inputs that the fl
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,7 +70,15 @@ def estimate_cell_work(options: flags.FlagValues, config: Mapping[str, Any]) -> 
         "positions": sum(k * n * one_pass(n) for n, k in counts.items()),
         "programs": series * len(lengths) * layers,
     }
-    return Work({name: float(term) for name, term in terms.items()}, itemsize * held)
+    return Work(
+        {name: _as_float(term) for name, term in terms.items()},
+        _as_float(itemsize * held),
+    )
+
+
+def _as_float(count: int) -> float:
+    """Return a count, the largest float of one beyond all floats."""
+    return float(min(count, int(sys.float_info.max)))
 
 
 def shape_name(config: Mapping[str, Any]) -> str:
