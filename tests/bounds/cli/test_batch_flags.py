@@ -73,6 +73,8 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
     ("arguments", "complaint"),
     [
         ([], "no --command given"),
+        (["--command"], "Missing value for flag --command"),
+        (["--spec"], "Missing value for flag --spec"),
         (["--command=depth"], "--command"),
         (["--command=entropy", "--spec=a.toml"], "give --spec or --command, not both"),
         (["--command=entropy", "--sweep=widths=1,2"], "no flag --widths"),
