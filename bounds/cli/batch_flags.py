@@ -130,6 +130,7 @@ def further_flags(arguments: Sequence[str]) -> FlagGroup | None:
         flags.DEFINE_string(name, None, "", flag_values=named)
     with contextlib.suppress(flags.Error):
         named([PROGRAM, *arguments], known_only=True)
+    named.mark_as_parsed()  # also where an argument has no value
     command = named.command
     if named.spec is not None and command is None:
         command = read_specification(named.spec).command
