@@ -1,5 +1,6 @@
 """From a sweep to its cells: every flag and value is read by the command's own flags."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -166,7 +167,10 @@ def _config(
     }
     for name in sorted(options):
         if name not in OWN_FLAGS:
-            config[name] = plain(options[name].value)
+            value = options[name].value
+            # JSON has no infinities, but these are values apart.
+            infinite = isinstance(value, float) and math.isinf(value)
+            config[name] = str(value) if infinite else plain(value)
     for name in FILE_FLAGS:
         if path := config.get(name):
             if path not in hashes:

@@ -176,6 +176,11 @@ def test_the_content_of_a_file_is_part_of_a_cells_configuration(tmp_path):
     assert keys[0] == keys[2] != keys[1]
 
 
+def test_infinities_are_cells_of_their_own():
+    sweep = {"p": ("inf", "-inf", "0.5")}
+    assert len(make_cells(Specification("entropy", {}, sweep))) == 3
+
+
 def test_cells_that_differ_in_their_data_share_their_programs():
     sweep = {"weighting": ("softmax", "average_hard"), "seed": ("0", "1")}
     cells = make_cells(Specification("curve", {"lengths": "8"}, sweep))
