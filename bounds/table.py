@@ -111,8 +111,8 @@ class Table:
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the table as Parquet, atomically.
 
-        A column of one kind (booleans, integers, floats, strings) keeps it, with nulls
-        where a value is missing; of any other, each value is written as JSON.
+        A column of one kind (booleans, integers of 64 bits, floats, strings) keeps it,
+        with nulls where a value is missing; of any other, each value is written as JSON.
 
         Args:
             path: The file; one that is there is replaced.
@@ -159,6 +159,8 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
     """Return a column's values in one kind: their own, or JSON texts."""
     values = [plain(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
+    if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):
+        kinds = {int, list}  # no kind of Parquet's holds them
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
     if len(kinds) <= 1 and not kinds & {list, dict}:

@@ -105,3 +105,15 @@ def test_parquet_keeps_kinds_and_nulls(tmp_path):
     assert read["influence"] == [0.5, None, 1.0]
     assert read["exact"] == [True, False, True]
     assert read["extra"] == [None, None, "[1]"]
+
+
+def test_parquet_writes_integers_beyond_64_bits_as_json(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = ({"a": 2**63, "b": 2**63 - 1, "c": 0.5}, {"a": -1, "b": 1, "c": 10**400})
+    Table(rows).to_parquet(tmp_path / "file.parquet")
+    read = parquet.read_table(tmp_path / "file.parquet").to_pydict()
+    assert read == {
+        "a": [str(2**63), "-1"],
+        "b": [2**63 - 1, 1],
+        "c": ["0.5", str(10**400)],
+    }
