@@ -147,7 +147,9 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     and released by the system when the process dies. Not on the store itself, which
     would shut out readers.
     """
-    beside = path.with_name(path.name + ".lock")
+    # A link leads to the file that its other names lead to.
+    target = path.resolve()
+    beside = target.with_name(target.name + ".lock")
     with explained(beside):
         with contextlib.closing(
             sqlite3.connect(beside, isolation_level=None, timeout=wait_seconds)

@@ -129,6 +129,15 @@ def test_a_second_client_is_refused_and_let_in_afterwards(filled):
         assert second.find(config(3)) == {"influence": 3.1}
 
 
+def test_a_link_to_a_store_has_its_lock(filled, tmp_path):
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(filled)
+    with ResultStore(filled), pytest.raises(StoreBusyError):
+        ResultStore(link, wait_seconds=0.1)
+    with ResultStore(link), pytest.raises(StoreBusyError):
+        ResultStore(filled, wait_seconds=0.1)
+
+
 def test_a_client_in_another_process_is_refused_until_that_process_is_killed(filled):
     holder = run_python(
         """
