@@ -134,7 +134,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
         store: Where what is measured is kept.
 
     Returns:
-        The rows of `curve.csv`, each with the model's hash.
+        The rows of `curve.csv`, with all its columns, and each with the model's hash.
 
     Raises:
         InputError: The flags do not fit together, or a measurement is refused.
@@ -143,7 +143,11 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     with quiet_ties():
         finish_cells(store, asked.every)
     return [
-        {**row, "model_sha256": asked.hashes[curve.label]}
+        {
+            **dict.fromkeys(COLUMNS),
+            **row,
+            "model_sha256": asked.hashes[curve.label],
+        }
         for curve in asked.read(store, options.target)
         for row in curve.measurements
     ]

@@ -1,5 +1,7 @@
 """What a command says of itself to a sweep is what it writes to its own store."""
 
+import csv
+
 import pytest
 
 from bounds.cli.batch_cells import BATCHED, load_batched
@@ -48,3 +50,12 @@ def test_a_sweep_gets_what_the_command_records(run, command):
     assert recorded
     assert all(row["n"] for row in recorded)
     assert module.measure_rows(options, MemoryResults()) == recorded
+
+
+@pytest.mark.slow
+def test_a_sweep_of_curves_has_the_columns_of_a_curve(run):
+    given = [*RUNS["curve"], "--bounds=none"]
+    assert run("curve", *given, "--out=alone").code == 0
+    assert run("batch", "--command=curve", *given, "--out=swept").code == 0
+    with open("alone/curve.csv") as alone, open("swept/batch.csv") as swept:
+        assert set(next(csv.reader(alone))) <= set(next(csv.reader(swept)))
