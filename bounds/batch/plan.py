@@ -7,12 +7,12 @@ from typing import Any
 
 from bounds.batch.cells import BatchCell
 from bounds.batch.cost import CostModel, fit_cost
+from bounds.notation import bytes_label
 
 # Of a longer plan the cheapest and the dearest are told.
 MOST_LINES = 40
 # Shapes that calibration chooses among.
 MOST_CANDIDATES = 1000
-UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,7 @@ def list_cells(plan: Plan) -> list[str]:
     """
     seconds = plan.model.estimates(plan.todo)
     lines = [
-        f"{_told_seconds(time):>10}  {_told_bytes(cell.work.bytes):>9}  {cell.label}"
+        f"{_told_seconds(time):>10}  {bytes_label(cell.work.bytes):>9}  {cell.label}"
         for cell, time in zip(plan.todo, seconds, strict=True)
     ]
     if len(lines) > MOST_LINES:
@@ -159,9 +159,9 @@ def sum_up(plan: Plan) -> list[str]:
     )
     lines.append(f"estimated cost on one process: {_told_seconds(seconds)} ({known})")
     largest = max(cell.work.bytes for cell in plan.todo)
-    lines.append(f"estimated arrays of the largest cell: {_told_bytes(largest)}")
+    lines.append(f"estimated arrays of the largest cell: {bytes_label(largest)}")
     if plan.peak_bytes is not None:
-        lines.append(f"most memory of a process so far: {_told_bytes(plan.peak_bytes)}")
+        lines.append(f"most memory of a process so far: {bytes_label(plan.peak_bytes)}")
     return lines
 
 
@@ -172,10 +172,3 @@ def _told_seconds(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.3g} min"
     return f"{seconds / 3600:.3g} h"
-
-
-def _told_bytes(count: float) -> str:
-    for size, unit in UNITS:
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"
