@@ -120,6 +120,8 @@ def _scale(
         axes.set_xticks(range(len(places)), [_told(place) for place in places])
     elif min(places) > 0 and max(places) >= WIDE_X * min(places):
         axes.set_xscale("log", base=2)
+    elif all(isinstance(place, int) for place in places):
+        axes.locator_params("x", integer=True)
     sizes = np.abs([row[layout.y] for row in rows])
     positive = sizes[sizes > 0]
     if len(positive) and positive.max() >= WIDE_Y * positive.min():

@@ -90,6 +90,12 @@ def test_every_value_is_a_mark_and_the_line_goes_through_the_medians():
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
 
+def test_lengths_have_ticks_at_whole_numbers():
+    rows = [{**row, "n": n} for row in make_rows(seed=(0,)) for n in (4, 6)]
+    (axes,) = sweep_figure(rows, layout(rows, "seed")).axes
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
 def test_zeros_and_missing_numbers_do_not_hide_the_others():
     rows = make_rows(lambda p: VALUES[p], p=tuple(VALUES))
     (axes,) = sweep_figure(rows, layout(rows, "p")).axes
