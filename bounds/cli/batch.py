@@ -168,7 +168,6 @@ def _finish(
         if cell.key in rows and rows[cell.key]["status"] == "failed"
     ]
     names = export_table(table, Path(options.out))
-    names += _draw(options, specification, table)
     record = run_record("batch", options)
     record |= {
         **dataclasses.asdict(specification),
@@ -177,9 +176,9 @@ def _finish(
         "failures": failures,
     }
     write_json(Path(options.out) / "batch.json", record)
-    print(
-        f"{len(table)} rows; written to {options.out}: {', '.join(names)}, batch.json"
-    )
+    # Last: only here the columns are known that --x and --y may name.
+    names += ["batch.json", *_draw(options, specification, table)]
+    print(f"{len(table)} rows; written to {options.out}: {', '.join(names)}")
     if left:
         print(
             f"stopped after --max_seconds={options.max_seconds:g}: {left} cells are "

@@ -90,6 +90,12 @@ def test_another_figure_is_drawn_without_computing(run, monkeypatch):
     )
 
 
+def test_a_column_that_cannot_be_drawn_leaves_every_other_file(run, tmp_path):
+    run("batch", *SWEEP, "--x=nothing").assert_refused("--x=nothing: expected one of")
+    names = {path.name for path in (tmp_path / "results/batch").iterdir()}
+    assert {"batch.csv", "batch.jsonl", "batch.json"} <= names
+
+
 def test_a_seed_is_shared_by_all_cells(run):
     run("batch", *SWEEP, "--seed=5")
     assert set(read_store(STORE).column("seed")) == {5}
