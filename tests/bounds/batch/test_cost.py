@@ -80,6 +80,18 @@ def test_cells_that_share_programs_compile_them_once():
     assert model.estimates([cells[0], cells[0]])[1] < 0.1
 
 
+def test_what_is_measured_of_a_part_of_the_programs_stands_for_that_part():
+    cells, rows = make_sweep()
+    for k in range(2, len(cells), 2):
+        shared = (*cells[0].programs, *cells[k].programs)
+        cells[k] = dataclasses.replace(cells[k], programs=shared)
+        row = rows[cells[k].key]
+        row |= {"seconds": row["seconds"] - 0.35, "compile_seconds": 0.35}
+    alone = make_cell("a", shape="apart", size=1e3, levels=("kind=a",))
+    model = fit_cost([*cells, alone], rows)
+    assert model.estimates([alone])[0] == pytest.approx(0.7, rel=0.1)
+
+
 def test_a_sweep_that_compiles_nothing_is_charged_nothing_for_it():
     cells, rows = make_sweep()
     for cell in cells[::2]:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from bounds.batch.compilation import EVENTS, CompileClock
 from bounds.batch.execution import open_cluster, run_here, run_on_cluster
 from bounds.batch.specification import Specification
 from bounds.cli import influence
@@ -41,6 +42,15 @@ def test_an_outcome_says_where_its_time_went():
     assert 0.0 <= outcome.compile_seconds <= outcome.seconds
     assert outcome.peak_bytes > 2**20
     assert outcome.origin.device.startswith("cpu")
+
+
+def test_events_within_one_another_are_counted_once(monkeypatch):
+    clock = CompileClock()
+    for now, seconds in ((2.0, 1.0), (3.0, 2.5), (7.0, 1.0)):
+        monkeypatch.setattr(time, "perf_counter", lambda now=now: now)
+        clock(f"{EVENTS}any", seconds)
+        clock("/another/event", seconds)
+    assert clock.seconds == 3.5
 
 
 def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypatch):

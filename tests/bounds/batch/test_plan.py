@@ -63,3 +63,10 @@ def test_calibration_meets_every_swept_value_and_both_ends():
 def test_calibration_takes_no_more_than_there_are():
     assert len(choose_calibration(CELLS[:4], 12)) == 4
     assert choose_calibration(CELLS, 0) == []
+
+
+def test_calibration_meets_shapes_then_some_of_them_again_with_other_data():
+    cells = [make_cell(k, shape=f"shape{k // 4}", size=1.0 + k // 4) for k in range(80)]
+    chosen = [cell.shape for cell in choose_calibration(cells, 12)]
+    assert len(set(chosen)) == len(set(chosen[:8])) == 8
+    assert sorted(chosen[8:]) == sorted(set(chosen[8:]))
