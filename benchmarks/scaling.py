@@ -23,11 +23,11 @@ from absl import flags
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from benchmarks.subject import SIZES, random_model, random_tokens
+from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.arithmetic import count_operations
 from bounds.figures import LOOKS
-from bounds.influence.base import Problem, SharedBase
+from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import Outline
 from bounds.influence.substitution import list_substitutions
@@ -127,10 +127,7 @@ def measure(config: Config) -> dict[str, Any]:
     run, given = jax.jit(lambda m, x: forward(m, x)[0]), jnp.asarray(tokens)
 
     def influences() -> list[Any]:
-        # The base pass belongs to it, and a question keeps the one it formed.
-        return list(
-            INCREMENTAL.blocks(dataclasses.replace(problem, shared=SharedBase()))
-        )
+        return list(INCREMENTAL.blocks(asked_anew(problem)))
 
     row: dict[str, Any] = {
         **time_it(influences).columns("influence"),

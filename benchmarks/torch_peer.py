@@ -9,7 +9,6 @@ timed on one thread, which small products are often fastest on, and on as many a
 are cores; JAX uses all of them.
 """
 
-import dataclasses
 import functools
 import os
 import sys
@@ -33,9 +32,9 @@ from benchmarks.flags import (
 from benchmarks.page import table_text
 from benchmarks.peer import ask_peer, missing_packages, named_weights
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
-from benchmarks.subject import SIZES, random_model, random_tokens
+from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
-from bounds.influence.base import Problem, SharedBase
+from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.substitution import list_substitutions
 from jax_models import InputError, forward
@@ -129,9 +128,8 @@ def measure(config: Config) -> dict[str, Any]:
         raise InputError(f"{PEER.value} failed at n = {n}: {answer['error']}")
 
     def influences() -> np.ndarray:
-        # The base pass belongs to it, and a question keeps the one it formed.
-        asked = dataclasses.replace(problem, shared=SharedBase())
-        return np.concatenate([one.influence for one in INCREMENTAL.blocks(asked)])
+        blocks = INCREMENTAL.blocks(asked_anew(problem))
+        return np.concatenate([one.influence for one in blocks])
 
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]

@@ -1,0 +1,35 @@
+"""The speed of the exact influence: what is timed is all that is counted."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks import influence_speed
+from bounds.influence.base import SharedBase
+
+CONFIG: dict[str, Any] = {
+    "dtype": "float64",
+    "layers": 1,
+    "weighting": "softmax",
+    "n": 6,
+    "mask": "none",
+    "exhaustive": True,
+    "seed": 0,
+    "repeats": 3,
+    "budget": 60.0,
+    **influence_speed.SIZES,
+}
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def test_every_timed_call_forms_its_base_pass(monkeypatch):
+    formed, find = [], SharedBase.find
+
+    def find_and_count(shared, problem, form):
+        return find(shared, problem, lambda: formed.append(problem) or form())
+
+    monkeypatch.setattr(SharedBase, "find", find_and_count)
+    row = influence_speed.measure(CONFIG)
+    assert len(formed) == 1 + row["calls"]
+    assert row["speedup"] == row["exhaustive_seconds"] / row["incremental_seconds"]
