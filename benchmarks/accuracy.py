@@ -178,8 +178,9 @@ def compare(
     ]
     known = [share for share in shares if share is not None]
     return {
-        "error": max(relative, default=None),
-        "of_radius": max(known) if len(known) == len(shares) else None,
+        # As NumPy takes it, where one is NaN: an error of nothing would be the other.
+        "error": float(np.max(relative)) if relative else None,
+        "of_radius": float(np.max(known)) if len(known) == len(shares) else None,
     }
 
 
@@ -214,7 +215,7 @@ def holds(row: Row) -> bool:
     for name in (method.name for method in METHODS):
         if not row[f"{name}_refused"] and not row[f"{name}_ambiguous"]:
             share = row[f"{name}_of_radius"]
-            if share is None or share > 1:
+            if share is None or not share <= 1:
                 return False
     return True
 

@@ -76,6 +76,18 @@ def test_a_radius_of_zero_holds_zero_alone(question):
     assert accuracy.compare(values, none, exact)["of_radius"] is None
 
 
+@pytest.mark.parametrize("what", ["value", "radius"])
+def test_what_is_no_number_is_no_small_error(question, what):
+    exact = question[2]
+    values, radii = np.array([float(one) for one in exact]), np.ones(2)
+    (values if what == "value" else radii)[1] = np.nan
+    found = accuracy.compare(values, radii, exact)
+    assert np.isnan(found["of_radius"])
+    assert np.isnan(found["error"]) == (what == "value")
+    row = accuracy.measure(CONFIG)
+    assert not accuracy.holds(row | {"incremental_of_radius": found["of_radius"]})
+
+
 def test_a_method_that_refuses_has_no_error(question):
     masked = accuracy.build({**CONFIG, "mask": "future"})
     assert accuracy.computed(accuracy.METHODS[1], question[0]) is not None
