@@ -34,7 +34,7 @@ def missing_packages(python: str, packages: str) -> str | None:
         )
     except OSError as error:
         return f"{python}: {error.strerror}"
-    return None if found.returncode == 0 else found.stderr.strip().splitlines()[-1]
+    return None if found.returncode == 0 else last_words(found)
 
 
 def named_weights(model: Transformer) -> dict[str, Any]:
@@ -77,5 +77,15 @@ def ask_peer(
         except subprocess.TimeoutExpired:
             return {"error": f"more than {limit:.0f} seconds"}
     if found.returncode:
-        return {"error": found.stderr.strip().splitlines()[-1]}
+        return {"error": last_words(found)}
     return json.loads(found.stdout.strip().splitlines()[-1])
+
+
+def last_words(failed: subprocess.CompletedProcess[str]) -> str:
+    """Returns the last line of a program's errors, or its exit code where it wrote none.
+
+    Args:
+        failed: A program that has run; one that a signal ended has written nothing.
+    """
+    lines = failed.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit code {failed.returncode}"

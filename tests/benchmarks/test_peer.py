@@ -34,6 +34,12 @@ def test_a_failure_is_the_last_line_of_its_error(script):
     assert found == {"error": "ValueError: no such thing"}
 
 
+def test_a_failure_without_a_word_is_an_exit_code(script):
+    assert missing_packages("false", "json") == "exit code 1"
+    part = script("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert ask_peer(sys.executable, part, {}, 60) == {"error": "exit code -9"}
+
+
 def test_a_peer_that_takes_too_long_is_stopped(script):
     found = ask_peer(sys.executable, script("time.sleep(60)"), {}, 0.2)
     assert found == {"error": "more than 0 seconds"}
