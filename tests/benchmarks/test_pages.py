@@ -6,9 +6,11 @@ import shutil
 import pytest
 
 from benchmarks import pages, quick, row_value
+from benchmarks.docs_check.figures import image_difference
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
 from benchmarks.timing import spread
+from bounds.figures import save_figure
 from jax_models import InputError
 
 
@@ -73,6 +75,20 @@ def test_a_changed_row_makes_the_page_stale_until_it_is_made_anew(copied, change
     page.write_text(pages.page_text(page))
     assert page.read_text() != before
     assert not any("benchmarks.md" in line for line in pages.stale())
+
+
+def test_a_point_that_has_moved_makes_its_figure_stale(tmp_path):
+    name, lines = "forward_pass", read_lines(pages.FOLDER / "amd-epyc-2-cores.jsonl")
+    measured = rows_of(lines, name)
+    draw = pages.benchmark_of(name).draw
+    assert draw is not None
+    (stated,) = save_figure(draw(measured), tmp_path / "stated", ["png"])
+    (again,) = save_figure(draw(measured), tmp_path / "again", ["png"])
+    assert image_difference(stated, again) is None
+    (config, row), *others = measured
+    row = {**row, "forward_seconds": 1.5 * row["forward_seconds"]}
+    (moved,) = save_figure(draw([(config, row), *others]), tmp_path / "moved", ["png"])
+    assert "percent" in str(image_difference(stated, moved))
 
 
 def test_a_typed_number_makes_the_page_stale(copied):
