@@ -54,8 +54,8 @@ def main(arguments: Sequence[str]) -> None:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     pages = [ROOT / name for name in PAGES.value] or all_pages()
     for page in pages:
-        if not page.is_file():
-            raise InputError(f"--pages: there is no {page.relative_to(ROOT)}")
+        if not page.is_file() or not page.is_relative_to(ROOT):
+            raise SystemExit(f"docs_check: --pages: there is no page {page} of {ROOT}")
     report = Report(VERBOSE.value)
     results = (ROOT / RESULTS.value).resolve()
     choice = Choice(

@@ -51,10 +51,8 @@ def refusal(command: str) -> str | None:
             return _module_refusal(module, arguments)
         case ["python", "-c", code]:
             return _code_refusal(code)
-        case ["make", *targets]:
-            rules = re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text())
-            missing = [t for t in targets if "=" not in t and t not in rules]
-            return f"the Makefile has no target {missing[0]}" if missing else None
+        case ["make", *arguments]:
+            return _make_refusal(arguments)
         case ["pip", "install", *packages]:
             return _extra_refusal(packages)
     return "this is no command of the project"
@@ -75,6 +73,24 @@ def _flag_refusal(name: str, arguments: list[str]) -> str | None:
     return None
 
 
+def _make_refusal(arguments: list[str]) -> str | None:
+    """Where one program alone takes FLAGS, that is asked; pytest is not."""
+    makefile = (ROOT / "Makefile").read_text()
+    rules = re.findall(r"(?m)^([a-z-]+):", makefile)
+    targets = [one for one in arguments if "=" not in one]
+    missing = [one for one in targets if one not in rules]
+    if missing:
+        return f"the Makefile has no target {missing[0]}"
+    given = dict(one.split("=", 1) for one in arguments if "=" in one).get("FLAGS")
+    for target in targets if given else ():
+        recipe = rf"(?m)^{target}:.*\n\t\$\(BIN\)/(.*) \$\(FLAGS\)$"
+        if (found := re.search(recipe, makefile)) and (
+            wrong := refusal(f"{found[1]} {given}")
+        ):
+            return wrong
+    return None
+
+
 def _module_refusal(module: str, arguments: list[str]) -> str | None:
     """Only a program whose flags are absl's is asked: another would run."""
     place = ROOT / module.replace(".", "/")
@@ -82,7 +98,7 @@ def _module_refusal(module: str, arguments: list[str]) -> str | None:
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return f"there is no module {module}"
-    if not re.search(r"\b(app\.run|run_script)\(", file.read_text()):
+    if not re.search(r"\b(app\.run|run_script|run_program)\(", file.read_text()):
         return f"{module} has no flags" if arguments else None
     line = [sys.executable, "-m", module, *arguments, "--only_check_args"]
     done = subprocess.run(

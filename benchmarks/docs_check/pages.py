@@ -26,7 +26,7 @@ WHAT = ("output of", "error of", "text", "draws")
 SOURCES = ("numbers of", "numbers above", "numbers below", "numbers in")
 GENERATED = re.compile(r"<!-- (rows of \w+|results: .*|\w+) -->$")
 SHELL = re.compile(r"(attention-bounds|python -m|python|make|pip)\s\S")
-INLINE = re.compile(r"`((?:attention-bounds [a-z]+ -|python -m |make ).*?)`", re.DOTALL)
+INLINE = re.compile(r"`((?:attention-bounds [a-z]|python -m |make ).*?)`", re.DOTALL)
 NOT_A_VALUE = re.compile(r"FILE|\.\.\.|\b[A-Z]$|=[A-Z]\b| [A-Z]\b")
 
 

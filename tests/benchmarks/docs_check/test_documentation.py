@@ -44,6 +44,9 @@ def test_command_lines_are_found():
         "python -m bounds.audit --x=1",
         "python -c 'import ('",
         "make tests-of-all",
+        "make run FLAGS=--length=16",
+        "make bench FLAGS=--refresh",
+        "make docs-check FLAGS='--all --page=README.md'",
         "pip install 'attention-bounds[gpu]'",
         "pip install attention-bound",
         "rm -r results",
@@ -51,6 +54,18 @@ def test_command_lines_are_found():
 )
 def test_a_command_line_with_a_mistake_is_refused(line):
     assert refusal(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make test JOBS=0 FLAGS=-x",
+        "make bench FLAGS='--only=roofline --fresh'",
+        "python -m benchmarks.pages --check",
+    ],
+)
+def test_a_command_line_without_a_mistake_is_accepted(line):
+    assert refusal(line) is None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -97,6 +97,11 @@ def test_commands_in_sentences_are_found_unless_a_value_is_left_open(blocks):
     assert inline_commands(blocks[0]) == ["python -m benchmarks.timing --x=1"]
 
 
+def test_a_command_in_a_sentence_needs_no_flags():
+    block = Block(Path("page"), 1, "paragraph", "Run `attention-bounds curved`.")
+    assert inline_commands(block) == ["attention-bounds curved"]
+
+
 def test_a_mark_names_several_sources():
     mark = read_mark("numbers above; numbers in a.py b.py", "page:1")
     assert mark.sources == (("numbers above", ""), ("numbers in", "a.py b.py"))
