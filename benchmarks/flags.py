@@ -10,6 +10,7 @@ from typing import Any
 from absl import flags
 
 from bounds.cli.flags import DTYPES, validate_choices
+from bounds.cli.platforms import define_platform
 from bounds.cli.values import LengthsParser, LengthsSerializer
 from jax_models import WEIGHTINGS
 from jax_models.mask import MASKS
@@ -70,9 +71,7 @@ def benchmark_flags(
     define: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", f"results/{name}", "folder of the store", **define)
     flags.DEFINE_bool("fresh", False, "measure again what the store holds", **define)
-    flags.DEFINE_string(
-        "platform", None, "where to run: cpu, cuda, tpu; by default JAX's own", **define
-    )
+    define_platform(values)
     flags.DEFINE_string(
         "jsonl", None, "file that the rows are written to, one line each", **define
     )

@@ -23,6 +23,7 @@ from benchmarks.device import file_stem
 from benchmarks.results_file import FOLDER, Line, read_lines, write_lines
 from benchmarks.script import run_program
 from bounds.cli.flags import validate_choices
+from bounds.cli.platforms import define_platform
 from jax_models import InputError
 
 
@@ -160,7 +161,7 @@ def define_flags() -> Any:
     define: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", "results/bench", "folder of the stores", **define)
     flags.DEFINE_bool("fresh", False, "measure again what the stores hold", **define)
-    flags.DEFINE_string("platform", None, "where to run: cpu, cuda, tpu", **define)
+    define_platform(values)
     flags.DEFINE_list("only", None, "scripts of the table to run", **define)
     validate_choices(values, "only", scripts())
     flags.DEFINE_bool("dry_run", False, "print the command lines", **define)

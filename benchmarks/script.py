@@ -22,6 +22,8 @@ from absl import app, flags
 from benchmarks.cells import find_or_measure
 from benchmarks.device import device_name
 from benchmarks.page import replace_table
+from bounds.cli.main import one_line
+from bounds.cli.platforms import request_platform, require_platform
 from bounds.figures import save_figure
 from bounds.output import canonical_json, plain, write_bytes
 from bounds.provenance import provenance
@@ -77,14 +79,11 @@ def shared_config(benchmark: Benchmark) -> dict[str, Any]:
     Raises:
         InputError: There is no device of the platform asked for.
     """
+    require_platform(benchmark.values)
     try:
         device = jax.devices()[0]
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"--platform={benchmark.values['platform'].value}: {reason}; expected a "
-            "platform that the installed jaxlib knows, with a device"
-        ) from error
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"JAX_PLATFORMS: {one_line(error)}") from error
     versions = provenance().versions
     config = {
         "command": benchmark.name,
@@ -216,8 +215,7 @@ def _measure_and_report(benchmark: Benchmark) -> None:
     """Runs a benchmark whose flags have been parsed."""
     values: Any = benchmark.values
     jax.config.update("jax_enable_x64", True)
-    if values.platform is not None:
-        jax.config.update("jax_platforms", values.platform)
+    request_platform(values)  # looked for later: a script may divide the CPU first
     out = Path(values.out)
     with ResultStore(out / "results.sqlite") as store:
         measured, failed = measure_cells(benchmark, store, values.fresh)

@@ -178,10 +178,11 @@ def test_a_script_measures_reports_and_goes_on(tmp_path):
     again = run("--platform=cpu")
     assert again.stdout == first.stdout
     assert lines.read_text() == finished  # not measured again: the times are the same
-    wrong = run("--platform=nowhere")
-    assert wrong.returncode == 1
-    assert "--platform=nowhere" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
+    for name in ("nowhere", "tpu"):
+        wrong = run(f"--platform={name}")
+        assert wrong.returncode == 1
+        assert f"--platform={name}" in wrong.stderr
+        assert "Traceback" not in wrong.stderr
 
 
 def test_axes_are_crossed_with_the_last_one_fastest():
