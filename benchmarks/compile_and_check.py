@@ -26,7 +26,7 @@ from benchmarks.flags import (
 from benchmarks.line_figure import Panel, line_figure, lines_by
 from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
-from benchmarks.timing import time_call
+from benchmarks.timing import spread, time_call
 from jax_models import InputError, Transformer, forward, rasp
 from jax_models.logic import format_formula, parse_formula
 from jax_models.logic.applications import ending_ngram, hops
@@ -175,15 +175,17 @@ HEAD = (
 def line(config: Config, row: Row) -> list[str]:
     """Returns one row as cells of the table."""
     shape = (row[name] for name in ("parts", "layers", "heads", "width"))
-    times = ("compile_seconds", "compile_passes", "check_seconds", "check_passes")
     return [
         config["family"],
         config["dtype"],
         str(config["k"]),
         *map(str, shape),
-        *(digits(row[name]) for name in times),
+        spread(row, "compile"),
+        digits(row["compile_passes"]),
+        spread(row, "check"),
+        digits(row["check_passes"]),
         str(row["positions"]),
-        digits(row["forward_seconds"]),
+        spread(row, "forward"),
         str(row["longest"]),
     ]
 

@@ -31,7 +31,7 @@ from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
-from benchmarks.timing import Timing, time_call
+from benchmarks.timing import Timing, spread, time_call
 from bounds.arithmetic import count_operations, count_traffic
 from bounds.figures import LOOKS
 from bounds.influence.base import Problem
@@ -214,7 +214,7 @@ def line(config: Config, row: Row) -> list[str]:
     reached = {name: f"{row[f'{name}_per_second'] / 1e9:.3g}" for name in rates}
     return [
         *named,
-        f"{row['kernel_seconds']:.3g}",
+        spread(row, "kernel"),
         reached["flops"],
         reached["bytes"],
         f"{row['intensity']:.3g}",

@@ -67,13 +67,20 @@ def influences(archive, positions, symbols, batch):
 
 
 def timed(call, repeats, budget):
-    """Returns the median seconds of a call after a warm-up, and what it returned."""
+    """Returns the seconds of calls after a warm-up, and what the last returned."""
     result, seconds = call(), []
     while not seconds or (len(seconds) < repeats and sum(seconds) < budget):
         start = time.perf_counter()
         result = call()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), result
+    return seconds, result
+
+
+def columns(name, seconds, factor=1.0):
+    """Returns the median, the fastest and the slowest of seconds, as a row has them."""
+    found = statistics.median(seconds), min(seconds), max(seconds)
+    what = ("seconds", "fastest", "slowest")
+    return {f"{name}_{k}": factor * x for k, x in zip(what, found, strict=True)}
 
 
 def main(path):
@@ -102,9 +109,9 @@ def main(path):
     )
     answer = {
         "influence": found.double().tolist(),
-        "forward_seconds": passed,
-        "batched_seconds": batched,
-        "alone_seconds": alone * len(positions) / few,
+        **columns("forward", passed),
+        **columns("batched", batched),
+        **columns("alone", alone, len(positions) / few),
         "alone_timed": few,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

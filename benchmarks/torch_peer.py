@@ -29,11 +29,11 @@ from benchmarks.flags import (
     define_integers,
     define_lengths,
 )
-from benchmarks.page import table_text
+from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, named_weights
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
-from benchmarks.timing import time_call
+from benchmarks.timing import spread, time_call
 from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.substitution import list_substitutions
@@ -162,17 +162,14 @@ def disagreement(one: Any, two: Any) -> float:
 
 def line(config: Config, row: Row) -> list[str]:
     """Returns one row as cells of the table."""
-    numbers = (
-        *("incremental_seconds", "peer_batched_seconds", "peer_alone_seconds"),
-        *(
-            "batched_speedup",
-            "alone_speedup",
-            "forward_seconds",
-            "peer_forward_seconds",
-        ),
-    )
     named = [config["dtype"], str(config["layers"]), str(config["n"])]
-    return [*named, str(row["peer_threads"]), *(f"{row[name]:.3g}" for name in numbers)]
+    return [
+        *named,
+        str(row["peer_threads"]),
+        *(spread(row, name) for name in ("incremental", "peer_batched", "peer_alone")),
+        *(digits(row[name]) for name in ("batched_speedup", "alone_speedup")),
+        *(spread(row, name) for name in ("forward", "peer_forward")),
+    ]
 
 
 def show(config: Config, row: Row) -> str:
