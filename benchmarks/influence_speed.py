@@ -167,10 +167,16 @@ def draw(measured: Measured) -> Any:
         "forward_passes": "forward passes of the same model",
         "speedup": "times as fast as exhaustive",
     }
+    several = len({config["weighting"] for config, _ in measured}) > 1
+
+    def label(config: Config) -> str:
+        weighting = f", {config['weighting']}" if several else ""
+        return f"L = {config['layers']}, {config['dtype']}{weighting}"
+
     lines = {
         quantity: lines_by(
             measured,
-            lambda config: f"L = {config['layers']}, {config['dtype']}",
+            label,
             lambda _, row, quantity=quantity: row.get(quantity),
         )
         for quantity in quantities

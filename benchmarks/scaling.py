@@ -186,12 +186,19 @@ def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> Fit:
 
 
 def series(measured: Measured) -> dict[tuple[str, str], list[tuple[int, Row]]]:
-    """Returns the rows of each axis and float type, with their sizes, by size."""
+    """Returns the rows of each axis and float type, with their sizes, by size.
+
+    Where sizes have failed so that fewer than three are left, there is no exponent.
+    """
     found: dict[tuple[str, str], list[tuple[int, Row]]] = {}
     for config, row in measured:
         size = AXES[config["axis"]].size(config)
         found.setdefault((config["axis"], config["dtype"]), []).append((size, row))
-    return {name: sorted(rows, key=lambda x: x[0]) for name, rows in found.items()}
+    return {
+        name: sorted(rows, key=lambda x: x[0])
+        for name, rows in found.items()
+        if len(rows) > 2
+    }
 
 
 HEAD = (
@@ -236,8 +243,8 @@ def draw(measured: Measured) -> Any:
 
     found = series(measured)
     axes_names = list(dict.fromkeys(axis for axis, _ in found))
-    columns = min(3, len(axes_names))
-    count = math.ceil(len(axes_names) / columns)
+    columns = max(1, min(3, len(axes_names)))
+    count = max(1, math.ceil(len(axes_names) / columns))
     figure = Figure(figsize=(7.0, 2.5 * count + 0.4), layout="constrained")
     panels = figure.subplots(count, columns, squeeze=False).ravel()
     for panel in panels[len(axes_names) :]:

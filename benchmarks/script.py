@@ -235,6 +235,8 @@ def report(benchmark: Benchmark, measured: Measured, out: Path) -> None:
         out: The folder for a figure that is given no other place.
     """
     values: Any = benchmark.values
+    if not measured:  # all failed, or were skipped: what was shown of others stays
+        return
     if benchmark.table is not None:
         text = benchmark.table(measured)
         print(text)

@@ -33,3 +33,17 @@ def test_every_timed_call_forms_its_base_pass(monkeypatch):
     row = influence_speed.measure(CONFIG)
     assert len(formed) == 1 + row["calls"]
     assert row["speedup"] == row["exhaustive_seconds"] / row["incremental_seconds"]
+
+
+def test_weightings_have_lines_of_their_own():
+    row = {"incremental_seconds": 1.0, "forward_passes": 2.0}
+    measured = [
+        ({**CONFIG, "weighting": name, "n": n}, row)
+        for name in ("softmax", "average_hard")
+        for n in (8, 16)
+    ]
+    lines = influence_speed.draw(measured).axes[0].lines
+    assert [line.get_label().split(", ")[-1] for line in lines] == [
+        "softmax",
+        "average_hard",
+    ]

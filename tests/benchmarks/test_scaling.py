@@ -93,3 +93,4 @@ def test_rows_become_exponents():
     assert head.count("|") == line.count("|")
     assert "| 3 to 12 | 2.00 ± 0.00 (2.00) |" in line
     assert scaling.draw(measured).axes[0].get_xlabel() == "n at L=2"
+    assert len(scaling.table(measured[1:]).splitlines()) == 2  # one size has failed

@@ -119,6 +119,8 @@ def test_a_table_is_put_between_the_marks_of_a_page(tmp_path):
     squares = Squares(tmp_path, f"--page={page}")
     report(squares.benchmark, squares.run()[0], tmp_path)
     assert page.read_text() == f"before\n{mark}1\n4\n9\n{mark}after\n"
+    report(squares.benchmark, [], tmp_path)  # all failed
+    assert page.read_text() == f"before\n{mark}1\n4\n9\n{mark}after\n"
 
 
 @pytest.fixture
