@@ -193,11 +193,14 @@ def block_bytes(
         widths.append(4 * widest + 2 * hidden + 8 * attention.num_heads)
     heads = max(layer.attention.num_heads for layer in model.layers)
     scores = heads * key_tile(length)
-    tile = 8 * min(substitutions * scores, max(scores, tile_elements() // 4))
+    # With one layer only the query's own token has a row of its own.
+    own = substitutions if len(model.layers) > 1 else model.vocab_size - 1
+    own = min(substitutions, own)
+    tile = 8 * min(own * scores, max(scores, tile_elements() // 4))
     pairs = substitutions * rows * max(widths)
     if len(model.layers) > 2:
         pairs += 4 * substitutions * length * model.width
-        tile += 16 * max(scores, tile_elements() // 4)
+        tile += 16 * min(length * scores, max(scores, tile_elements() // 4))
     return float((pairs + tile) * model.dtype.itemsize)
 
 

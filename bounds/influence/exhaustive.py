@@ -134,23 +134,27 @@ def batches_under_way() -> int:
 def pass_bytes(model: Transformer, length: int) -> float:
     """Returns what one forward pass takes, from above.
 
-    Rows of two layers with their projections and neurons, and some tiles of scores.
+    Rows of two layers with their projections and neurons, and some tiles of scores; the
+    last layer has one row of them. Additive scores are a sum over an array of hidden
+    units.
 
     Args:
         model: a transformer.
         length: n.
     """
     widest, scores = 2 * model.width, 0
-    for layer in model.layers:
+    for depth, layer in enumerate(model.layers, 1):
         attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
         by_head = 2 * attention.key_width + 3 * attention.value.shape[1]
         row = 6 * model.width + 2 * hidden + attention.num_heads * by_head
         widest = max(widest, row)
-        tile = attention.num_heads * key_tile(length)
-        if attention.score == "additive":
-            tile *= attention.key_width
-        scores = max(scores, min(tile * length, max(tile, tile_elements())))
-    return float((length * widest + 4 * scores) * model.dtype.itemsize)
+        units = attention.key_width if attention.score == "additive" else 1
+        one_row = attention.num_heads * key_tile(length) * units
+        rows = length if depth < len(model.layers) else 1
+        tile = min(one_row * rows, max(one_row, tile_elements()))
+        alive = 6 if attention.weighting.hard else 4
+        scores = max(scores, alive * tile // units + (tile if units > 1 else 0))
+    return float((length * widest + scores) * model.dtype.itemsize)
 
 
 def _kernel(problem: Problem) -> Kernel | None:

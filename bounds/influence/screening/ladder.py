@@ -59,8 +59,10 @@ def block_sizes(problem: Problem) -> BlockSizes:
     """Returns the sizes of a block: its tiles stay in a CPU's cache, the rest in memory.
 
     Raises:
-        InputError: the problem's memory limit is too small for one substitution.
+        InputError: the problem's memory limit is too small for one substitution, here or
+            in an exact evaluation.
     """
+    INCREMENTAL.sizes(problem)  # exact evaluations have to fit as well
     model, n = problem.model, problem.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
     suited = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))

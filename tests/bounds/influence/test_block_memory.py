@@ -79,7 +79,7 @@ def test_on_a_cpu_with_memory_sizes_are_those_of_its_cache(options, n, expected)
         pytest.param("exhaustive", 2, 2**20, marks=pytest.mark.slow),
         pytest.param("incremental", 1, 2**19, marks=pytest.mark.slow),
         pytest.param("incremental", 3, 2**22, marks=pytest.mark.slow),
-        pytest.param("screened", 3, 2**21, marks=pytest.mark.slow),
+        pytest.param("screened", 3, 2**22, marks=pytest.mark.slow),
     ],
 )
 def test_short_memory_makes_smaller_blocks_and_the_same_influence(
@@ -96,6 +96,19 @@ def test_short_memory_makes_smaller_blocks_and_the_same_influence(
     both = np.isfinite(wide.upper)
     assert (narrow.lower[both] <= wide.upper[both]).all()
     assert (wide.lower[both] <= narrow.upper[both]).all()
+
+
+def test_short_rows_take_a_tile_of_their_scores_and_no_more():
+    """Not the largest of tiles that a long input has."""
+    shapes = jax.eval_shape(lambda: draw(num_layers=3))
+    assert block_bytes(shapes, N, 1, N) < 2**20
+
+
+def test_a_screen_whose_exact_evaluations_do_not_fit_is_refused_before_it_runs():
+    model, limit = jax.eval_shape(lambda: draw(num_layers=3)), 2**20
+    for method in ("screened", "incremental"):
+        with pytest.raises(jm.InputError, match="memory limit is 1 MiB"):
+            METHODS[method].sizes(pose(model, N, limit))
 
 
 @pytest.mark.parametrize("method", ["incremental", "exhaustive", "screened"])
