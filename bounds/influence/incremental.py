@@ -132,7 +132,7 @@ def _kernel(problem: Problem) -> Kernel | None:
     # Sets of rows are sized on the host as they are found: not a function of a block.
     if is_sparse(problem):
         return None
-    model, tokens = problem.model, jnp.asarray(problem.tokens)
+    model, tokens = problem.model, jax.device_put(problem.tokens)
     state = _state(problem)
     return Kernel(
         change_block,

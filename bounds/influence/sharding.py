@@ -83,7 +83,11 @@ def _run(
     norms, ties = compiled(kernel.shared, *block)
     if jax.process_count() > 1:  # else what is under way is not waited for
         norms, ties = gathered((norms, ties))
-    return norms, reduce_reports(ties)
+    return norms, _over_devices(ties)
+
+
+# One program: operations one by one each send their constants to the devices.
+_over_devices = jax.jit(reduce_reports)
 
 
 @functools.lru_cache(maxsize=64)
