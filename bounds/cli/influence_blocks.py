@@ -85,7 +85,8 @@ def make_blocks(
         asked |= {"rtol": options.rtol, "budget": options.budget}
 
     shared = SharedBase()
-    # Sizes change the last bits: results of others are not gone on from.
+    # Sizes change the last bits: results of others are not gone on from. A limit that
+    # leaves them as they are changes nothing.
     sizes = block_columns(_sizes(options, model, tokens, range(0, min(size, n)), asked))
 
     def make(start: int) -> Cell:
@@ -116,6 +117,7 @@ def make_blocks(
                 progress.advance(label, stop - start - reported)
             return summarise(result)
 
+        named = {name: value for name, value in asked.items() if name != "memory_limit"}
         config = {
             "command": "influence",
             "version": __version__,
@@ -123,7 +125,7 @@ def make_blocks(
             "stop": stop,
             "dtype": options.dtype,
             "seed": options.seed,
-            **asked,
+            **named,
             **sizes,
             **identity,
         }

@@ -325,12 +325,13 @@ def test_a_dry_run_refuses_what_the_run_would(run):
 
 def test_results_state_the_sizes_of_blocks_and_memory_limits_them(run, tokens_file):
     shape = ["influence", f"--tokens={tokens_file}", "--vocab_size=3", *SHAPE_FLAGS]
-    for flags, expected in (([], 8192), (["--memory_limit=256KiB"], 64)):
+    for flags, expected in (([], 8192), (["--memory_limit=256KiB"], 128)):
         assert run(*shape, "--method=incremental", *flags).code == 0
         record = read_json()
         assert record["block_substitutions"] == expected
         assert record["block_rows"] == 1
-    # Results of other sizes are not taken for these.
+    # Results of other sizes are not taken for these, those of other limits are.
+    assert run(*shape, "--method=incremental", "--memory_limit=300GiB").code == 0
     assert len(read_store(OUT / "results.sqlite")) == 2
 
 
