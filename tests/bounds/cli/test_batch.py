@@ -25,8 +25,10 @@ STORE = "results/batch/results.sqlite"
 
 def result_rows(path):
     """Return the rows of a store, sorted, without what two runs differ in."""
+    # Somebody may commit between two runs.
+    left_out = (*TIMING, "git_commit")
     rows = [
-        {name: value for name, value in row.items() if name not in TIMING}
+        {name: value for name, value in row.items() if name not in left_out}
         for row in read_store(path)
     ]
     return sorted(rows, key=lambda row: row["key"])
