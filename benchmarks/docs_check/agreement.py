@@ -14,7 +14,8 @@ TIME = re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?(ms|s|min|seconds|minutes
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 # Numbers that name something: a paper of a year, a statement, a section, a version.
 NAME = re.compile(
-    r"\b[A-Z]\w+,? \(?(?:19|20)\d\d\b|\b20\d\d-\d\d-\d\d\b"
+    r"\b(?:[A-Z]\w+|al\.|TACL \d+|arXiv \d+\.\d+),?\s\(?(?:19|20)\d\d\b"
+    r"|\((?:19|20)\d\d\)|\b20\d\d-\d\d-\d\d\b"
     r"|\b(?:[Ll]emma|[Tt]heorem|[Cc]orollary|[Ss]tep)s? \d+(?:(?:,| and| to) \d+)*"
     r"|\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
     r"|\b[A-Za-z]+-\d+\.\d+",

@@ -1,8 +1,9 @@
 """Which numbers of a page are tied to a program, and to which.
 
 A number that somebody typed is only as good as what would notice when it changes. Numbers
-with a decimal point or an exponent, in a paragraph or in a table that no program writes,
-have to be tied by a mark (`benchmarks/docs_check/pages.py`); so have times.
+with a decimal point, an exponent or four digits and more, in a paragraph or a table that
+no program writes, have to be tied by a mark (`benchmarks/docs_check/pages.py`), and times.
+Smaller whole numbers count things that the sentence defines.
 """
 
 import re
@@ -11,17 +12,19 @@ from collections.abc import Iterable
 from benchmarks.docs_check.agreement import TIME, prose_alone, stated_numbers
 from benchmarks.docs_check.pages import Block
 
+RESULT = re.compile(r"\.\d|e|\d{4}")
+
 
 def untied(block: Block) -> bool:
-    """Returns whether a block states decimals or times that no mark ties to a source.
+    """Returns whether a block states results or times that no mark ties to a source.
 
     Args:
         block: A part of a page.
     """
     if not block.is_typed or block.mark.sources:
         return False
-    decimals = any(re.search(r"\.\d|e", text) for text in stated_numbers(block.text))
-    return decimals or bool(TIME.search(prose_alone(block.text)))
+    results = any(RESULT.search(text) for text in stated_numbers(block.text))
+    return results or bool(TIME.search(prose_alone(block.text)))
 
 
 def stated_beside(blocks: Iterable[Block], line: int, kind: str) -> str:

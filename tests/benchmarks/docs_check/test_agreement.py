@@ -74,6 +74,8 @@ def test_names_of_statements_papers_and_versions_are_no_numbers():
 
 def test_a_length_is_no_year():
     assert stated_numbers("Hahn (2020, Theorem 1), n = 2047, Yang 2024") == ["2047"]
+    assert stated_numbers("Yang et al. 2024, ACL 2022; TACL 8, 2020; (2026)") == []
+    assert stated_numbers("Higham\n2002 takes 2048 or (3000)") == ["2048", "3000"]
 
 
 def test_a_value_from_stored_rows_needs_no_other_source():

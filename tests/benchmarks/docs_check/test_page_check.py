@@ -94,7 +94,10 @@ def test_numbers_of_a_paragraph_are_those_printed(outcomes):
     assert outcomes(page.format("2.6"))[-1] == ("stale", "nothing prints 2.6")
 
 
-@pytest.mark.parametrize("text", ["It is 2.5.", "It took 3 s.", "| x |\n| 2.5 |"])
+@pytest.mark.parametrize(
+    "text",
+    ["It is 2.5.", "It took 3 s.", "From 1654 on.", "| x |\n| 2.5 |", "| 1016 |"],
+)
 def test_numbers_that_nothing_makes_are_stale(outcomes, text):
     untied = ("stale", "no program makes its numbers")
     assert outcomes(text) == [untied]
