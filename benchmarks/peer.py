@@ -37,6 +37,20 @@ def missing_packages(python: str, packages: str) -> str | None:
     return None if found.returncode == 0 else last_words(found)
 
 
+def package_version(python: str, package: str) -> str:
+    """Returns the version of a package that an interpreter has.
+
+    Args:
+        python: the interpreter.
+        package: its name.
+    """
+    asked = f"import {package}; print({package}.__version__)"
+    command = [python, "-c", asked]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
 def named_weights(model: Transformer) -> dict[str, Any]:
     """Returns the arrays of all layers, as "0.query", and their number.
 

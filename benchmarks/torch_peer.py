@@ -30,7 +30,12 @@ from benchmarks.flags import (
     define_lengths,
 )
 from benchmarks.page import digits, table_text
-from benchmarks.peer import ask_peer, missing_packages, named_weights
+from benchmarks.peer import (
+    ask_peer,
+    missing_packages,
+    named_weights,
+    package_version,
+)
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
@@ -81,7 +86,8 @@ def cells() -> Iterator[dict[str, Any]]:
             "there, or name another interpreter with --peer_python"
         )
         return
-    fixed = {"batch": BATCH.value, "alone": ALONE.value}
+    torch = package_version(PEER.value, "torch")
+    fixed = {"batch": BATCH.value, "alone": ALONE.value, "torch": torch}
     axes = grid(
         dtype=DTYPES.value,
         layers=LAYERS.value,

@@ -236,12 +236,20 @@ def read_flags(
             f"unexpected argument {extra[0]!r}; every option of {command} is a "
             f"flag, see {PROGRAM} {command} --help"
         )
+    refuse_nan(options)
+    return options
+
+
+def refuse_nan(options: flags.FlagValues) -> None:
+    """Raise `InputError` for a flag that is NaN, which absl's bounds let pass.
+
+    Args:
+        options: Parsed flags.
+    """
     for name in options:
         value = options[name].value
-        # Bounds of absl let it pass: it is on neither side of them.
         if isinstance(value, float) and math.isnan(value):
             raise InputError(f"--{name} = {value} is not a number; give one")
-    return options
 
 
 def _find(name: str) -> Command:

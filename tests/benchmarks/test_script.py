@@ -1,6 +1,7 @@
 """What all benchmark scripts share, on one that squares numbers."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -129,9 +130,9 @@ def program(monkeypatch):
     monkeypatch.setattr(script.flags, "FLAGS", flags.FlagValues())
     monkeypatch.setattr(script.sys, "argv", ["/here/squares.py"])
 
-    def run(main, *arguments):
+    def run(main, *arguments, values=None):
         monkeypatch.setattr(script.app, "run", lambda f: f(["squares", *arguments]))
-        script.run_program(flags.FlagValues(), main)
+        script.run_program(flags.FlagValues() if values is None else values, main)
 
     return run
 
@@ -146,6 +147,13 @@ def raising(error):
 def test_a_bad_input_ends_a_program_with_one_line(program):
     with pytest.raises(SystemExit, match=r"^squares: no such model$"):
         program(raising(InputError("no such model")))
+
+
+def test_a_flag_that_is_no_number_is_refused(program):
+    values = flags.FlagValues()
+    flags.DEFINE_float("budget", math.nan, "seconds", flag_values=values)
+    with pytest.raises(SystemExit, match="--budget = nan is not a number"):
+        program(lambda: None, values=values)
 
 
 def test_an_interrupted_program_says_that_it_goes_on(program, capsys):

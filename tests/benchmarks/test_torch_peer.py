@@ -87,3 +87,10 @@ def test_the_loop_is_the_definition():
     expected = compute_influence(model, tokens).lower
     assert expected is not None
     np.testing.assert_allclose(found, expected[where], rtol=1e-9)
+
+
+def test_rows_are_of_the_version_that_was_asked(monkeypatch):
+    monkeypatch.setattr(torch_peer, "missing_packages", lambda *_: None)
+    for version in ("2.1", "2.2"):
+        monkeypatch.setattr(torch_peer, "package_version", lambda *_, v=version: v)
+        assert {cell["torch"] for cell in torch_peer.cells()} == {version}
