@@ -19,11 +19,9 @@ once with its depth gives
   reads is rounded relative to that: the influence counts (written / row) times.
   A hard weighting's change is a difference of stored means of values, whose rounding is
   relative to the values: with one hard layer the output's size |y| is added to the
-  influence, so that an exact zero is enclosed and not missed by a last bit. So it is,
-  times the largest weight of one column, where softmax may meet equal columns, those of
-  equal symbols whose positions have one encoding: their values differ by rounding alone,
-  and that is all that one of them moves when its like hold the rest of the weight. Only a
-  change computed as exactly zero has radius zero: nothing that is read has moved.
+  influence, so that an exact zero is enclosed and not missed by a last bit. Only a
+  change computed as exactly zero has radius zero: nothing that is read has moved. Where
+  softmax may meet equal columns, a share of |y| is added (`influence.equal_columns`).
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
   largest size |y| met in the pass (rows, and what the heads can write to one):
   radius = 2 u sum_layers steps * |y|.

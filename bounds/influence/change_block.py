@@ -16,6 +16,7 @@ from jax import Array
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.deep import propagate
+from bounds.influence.equal_columns import column_share
 from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
@@ -39,13 +40,11 @@ from bounds.influence.sizes import scaled_norm, written_size
 from bounds.influence.target import change_target
 from jax_models.attention import compute_scores, store_keys
 from jax_models.blocks import fold_tiles, key_tile, tile_elements
-from jax_models.mask import Mask, visible
+from jax_models.mask import visible
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, attention_input, embed
 from jax_models.weighting import TieReport
-from jax_models.weighting.softmax import SoftmaxSummary
 
-HIGHEST = jax.lax.Precision.HIGHEST
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
 ONE_LAYER_BATCH = 8192
 # Blocks under way at a time.
@@ -63,7 +62,7 @@ class IncrementalState:
     output: Array  # [d] final activation of the query row before the final norm
     score_range: Array  # [] the largest |score| of the query row
     condition: Array  # [] what the heads write over what becomes of it, at least 1
-    weight: Array  # [] the largest of one column, as `largest_weight` says
+    share: Array  # [] of the output's size, as `column_share` says
 
 
 @functools.partial(jax.jit, static_argnames="query")
@@ -77,9 +76,9 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
             model.layers[0].attention, first.queries, first.store.keys, n, at
         )
         one = jnp.ones((), model.dtype)
-        weight = largest_weight((first,), None, "none")
+        share = column_share(model, (first,), None)
         return IncrementalState(
-            first, (), None, first.output[0], jnp.abs(scores).max(), one, weight
+            first, (), None, first.output[0], jnp.abs(scores).max(), one, share
         )
     rows, everywhere = embed(model, tokens), jnp.arange(n, dtype=jnp.int32)
     bases, condition = [], jnp.ones((), model.dtype)
@@ -93,41 +92,10 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
         rows = base.output
     last = prepare_query_row(model.layers[-1], rows, at[0])
     score_range = jnp.abs(last.scores).max()
-    weight = largest_weight(tuple(bases), last, model.layers[-1].attention.mask)
+    share = column_share(model, tuple(bases), last)
     return IncrementalState(
-        bases[0], tuple(bases[1:]), last, last.output, score_range, condition, weight
+        bases[0], tuple(bases[1:]), last, last.output, score_range, condition, share
     )
-
-
-def largest_weight(
-    bases: tuple[PreparedLayer, ...], last: QueryRow | None, mask: Mask
-) -> Array:
-    """Returns the largest weight of one column in a softmax model, on the given input.
-
-    Equal columns have one value but for rounding, and what a replaced one of them moves in
-    a row may be that rounding, times its weight. Of two layers the first's rows count as
-    the query row weighs them; of more, the largest counts. A model with a hard layer has 1.
-
-    Args:
-        bases: of all layers but the last, or of the only one.
-        last: the query row of the last.
-        mask: of the last.
-    """
-    summaries = [base.summary for base in bases]
-    if last is not None:
-        summaries.append(last.summary)
-    dtype = bases[0].output.dtype
-    if not all(isinstance(summary, SoftmaxSummary) for summary in summaries):
-        return jnp.ones((), dtype)
-    tops = [summary.top_weight.max(axis=0) for summary in summaries]
-    if last is not None and len(bases) == 1:
-        index = jnp.arange(last.rows.shape[0], dtype=jnp.int32)
-        seen = visible(mask, last.position, index)
-        above = jnp.where(seen, last.scores - last.summary.lse[..., None], -jnp.inf)
-        weights = jnp.exp(above)
-        below = jnp.einsum("hqn,n->hq", weights, tops[0], precision=HIGHEST)
-        tops[0] = jnp.minimum(below, 1)
-    return jnp.stack([top.max() for top in tops]).max().astype(dtype)
 
 
 def block_sizes(

@@ -21,6 +21,7 @@ from bounds.influence.base import Ties
 from bounds.influence.change_block import finish, merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.deep import moved_score_changes
+from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows
 from bounds.influence.query_row import input_changes
@@ -45,7 +46,6 @@ from jax_models.transformer import (
 )
 from jax_models.transformer import attention_input as read_rows
 from jax_models.weighting import MovedKeys, RightmostHardmax, TieReport, contract
-from jax_models.weighting.softmax import SoftmaxSummary
 
 # Configurations at once: few sizes, so that few programs are compiled; more than these
 # leave the cache.
@@ -64,7 +64,7 @@ class MovedClasses(NamedTuple):
     ties: TieReport | None
     score_range: Array  # [] the largest |score|, ln(count) included
     condition: Array  # [] what the heads write over what becomes of it, at least 1
-    weight: Array  # [] the largest of one column
+    share: Array  # [] of the output's size, as `equal_columns` says
 
 
 def move_classes(
@@ -124,7 +124,8 @@ def move_classes(
     weight = jnp.where(seen[wanted], count[wanted], 0)
     squares = (weight[:, None] * output**2).sum() / weight.sum()
     size = jnp.sqrt(squares)
-    written = written_size(layer, jnp.where(seen[:, None], store.values, 0))
+    values = jnp.where(seen[:, None], store.values, 0)
+    written = written_size(layer, values)
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0)
     largest = jnp.where(visible, jnp.abs(scores) + held, 0).max()
     return MovedClasses(
@@ -133,16 +134,9 @@ def move_classes(
         ties,
         largest,
         jnp.maximum(jnp.where(size > 0, written / size, 1), 1),
-        _largest_weight(summary, scores, visible),
+        largest_weight(summary, scores, visible)
+        * written_share(layer, rows, values, output),
     )
-
-
-def _largest_weight(summary: Any, scores: Array, visible: Array) -> Array:
-    """The largest weight of one column, a member of its class; 1 of hard attention."""
-    if not isinstance(summary, SoftmaxSummary):
-        return jnp.ones((), scores.dtype)
-    above = jnp.where(visible, scores - summary.lse[..., None], -jnp.inf)
-    return jnp.exp(jnp.minimum(above, 0)).max()
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -173,7 +167,7 @@ def change_configurations(
         change = jnp.zeros_like(rows).at[one.slot].set(moved)
         score_range = jnp.zeros((), model.dtype)
         condition, reports = jnp.ones((), model.dtype), []
-        weight = jnp.zeros((), model.dtype)
+        share = jnp.zeros((), model.dtype)
         for depth, layer in enumerate(model.layers):
             last = depth == len(model.layers) - 1
             found = move_classes(layer, rows, change, one, last)
@@ -181,11 +175,10 @@ def change_configurations(
             score_range = jnp.maximum(score_range, found.score_range)
             if not last:
                 condition = jnp.maximum(condition, found.condition)
-            weight = jnp.maximum(weight, found.weight)
+            share = jnp.maximum(share, found.share)
             reports.append(found.ties)
         influence = finish(model, rows[0], change[0], target)
-        # Equal columns: `largest_weight` of incremental says why.
-        base = 1.0 if model.is_hard else weight * condition
+        base = 1.0 if model.is_hard else share
         size = condition * influence + base * output_size(model, rows[0], 0, target)
         # A change of exactly zero is one: nothing that is read has moved.
         size = jnp.where(influence > 0, size, 0)

@@ -102,7 +102,7 @@ def _radius(
     if model.is_hard:
         base = size
     elif places_repeat(model, problem.tokens.size):
-        base = float(state.weight) * condition * size  # some columns may be equal
+        base = float(state.share) * size  # some columns may be equal
 
     def radius(influence: np.ndarray) -> np.ndarray:
         # A change of exactly zero is one: nothing that is read has moved.

@@ -118,8 +118,8 @@ def test_the_radius_holds_what_equal_columns_leave(num_layers, method, monkeypat
     assert holds()
     program: Any
     module, name, program = {
-        "incremental": (change_block, "largest_weight", change_block.prepare),
-        "lumped": (class_layers, "_largest_weight", class_layers.change_configurations),
+        "incremental": (change_block, "column_share", change_block.prepare),
+        "lumped": (class_layers, "largest_weight", class_layers.change_configurations),
     }[method]
     with monkeypatch.context() as planted:
         planted.setattr(module, name, lambda *_: jnp.zeros(()))

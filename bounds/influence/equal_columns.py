@@ -1,0 +1,103 @@
+"""What the rounding of one column may move: a share of the output's size.
+
+Equal columns, of one symbol and one position encoding, have equal values but for rounding.
+Where they hold most of a row's weight, a replaced one of them moves that rounding, times its
+own weight: more than a radius that is relative to the change says. What it comes to is the
+roundoff of the output's size, times
+
+    weight of the largest column * (what heads write) / (the row that they write to),
+
+the second factor since rows may mostly be what all inputs have in common, which takes no
+part. It is a model of rounding, like the radius that it adds to (`bounds.rounding`).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.query_row import QueryRow
+from bounds.influence.sizes import scaled_norm, written_size
+from jax_models.attention import project
+from jax_models.mask import visible
+from jax_models.transformer import Layer, Transformer
+from jax_models.weighting.softmax import SoftmaxSummary
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def column_share(
+    model: Transformer, bases: tuple[PreparedLayer, ...], last: QueryRow | None
+) -> Array:
+    """Returns the largest share of a layer [], 1 where some layer is not softmax.
+
+    Of two layers the first's rows count as the query row weighs them; of more, the largest
+    weight of any row counts.
+
+    Args:
+        model: a transformer.
+        bases: of all layers but the last, or of the only one.
+        last: the query row of the last, None where there is only one.
+    """
+    if model.is_hard:
+        return jnp.ones((), model.dtype)
+    tops = [base.summary.top_weight.max(axis=0) for base in bases]
+    shares = [
+        written_share(layer, base.rows, base.store.values, base.output)
+        for layer, base in zip(model.layers, bases, strict=False)
+    ]
+    if last is not None:
+        layer = model.layers[-1]
+        if len(bases) == 1:
+            tops[0] = _as_weighed(layer, last, tops[0])
+        tops.append(last.summary.top_weight)
+        values = project(layer.attention.value, None, last.inputs)
+        shares.append(written_share(layer, last.rows, values, last.output[None]))
+    each = [top.max() * share for top, share in zip(tops, shares, strict=True)]
+    return jnp.stack(each).max().astype(model.dtype)
+
+
+def _as_weighed(layer: Layer, last: QueryRow, tops: Array) -> Array:
+    """Means over the rows below [n] with the query row's weights [h]."""
+    index = jnp.arange(last.rows.shape[0], dtype=jnp.int32)
+    seen = visible(layer.attention.mask, last.position, index)
+    above = jnp.where(seen, last.scores - last.summary.lse[..., None], -jnp.inf)
+    return jnp.einsum("hqn,n->h", jnp.exp(above), tops, precision=HIGHEST)
+
+
+def written_share(layer: Layer, rows: Array, values: Array, output: Array) -> Array:
+    """Returns what heads write at most, over the size of the rows that they write to [].
+
+    Args:
+        layer: the layer.
+        rows: its input [n, d].
+        values: of the centred rows [h, n, v].
+        output: its output [r, d]. A layer norm behind the sum hides how large that was;
+            there the input's size and what is written stand for it.
+    """
+    written = written_size(layer, values)
+    size = _mean_size(output)
+    if layer.layer_norm == "post":
+        size = _mean_size(rows) + written
+    return jnp.where(size > 0, written / jnp.where(size > 0, size, 1), 1)
+
+
+def _mean_size(rows: Array) -> Array:
+    """The root mean square of the norms of rows, which may underflow when squared."""
+    return scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
+
+
+def largest_weight(summary: Any, scores: Array, visible: Array) -> Array:
+    """Returns the largest weight of a column, a member of its class [], 1 if not softmax.
+
+    Args:
+        summary: of the rows, over classes.
+        scores: of the classes, without their counts [h, j, k].
+        visible: whether a row sees a class [j, k].
+    """
+    if not isinstance(summary, SoftmaxSummary):
+        return jnp.ones((), scores.dtype)
+    above = jnp.where(visible, scores - summary.lse[..., None], -jnp.inf)
+    return jnp.exp(jnp.minimum(above, 0)).max()
