@@ -108,12 +108,15 @@ def merge(
     Args:
         old: What it holds.
         new: The rows of the scripts that have run, which replace older ones.
-        order: The scripts of the table, in order; rows of others are dropped.
+        order: The scripts of the table, in order; rows of others, which are run by hand,
+            stand behind theirs.
     """
     kept: dict[str, list[Line]] = {}
     for line in old:
         kept.setdefault(line["config"]["command"], []).append(line)
-    return [line for name in order for line in (kept | dict(new)).get(name, ())]
+    found = kept | dict(new)
+    by_hand = [name for name in found if name not in order]
+    return [line for name in (*order, *by_hand) for line in found.get(name, ())]
 
 
 def run_all(out: Path, only: Sequence[str], extra: Sequence[str]) -> bool:

@@ -24,9 +24,9 @@ def test_the_flags_of_every_entry_are_accepted(entry):
 
 
 def test_new_rows_replace_those_of_their_script_alone():
-    old = [line("a", 1), line("b", 1), line("gone", 1)]
+    old = [line("by_hand", 1), line("a", 1), line("b", 1)]
     new = {"b": [line("b", 2), line("b", 3)]}
-    assert quick.merge(old, new, ["c", "b", "a"]) == [*new["b"], old[0]]
+    assert quick.merge(old, new, ["c", "b", "a"]) == [*new["b"], old[1], old[0]]
 
 
 @pytest.fixture
