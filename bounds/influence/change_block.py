@@ -16,7 +16,6 @@ from jax import Array
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.deep import propagate
-from bounds.influence.equal_columns import column_share
 from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
@@ -62,7 +61,6 @@ class IncrementalState:
     output: Array  # [d] final activation of the query row before the final norm
     score_range: Array  # [] the largest |score| of the query row
     condition: Array  # [] what the heads write over what becomes of it, at least 1
-    share: Array  # [] of the output's size, as `column_share` says
 
 
 @functools.partial(jax.jit, static_argnames="query")
@@ -76,9 +74,8 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
             model.layers[0].attention, first.queries, first.store.keys, n, at
         )
         one = jnp.ones((), model.dtype)
-        share = column_share(model, (first,), None)
         return IncrementalState(
-            first, (), None, first.output[0], jnp.abs(scores).max(), one, share
+            first, (), None, first.output[0], jnp.abs(scores).max(), one
         )
     rows, everywhere = embed(model, tokens), jnp.arange(n, dtype=jnp.int32)
     bases, condition = [], jnp.ones((), model.dtype)
@@ -92,9 +89,8 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
         rows = base.output
     last = prepare_query_row(model.layers[-1], rows, at[0])
     score_range = jnp.abs(last.scores).max()
-    share = column_share(model, tuple(bases), last)
     return IncrementalState(
-        bases[0], tuple(bases[1:]), last, last.output, score_range, condition, share
+        bases[0], tuple(bases[1:]), last, last.output, score_range, condition
     )
 
 

@@ -11,11 +11,13 @@ Shapes: n positions, b configurations, c classes of the input without the query,
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import numpy as np
 
+from jax_models.position import Coordinates, PositionTable, Sinusoidal
 from jax_models.pytree import register
 from jax_models.transformer import Transformer, encode_positions
 from jax_models.weighting import LeftmostHardmax, RightmostHardmax
@@ -90,8 +92,24 @@ def places_repeat(model: Transformer, length: int) -> bool:
     """
     if model.position is None:
         return length > 1
-    rows = np.ascontiguousarray(encode_positions(model, length))
-    return len(np.unique(_as_bytes(rows))) < length
+    if isinstance(model.position, PositionTable):
+        return _rows_repeat(np.asarray(encode_positions(model, length)))
+    return _formula_repeats(model.position, length, model.width, model.dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _formula_repeats(
+    formula: Sinusoidal | Coordinates, length: int, width: int, dtype: Any
+) -> bool:
+    """Whether a formula repeats, evaluated once: a one-layer sweep takes less time."""
+    return _rows_repeat(formula.encode(length, width).astype(dtype))
+
+
+def _rows_repeat(rows: np.ndarray) -> bool:
+    """Whether two rows are equal; where first coordinates differ, no more is looked at."""
+    if len(np.unique(rows[:, 0])) == len(rows):
+        return False
+    return len(np.unique(_as_bytes(np.ascontiguousarray(rows)))) < len(rows)
 
 
 def _as_bytes(rows: np.ndarray) -> np.ndarray:

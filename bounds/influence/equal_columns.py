@@ -28,10 +28,11 @@ from jax_models.weighting.softmax import SoftmaxSummary
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
+@jax.jit
 def column_share(
     model: Transformer, bases: tuple[PreparedLayer, ...], last: QueryRow | None
 ) -> Array:
-    """Returns the largest share of a layer [], 1 where some layer is not softmax.
+    """Returns the largest share of a layer [], all of them softmax.
 
     Of two layers the first's rows count as the query row weighs them; of more, the largest
     weight of any row counts.
@@ -41,8 +42,6 @@ def column_share(
         bases: of all layers but the last, or of the only one.
         last: the query row of the last, None where there is only one.
     """
-    if model.is_hard:
-        return jnp.ones((), model.dtype)
     tops = [base.summary.top_weight.max(axis=0) for base in bases]
     shares = [
         written_share(layer, base.rows, base.store.values, base.output)

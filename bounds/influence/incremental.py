@@ -25,6 +25,7 @@ from bounds.influence.change_block import (
     prepare,
 )
 from bounds.influence.classes import places_repeat
+from bounds.influence.equal_columns import column_share
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
@@ -96,13 +97,14 @@ def _radius(
     problem: Problem, state: IncrementalState
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Radii of influences, from the base pass."""
-    model, base = problem.model, 0.0
+    model, share = problem.model, 0.0
     score_range, condition = float(state.score_range), float(state.condition)
-    size = float(output_size(model, state.output, 0, problem.target))
     if model.is_hard:
-        base = size
-    elif places_repeat(model, problem.tokens.size):
-        base = float(state.share) * size  # some columns may be equal
+        share = 1.0
+    elif places_repeat(model, problem.tokens.size):  # some columns may be equal
+        bases = (state.first, *state.middle)
+        share = float(column_share(model, bases, state.last))
+    base = share and share * float(output_size(model, state.output, 0, problem.target))
 
     def radius(influence: np.ndarray) -> np.ndarray:
         # A change of exactly zero is one: nothing that is read has moved.

@@ -1,0 +1,52 @@
+"""Places are told apart by their encodings, to the bit."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.influence.classes import places_repeat
+from jax_models.position import Coordinates, PositionTable, ResidueTerm, Sinusoidal
+from tests.bounds.influence.models import build
+
+APART = np.random.default_rng(0).normal(size=(9, 4))
+
+
+def model(position):
+    built = build({"num_layers": 1, "weighting": "softmax"})
+    return dataclasses.replace(built, position=position)
+
+
+def table(*rows):
+    """Rows of `APART`, at the width of the model."""
+    width = build({"num_layers": 1, "weighting": "softmax"}).width
+    wide = np.zeros((len(rows), width))
+    wide[:, :4] = APART[list(rows)]
+    return PositionTable(jnp.asarray(wide))
+
+
+@pytest.mark.parametrize(
+    ("position", "length", "repeat"),
+    [
+        (None, 1, False),
+        (None, 2, True),
+        (Sinusoidal(), 1000, False),
+        (Sinusoidal(scale=0.0), 2, True),
+        (Coordinates((ResidueTerm(1, 3, (0,)),)), 3, True),
+        (Coordinates((ResidueTerm(1, 2, (0,)),)), 2, False),
+        (table(0, 1, 2, 0), 4, True),
+        (table(0, 1, 2, 0), 3, False),
+    ],
+    ids=str,
+)
+def test_places_repeat_where_two_encodings_are_equal(position, length, repeat):
+    asked = model(position)
+    assert places_repeat(asked, length) == repeat
+    assert places_repeat(asked, length) == repeat  # as it was kept
+
+
+def test_equal_first_coordinates_are_not_equal_places():
+    position = table(0, 1, 2)
+    same_first = position.table.at[:, 0].set(1.0)
+    assert not places_repeat(model(PositionTable(same_first)), 3)
