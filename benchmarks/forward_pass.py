@@ -10,8 +10,6 @@ results.sqlite in --out; a row that is there is not measured again.
 """
 
 import functools
-import resource
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +29,7 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import spread, time_call
+from bounds.batch.memory import peak_bytes
 from jax_models import apply, device_mesh, forward
 
 FLAGS = benchmark_flags("forward_pass", repeats=5, budget=10.0, table=True, figure=True)
@@ -50,16 +49,10 @@ LAYERS = flags.DEFINE_integer(
 )
 
 
-def peak_resident_bytes() -> int:
-    """Returns the largest resident set that this process has had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds of a pass, compile time, and peak memory."""
     model, tokens = random_model(config), jnp.asarray(random_tokens(config))
-    before = peak_resident_bytes()
+    before = peak_bytes()
     if config["num_devices"] is None:
         run = jax.jit(lambda model, tokens: forward(model, tokens)[0])
     else:
@@ -73,7 +66,7 @@ def measure(config: Config) -> dict[str, Any]:
         **timing.columns("forward"),
         "calls": timing.calls,
         "before_bytes": before,
-        "peak_bytes": peak_resident_bytes(),
+        "peak_bytes": peak_bytes(),
         "peak_device_bytes": memory.get("peak_bytes_in_use"),
     }
 
@@ -83,8 +76,12 @@ def show(config: Config, row: Row) -> str:
     return (
         f"n = {config['n']:>6}  {config['dtype']}  {config['weighting']}: "
         f"{row['forward_seconds']:.4g} s, peak memory "
-        f"{row['peak_bytes'] / 2**30:.2f} GiB ({row['before_bytes'] / 2**30:.2f} before)"
+        f"{_gibibytes(row['peak_bytes'])} GiB ({_gibibytes(row['before_bytes'])} before)"
     )
+
+
+def _gibibytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 2**30:.2f}"
 
 
 def table(measured: Measured) -> str:
@@ -98,8 +95,8 @@ def table(measured: Measured) -> str:
             "devices": lambda config, _: str(config["num_devices"] or ""),
             "seconds": lambda _, row: spread(row, "forward"),
             "compiling": lambda _, row: digits(row.get("forward_compile_seconds")),
-            "peak memory, GiB": lambda _, row: f"{row['peak_bytes'] / 2**30:.2f}",
-            "before": lambda _, row: f"{row['before_bytes'] / 2**30:.2f}",
+            "peak memory, GiB": lambda _, row: _gibibytes(row["peak_bytes"]),
+            "before": lambda _, row: _gibibytes(row["before_bytes"]),
         },
         measured,
     )
@@ -112,7 +109,11 @@ def draw(measured: Measured) -> Any:
         return f"{config['weighting']}, {config['dtype']}"
 
     seconds = lines_by(measured, label, lambda _, row: row["forward_seconds"])
-    memory = lines_by(measured, label, lambda _, row: row["peak_bytes"] / 2**30)
+    memory = lines_by(
+        measured,
+        label,
+        lambda _, row: row["peak_bytes"] and row["peak_bytes"] / 2**30,
+    )
     return line_figure(
         [
             Panel("seconds of a forward pass", seconds),

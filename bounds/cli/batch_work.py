@@ -16,13 +16,13 @@ from typing import Any
 from absl import flags
 
 from bounds.batch.cells import Work
+from bounds.batch.layout import LENGTH_FLAGS
 from bounds.cli.batch_shape import given_lengths, model_shape
 from jax_models.blocks import MAX_KEY_TILE
 
 # Flags that choose among data of one form: cells that differ in these alone share what
 # is compiled.
 DATA_FLAGS = ("seed", "input")
-LENGTH_FLAGS = ("length", "lengths")
 # Weightings that a curve compares where none is named.
 MAIN_WEIGHTINGS = 4
 DEFAULT_LENGTH = 64

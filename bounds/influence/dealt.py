@@ -40,26 +40,22 @@ def deal(
         read: turns such a tree back.
     """
     devices = list(mesh.devices.flat)
-    own = [k for k, one in enumerate(devices) if one.process_index == _here()]
+    here, places = jax.process_index(), _places(devices)
+    own = [k for k, (process, _) in enumerate(places) if process == here]
     mine = [k for k in range(len(calls)) if k % len(devices) in own]
     made = _make(devices, [(k, calls[k]) for k in mine], shared)
     if jax.process_count() == 1:
         yield from made
         return
-    places = _places(devices)
+    most = 1 + max(slot for _, slot in places)
     for first in range(0, len(calls), len(devices)):
         turn = range(first, min(first + len(devices), len(calls)))
         held = [next(made) if k in mine else None for k in (first + j for j in own)]
-        most = 1 + max(slot for _, slot in places)
         held += [None] * (most - len(held))
         told = multihost_utils.process_allgather([write(one) for one in held])
         for k in turn:
             process, slot = places[k - first]
             yield read(jax.tree.map(lambda x, p=process: x[p], told[slot]))
-
-
-def _here() -> int:
-    return jax.process_index()
 
 
 def _places(devices: list[Any]) -> list[tuple[int, int]]:

@@ -83,9 +83,8 @@ class SoftmaxSummary:
     @property
     def mean(self) -> Array:
         """The attended value [h, r, v]; zero for a row that sees nothing."""
-        top_weight = _logistic(_difference(self.top_score, self.rest_lse))
         return (
-            top_weight[..., None] * self.top_value
+            self.top_weight[..., None] * self.top_value
             + self.rest_weight[..., None] * self.rest_mean
         )
 
