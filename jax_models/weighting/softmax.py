@@ -83,8 +83,12 @@ class SoftmaxSummary:
     @property
     def mean(self) -> Array:
         """The attended value [h, r, v]; zero for a row that sees nothing."""
+        # Not `top_weight`: a row that sees nothing has no value to weigh, and with its
+        # `where` the CPU compiler's older code generator rounds this sum in another way on
+        # one device than on two.
+        top_weight = _logistic(_difference(self.top_score, self.rest_lse))
         return (
-            self.top_weight[..., None] * self.top_value
+            top_weight[..., None] * self.top_value
             + self.rest_weight[..., None] * self.rest_mean
         )
 
