@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from bounds.influence import compute_influence
-from bounds.influence.base import Target
+from bounds.influence.base import Problem, Target
 from bounds.influence.block_memory import BlockSizes
+from bounds.influence.compute import choose_method
+from bounds.influence.substitution import check_query, list_substitutions
 from bounds.notation import temperature_label
 from bounds.output import sha256
 from jax_models.config import encode_temperature
@@ -71,6 +73,54 @@ def measure(
         "exact": bool(result.exact),
         "ambiguous": result.ties is not None and result.ties.ambiguous,
     }
+
+
+def planned_blocks(
+    model: Transformer,
+    tokens: np.ndarray,
+    question: Question,
+    positions: range | None = None,
+    include_query: bool = False,
+) -> dict[str, int | None]:
+    """Return the sizes of the blocks that a question will be worked out in.
+
+    They move the last bits of an answer, so it is kept under them.
+
+    Args:
+        model: The model.
+        tokens: The input [n].
+        question: What is asked.
+        positions: Those that are changed; None is all.
+        include_query: Whether the query's own token is changed too.
+
+    Returns:
+        The columns of `block_columns`.
+
+    Raises:
+        InputError: The method refuses the question, or memory is too small for it.
+    """
+    query = check_query(question.query, len(tokens))
+    pairs = list_substitutions(
+        tokens,
+        model.vocab_size,
+        query=query,
+        positions=positions,
+        substitutable=model.substitutable,
+        include_query=include_query,
+    )
+    if not len(pairs):
+        return block_columns(None)
+    problem = Problem(
+        at_length(model, len(tokens)),
+        tokens,
+        query,
+        question.target,
+        pairs.position,
+        pairs.symbol,
+        memory_limit=question.memory_limit,
+    )
+    method, _ = choose_method(question.method, problem)
+    return block_columns(method.sizes(problem))
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:

@@ -6,13 +6,18 @@ of it. What is free at the moment is not asked: sizes that follow from this are 
 in every run on a machine.
 """
 
+import contextlib
 import functools
 import os
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jax
+
+from jax_models.errors import InputError
 
 # Share of a device's memory that the blocks of a computation may take. The other half is
 # for what the compiler, the allocator and the caller hold.
@@ -24,9 +29,45 @@ CGROUP_LIMITS = (
 )
 
 
+# What `memory_planned` says.
+_PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
+
+
 def memory_budget() -> int:
-    """Returns the bytes that a computation on the default device may take."""
-    return device_bytes(jax.local_devices()[0]) // SHARE
+    """Returns the bytes that a computation may take: as planned, or of the device.
+
+    Raises:
+        InputError: more is planned than the default device has.
+    """
+    device, planned = jax.local_devices()[0], _PLANNED.get()
+    if planned is None:
+        return device_bytes(device) // SHARE
+    # What is planned runs on one device: of those that a CPU is divided into, one has all.
+    share = (_own_bytes(device) or host_bytes()) // SHARE
+    if planned > share:
+        raise InputError(
+            f"the blocks of a computation were planned with {planned} bytes of memory, "
+            f"but the device here has {share} for them; run this where there is more, or "
+            "plan it with a smaller limit"
+        )
+    return planned
+
+
+@contextlib.contextmanager
+def memory_planned(planned: int | None) -> Iterator[None]:
+    """Makes computations take what they were planned with, whatever the machine has.
+
+    Sizes that follow from the budget, and the rounding that follows from sizes, are then
+    those of the plan.
+
+    Args:
+        planned: bytes; None takes what the device has.
+    """
+    token = _PLANNED.set(planned)
+    try:
+        yield
+    finally:
+        _PLANNED.reset(token)
 
 
 @functools.cache
@@ -36,11 +77,15 @@ def device_bytes(device: Any) -> int:
     Args:
         device: one of `jax.devices()`, of this process.
     """
-    limit = (device.memory_stats() or {}).get("bytes_limit")
-    if limit:
-        return int(limit)
+    if own := _own_bytes(device):
+        return own
     count = sum(one.platform == device.platform for one in jax.local_devices())
     return host_bytes() // max(1, count)
+
+
+def _own_bytes(device: Any) -> int:
+    """The memory that a device says it has; 0 where it has that of the machine."""
+    return int((device.memory_stats() or {}).get("bytes_limit", 0))
 
 
 def host_bytes() -> int:

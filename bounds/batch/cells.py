@@ -56,6 +56,11 @@ class BatchCell:
             if name.endswith("_sha256")
         }
 
+    @property
+    def memory(self) -> int:
+        """Bytes that its blocks may take; the sizes of these follow from it."""
+        return self.config["block_memory"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:

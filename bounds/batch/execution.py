@@ -10,15 +10,20 @@ from bounds.optional import has_package
 from bounds.provenance import provenance
 from jax_models.errors import InputError
 
-# From a command's name, its arguments and the SHA-256 of the files that these name, by
-# path, to what came of them; runs in any process.
-Perform = Callable[[str, tuple[str, ...], Mapping[str, str]], Outcome]
+# From a command's name, its arguments, the SHA-256 of the files that these name, by path,
+# and the bytes that blocks may take, to what came of them; runs in any process.
+Perform = Callable[[str, tuple[str, ...], Mapping[str, str], int], Outcome]
+# Asked before a cell is begun.
+GoOn = Callable[[], bool]
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
 
 
 def run_here(
-    perform: Perform, command: str, cells: Sequence[BatchCell]
+    perform: Perform,
+    command: str,
+    cells: Sequence[BatchCell],
+    go_on: GoOn = lambda: True,
 ) -> Generator[tuple[BatchCell, Outcome], None, None]:
     """Run cells one after the other in this process, which keeps what it compiled.
 
@@ -26,28 +31,36 @@ def run_here(
         perform: Runs one.
         command: The command's name.
         cells: In the order they are run.
+        go_on: Says whether another cell is to be begun.
 
     Yields:
         Each cell as soon as it is finished, with what came of it.
     """
     for cell in cells:
+        if not go_on():
+            return
         release_programs()
-        yield cell, perform(command, cell.arguments, cell.files)
+        yield cell, perform(command, cell.arguments, cell.files, cell.memory)
 
 
 def run_on_cluster(
-    client: Any, perform: Perform, command: str, cells: Sequence[BatchCell]
+    client: Any,
+    perform: Perform,
+    command: str,
+    cells: Sequence[BatchCell],
+    go_on: GoOn = lambda: True,
 ) -> Generator[tuple[BatchCell, Outcome], None, None]:
-    """Run cells as futures of a Dask cluster.
+    """Run cells as futures of a Dask cluster, as many at a time as it has threads.
 
-    The cells of a worker that is lost are run by another. To leave the iterator cancels
-    the cells that no worker has begun.
+    The cells of a worker that is lost are run by another. When no other is to be begun,
+    those under way are waited for; to leave the iterator cancels them.
 
     Args:
         client: Of the cluster, from `open_cluster`.
         perform: Runs one; workers import it.
         command: The command's name.
         cells: Early ones are begun first.
+        go_on: Says whether another cell is to be begun.
 
     Yields:
         Cells in the order of finishing, with what came of them.
@@ -57,20 +70,30 @@ def run_on_cluster(
     """
     from distributed import as_completed  # pyright: ignore[reportMissingImports]
 
-    futures = {
-        client.submit(
-            perform,
-            command,
-            cell.arguments,
-            cell.files,
-            key=f"{command}-{cell.key}",
-            priority=-place,
-            pure=False,
-        ): cell
-        for place, cell in enumerate(cells)
-    }
+    waiting, under_way, finished = iter(cells), {}, as_completed()
+
+    def begin() -> None:
+        # Workers come and go; without any, the first that comes finds one cell.
+        threads = max(1, sum(client.nthreads().values()))
+        while len(under_way) < threads and go_on():
+            cell = next(waiting, None)
+            if cell is None:
+                return
+            future = client.submit(
+                perform,
+                command,
+                cell.arguments,
+                cell.files,
+                cell.memory,
+                key=f"{command}-{cell.key}",
+                pure=False,
+            )
+            under_way[future] = cell
+            finished.add(future)
+
     try:
-        for future in as_completed(futures):
+        begin()
+        for future in finished:
             if future.cancelled():  # none is by us before the iterator is left
                 raise ConnectionError(
                     "the connection to the Dask scheduler is lost; finished cells are "
@@ -82,9 +105,11 @@ def run_on_cluster(
             else:  # of the cluster's own, as after several workers died on one cell
                 message = f"{type(error).__name__}: {error}"
                 outcome = Outcome(None, message, 0.0, 0.0, 0.0, None, provenance())
-            yield futures[future], outcome
+            cell = under_way.pop(future)
+            begin()  # before the caller is busy with what came of this one
+            yield cell, outcome
     finally:
-        client.cancel(list(futures), force=True)
+        client.cancel(list(under_way), force=True)
 
 
 @contextlib.contextmanager

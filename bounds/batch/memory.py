@@ -1,9 +1,24 @@
-"""How much memory this process has held."""
+"""Memory of a sweep: what blocks may take in all its cells, and what a process held."""
 
 import sys
 
+from jax_models.device_memory import SHARE, host_bytes
+
 # The system counts the memory of a process in these units.
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+# For the blocks of a cell, on machines that have twice that and on devices of any kind.
+BLOCK_MEMORY = 2**32
+
+
+def block_memory() -> int:
+    """Return the bytes that the blocks of a cell may take, where no flag says.
+
+    Sizes of blocks move the last bits, so they are part of a cell's configuration, and
+    are the same on machines with a different memory: 4 GiB, or on a small machine half
+    of its memory, rounded down to a power of two.
+    """
+    share = max(1, host_bytes() // SHARE)
+    return min(BLOCK_MEMORY, 1 << (share.bit_length() - 1))
 
 
 def peak_bytes() -> int | None:

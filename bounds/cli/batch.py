@@ -17,6 +17,7 @@ flag of numbers, or --x, with a line for each combination of what else is swept.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from typing import Any
 from absl import flags
 
 from bounds.batch.cells import BatchCell, Outcome
-from bounds.batch.execution import open_cluster, run_here, run_on_cluster
+from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table, sweep_table
 from bounds.batch.figure import sweep_figure
 from bounds.batch.layout import choose_layout
@@ -47,8 +48,9 @@ from jax_models.errors import InputError
 __all__ = ["define_flags", "further_flags", "run"]
 
 Rows = Mapping[str, Mapping[str, Any]]  # of a store, by key
+# From cells, and what says whether another is to be begun, to what came of them.
 Runner = Callable[
-    [Sequence[BatchCell]], Generator[tuple[BatchCell, Outcome], None, None]
+    [Sequence[BatchCell], GoOn], Generator[tuple[BatchCell, Outcome], None, None]
 ]
 
 
@@ -77,9 +79,8 @@ def run(options: flags.FlagValues) -> None:
             first = choose_calibration(plan.cells, options.calibrate)
             first = [cell for cell in first if cell.key in pending]
             # What a process does once (imports, tables) is no cell's: it goes first.
-            if time.monotonic() - began < _limit(options):
-                for _ in runner(first[:1]):
-                    pass
+            for _ in runner(first[:1], _time_left(options, began)):
+                pass
             pending = pending - _run_cells(options, store, runner, first, began)
             plan = make_plan(cells, _rows(store.table()), pending)
         if options.dry_run:
@@ -114,14 +115,16 @@ def _rows(stored: Table) -> Rows:
 def _open_runner(options: flags.FlagValues, command: str) -> Iterator[Runner]:
     """Yield what runs cells: this process, or a cluster."""
     if options.local_workers is None and options.scheduler is None:
-        yield lambda cells: run_here(perform, command, cells)
+        yield functools.partial(run_here, perform, command)
         return
     with open_cluster(options.local_workers, options.scheduler) as client:
-        yield lambda cells: run_on_cluster(client, perform, command, cells)
+        yield functools.partial(run_on_cluster, client, perform, command)
 
 
-def _limit(options: flags.FlagValues) -> float:
-    return math.inf if options.max_seconds is None else options.max_seconds
+def _time_left(options: flags.FlagValues, began: float) -> GoOn:
+    """Return what says whether `--max_seconds` have not passed since a time."""
+    limit = math.inf if options.max_seconds is None else options.max_seconds
+    return lambda: time.monotonic() - began < limit
 
 
 def _run_cells(
@@ -132,16 +135,12 @@ def _run_cells(
     began: float,
 ) -> frozenset[str]:
     """Run cells and record each when it is finished; return the keys of these."""
-    limit = _limit(options)
     finished: set[str] = set()
     with (
         Progress(len(cells), "cells") as progress,
-        contextlib.closing(runner(cells)) as running,
+        contextlib.closing(runner(cells, _time_left(options, began))) as running,
     ):
-        while time.monotonic() - began < limit:
-            cell, outcome = next(running, (None, None))
-            if cell is None or outcome is None:
-                break
+        for cell, outcome in running:
             told = {"seconds": outcome.seconds, "origin": outcome.origin}
             if outcome.message is None:
                 store.record(cell.config, outcome.payload(), **told)

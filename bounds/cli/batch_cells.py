@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from absl import flags
 
 from bounds.batch.cells import BatchCell
+from bounds.batch.memory import block_memory
 from bounds.batch.specification import Specification
 from bounds.cli.batch_work import (
     DATA_FLAGS,
@@ -17,6 +18,7 @@ from bounds.cli.batch_work import (
     shape_name,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
+from bounds.cli.memory_flag import memory_limit
 from bounds.cli.usage import FlagGroup
 from bounds.output import plain, sha256
 from bounds.store import cell_key
@@ -163,6 +165,7 @@ def _config(
         "command": command,
         "cell": "run",
         "version": __version__,
+        "block_memory": _block_memory(options),
         "given": sorted(name for name in options if options[name].present),
     }
     for name in sorted(options):
@@ -177,3 +180,9 @@ def _config(
                 hashes[path] = sha256(Path(path).read_bytes())
             config[f"{name}_sha256"] = hashes[path]
     return config
+
+
+def _block_memory(options: flags.FlagValues) -> int:
+    """Return the bytes that the blocks of a cell may take: as a flag says, or by default."""
+    limit = memory_limit(options) if "memory_limit" in options else None
+    return block_memory() if limit is None else limit

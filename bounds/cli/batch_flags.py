@@ -87,8 +87,7 @@ def _define_running(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "max_seconds",
         None,
-        "Begin no cell after this many seconds; the one that runs is finished, on a "
-        "cluster the one that ends first, and the others there run again later.",
+        "Begin no cell after this many seconds; those under way are finished.",
         lower_bound=0.0,
         flag_values=values,
     )

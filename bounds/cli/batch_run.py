@@ -13,11 +13,12 @@ from bounds.cli.main import PROGRAM, one_line
 from bounds.memory_results import MemoryResults
 from bounds.output import plain, sha256
 from bounds.provenance import provenance
+from jax_models.device_memory import memory_planned
 from jax_models.errors import InputError
 
 
 def perform(
-    command: str, arguments: tuple[str, ...], files: Mapping[str, str]
+    command: str, arguments: tuple[str, ...], files: Mapping[str, str], memory: int
 ) -> Outcome:
     """Run a command for its rows.
 
@@ -27,6 +28,8 @@ def perform(
         files: The SHA-256 of every file that a flag names, by path. A file of another
             content, on this machine or since the sweep was planned, is a failure: its
             result would stand under the wrong key.
+        memory: Bytes that blocks may take where no flag says; a device that has less
+            is a failure too.
 
     Returns:
         What came of it. Whatever is raised is told as its message: one cell does not
@@ -40,7 +43,9 @@ def perform(
         try:
             options([PROGRAM, *arguments, f"--out={folder}"])
             _check_files(files)
-            found = plain(module.measure_rows(options, MemoryResults()))
+            limited = "memory_limit" in options and options.memory_limit is not None
+            with memory_planned(None if limited else memory):
+                found = plain(module.measure_rows(options, MemoryResults()))
             _check_files(files)
             rows = found
         except InputError as error:

@@ -15,7 +15,7 @@ import jax_models as jm
 from bounds.curve_bounds import CURVE_BOUNDS, REASON
 from bounds.curves import BoundCurve
 from bounds.influence.base import Target
-from bounds.measurement import Question, measure, tokens_sha256
+from bounds.measurement import Question, measure, planned_blocks, tokens_sha256
 from bounds.sweep import Cell, Results
 from bounds.table import Table
 from bounds.version import __version__
@@ -33,6 +33,9 @@ def measurement_cells(
 ) -> dict[str, list[Cell]]:
     """Return the measurements to make, by weighting."""
     cells: dict[str, list[Cell]] = {}
+    # A limit of memory is there by the sizes that follow from it.
+    asked = dataclasses.asdict(question)
+    del asked["memory_limit"]
     for label, model in models.items():
         for (n, index), tokens in inputs.items():
             config = {
@@ -45,7 +48,8 @@ def measurement_cells(
                 "tokens_sha256": tokens_sha256(tokens),
                 "dtype": options.dtype,
                 "seed": options.seed,
-                **dataclasses.asdict(question),
+                **asked,
+                **_blocks(model, tokens, question),
             }
             row = {"n": n, "weighting": label, "input": index}
 
@@ -55,6 +59,16 @@ def measurement_cells(
             name = f"{label}, n = {n}, input {index}"
             cells.setdefault(label, []).append(Cell(config, name, compute))
     return cells
+
+
+def _blocks(
+    model: jm.Transformer, tokens: np.ndarray, question: Question
+) -> dict[str, int | None]:
+    """Return the sizes of blocks; none where the measurement will say what is wrong."""
+    try:
+        return planned_blocks(model, tokens, question)
+    except jm.InputError:
+        return {}
 
 
 def bound_cells(

@@ -19,11 +19,8 @@ from bounds.influence import (
     SharedBase,
     compute_influence,
 )
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.compute import choose_method
 from bounds.influence.incremental import is_sparse
-from bounds.influence.substitution import list_substitutions
-from bounds.measurement import block_columns
+from bounds.measurement import Question, block_columns, planned_blocks
 from bounds.output import canonical_json, sha256
 from bounds.sweep import Cell
 from bounds.version import __version__
@@ -87,7 +84,19 @@ def make_blocks(
     shared = SharedBase()
     # Sizes change the last bits: results of others are not gone on from. A limit that
     # leaves them as they are changes nothing.
-    sizes = block_columns(_sizes(options, model, tokens, range(0, min(size, n)), asked))
+    sizes = planned_blocks(
+        model,
+        tokens,
+        Question(
+            identity["query"],
+            options.target,
+            options.method,
+            options.ties,
+            memory_limit(options),
+        ),
+        range(min(size, n)),
+        options.include_query,
+    )
 
     def make(start: int) -> Cell:
         stop = min(start + size, n)
@@ -132,30 +141,6 @@ def make_blocks(
         return Cell(config, label, compute)
 
     return [make(start) for start in range(0, n, size)]
-
-
-def _sizes(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    tokens: np.ndarray,
-    positions: range,
-    asked: Mapping[str, Any],
-) -> BlockSizes | None:
-    """Return the sizes that the method of a block of positions works in."""
-    pairs = list_substitutions(
-        tokens,
-        model.vocab_size,
-        query=asked["query"],
-        positions=positions,
-        substitutable=model.substitutable,
-        include_query=options.include_query,
-    )
-    if not len(pairs):
-        return None
-    question = (asked["query"], asked["target"], pairs.position, pairs.symbol)
-    limit = asked["memory_limit"]
-    problem = Problem(model, tokens, *question, memory_limit=limit)
-    return choose_method(options.method, problem)[0].sizes(problem)
 
 
 def find_checkpoint(

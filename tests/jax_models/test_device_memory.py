@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+import jax_models as jm
 from jax_models import blocks, device_memory
 
 
@@ -51,6 +52,22 @@ def test_a_cpu_has_a_share_of_the_machine(monkeypatch):
     count = jax.local_device_count()
     assert device_memory.memory_budget() == 2**33 // count // device_memory.SHARE
     device_memory.device_bytes.cache_clear()
+
+
+def test_what_was_planned_is_taken_where_the_device_has_it(monkeypatch):
+    monkeypatch.setattr(device_memory, "device_bytes", lambda device: 2**31)
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**34)
+    with device_memory.memory_planned(2**20):
+        assert device_memory.memory_budget() == 2**20
+        with device_memory.memory_planned(None):
+            assert device_memory.memory_budget() == 2**30
+        assert device_memory.memory_budget() == 2**20
+    assert device_memory.memory_budget() == 2**30
+    with device_memory.memory_planned(2**33):
+        assert device_memory.memory_budget() == 2**33  # all that the CPU's devices have
+    with device_memory.memory_planned(2**33 + 1):
+        with pytest.raises(jm.InputError, match=f"the device here has {2**33}"):
+            device_memory.memory_budget()
 
 
 def test_an_accelerator_says_itself():

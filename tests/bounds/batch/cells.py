@@ -8,7 +8,7 @@ def make_cell(index, *, shape="", size=1.0, levels=()):
     terms = {"runs": 1.0, "tokens": size**0.5, "passes": size, "positions": size**1.5}
     return BatchCell(
         key=f"key{index}",
-        config={"command": "test", "index": index},
+        config={"command": "test", "index": index, "block_memory": 1},
         label=f"index={index}",
         arguments=(f"--index={index}",),
         work=Work({**terms, "programs": 1.0}, 8.0 * size),

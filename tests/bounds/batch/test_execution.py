@@ -36,6 +36,12 @@ def test_every_cell_comes_back_with_rows_or_a_message(cells, expected):
         assert (rows is None) == (message is not None) == ("p=7" in cell.label)
 
 
+def test_no_cell_is_begun_when_there_is_no_time(cells, expected):
+    asked = iter([True] * 3)
+    ran = run_here(perform, "entropy", cells, lambda: next(asked, False))
+    assert [cell.key for cell, _ in ran] == [cell.key for cell in cells[:3]]
+
+
 def test_an_outcome_says_where_its_time_went():
     (cell,) = make_cells(Specification("entropy", {"lengths": "2"}, {}))
     ((_, outcome),) = run_here(perform, "entropy", [cell])
@@ -82,9 +88,9 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
     assert outcome.rows is None
 
 
-def slowly(command, arguments, files):
+def slowly(command, arguments, files, memory):
     time.sleep(0.1)  # so that what happens meanwhile falls among the cells
-    return perform(command, arguments, files)
+    return perform(command, arguments, files, memory)
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +118,28 @@ def test_the_cells_of_a_killed_worker_are_run_by_another(cells, expected, cluste
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_leaving_cancels_the_cells_that_are_not_begun(cells, cluster):
+def test_leaving_cancels_the_cells_under_way(cells, cluster):
     running = run_on_cluster(cluster, perform, "entropy", cells)
-    next(running)
+    cell, _ = next(running)
     running.close()
-    assert not [key for key in cluster.futures if key.startswith("entropy-")]
+    # The finished one is let go of a moment later.
+    held = {key for key in cluster.futures if key.startswith("entropy-")}
+    assert held <= {f"entropy-{cell.key}"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_those_under_way_are_finished_when_no_other_is_to_be_begun(
+    cells, expected, cluster
+):
+    asked = iter([True] * 5)
+    found = {
+        cell.key: (outcome.rows, outcome.message)
+        for cell, outcome in run_on_cluster(
+            cluster, slowly, "entropy", cells, lambda: next(asked, False)
+        )
+    }
+    assert found == {cell.key: expected[cell.key] for cell in cells[:5]}
 
 
 @pytest.mark.slow

@@ -178,6 +178,16 @@ def test_other_inputs_of_the_same_length_and_number_are_other_results(run, tmp_p
     assert found[0][1] != found[1][1]
 
 
+def test_the_sizes_of_blocks_are_part_of_a_measurement(run):
+    shape = [*TINY, "--weighting=softmax", "--method=incremental"]
+    counts = []
+    for limit in ([], ["--memory_limit=300GiB"], ["--memory_limit=256KiB"]):
+        assert run("curve", *shape, *limit).code == 0
+        counts.append(len(read_store("results/curve/results.sqlite")))
+    # A limit that leaves them as they are changes nothing.
+    assert counts == [4, 4, 8]
+
+
 def test_fresh_computes_everything_again(run):
     arguments = ["curve", NONE, *QUICK]
     run(*arguments)
