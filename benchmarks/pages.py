@@ -2,8 +2,9 @@
 
 `python -m benchmarks.pages` measures nothing: it makes anew what stands between the marks
 `<!-- results: NAME -->` and `<!-- end of results -->`, for the rows of the script NAME in
-every file of benchmarks/results/, or, with `NAME on DEVICE`, in that file alone, and the
-single numbers that `row_value.py` describes. Figures go to docs/benchmarks/. --check writes
+every file of benchmarks/results/, or, with `NAME on FILE`, in that file alone (one of
+`long/` holds rows of the scripts with more than `make bench` asks of them), and the single
+numbers that `row_value.py` describes. Figures go to docs/benchmarks/. --check writes
 nothing and says what is stale (exit code 1); --show prints the tables of a script.
 """
 
@@ -26,7 +27,7 @@ from jax_models import InputError
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(
-    r"(<!-- results: (\w+)(?: on ([\w-]+))? -->\n)(.*?)(<!-- end of results -->)",
+    r"(<!-- results: (\w+)(?: on ([\w/-]+))? -->\n)(.*?)(<!-- end of results -->)",
     re.DOTALL,
 )
 
@@ -105,10 +106,11 @@ def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Lin
         name: The script.
         device: A file of rows, without its suffix; None for all of them.
     """
-    for stem, path in results_files(FOLDER).items():
+    one = {} if device is None else {device: FOLDER / f"{device}.jsonl"}
+    for stem, path in (one or results_files(FOLDER)).items():
         lines = [x for x in read_lines(path) if x["config"]["command"] == name]
-        if lines and device in (None, stem):
-            yield stem, list(lines)
+        if lines:
+            yield stem.replace("/", "-"), list(lines)
 
 
 def page_text(page: Path) -> str:

@@ -15,7 +15,7 @@ from benchmarks.results_file import FOLDER, read_lines, rows_of
 from jax_models import InputError
 
 VALUE = re.compile(
-    r"(<!--\s+value:\s+(\w+)\s+on\s+([\w-]+),\s+(\w+),\s+([^>]*?)\s*-->)(.*?)"
+    r"(<!--\s+value:\s+(\w+)\s+on\s+([\w/-]+),\s+(\w+),\s+([^>]*?)\s*-->)(.*?)"
     r"(<!-- end of value -->)",
     re.DOTALL,
 )

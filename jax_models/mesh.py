@@ -69,7 +69,8 @@ def check_agreement(question: bytes) -> None:
     if others.size:
         raise InputError(
             f"process {others[0]} was asked another question than process 0; give all "
-            "processes the same flags, files and versions"
+            "processes the same flags, files and versions, and --memory_limit where "
+            "they have different memory"
         )
 
 

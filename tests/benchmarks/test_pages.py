@@ -150,6 +150,16 @@ def test_one_device_is_shown_where_it_is_named():
     assert text in pages.block_text("influence_speed")
 
 
+def test_rows_of_longer_runs_stand_where_they_are_named_and_nowhere_else(copied):
+    long = "long/amd-epyc-2-cores"
+    (config, row), *_ = rows_of(read_lines(pages.FOLDER / f"{long}.jsonl"), "screening")
+    shown = f"| {config['n']} | {row['kind']} | {row['evaluated']} |"
+    assert shown in pages.block_text("screening", long)
+    assert shown not in pages.block_text("screening")
+    mark = f"<!-- value: screening on {long}, base_passes, n=2048 layers=4 -->"
+    assert "0<!--" not in row_value.fill_values(f"costs {mark}0<!-- end of value -->")
+
+
 @pytest.mark.parametrize("name", ["no_such_question", "timing", "theorem6_models"])
 def test_a_mark_that_names_no_benchmark_is_refused(name):
     with pytest.raises(InputError, match=name):
@@ -158,7 +168,8 @@ def test_a_mark_that_names_no_benchmark_is_refused(name):
 
 def test_every_stored_row_says_where_and_how_it_was_measured():
     told = {"command", "device", "platform", "dtype", "matmul_precision", "seed"}
-    for path in results_files().values():
+    files = [*results_files().values(), *results_files(pages.FOLDER / "long").values()]
+    for path in files:
         lines = read_lines(path)
         assert len({line["config"]["device"] for line in lines}) == 1
         for line in lines:
