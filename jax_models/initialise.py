@@ -1,5 +1,6 @@
 """Random transformers with explicit keys: one family, any architecture."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -15,6 +16,9 @@ from jax_models.mask import MASKS
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Layer, Transformer
 from jax_models.weighting import WEIGHTINGS, Weighting
+
+# Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
+FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
 
 
 def choose_name(what: str, name: str, allowed: Sequence[str]) -> str:
@@ -42,12 +46,29 @@ def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
     return kind(tie_resolution=tie_resolution) if kind.hard else kind()
 
 
+def _gaussian(
+    key: Array, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
+) -> Array:
+    """Returns Gaussian numbers, from a program that serves many shapes.
+
+    A number depends on the key and its place in the row of all, not on how many follow
+    (JAX's default generator, partitionable), so the first of a longer draw are those of
+    `jax.random.normal`; compiling that for every shape of a small model took a second.
+    """
+    size = math.prod(shape)
+    if size > MOST_DRAWN_AHEAD:
+        return jax.random.normal(key, shape, dtype) * deviation
+    drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())
+    numbers = jax.random.normal(key, (drawn,), dtype) * deviation
+    return numbers[:size].reshape(shape)
+
+
 def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) -> Any:
     names = ("none", "sinusoidal", "table")
     if kind is not None and not isinstance(kind, get_args(Position)):
         choose_name("position", kind, names)
     if kind == "table":
-        return PositionTable(jax.random.normal(key, (max_length, d_model), dtype))
+        return PositionTable(_gaussian(key, (max_length, d_model), dtype))
     encoding = Sinusoidal() if kind == "sinusoidal" else kind
     if isinstance(encoding, Sinusoidal):
         encoding.encode(1, d_model)  # refuses an odd width
@@ -143,10 +164,10 @@ def random_transformer(
     head = d_model // num_heads
 
     def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
-        return jax.random.normal(key, shape, dtype) * (scale / fan_in**0.5)
+        return _gaussian(key, shape, dtype, scale / fan_in**0.5)
 
     def bias(key: Array, *shape: int) -> Array:
-        return jax.random.normal(key, shape, dtype) * (0.1 * scale)
+        return _gaussian(key, shape, dtype, 0.1 * scale)
 
     def norm(key: Array) -> LayerNorm:
         one, two = jax.random.split(key)
@@ -199,7 +220,7 @@ def random_transformer(
     ends, *layer_keys = jax.random.split(key, num_layers + 1)
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
     return Transformer(
-        embedding=jax.random.normal(embedding, (vocab_size, d_model), dtype) * scale,
+        embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
         layers=tuple(map(layer, layer_keys, names)),
         position=_position(table, position, d_model, max_length, dtype),
         final_norm=norm(last) if final_norm else None,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from jax_models import initialise
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 6, "vocab_size": 3}
 KEY = jax.random.key(3)
@@ -44,6 +45,15 @@ def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
     assert len(common) >= 15
     for name in common:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shape", [(1,), (3, 5), (2, 3, 7), (513,), (2**14 + 1,)], ids=str
+)
+def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
+    drawn = initialise._gaussian(KEY, shape, dtype, 0.3)
+    np.testing.assert_array_equal(drawn, jax.random.normal(KEY, shape, dtype) * 0.3)
 
 
 def test_another_key_gives_other_weights():
