@@ -21,7 +21,8 @@ once with its depth gives
   relative to the values: with one hard layer the output's size |y| is added to the
   influence, so that an exact zero is enclosed and not missed by a last bit. Only a
   change computed as exactly zero has radius zero: nothing that is read has moved. Where
-  softmax may meet equal columns, a share of |y| is added (`influence.equal_columns`).
+  softmax may meet equal columns, or all positions hardly differ, a share of |y| is added
+  (`influence.equal_columns`); two nearly equal positions among others are not looked for.
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
   largest size |y| met in the pass (rows, and what the heads can write to one):
   radius = 2 u sum_layers steps * |y|.

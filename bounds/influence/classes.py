@@ -24,6 +24,8 @@ from jax_models.weighting import LeftmostHardmax, RightmostHardmax
 
 # Classes of one input, at most.
 MAX_CLASSES = 256
+# Share of the embedding below which the differences of positions count as rounding does.
+NEAR = 1 / 16
 
 
 @register
@@ -84,32 +86,42 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
 
 
 def places_repeat(model: Transformer, length: int) -> bool:
-    """Whether two positions of a length have the same encoding.
+    """Whether two positions have the same encoding, or all positions nearly one.
+
+    Nearly: what encodings differ by is below `NEAR` of every symbol's embedding, so that
+    the values of two columns of one symbol cancel when one is taken from the other. Two
+    positions alone that are nearly alike, or nearly so to one symbol, are not looked for.
 
     Args:
         model: A transformer.
         length: n.
     """
-    if model.position is None:
+    if model.position is None or length == 1:
         return length > 1
     if isinstance(model.position, PositionTable):
-        return _rows_repeat(np.asarray(encode_positions(model, length)))
-    return _formula_repeats(model.position, length, model.width, model.dtype)
+        repeat, spread = _compare(np.asarray(encode_positions(model, length)))
+    else:
+        formula = (model.position, length, model.width, model.dtype)
+        repeat, spread = _compare_formula(*formula)
+    smallest = np.abs(np.asarray(model.embedding)).max(axis=1).min()
+    return repeat or spread < NEAR * float(smallest)
 
 
 @functools.lru_cache(maxsize=64)
-def _formula_repeats(
+def _compare_formula(
     formula: Sinusoidal | Coordinates, length: int, width: int, dtype: Any
-) -> bool:
-    """Whether a formula repeats, evaluated once: a one-layer sweep takes less time."""
-    return _rows_repeat(formula.encode(length, width).astype(dtype))
+) -> tuple[bool, float]:
+    """The comparison of a formula's rows, made once: a one-layer sweep takes less time."""
+    return _compare(formula.encode(length, width).astype(dtype))
 
 
-def _rows_repeat(rows: np.ndarray) -> bool:
-    """Whether two rows are equal; where first coordinates differ, no more is looked at."""
-    if len(np.unique(rows[:, 0])) == len(rows):
-        return False
-    return len(np.unique(_as_bytes(np.ascontiguousarray(rows)))) < len(rows)
+def _compare(rows: np.ndarray) -> tuple[bool, float]:
+    """Whether two rows are equal, and how far a coordinate spreads at most."""
+    spread = float(np.ptp(rows, axis=0).max())
+    if len(np.unique(rows[:, 0])) == len(rows):  # then no more is looked at
+        return False, spread
+    rows = np.ascontiguousarray(rows + 0.0)  # with one zero
+    return len(np.unique(_as_bytes(rows))) < len(rows), spread
 
 
 def _as_bytes(rows: np.ndarray) -> np.ndarray:

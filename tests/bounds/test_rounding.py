@@ -98,11 +98,21 @@ def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize(
+    ("method", "position"),
+    [
+        ("incremental", None),
+        ("lumped", None),
+        ("incremental", jm.Sinusoidal(scale=1e-6)),
+    ],
+    ids=["incremental", "lumped", "nearly equal"],
+)
 @pytest.mark.parametrize("num_layers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_radius_holds_what_equal_columns_leave(num_layers, method, monkeypatch):
+def test_the_radius_holds_what_equal_columns_leave(
+    num_layers, method, position, monkeypatch
+):
     """Peaked attention to one symbol of many: replacing one of them moves a last bit."""
-    model = draw(position=None, mask="none", num_layers=num_layers)
+    model = draw(position=position, mask="none", num_layers=num_layers)
     model = scaled_weights(model, query=100.0, query_bias=100.0)
     tokens = [0, 1, 1, 0, 1, 0, 0, 1]
     exact = reference.influence(

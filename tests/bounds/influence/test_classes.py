@@ -1,4 +1,4 @@
-"""Places are told apart by their encodings, to the bit."""
+"""Places are told apart by their encodings; those that hardly differ count as equal."""
 
 import dataclasses
 
@@ -35,6 +35,8 @@ def table(*rows):
         (Sinusoidal(scale=0.0), 2, True),
         (Coordinates((ResidueTerm(1, 3, (0,)),)), 3, True),
         (Coordinates((ResidueTerm(1, 2, (0,)),)), 2, False),
+        (Sinusoidal(scale=1e-3), 1000, True),
+        (Sinusoidal(scale=1e-3), 1, False),
         (table(0, 1, 2, 0), 4, True),
         (table(0, 1, 2, 0), 3, False),
     ],
@@ -44,6 +46,12 @@ def test_places_repeat_where_two_encodings_are_equal(position, length, repeat):
     asked = model(position)
     assert places_repeat(asked, length) == repeat
     assert places_repeat(asked, length) == repeat  # as it was kept
+
+
+def test_zeros_are_equal_whatever_their_sign():
+    rows = np.array(table(0, 1, 0).table)
+    rows[2] = np.where(rows[2] == 0, -0.0, rows[2])
+    assert places_repeat(model(PositionTable(jnp.asarray(rows))), 3)
 
 
 def test_equal_first_coordinates_are_not_equal_places():
