@@ -106,8 +106,12 @@ def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Lin
         name: The script.
         device: A file of rows, without its suffix; None for all of them.
     """
-    one = {} if device is None else {device: FOLDER / f"{device}.jsonl"}
-    for stem, path in (one or results_files(FOLDER)).items():
+    files = results_files(FOLDER)
+    if device is not None:
+        files = {device: FOLDER / f"{device}.jsonl"}
+        if not files[device].is_file():
+            raise InputError(f"{name} on {device}: there is no file {files[device]}")
+    for stem, path in files.items():
         lines = [x for x in read_lines(path) if x["config"]["command"] == name]
         if lines:
             yield stem.replace("/", "-"), list(lines)

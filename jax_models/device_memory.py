@@ -17,8 +17,6 @@ from typing import Any
 
 import jax
 
-from jax_models.errors import InputError
-
 # Share of a device's memory that the blocks of a computation may take. The other half is
 # for what the compiler, the allocator and the caller hold.
 SHARE = 2
@@ -34,23 +32,19 @@ _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
 
 
 def memory_budget() -> int:
-    """Returns the bytes that a computation may take: as planned, or of the device.
-
-    Raises:
-        InputError: more is planned than the default device has.
-    """
-    device, planned = jax.local_devices()[0], _PLANNED.get()
+    """Returns the bytes that a computation may take: as planned, or of the device."""
+    planned = _PLANNED.get()
     if planned is None:
-        return device_bytes(device) // SHARE
-    # What is planned runs on one device: of those that a CPU is divided into, one has all.
-    share = (_own_bytes(device) or host_bytes()) // SHARE
-    if planned > share:
-        raise InputError(
-            f"the blocks of a computation were planned with {planned} bytes of memory, "
-            f"but the device here has {share} for them; run this where there is more, or "
-            "plan it with a smaller limit"
-        )
+        return device_bytes(jax.local_devices()[0]) // SHARE
     return planned
+
+
+def memory_at_hand() -> int:
+    """Returns the bytes that a computation may take here, whatever was planned.
+
+    Of the devices that a CPU is divided into, one that computes alone has all.
+    """
+    return (_own_bytes(jax.local_devices()[0]) or host_bytes()) // SHARE
 
 
 @contextlib.contextmanager
@@ -58,7 +52,8 @@ def memory_planned(planned: int | None) -> Iterator[None]:
     """Makes computations take what they were planned with, whatever the machine has.
 
     Sizes that follow from the budget, and the rounding that follows from sizes, are then
-    those of the plan.
+    those of the plan: a process that plans sticks to one, since sizes are fixed where a
+    program is traced.
 
     Args:
         planned: bytes; None takes what the device has.

@@ -58,7 +58,7 @@ class BatchCell:
 
     @property
     def memory(self) -> int:
-        """Bytes that its blocks may take; the sizes of these follow from it."""
+        """Bytes that its blocks may take where no flag says; their sizes follow from it."""
         return self.config["block_memory"]
 
 

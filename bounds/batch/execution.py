@@ -17,6 +17,8 @@ Perform = Callable[[str, tuple[str, ...], Mapping[str, str], int], Outcome]
 GoOn = Callable[[], bool]
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
+# Seconds after which workers that have come meanwhile are given cells.
+LOOK_AGAIN = 1.0
 
 
 def run_here(
@@ -68,9 +70,12 @@ def run_on_cluster(
     Raises:
         ConnectionError: The scheduler is gone, or has forgotten the cells.
     """
-    from distributed import as_completed  # pyright: ignore[reportMissingImports]
+    from distributed import (  # pyright: ignore[reportMissingImports]
+        CancelledError,
+        wait,
+    )
 
-    waiting, under_way, finished = iter(cells), {}, as_completed()
+    waiting, under_way = iter(cells), {}
 
     def begin() -> None:
         # Workers come and go; without any, the first that comes finds one cell.
@@ -89,27 +94,34 @@ def run_on_cluster(
                 pure=False,
             )
             under_way[future] = cell
-            finished.add(future)
 
     try:
         begin()
-        for future in finished:
-            if future.cancelled():  # none is by us before the iterator is left
+        while under_way:
+            try:
+                ended = wait(list(under_way), LOOK_AGAIN, "FIRST_COMPLETED").done
+            except TimeoutError:
+                ended = ()
+            except CancelledError as error:  # none is by us before the iterator is left
                 raise ConnectionError(
                     "the connection to the Dask scheduler is lost; finished cells are "
                     "kept, run the same command again when it is back"
-                )
-            error = future.exception()
-            if error is None:
-                outcome = future.result()
-            else:  # of the cluster's own, as after several workers died on one cell
-                message = f"{type(error).__name__}: {error}"
-                outcome = Outcome(None, message, 0.0, 0.0, 0.0, None, provenance())
-            cell = under_way.pop(future)
-            begin()  # before the caller is busy with what came of this one
-            yield cell, outcome
+                ) from error
+            found = [(under_way.pop(future), _outcome(future)) for future in ended]
+            begin()  # before the caller is busy with what came of these
+            yield from found
     finally:
         client.cancel(list(under_way), force=True)
+
+
+def _outcome(future: Any) -> Outcome:
+    """What came of a cell that has ended on a cluster."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    # Of the cluster's own, as after several workers died on one cell.
+    message = f"{type(error).__name__}: {error}"
+    return Outcome(None, message, 0.0, 0.0, 0.0, None, provenance())
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from jax_models.device_memory import SHARE, host_bytes
 
 # The system counts the memory of a process in these units.
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
-# For the blocks of a cell, on machines that have twice that and on devices of any kind.
+# For the blocks of a cell, on machines that have twice that.
 BLOCK_MEMORY = 2**32
 
 

@@ -18,7 +18,6 @@ from bounds.cli.batch_work import (
     shape_name,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
-from bounds.cli.memory_flag import memory_limit
 from bounds.cli.usage import FlagGroup
 from bounds.output import plain, sha256
 from bounds.store import cell_key
@@ -165,7 +164,7 @@ def _config(
         "command": command,
         "cell": "run",
         "version": __version__,
-        "block_memory": _block_memory(options),
+        "block_memory": block_memory(),
         "given": sorted(name for name in options if options[name].present),
     }
     for name in sorted(options):
@@ -180,9 +179,3 @@ def _config(
                 hashes[path] = sha256(Path(path).read_bytes())
             config[f"{name}_sha256"] = hashes[path]
     return config
-
-
-def _block_memory(options: flags.FlagValues) -> int:
-    """Return the bytes that the blocks of a cell may take: as a flag says, or by default."""
-    limit = memory_limit(options) if "memory_limit" in options else None
-    return block_memory() if limit is None else limit

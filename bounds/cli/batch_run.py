@@ -28,8 +28,8 @@ def perform(
         files: The SHA-256 of every file that a flag names, by path. A file of another
             content, on this machine or since the sweep was planned, is a failure: its
             result would stand under the wrong key.
-        memory: Bytes that blocks may take where no flag says; a device that has less
-            is a failure too.
+        memory: Bytes that blocks may take where no flag says; a block that the device
+            here has no room for is a failure too.
 
     Returns:
         What came of it. Whatever is raised is told as its message: one cell does not
@@ -43,8 +43,7 @@ def perform(
         try:
             options([PROGRAM, *arguments, f"--out={folder}"])
             _check_files(files)
-            limited = "memory_limit" in options and options.memory_limit is not None
-            with memory_planned(None if limited else memory):
+            with memory_planned(memory):
                 found = plain(module.measure_rows(options, MemoryResults()))
             _check_files(files)
             rows = found

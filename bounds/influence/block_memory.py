@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from bounds.notation import bytes_label
 from jax_models import InputError, Transformer
-from jax_models.device_memory import memory_budget
+from jax_models.device_memory import memory_at_hand, memory_budget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +33,19 @@ def fit_block(
             take, where one substitution goes ahead however much it takes.
 
     Raises:
-        InputError: one substitution takes more than the limit that was given.
+        InputError: one substitution takes more than the limit that was given, or a block
+            more than the device has, as planned elsewhere (`memory_planned`).
     """
     room, size = memory_budget() if limit is None else limit, suited
     while size > 1 and bytes_taken(size) > room:
         size = -(-size // 2)
+    if limit is None and size > 1 and bytes_taken(size) > (there := memory_at_hand()):
+        raise InputError(
+            f"a block takes about {bytes_label(bytes_taken(size))} of the "
+            f"{bytes_label(room)} that were planned, but the device here has "
+            f"{bytes_label(there)} for it; give --memory_limit to curve and influence, or "
+            "run this where there is more"
+        )
     if limit is not None and (least := bytes_taken(size)) > limit:
         raise InputError(
             f"the memory limit is {bytes_label(limit)}, but a block of one substitution "

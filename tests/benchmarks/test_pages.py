@@ -158,6 +158,8 @@ def test_rows_of_longer_runs_stand_where_they_are_named_and_nowhere_else(copied)
     assert shown not in pages.block_text("screening")
     mark = f"<!-- value: screening on {long}, base_passes, n=2048 layers=4 -->"
     assert "0<!--" not in row_value.fill_values(f"costs {mark}0<!-- end of value -->")
+    with pytest.raises(InputError, match="there is no file"):
+        pages.block_text("screening", "long/nowhere")
 
 
 @pytest.mark.parametrize("name", ["no_such_question", "timing", "theorem6_models"])

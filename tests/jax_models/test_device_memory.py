@@ -3,7 +3,6 @@
 import jax
 import pytest
 
-import jax_models as jm
 from jax_models import blocks, device_memory
 
 
@@ -54,20 +53,23 @@ def test_a_cpu_has_a_share_of_the_machine(monkeypatch):
     device_memory.device_bytes.cache_clear()
 
 
-def test_what_was_planned_is_taken_where_the_device_has_it(monkeypatch):
+def test_what_was_planned_is_taken_whatever_the_device_has(monkeypatch):
     monkeypatch.setattr(device_memory, "device_bytes", lambda device: 2**31)
-    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**34)
-    with device_memory.memory_planned(2**20):
-        assert device_memory.memory_budget() == 2**20
+    with device_memory.memory_planned(2**40):
+        assert device_memory.memory_budget() == 2**40
         with device_memory.memory_planned(None):
             assert device_memory.memory_budget() == 2**30
-        assert device_memory.memory_budget() == 2**20
+        assert device_memory.memory_budget() == 2**40
     assert device_memory.memory_budget() == 2**30
-    with device_memory.memory_planned(2**33):
-        assert device_memory.memory_budget() == 2**33  # all that the CPU's devices have
-    with device_memory.memory_planned(2**33 + 1):
-        with pytest.raises(jm.InputError, match=f"the device here has {2**33}"):
-            device_memory.memory_budget()
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0, 2**33), (2**30, 2**29)])
+def test_at_hand_is_the_memory_of_the_device_or_of_the_whole_machine(
+    monkeypatch, own, expected
+):
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**34)
+    monkeypatch.setattr(device_memory, "_own_bytes", lambda device: own)
+    assert device_memory.memory_at_hand() == expected
 
 
 def test_an_accelerator_says_itself():

@@ -6,12 +6,14 @@ import time
 
 import pytest
 
+from bounds.batch.cells import Outcome
 from bounds.batch.compilation import EVENTS, CompileClock
 from bounds.batch.execution import open_cluster, run_here, run_on_cluster
 from bounds.batch.specification import Specification
 from bounds.cli import influence
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.batch_run import perform
+from bounds.provenance import provenance
 from jax_models import InputError
 
 PROBABILITIES = tuple(f"{0.05 * k:.2f}" for k in range(1, 20))
@@ -93,6 +95,14 @@ def slowly(command, arguments, files, memory):
     return perform(command, arguments, files, memory)
 
 
+def timed(command, arguments, files, memory):
+    """A cell that says when and where it ran."""
+    begun = time.time()
+    time.sleep(0.3)
+    row = {"begun": begun, "ended": time.time(), "process": os.getpid()}
+    return Outcome([row], None, 0.3, 0.0, 0.0, None, provenance())
+
+
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("distributed")
@@ -140,6 +150,40 @@ def test_those_under_way_are_finished_when_no_other_is_to_be_begun(
         )
     }
     assert found == {cell.key: expected[cell.key] for cell in cells[:5]}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_as_many_cells_are_under_way_as_there_are_threads(cells, cluster):
+    told = []
+
+    def go_on():
+        return len(told) < 4
+
+    for _, outcome in run_on_cluster(cluster, timed, "timed", cells, go_on):
+        told.extend(outcome.rows)
+    # Two at first, one more for each that ended before the fourth was told.
+    assert 5 <= len(told) <= 6
+    for row in told:
+        beside = [x for x in told if x["begun"] <= row["begun"] < x["ended"]]
+        assert len(beside) <= 2
+    first, second, *_ = sorted(told, key=lambda row: row["begun"])
+    assert second["begun"] < first["ended"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_worker_that_comes_later_is_given_cells(cells, monkeypatch):
+    pytest.importorskip("distributed")
+    with open_cluster(1, None) as client:
+        running = run_on_cluster(client, timed, "timed", cells[:12])
+        told = list(next(running)[1].rows)
+        client.cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)
+        for _, outcome in running:
+            told.extend(outcome.rows)
+    assert len(told) == 12
+    assert len({row["process"] for row in told}) == 2
 
 
 @pytest.mark.slow

@@ -29,14 +29,6 @@ def test_large_machines_are_alike_and_small_ones_take_half(monkeypatch, host, ex
     assert cell.config["block_memory"] == cell.memory == expected
 
 
-def test_a_limit_takes_the_place_of_what_the_machine_has(monkeypatch):
-    cells = [
-        planned_cell(monkeypatch, host, memory_limit="1MiB") for host in (2**20, 2**50)
-    ]
-    assert cells[0].key == cells[1].key
-    assert cells[0].memory == 2**20
-
-
 def test_blocks_are_those_of_the_plan_on_another_machine(monkeypatch):
     small, large = (planned_cell(monkeypatch, host) for host in (2**21, 2**50))
     assert small.key != large.key
@@ -47,12 +39,16 @@ def test_blocks_are_those_of_the_plan_on_another_machine(monkeypatch):
     assert sizes[0] < sizes[1] == 8192
 
 
-def test_a_machine_with_less_than_the_plan_fails_the_cell(monkeypatch):
+def test_a_block_that_a_machine_has_no_room_for_fails_its_cell(monkeypatch):
     cell = planned_cell(monkeypatch, 2**33)
-    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**30)
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**27)
+    ((_, outcome),) = run_here(perform, "influence", [cell])
+    assert outcome.message is None  # it needs less than was planned
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**21)
     ((_, outcome),) = run_here(perform, "influence", [cell])
     assert outcome.rows is None
-    assert f"planned with {2**32} bytes" in str(outcome.message)
-    limited = planned_cell(monkeypatch, 2**33, memory_limit="100MiB")
+    assert "of the 4 GiB that were planned" in str(outcome.message)
+    limited = planned_cell(monkeypatch, 2**33, memory_limit="1MiB")
     ((_, outcome),) = run_here(perform, "influence", [limited])
     assert outcome.message is None
+    assert outcome.rows[0]["block_substitutions"] < 8192
