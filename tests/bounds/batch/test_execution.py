@@ -173,7 +173,7 @@ def test_as_many_cells_are_under_way_as_there_are_threads(cells, cluster):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_worker_that_comes_later_is_given_cells(cells, monkeypatch):
+def test_a_worker_that_comes_later_is_given_cells(cells):
     pytest.importorskip("distributed")
     with open_cluster(1, None) as client:
         running = run_on_cluster(client, timed, "timed", cells[:12])

@@ -119,11 +119,10 @@ def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
 
     monkeypatch.setattr(sparse, "touched_rows", told)
     model, tokens = draw(3, weighting)
-    some = {"method": "incremental", "positions": range(14)}
-    alone = compute_influence(model, tokens, **some)
+    alone = compute_influence(model, tokens, method="incremental")
     assert met == {0}
     mesh = device_mesh(2)
-    shared = compute_influence(model, tokens, **some, mesh=mesh)
+    shared = compute_influence(model, tokens, method="incremental", mesh=mesh)
     assert met == {0, 1}
     np.testing.assert_array_equal(shared.lower, alone.lower)
     np.testing.assert_array_equal(shared.upper, alone.upper)
