@@ -42,8 +42,11 @@ def memory_budget() -> int:
 def memory_at_hand() -> int:
     """Returns the bytes that a computation may take here, whatever was planned.
 
-    Of the devices that a CPU is divided into, one that computes alone has all.
+    Where something was, one of the devices that a CPU is divided into computes alone, and
+    has all. Where nothing was, the system is not asked again, in every sweep.
     """
+    if _PLANNED.get() is None:
+        return memory_budget()
     return (_own_bytes(jax.local_devices()[0]) or host_bytes()) // SHARE
 
 

@@ -69,7 +69,8 @@ def test_at_hand_is_the_memory_of_the_device_or_of_the_whole_machine(
 ):
     monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**34)
     monkeypatch.setattr(device_memory, "_own_bytes", lambda device: own)
-    assert device_memory.memory_at_hand() == expected
+    with device_memory.memory_planned(2**40):
+        assert device_memory.memory_at_hand() == expected
 
 
 def test_an_accelerator_says_itself():
