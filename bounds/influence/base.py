@@ -120,6 +120,9 @@ class Problem:
     mesh: Mesh | None = None
     # Bytes for the blocks under way and what they share; None: what the device has.
     memory_limit: int | None = None
+    # Of each evaluation of a bare function, as a number or a function of the tokens;
+    # None where nothing is stated.
+    radius: Any = None
 
     @functools.cached_property
     def places(self) -> Places | None:
@@ -202,8 +205,9 @@ class Influence:
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
     differ by the stated rounding radius only. For `screened` they are certified enclosures;
     `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
-    `uncertified` is 0; `max_upper` bounds it in any case. The dense tables are None where
-    only the per-position maximum was kept.
+    `uncertified` is 0; `max_upper` bounds it in any case. Where `estimated`, nothing is
+    enclosed: the ends are the computed values. The dense tables are None where only the
+    per-position maximum was kept.
     """
 
     lower: np.ndarray | None  # [n, V], NaN where nothing is substituted
@@ -229,17 +233,25 @@ class Influence:
     uncertified: int = 0  # substitutions that may exceed `max`; 0 of an exact method
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where they were found on the way
+    estimated: bool = False  # of a bare function, whose rounding nobody stated
 
     @property
     def kind(self) -> str:
-        """Returns "exact", "certified" (of which only the maximum is), or "enclosure"."""
+        """Returns how it is known.
+
+        "exact", "certified" (of which only the maximum is), "enclosure", or "estimated".
+        """
+        if self.estimated:
+            return "estimated"
         if self.exact:
             return "exact"
         return "enclosure" if self.uncertified else "certified"
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was found."""
-        maximum = enclosure_label(self.max, self.max_lower, self.max_upper)
+        maximum = f"{self.max:.6g}"
+        if not self.estimated:
+            maximum = enclosure_label(self.max, self.max_lower, self.max_upper)
         return (
             f"Influence(max={maximum} [{self.kind}], position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.bare_function import Radius, check_radius
 from bounds.influence.base import (
     Influence,
     Method,
@@ -83,6 +84,7 @@ def compute_influence(
     ties: TieRule = "error",
     keep: Keep = "pairs",
     vocab_size: int | None = None,
+    radius: Radius | None = None,
     dtype: Any = None,
     mesh: Mesh | None = None,
     rtol: float = 0.0,
@@ -95,7 +97,8 @@ def compute_influence(
     """Returns how much each single-symbol substitution changes the query row, exactly.
 
     influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 over all positions i != q and
-    symbols s != x_i, in the units of the activations (or of the logits).
+    symbols s != x_i, in the units of the activations (or of the logits). Of a bare
+    function it is estimated, unless a radius is stated.
 
     Args:
         model: a transformer, or any function from tokens [n] to a vector (then only
@@ -115,6 +118,10 @@ def compute_influence(
             "warn" or "ignore".
         keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n].
         vocab_size: V, for a bare function.
+        radius: of a bare function: how far the vector it returns, as float64, may be
+            from the true one in the 2-norm; a number, or a function of the tokens [n]
+            that returns one. Influences are enclosed with it, twice, and the rounding
+            of the norm; without it they are estimates, whose ends are their values.
         dtype: asserts the float type; "float64" without x64 is an error.
         mesh: devices to share the substitutions out over (`device_mesh`), in one process
             or, if all of them ask the same question, in many; by default one device.
@@ -149,10 +156,17 @@ def compute_influence(
         vocab_size, allowed = model.vocab_size, model.substitutable
         if target == "logits":
             require_readout(model)
+        if radius is not None:
+            raise InputError(
+                "radius is of a bare function, and the model is a Transformer, whose "
+                "rounding is known: leave radius out"
+            )
     else:
         if vocab_size is None:
             raise InputError("a bare function needs vocab_size, the number of symbols")
         checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
+        if radius is not None and not callable(radius):
+            radius = check_radius(radius)
     if checked.ndim != 1 or not checked.size:
         raise InputError(
             f"tokens have shape {checked.shape}; expected one sequence [n] with n >= 1"
@@ -182,6 +196,7 @@ def compute_influence(
         None if checkpoint is None else os.fspath(checkpoint),
         shared or SharedBase(),
         memory_limit=memory_limit,
+        radius=radius,
     )
     chosen, reason = choose_method(method, problem)
     if mesh is not None:
@@ -231,6 +246,7 @@ def _gather(
         if progress is not None:
             progress(found.done, len(pairs))
     _judge_ties(problem.model, met, ties)
+    estimated = not isinstance(problem.model, Transformer) and problem.radius is None
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
         lower=found.lower,
@@ -246,7 +262,8 @@ def _gather(
         query=problem.query,
         target=problem.target,
         method=method.name,
-        exact=method.exact,
+        exact=method.exact and not estimated,
+        estimated=estimated,
         reason=reason,
         zeros=found.zeros,
         substitutions=len(pairs),

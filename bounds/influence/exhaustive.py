@@ -5,21 +5,20 @@ unit roundoffs of the output's size and not of the influence.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
+from bounds.influence.bare_function import INPUTS_AT_ONCE, function_blocks
 from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.change_block import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.sizes import output_size, scaled_norm, written_size
-from bounds.influence.substitution import padded
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import Transformer, forward
 from jax_models.attention import store_keys
@@ -31,11 +30,6 @@ from jax_models.transformer import (
     reduce_reports,
 )
 from jax_models.weighting import TieReport
-
-# A bare function's depth is unknown; its output is taken as one layer of this many steps.
-UNKNOWN_STEPS = 256
-# Inputs of a bare function that run at once.
-BARE_BATCH = 32
 
 
 def read_target(model: Transformer, output: Array, target: str) -> Array:
@@ -186,7 +180,7 @@ def _outline(problem: Problem) -> Outline | None:
 
 def _sizes(problem: Problem) -> BlockSizes | None:
     if not isinstance(problem.model, Transformer):
-        return BlockSizes(BARE_BATCH)
+        return BlockSizes(INPUTS_AT_ONCE)
     return BlockSizes(_parts(problem)[0].batch)
 
 
@@ -199,39 +193,8 @@ def _parts(problem: Problem) -> tuple[Part]:
 def _blocks(problem: Problem) -> Iterator[Block]:
     kernel = _kernel(problem)
     if kernel is None:
-        return _function_blocks(problem)
+        return function_blocks(problem)
     return run_kernel(kernel, problem)
-
-
-def _function_blocks(problem: Problem) -> Iterator[Block]:
-    """The same for a bare function of the tokens."""
-    tokens = np.asarray(problem.tokens)
-    run = _batched(problem.model)
-    base = run(tokens[None])[0]
-    for start in range(0, problem.position.size, BARE_BATCH):
-        part = slice(start, start + BARE_BATCH)
-        position, symbol = problem.position[part], problem.symbol[part]
-        changed = np.repeat(tokens[None], position.size, axis=0)
-        changed[np.arange(position.size), position] = symbol
-        output = run(changed)
-        influence = np.linalg.norm(output.astype(np.float64) - base, axis=1)
-        size = np.maximum(np.linalg.norm(base), np.linalg.norm(output, axis=1))
-        radius = subtraction_radius(base.dtype, UNKNOWN_STEPS, size)
-        yield Block(influence, radius, None)
-
-
-def _batched(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function of many inputs [p, n]: one call if it is a jitted one.
-
-    Others are called once per input. Whether they could be traced cannot be found out
-    by trying: `np.array_equal` of a tracer is False, not an error.
-    """
-    if isinstance(function, jax.stages.Wrapped):
-        compiled = jax.jit(jax.vmap(function))
-        return lambda inputs: np.asarray(compiled(padded(inputs, BARE_BATCH)))[
-            : len(inputs)
-        ]
-    return lambda inputs: np.stack([np.asarray(function(x)) for x in inputs])
 
 
 EXHAUSTIVE = Method(
