@@ -13,20 +13,24 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 # The fast tests compile with the CPU compiler's older code generator, in half the time;
-# `make test-all`, like every command, with the one that users have. A jaxlib other than
-# the pinned one may not know the option: make test XLA_QUICK=
-XLA_QUICK ?= --xla_cpu_use_fusion_emitters=false
+# `make test-all`, like every command, with the one that users have. A jaxlib that does not
+# know the option ends the process: each is asked once. XLA_QUICK= gives other options.
+OLD_GENERATOR := --xla_cpu_use_fusion_emitters=false
+XLA_QUICK ?= $$(cat $(QUICK))
 
 # A stamp is older than the files it depends on when set-up must be done again.
 RUNTIME := $(VENV)/runtime.stamp
 TOOLS := $(VENV)/tools.stamp
+# Holds the option, or nothing; pip makes a folder for every jaxlib that it installs.
+QUICK := $(VENV)/quick.stamp
+JAXLIB := $(wildcard $(VENV)/lib/python*/site-packages/jaxlib-*.dist-info)
 
-.PHONY: run test test-all lint format types docs-check bench package check clean
+.PHONY: run test test-all lint format types docs-check bench package check facts clean
 
 run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
 
-test: $(TOOLS)
+test: $(TOOLS) $(QUICK)
 	XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) $(FLAGS)
 
 test-all: $(TOOLS)
@@ -65,7 +69,11 @@ package: $(TOOLS)
 	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
 		-m bounds curve --lengths=8,16 --num_inputs=1 --out=results
 
-check: test lint types package
+check: facts test lint types package
+
+# What the tests run on.
+facts: $(RUNTIME)
+	@$(BIN)/python -m benchmarks.device
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
@@ -86,3 +94,8 @@ $(TOOLS): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the pinned packages and tools into $(VENV) ..."
 	$(INSTALL) --editable '.[test,dev]'
 	@touch $(RUNTIME) $@
+
+$(QUICK): $(JAXLIB) | $(TOOLS)
+	@JAX_PLATFORMS=cpu XLA_FLAGS=$(OLD_GENERATOR) \
+		$(BIN)/python -c 'import jax; jax.devices()' >/dev/null 2>&1 \
+		&& echo '$(OLD_GENERATOR)' >$@ || : >$@

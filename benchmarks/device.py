@@ -1,4 +1,7 @@
-"""What a benchmark ran on, in words and as the name of a file."""
+"""What a benchmark ran on, in words and as the name of a file.
+
+`python -m benchmarks.device` prints it, with the versions that belong to it.
+"""
 
 import os
 import platform
@@ -6,6 +9,8 @@ import re
 from pathlib import Path
 
 import jax
+
+from bounds.provenance import provenance
 
 
 def device_name() -> str:
@@ -47,3 +52,13 @@ def file_stem(device: str) -> str:
         device: As `device_name` returns it.
     """
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def main() -> None:
+    """Prints one line: Python, the numerical packages and the device."""
+    versions = (f"{name} {found}" for name, found in provenance().versions.items())
+    print(f"{', '.join(versions)}; {device_name()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -141,5 +141,5 @@ def test_the_check_notices_what_is_missing():
     assert flaws(_lacks_returns) == ["Returns"]
     assert flaws(lambda: None) == ["a docstring"]
     assert flaws(_is_complete, in_closed_form=True) == []
-    _is_complete.__doc__ = (_is_complete.__doc__ or "").split("    Source:")[0]
+    _is_complete.__doc__ = (inspect.getdoc(_is_complete) or "").split("\nSource:")[0]
     assert flaws(_is_complete, in_closed_form=True) == ["Source"]
