@@ -24,7 +24,7 @@ from jax_models.atomic import write_atomically
 from jax_models.mesh import first_says
 from jax_models.pytree import in_bytes
 
-FORMAT = "attention-bounds screen 1"
+FORMAT = "attention-bounds screen 2"
 SECONDS_BETWEEN_SAVES = 5.0
 
 
@@ -34,6 +34,7 @@ class Standing:
 
     lower: np.ndarray  # [P]
     upper: np.ndarray  # [P]
+    estimate: np.ndarray  # [P] NaN where not screened
     value: np.ndarray  # [P] exact values, NaN where not evaluated
     step: int  # of the ladder
     chosen: np.ndarray | None  # what its level screens; None before it is chosen
@@ -42,7 +43,7 @@ class Standing:
     levels: Sequence[Level]  # those before it
 
 
-ARRAYS = ("lower", "upper", "value", "chosen")
+ARRAYS = ("lower", "upper", "estimate", "value", "chosen")
 
 
 class Checkpoint:
@@ -72,7 +73,8 @@ class Checkpoint:
                 return None
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
-                arrays = {name: file[name] for name in ARRAYS}
+                # One of another version may hold other arrays.
+                arrays = {name: file[name] for name in ARRAYS if name in file}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{self._path} is no readable checkpoint of a screen ({error}); delete "
@@ -88,6 +90,7 @@ class Checkpoint:
         return Standing(
             arrays["lower"],
             arrays["upper"],
+            arrays["estimate"],
             arrays["value"],
             about["step"],
             chosen,
@@ -131,6 +134,7 @@ class Checkpoint:
             about=np.asarray(json.dumps(about)),
             lower=standing.lower,
             upper=standing.upper,
+            estimate=standing.estimate,
             value=standing.value,
             chosen=chosen,
         )

@@ -4,11 +4,12 @@ Every substitution is screened at the first level. The largest estimates are eva
 exactly; the best of them is a lower bound `lo` on the maximum, and a substitution whose
 upper end is below it cannot be the maximum. Those that remain go up the ladder, each level
 with sharper envelopes, as long as a level promises to cost less than evaluating them all;
-at last they are evaluated, the largest upper end first, until none is left, the enclosure
-is as narrow as asked for, or the budget of evaluations is spent.
+at last they are evaluated, the largest estimate first, until none is left, the enclosure
+is as narrow as asked for, or the budget of evaluations is spent. Estimates, and not upper
+ends, because these are sorted by their errors where weights are peaked.
 
-An estimate never enters: the maximum's lower end is that of an exact evaluation, its upper
-end the largest upper end of what is left.
+An estimate decides only what is evaluated next: the maximum's lower end is that of an exact
+evaluation, its upper end the largest upper end of what is left.
 
 Source: exact influence, section 5.
 """
@@ -91,6 +92,7 @@ class Climb:
         kept = self._checkpoint and self._checkpoint.read()
         standing = kept or _nothing_known(problem.position.size)
         self.lower, self.upper = standing.lower, standing.upper
+        self.estimate = standing.estimate  # the last level's
         self.value = standing.value  # of what was evaluated
         self.levels = list(standing.levels)  # those that are closed
         # The level under way, what it screens, how much of that is done, and how long
@@ -220,12 +222,12 @@ class Climb:
         if self._checkpoint is None:
             return
         levels = self.levels[: self.step]  # one under way is not yet closed
-        arrays = (self.lower, self.upper, self.value)
+        arrays = (self.lower, self.upper, self.estimate, self.value)
         under_way = (self.step, self.chosen, self._done, self._spent)
         self._checkpoint.save(Standing(*arrays, *under_way, levels), at_once=at_once)
 
     def _enclose(self, part: np.ndarray, found: Screened) -> None:
-        """Narrows the enclosures by estimates and their errors."""
+        """Keeps estimates, and narrows the enclosures by them and their errors."""
         told = jax.device_get((found.estimate, found.error, found.magnitude))
         estimate, error, magnitude = (
             np.asarray(field, np.float64)[: part.size] for field in told
@@ -237,6 +239,7 @@ class Climb:
         # What is not a number bounds nothing.
         upper = np.where(np.isnan(upper), np.inf, upper)
         lower = np.where(np.isnan(lower), 0.0, lower)
+        self.estimate[part] = estimate
         self.upper[part] = np.minimum(self.upper[part], upper)
         self.lower[part] = np.maximum(self.lower[part], lower)
 
@@ -247,10 +250,9 @@ class Climb:
 
 
 def _nothing_known(count: int) -> Standing:
-    unknown = np.full(count, np.nan)
-    return Standing(
-        np.zeros(count), np.full(count, np.inf), unknown, 0, None, 0, 0.0, ()
-    )
+    ends = (np.zeros(count), np.full(count, np.inf))
+    estimate, value = np.full((2, count), np.nan)
+    return Standing(*ends, estimate, value, 0, None, 0, 0.0, ())
 
 
 def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosures:
@@ -292,9 +294,11 @@ def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosur
 
 
 def _largest(climb: Climb, chosen: np.ndarray, count: int) -> np.ndarray:
-    """The substitutions with the largest upper ends, finite middles first."""
-    middle = (climb.lower + climb.upper)[chosen]
-    order = np.argsort(-np.where(np.isfinite(middle), middle, -np.inf), kind="stable")
+    """The substitutions with the largest estimates, those that are no numbers last."""
+    estimate = climb.estimate[chosen]
+    order = np.argsort(
+        -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
+    )
     return chosen[order[:count]]
 
 

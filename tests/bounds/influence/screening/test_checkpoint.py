@@ -104,6 +104,12 @@ def test_a_larger_budget_goes_on_from_a_smaller(tmp_path, counted):
     path = tmp_path / "screen.npz"
     first = ask(path)
     blocks = counts["blocks"]
+    # What is next is told by the estimates, which are kept.
+    some, whole = ask(path, budget=BUDGET + 4), ask(budget=BUDGET + 4)
+    np.testing.assert_array_equal(some.lower, whole.lower)
+    assert counts["blocks"] == 2 * blocks
+    counts["evaluated"] -= BUDGET + 4
+    blocks = counts["blocks"]
     further = ask(path, budget=100)
     assert first.uncertified > further.uncertified == 0
     assert counts["blocks"] == blocks
@@ -118,6 +124,20 @@ def test_the_checkpoint_of_another_question_is_refused(tmp_path):
             ask(path, **other)
     with pytest.raises(jm.InputError, match="of another question"):
         compute_influence(MODEL, TOKENS[::-1], method="screened", checkpoint=path)
+
+
+def test_the_checkpoint_of_an_earlier_format_is_refused(tmp_path):
+    """One that holds no estimates, as the first did."""
+    path = tmp_path / "screen.npz"
+    ask(path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file if name != "estimate"}
+    about = str(arrays.pop("about")).replace(
+        checkpoint.FORMAT, "attention-bounds screen 1"
+    )
+    np.savez(path, about=np.asarray(about), **arrays)
+    with pytest.raises(jm.InputError, match="or version; name another file"):
+        ask(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 half of one"])
