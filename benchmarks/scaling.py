@@ -163,7 +163,7 @@ class Fit:
 
     def __str__(self) -> str:
         """All three, for a reader."""
-        return f"{self.slope:.2f} ± {self.error:.2f} ({self.last:.2f})"
+        return f"{self.slope:z.2f} ± {self.error:.2f} ({self.last:z.2f})"
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> Fit:

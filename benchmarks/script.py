@@ -190,6 +190,8 @@ def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
         values: The program's flags.
         main: What it does, once they are parsed.
     """
+    file = Path(sys.argv[0])
+    program = (file.parent if file.stem == "__main__" else file).stem
 
     def run(arguments: list[str]) -> None:
         if len(arguments) > 1:
@@ -199,10 +201,11 @@ def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
             refuse_nan(values)
             main()
         except (InputError, OSError) as error:
-            raise SystemExit(f"{Path(sys.argv[0]).stem}: {error}") from error
+            raise SystemExit(f"{program}: {error}") from error
         except KeyboardInterrupt:
-            name = Path(sys.argv[0]).stem
-            print(f"\n{name}: interrupted; the same command goes on", file=sys.stderr)
+            print(
+                f"\n{program}: interrupted; the same command goes on", file=sys.stderr
+            )
             raise SystemExit(130) from None
 
     for name in values:

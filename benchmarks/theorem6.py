@@ -118,7 +118,7 @@ def describe_fall(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     if fit.exponent is None:
         return f"{name}: too few lengths for an exponent of eps"
     error = "" if fit.standard_error is None else f" ± {fit.standard_error:.2g}"
-    return f"{name}: eps falls like n^-{fit.exponent:.3f}{error} from n = {FITTED} on"
+    return f"{name}: eps falls like n^-{fit.exponent:z.3f}{error} from n = {FITTED} on"
 
 
 def draw(rows: Sequence[Mapping[str, Any]], stem: str) -> None:

@@ -222,7 +222,7 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
 def _legend(curve: BoundCurve) -> str:
     """Return a curve's name with what was fitted."""
     fit = curve.fit
-    notes = [] if fit.exponent is None else [f"exponent {fit.exponent:.2f}"]
+    notes = [] if fit.exponent is None else [f"exponent {fit.exponent:z.2f}"]
     if fit.zeros:
         notes.append(f"{fit.zeros} of {fit.used + fit.zeros} zero")
     name = legend_label(curve.label)

@@ -1,29 +1,58 @@
 """Checks README.md and docs/: commands, outputs, values, tables, figures, links.
 
 Without --all, what is marked as taking minutes or as wanting devices is listed with its
-reason and not run. Exit code 1 if anything is stale, numbers without a source among it.
+reason and not run. Pages run in a folder of their own, where nothing is but the pages: what
+earlier commands left in the checkout's `results/` is seen only with --results. Exit code 1
+if anything is stale, numbers without a source among it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks import pages as rows_pages
 from benchmarks.docs_check import api_page, figures
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
+from benchmarks.script import run_program
 from jax_models import InputError
 
-PAGES = flags.DEFINE_list("pages", [], "pages, as README.md,docs/lumped.md; empty: all")
-ALL = flags.DEFINE_bool("all", False, "run what takes minutes or wants devices too")
-LIMIT = flags.DEFINE_float("limit", 300.0, "seconds that a block may take", 0.0)
-RESULTS = flags.DEFINE_string(
-    "results", "results", "folder with the stores of the benchmarks"
-)
-STATIC = flags.DEFINE_bool("static", False, "run nothing: look at flags and names")
-VERBOSE = flags.DEFINE_bool("verbose", False, "print what is as it should be too")
+
+def define_flags() -> Any:
+    """Returns the flags of the program."""
+    values = flags.FlagValues()
+
+    def define(kind: Any, name: str, default: Any, text: str, *more: Any) -> None:
+        kind(name, default, text, *more, flag_values=values)
+
+    define(flags.DEFINE_list, "pages", [], "as README.md,docs/lumped.md; empty: all")
+    define(flags.DEFINE_bool, "all", False, "run what takes minutes or devices too")
+    define(flags.DEFINE_float, "limit", 300.0, "seconds that a block may take", 0.0)
+    text = "folder with stores of benchmarks, for what takes minutes"
+    define(flags.DEFINE_string, "results", None, text)
+    define(flags.DEFINE_bool, "static", False, "run nothing: look at flags and names")
+    define(flags.DEFINE_bool, "verbose", False, "print what is as it should be too")
+    return values
+
+
+FLAGS = define_flags()
+
+
+def choice(values: Any) -> Choice:
+    """Returns what is run of the pages.
+
+    Args:
+        values: The flags, parsed.
+
+    Raises:
+        InputError: --results is no folder.
+    """
+    results = None if values.results is None else Path(values.results).resolve()
+    if results is not None and not results.is_dir():
+        raise InputError(f"--results: there is no folder {results}")
+    return Choice(values.all, values.limit, results, values.static)
 
 
 def all_pages() -> list[Path]:
@@ -48,23 +77,17 @@ def check_whole(report: Report) -> None:
     report.judge("docs/gallery.md", wrong, "all figures are shown")
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """Checks the pages and says what is stale."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected arguments {arguments[1:]}")
-    pages = [ROOT / name for name in PAGES.value] or all_pages()
+    pages = [ROOT / name for name in FLAGS.pages] or all_pages()
     for page in pages:
         if not page.is_file() or not page.is_relative_to(ROOT):
-            raise SystemExit(f"docs_check: --pages: there is no page {page} of {ROOT}")
-    report = Report(VERBOSE.value)
-    results = (ROOT / RESULTS.value).resolve()
-    choice = Choice(
-        ALL.value, LIMIT.value, results if results.is_dir() else None, STATIC.value
-    )
+            raise InputError(f"--pages: there is no page {page} of {ROOT}")
+    chosen, report = choice(FLAGS), Report(FLAGS.verbose)
     check_whole(report)
     for page in pages:
         try:
-            PageCheck(page, choice, report).check()
+            PageCheck(page, chosen, report).check()
         except InputError as error:  # a fence that stays open, a mark that is none
             report.add(str(page.relative_to(ROOT)), "stale", str(error))
     print(report.summary())
@@ -73,4 +96,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_program(FLAGS, main)

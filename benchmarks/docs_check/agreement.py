@@ -20,6 +20,8 @@ NAME = re.compile(
     r"|\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
     r"|\b[A-Za-z]+-\d+\.\d+",
 )
+# Numbers of generated text, none of a version or of a commit in backticks.
+MADE = re.compile(r"(?<![\w.`])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w]|\.\d)")
 ELLIPSIS = "..."
 MANY_DIGITS = 4
 
@@ -37,6 +39,29 @@ def same_number(stated: str, found: str) -> bool:
         return gap <= (0 if re.fullmatch(r"-?\d+", found) else Decimal("0.5"))
     digits = len(Decimal(stated).as_tuple().digits)
     return gap <= last_unit(stated) * Decimal("1" if digits >= MANY_DIGITS else "0.5")
+
+
+def same_made(stated: str, made: str) -> bool:
+    """Returns whether a text is what the same stored numbers make on any machine.
+
+    Words and whole numbers are the same; a decimal number whose last bits a library sets
+    may round to the next one, one unit of the last digit away.
+
+    Args:
+        stated: What stands in a page.
+        made: The same made anew.
+    """
+    texts = [MADE.sub("<number>", text) for text in (stated, made)]
+    numbers = [MADE.findall(text) for text in (stated, made)]
+    return texts[0] == texts[1] and all(map(_neighbours, *numbers))
+
+
+def _neighbours(stated: str, made: str) -> bool:
+    """Zeros at the end are not printed: the finer of the last digits is the unit."""
+    if {True} == {re.fullmatch(r"-?\d+", text) is not None for text in (stated, made)}:
+        return int(stated) == int(made)
+    unit = min(last_unit(stated), last_unit(made))
+    return abs(Decimal(stated) - Decimal(made)) <= unit
 
 
 def last_unit(number: str) -> Decimal:

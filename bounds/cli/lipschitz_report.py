@@ -96,9 +96,9 @@ def _trend(curve: LipschitzCurve, column: str, confidence: float) -> str:
     about = (
         ""
         if interval is None
-        else f" ({confidence:.0%} interval {interval[0]:.3f} to {interval[1]:.3f})"
+        else f" ({confidence:.0%} interval {interval[0]:z.3f} to {interval[1]:z.3f})"
     )
-    return f"goes like n^-a, a = {fit.exponent:.3f}{about}"
+    return f"goes like n^-a, a = {fit.exponent:z.3f}{about}"
 
 
 def _nearest(curve: LipschitzCurve) -> str:
@@ -123,6 +123,5 @@ def _cell(row: Mapping[str, Any], key: str) -> str:
     if value is None:
         return "-"
     if key.startswith("looseness_"):
-        # A certificate may equal what it bounds; no minus sign for a rounded zero.
-        return f"{value + 0.0:.2f}" if abs(value) >= 0.005 else "0.00"
+        return f"{value:z.2f}"  # a certificate may equal what it bounds
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -8,6 +8,8 @@ from bounds.measurement import influence_value
 
 # Standard errors within which an exponent is not told apart from a given one.
 SIGNIFICANT = 2.0
+# Values on an exact power of n fit it but for the last bits, which machines differ in.
+ROUNDING = 1e-9
 
 # Heading and column of what stands beside the exact influence.
 BOUND_COLUMNS = (
@@ -136,14 +138,14 @@ def describe_decay(curve: BoundCurve) -> str:
     about = "" if error is None else f" (standard error {error:.2g})"
     return (
         f"{curve.label}: the influence {_trend(fit.exponent, error)}, fitted exponent "
-        f"{fit.exponent:.3f}{about} over {fit.used} values from n = {fit.first} to "
+        f"{fit.exponent:z.3f}{about} over {fit.used} values from n = {fit.first} to "
         f"{fit.last}{zeros}."
     )
 
 
 def _trend(exponent: float, error: float | None) -> str:
     """Return what a decay exponent means, in words."""
-    margin = SIGNIFICANT * (error or 0.0)
+    margin = SIGNIFICANT * (error or 0.0) + ROUNDING
     if abs(exponent) <= margin:
         return "neither falls nor grows with n beyond the error of the fit"
     if exponent < 0:
@@ -171,8 +173,8 @@ def _exponent(curve: BoundCurve) -> str:
     if fit.exponent is None:
         return "-"
     if fit.standard_error is None:
-        return f"{fit.exponent:.3f}"
-    return f"{fit.exponent:.3f} +- {fit.standard_error:.2g}"
+        return f"{fit.exponent:z.3f}"
+    return f"{fit.exponent:z.3f} +- {fit.standard_error:.2g}"
 
 
 def _zeros(curve: BoundCurve) -> str:

@@ -91,7 +91,7 @@ def _draw_observed(axes: "Axes", table: Table) -> None:
             continue
         fit = fit_decay(n, values)
         if fit.exponent is not None:
-            label += f" ($n^{{{-fit.exponent:.2f}}}$)"
+            label += f" ($n^{{{-fit.exponent:z.2f}}}$)"
         axes.plot(n, values, label=label, linewidth=1.6, markersize=5, **look)
 
 

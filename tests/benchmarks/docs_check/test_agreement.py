@@ -5,10 +5,36 @@ import pytest
 from benchmarks.docs_check.agreement import (
     difference,
     same_line,
+    same_made,
     stated_numbers,
     unaccounted,
 )
 from benchmarks.docs_check.tables import find_tables, table_difference
+
+
+@pytest.mark.parametrize(
+    ("stated", "made", "same"),
+    [
+        ("| 0.00 ± 0.01 |", "| -0.00 ± 0.01 |", True),
+        ("| 2.50 s |", "| 2.51 s |", True),
+        ("| 2.50 s |", "| 2.52 s |", False),
+        ("| 9.99 |", "| 10 |", True),
+        ("| 0.1 |", "| 0.0999 |", True),
+        ("| 0.1 |", "| 0.15 |", False),
+        ("| 1.5e-05 |", "| 1.6e-05 |", True),
+        ("| 1.5e-05 |", "| 1.5e-04 |", False),
+        ("| 1024 |", "| 1025 |", False),
+        ("jax 0.10.2", "jax 0.11.2", False),
+        ("jax 0.10.2", "jax 0.10.3", False),
+        ("commit `12e5678901`", "commit `12e5678902`", False),
+        ("| a 1.0 |", "| b 1.0 |", False),
+    ],
+)
+def test_generated_text_may_move_by_one_last_digit_and_by_nothing_else(
+    stated, made, same
+):
+    assert same_made(stated, made) == same
+    assert same_made(made, stated) == same
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.docs_check import api_page, figures
 from benchmarks.docs_check.commands import ROOT, refusal
 from benchmarks.docs_check.pages import inline_commands, read_page, split_commands
+from benchmarks.docs_check.ties import untied
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -71,6 +72,11 @@ def test_a_command_line_without_a_mistake_is_accepted(line):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file(page):
     assert figures.broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_stated_result_is_tied_to_what_makes_it(page):
+    assert [block.place for block in read_page(page) if untied(block)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,5 +1,6 @@
 """A page is run as it stands; what is stale in it is found."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -7,10 +8,12 @@ import pytest
 from matplotlib.image import imsave
 
 from benchmarks.docs_check import page_check, workshop
+from benchmarks.docs_check.__main__ import choice, define_flags
 from benchmarks.docs_check.figures import image_difference
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
 from benchmarks.docs_check.session import run_block
+from jax_models import InputError
 
 
 @pytest.fixture
@@ -106,6 +109,22 @@ def test_numbers_that_nothing_makes_are_stale(outcomes, text):
 
 def test_names_and_counts_need_no_program(outcomes):
     assert outcomes("Section 2.5 counts 12 layers; `--x=2.5`, jax 0.10.2.") == []
+
+
+def test_what_earlier_commands_left_is_seen_on_request_alone(outcomes, tmp_path):
+    store = tmp_path / "results" / "curve" / "results.sqlite"
+    store.parent.mkdir(parents=True)
+    store.touch()
+    values = define_flags()
+    values(["docs_check"])
+    page = "```python\nfrom pathlib import Path\nPath('results').exists()  # {}\n```\n"
+    default = dataclasses.asdict(choice(values))
+    assert outcomes(page.format(False), **default) == [("ok", "Python")]
+    values(["docs_check", f"--results={store.parents[1]}"])
+    assert choice(values).results == store.parents[1]
+    values(["docs_check", "--results=nowhere"])
+    with pytest.raises(InputError, match="--results: there is no folder"):
+        choice(values)
 
 
 TABLE = "<!-- x -->\n| 2.48 |\n<!-- end of x -->\n"
