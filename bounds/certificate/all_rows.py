@@ -25,6 +25,7 @@ from bounds.certificate.moved_rows import (
     read_inputs,
 )
 from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.order import greatest
 from bounds.certificate.other_columns import (
     OtherColumns,
     other_columns,
@@ -226,7 +227,7 @@ def _deviation(
     )
     log_weight = inflation.weight[..., None]
     weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
-    farthest = jnp.maximum(
+    farthest = greatest(
         remain * column.jump + own_value,
         column.farthest + weight * column.jump + largest,
     )

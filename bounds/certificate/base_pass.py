@@ -14,7 +14,9 @@ from bounds.certificate.all_rows import move_all_rows, replace_column
 from bounds.certificate.base_radius import embedding_radius
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.moved_rows import MovedRows, OwnMove, put_row
+from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.one_row import move_one_row
+from bounds.certificate.order import bounded, greatest, resting_on, settle, times
 from bounds.certificate.other_columns import LARGEST_EXPONENT
 from bounds.certificate.output import certified_norms
 from bounds.certificate.roundoff import Roundoff
@@ -68,13 +70,14 @@ class BasePass:
         centre, radius = self._move(own, at_query)
         output, base = self.held[-1].output[0], self.held[-1].radius.output[0]
         # Once for the radius, once for what the output multiplies it with.
-        radius = radius * (1 + 2 * self.radius_roundoff)
+        radius = times(1 + 2 * self.radius_roundoff, radius)
         return _finish(self.model, target, output, base, centre, radius)
 
     def _move(self, own: OwnMove, at_query: bool) -> tuple[Array, Array]:
         """Returns centre [p, d] and radius [p] of the query row's final change."""
         layers, last = self.model.layers, len(self.model.layers) - 1
         query = jnp.full_like(own.position, self.query)
+        own = OwnMove(own.position, *settle(own.centre, own.radius))
         spread, n = self.spreads[0], self.held[0].rows.shape[0]
         assert spread is not None
         if last == 0 and not at_query:
@@ -93,12 +96,12 @@ class BasePass:
             else:
                 moved = move_all_rows(layer, held, spread, below, roundoff)
                 apart = (query, own.position)
+            moved = MovedRows(own.position, *settle(moved.centre, moved.radius, 1))
             # The query row and row i, each with all columns at their centres.
             for at in apart:
                 wanted = take_rows(held, at)
-                moved = put_row(
-                    moved, at, *move_one_row(layer, wanted, below, roundoff)
-                )
+                found = move_one_row(layer, wanted, below, roundoff)
+                moved = put_row(moved, at, *settle(*found))
         wanted = take_rows(self.held[last], jnp.zeros_like(query))
         return move_one_row(layers[last], wanted, moved, self.roundoffs[last])
 
@@ -107,9 +110,10 @@ def prepare_pass(problem: Problem) -> BasePass:
     """Returns the base pass of a model with at least one layer."""
     model, n = problem.model, problem.tokens.size
     rows = embed(model, jnp.asarray(problem.tokens))
+    rows, known = settle(rows, embedding_radius(model, rows))
     every = jnp.arange(n, dtype=jnp.int32)
     query = jnp.asarray([problem.query], jnp.int32)
-    held, spreads, score_range, known = [], [], 0.0, embedding_radius(model, rows)
+    held, spreads, score_range = [], [], 0.0
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         wanted = query if last else every
@@ -117,8 +121,8 @@ def prepare_pass(problem: Problem) -> BasePass:
         held.append(base)
         needed = depth == 0 or not last
         spreads.append(prepare_spread(layer, base) if needed else None)
-        score_range = max(score_range, float(score_bound(layer, base)))
-        rows, known = base.output, base.radius.output
+        score_range = float(greatest(score_range, score_bound(layer, base)))
+        rows, known = settle(base.output, base.radius.output)
     tile = tiled_summation(n)[1]
 
     def roundoff(layer: Layer, depth: int) -> Roundoff:
@@ -155,14 +159,12 @@ def _batch(problem: Problem) -> int:
 def score_bound(layer: Layer, held: LayerBase) -> Array:
     """Returns a bound on every |score| of a layer: |q||k|, or |w|_1 over the scale."""
     attention: Attention = layer.attention
+    sizes = [vector_norms(x).max(axis=-1) for x in (held.queries, held.store.keys)]
     if attention.score == "additive":
         scale = row_scale(attention, held.rows.shape[0], held.position).min()
-        return 0.5 * held.constants.score_range.max() / scale
-    sizes = [
-        jnp.sqrt((x * x).sum(axis=-1)).max(axis=-1)
-        for x in (held.queries, held.store.keys)
-    ]
-    return (sizes[0] * sizes[1]).max()
+        bound = 0.5 * held.constants.score_range.max() / scale
+        return resting_on(bound, *(x.max() for x in sizes))
+    return bounded((sizes[0] * sizes[1]).max())
 
 
 @functools.partial(jax.jit, static_argnames="length")

@@ -15,6 +15,7 @@ from jax import Array
 
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import norm_gain, vector_norms
+from bounds.certificate.order import bounded, least, surely_above, times
 from bounds.influence.pointwise import RowBase
 from bounds.rounding import gamma_upper, tiled_summation, unit_roundoff
 from jax_models.attention import Attention, KeyStore, project
@@ -126,7 +127,8 @@ def base_radius(
         layer, constants, rows[wanted], known[wanted], heads, mean, base
     )
     by_row = RowRadius(query.T, slope.T, score.T, summed, preactivation, left)
-    return BaseRadius(centred(rows, known), key, value, spread, by_row, out)
+    out = bounded(out)
+    return BaseRadius(bounded(centred(rows, known)), key, value, spread, by_row, out)
 
 
 def embedding_radius(model: Transformer, rows: Array) -> Array:
@@ -146,7 +148,7 @@ def mean_radius(log_weight: Array, largest: Array) -> Array:
         log_weight: x.
         largest: the largest |v_w - p|, broadcastable.
     """
-    return largest * jnp.minimum(jnp.expm1(log_weight), 2.0)
+    return largest * least(jnp.expm1(log_weight), 2.0)
 
 
 def _spread(points: Array) -> Array:
@@ -183,8 +185,8 @@ def _scores(
         return score, jnp.broadcast_to(key, score.shape), largest
     argument = query + key + gamma_upper(1) * (query_size + key_size)
     steepest, most = constants.score[:, None], constants.score_range[:, None]
-    score = jnp.minimum(steepest * argument, most) + roundoff * most
-    slope = jnp.minimum(constants.curvature[:, None] * argument, 2 * steepest)
+    score = least(steepest * argument, most) + roundoff * most
+    slope = least(constants.curvature[:, None] * argument, 2 * steepest)
     slope += roundoff * steepest
     return score / scale, slope / scale, 0.5 * most / scale
 
@@ -193,9 +195,8 @@ def _behind_norm(norm: LayerNorm, largest: Array, rows: Array, radius: Array) ->
     """Radius [...] behind a layer norm, from that of the centred row in front of it."""
     root = rows.shape[-1] ** 0.5
     gain = norm_gain(norm, largest, rows, radius)
-    carried = jnp.where(radius > 0, gain * radius, 0.0)
     rounded = largest * root + vector_norms(norm.bias)
-    carried = jnp.minimum(carried, 2 * largest * root)
+    carried = least(times(gain, radius), 2 * largest * root)
     return carried + gamma_upper(rows.shape[-1] + SCALING) * rounded
 
 
@@ -232,7 +233,9 @@ def _pointwise(
 
     def rounded(stream: Array, radius: Array, entering: Array) -> Array:
         """Of the block and its residual; a neuron that is surely inactive has none."""
-        steep = (z > -radius).astype(z.dtype) if relu else 0.5 * (1 + constants.spread)
+        steep = 0.5 * (1 + constants.spread)
+        if relu:
+            steep = 1.0 - surely_above(-z, radius).astype(z.dtype)
         active = jnp.abs(activate(block.activation, z))
         terms = jnp.abs(stream) + linear(active, jnp.abs(block.w2), jnp.abs(block.b2))
         entering = linear(steep * entering, jnp.abs(block.w2))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.base_radius import RowRadius, mean_radius
+from bounds.certificate.order import least, times
 from bounds.certificate.row_base import LayerBase
 from jax_models.pytree import register
 from jax_models.transformer import Layer
@@ -62,5 +63,4 @@ def inflate(
 
 def inflated(weight: Array, log_weight: Array) -> Array:
     """Returns the largest that a weight known within e^(± log_weight) can be."""
-    largest = jnp.minimum(1.0, weight * jnp.exp(log_weight))
-    return jnp.where(weight > 0, largest, 0.0)
+    return least(1.0, times(jnp.exp(log_weight), weight))

@@ -85,9 +85,7 @@ def layer_constants(layer: Layer) -> LayerConstants:
         "key_entries": _entries(attention.key),
         "value_entries": _entries(attention.value),
         "output_entries": np.ones(h) if concat else _entries(_outputs(attention)),
-        "flow": float(
-            np.linalg.norm(block.w2, axis=0) @ np.linalg.norm(block.w1, axis=1)
-        ),
+        "flow": _flow(np.asarray(block.w1), np.asarray(block.w2)),
     }
     return LayerConstants(
         **{k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
@@ -116,6 +114,13 @@ def _outputs(attention: Attention) -> np.ndarray:
 
 def _entries(matrices: Any) -> np.ndarray:
     return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def _flow(w1: np.ndarray, w2: np.ndarray) -> float:
+    """Sum over neurons of |W2[:, u]| |W1[u, :]|; infinite where a square overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        flow = float(np.linalg.norm(w2, axis=0) @ np.linalg.norm(w1, axis=1))
+    return np.inf if np.isnan(flow) else flow
 
 
 def _norms(matrices: Array) -> np.ndarray:

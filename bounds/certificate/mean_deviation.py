@@ -19,6 +19,8 @@ what follows for the change of a whole layer.
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.order import greatest, least, perhaps_above
+
 
 def odds_change(weight: Array, remain: Array, exponent: Array) -> Array:
     """Returns the most that a weight moves when its log-odds move by `exponent`.
@@ -32,10 +34,11 @@ def odds_change(weight: Array, remain: Array, exponent: Array) -> Array:
         exponent: x.
     """
     # Beyond 600 the weight is taken to reach 0 or 1.
-    growth = jnp.expm1(jnp.minimum(exponent, 600.0))
-    up, down = 1 + weight * growth, 1 + remain * growth
-    moved = weight * remain * growth / jnp.minimum(up, down)
-    return jnp.where(exponent <= 600.0, moved, jnp.maximum(weight, remain))
+    growth = jnp.expm1(least(exponent, 600.0))
+    moved = weight * remain * growth
+    moved = greatest(moved / (1 + weight * growth), moved / (1 + remain * growth))
+    most = greatest(weight, remain)
+    return jnp.where(perhaps_above(exponent, 600.0), most, moved)
 
 
 def mean_deviation(
@@ -80,7 +83,7 @@ def mean_deviation(
     others = factor * remain + moved
     change = moved * (jump + linear)
     change += others * (slack * linear + (1 + slack) * remainder)
-    carried = jnp.fmin(others * (1 + slack) * values, others * largest_value)
+    carried = least(others * (1 + slack) * values, others * largest_value)
     carried = carried + (factor * weight + moved) * own_value
-    carried = jnp.minimum(carried, jnp.maximum(own_value, largest_value))
-    return jnp.fmin(change + carried, farthest)
+    carried = least(carried, greatest(own_value, largest_value))
+    return least(change + carried, farthest)

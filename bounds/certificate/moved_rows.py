@@ -12,6 +12,7 @@ from jax import Array
 
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import norm_gain, norm_rounding
+from bounds.certificate.order import least, times
 from jax_models.changes import norm_change
 from jax_models.layers import LayerNorm
 from jax_models.pytree import register
@@ -98,8 +99,7 @@ def behind_norm(
     assert norm is not None
     gain = norm_gain(norm, largest, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.
-    carried = jnp.where(radius > 0, gain * radius, 0.0)
-    carried = jnp.minimum(carried, 2 * largest * rows.shape[-1] ** 0.5)
+    carried = least(times(gain, radius), 2 * largest * rows.shape[-1] ** 0.5)
     rounding = norm_rounding(norm, largest, rows, centre, base)
     return norm_change(norm, rows, centre), carried + rounding
 

@@ -9,6 +9,7 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.order import greatest, least, resting_on, surely_above, times
 from bounds.rounding import term_roundoff
 from jax_models.layers import LayerNorm
 
@@ -17,11 +18,18 @@ def norm_jacobian(norm: LayerNorm, rows: Array) -> Array:
     """Returns the Jacobian of a layer norm at rows [..., d], as [..., d, d]."""
     d = rows.shape[-1]
     z = rows - rows.mean(axis=-1, keepdims=True)
-    deviation = jnp.sqrt((z * z).mean(axis=-1, keepdims=True) + norm.epsilon)[..., None]
+    deviation = _deviations(norm, rows)[..., None]
+    # An overflowed deviation would make a Jacobian of 0.
+    deviation = jnp.where(jnp.isfinite(deviation), deviation, jnp.nan)
     unit = z[..., None] / deviation
     centring = jnp.eye(d, dtype=rows.dtype) - 1 / d
     inner = centring - unit * unit.swapaxes(-1, -2) / d
     return norm.scale[:, None] * inner / deviation
+
+
+def _deviations(norm: LayerNorm, rows: Array) -> Array:
+    z = rows - rows.mean(axis=-1, keepdims=True)
+    return jnp.sqrt((z * z).mean(axis=-1, keepdims=True) + norm.epsilon)
 
 
 def norm_gain(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Array:
@@ -33,12 +41,12 @@ def norm_gain(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Ar
         rows: centres of the balls [..., d].
         radius: their radii [...].
     """
-    nearest = jnp.maximum(_centred_size(rows) - radius, 0)
+    z = rows - rows.mean(axis=-1, keepdims=True)
+    size = jnp.sqrt((z * z).sum(axis=-1))
+    # An overflowed size is no size: in the denominator it would make a gain of 0.
+    far = surely_above(size, radius) & jnp.isfinite(size)
+    nearest = jnp.where(far, size - radius, 0.0)
     return largest / jnp.sqrt(nearest * nearest / rows.shape[-1] + norm.epsilon)
-
-
-def _centred_size(rows: Array) -> Array:
-    return vector_norms(rows - rows.mean(axis=-1, keepdims=True))
 
 
 def _variation(
@@ -49,8 +57,8 @@ def _variation(
     max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
     """
     widest = norm_gain(norm, largest, rows, reach)
-    scale = jnp.where(largest > 0, largest, 1)
-    return 2 * widest * (widest / scale) * step / math.sqrt(rows.shape[-1])
+    scale = jnp.where(largest == 0, 1.0, largest)
+    return 2 * widest * (widest / scale * step) / math.sqrt(rows.shape[-1])
 
 
 def norm_gains(
@@ -99,17 +107,19 @@ def norm_rounding(
     """
     size, end = vector_norms(moved), rows + moved
     gains = [norm_gain(norm, largest, z, base) for z in (rows, end)]
-    rounded = 3 * term_roundoff(rows.shape[-1]) * size * jnp.maximum(*gains)
-    both = base * (gains[0] + gains[1])
-    bent = _variation(norm, largest, rows, size + base, base) * size
-    other = jnp.where(base > 0, jnp.minimum(both, bent), 0.0)
-    return jnp.where(size > 0, rounded + other, 0.0)
+    rounded = 3 * term_roundoff(rows.shape[-1]) * size * greatest(*gains)
+    both = times(gains[0] + gains[1], base)
+    bent = times(_variation(norm, largest, rows, size + base, base), size)
+    # What the change is divided by must not overflow: the quotient would be 0.
+    old, new = (_deviations(norm, z)[..., 0] for z in (rows, end))
+    off = resting_on(rounded + least(both, bent), old * new * (old + new))
+    return jnp.where(size == 0, 0.0, off)
 
 
 def vector_norms(rows: Array) -> Array:
     """Returns the norms [...] of rows [..., d], from above where squares underflow."""
     width, limits = rows.shape[-1], jnp.finfo(rows.dtype)
     squares = (rows * rows).sum(axis=-1)
-    kept = squares > width * float(limits.tiny) / float(limits.eps)
+    kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
     above = math.sqrt(width) * jnp.abs(rows).max(axis=-1, initial=0.0)
     return jnp.where(kept, jnp.sqrt(squares), above)

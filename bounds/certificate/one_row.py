@@ -12,6 +12,7 @@ from jax import Array
 from bounds.certificate.inflation import Inflation, inflate
 from bounds.certificate.moved_rows import MovedRows, read_inputs, sizes
 from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.order import greatest, least, resting_on, times
 from bounds.certificate.pointwise import (
     carry,
     carry_rounding,
@@ -154,7 +155,7 @@ def _rounding(
     moved = jnp.where(row.seen, scores[1], 0.0)
     centre = (old * moved).sum(axis=-1, keepdims=True)
     share = -jnp.expm1(-jnp.abs(moved - centre))
-    shifted = (jnp.maximum(old, new) * share).sum(axis=-1)
+    shifted = (greatest(old, new) * share).sum(axis=-1)
     output, size = constants.output_entries[:, None], sizes(inner.centre).T
     carried = (new * size).sum(axis=-1)
     # Values are sums of rows times W_V, formed in that order.
@@ -176,8 +177,11 @@ def _rounding(
     largest = constants.value[:, None] * jnp.max(
         size, axis=-1, where=row.seen, initial=0
     )
-    off = jnp.fmin(off, 2 * (2 * widest + largest))
-    return roundoff * terms + jnp.where((shifted > 0) | (carried > 0), off, 0.0)
+    off = least(off, 2 * (2 * widest + largest))
+    off = jnp.where((shifted == 0) & (carried == 0), 0.0, off)
+    # A score that is no number may leave a mean that is one.
+    sound = jnp.where(row.seen, scores[0] + scores[1], 0.0).sum(axis=-1)
+    return resting_on(times(roundoff, terms) + off, sound)
 
 
 def _score_changes(

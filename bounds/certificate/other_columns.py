@@ -13,6 +13,7 @@ from jax import Array
 
 from bounds.certificate.inflation import Inflation
 from bounds.certificate.moved_rows import MovedRows, sizes
+from bounds.certificate.order import perhaps_above
 from bounds.certificate.own_column import OwnColumn
 from bounds.certificate.own_query import OwnQuery
 from bounds.certificate.roundoff import Roundoff
@@ -71,7 +72,9 @@ def other_columns(
     exponent = growth * moved
     # Too large for sums of exponentials: no number, and convexity bounds the change.
     factor = jnp.exp(
-        jnp.where((exponent > LARGEST_EXPONENT).any(axis=0), jnp.nan, exponent)
+        jnp.where(
+            perhaps_above(exponent, LARGEST_EXPONENT).any(axis=0), jnp.nan, exponent
+        )
     )
     changes = jnp.einsum(
         "hvd,ndp->hvnp", layer.attention.value, inner.centre, precision=HIGHEST

@@ -12,6 +12,7 @@ from bounds.certificate.norm_gain import (
     norm_rounding,
     vector_norms,
 )
+from bounds.certificate.order import bounded, least, times
 from bounds.influence.base import Problem
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
@@ -46,26 +47,27 @@ def certified_norms(
         readout = model.readout
         assert readout is not None
     if norm is None and readout is None:
-        return vector_norms(centre) * (1 + roundoff) + radius
+        return bounded(vector_norms(centre) * (1 + roundoff) + radius)
     weight = jnp.eye(output.shape[0], dtype=output.dtype)
     if readout is not None:
         weight = readout.weight
-    gain, entries = spectral_norms(weight), jnp.sqrt((weight * weight).sum())
+    gain, entries = spectral_norms(weight), vector_norms(weight.reshape(-1))
     if norm is None:
         rounding = 2 * roundoff * entries * vector_norms(centre)
-        return vector_norms(linear(centre, weight)) + gain * radius + rounding
+        moved = vector_norms(linear(centre, weight))
+        return bounded(moved + times(gain, radius) + rounding)
     largest = jnp.abs(norm.scale).max()
     base = centred(output, base)
     local, bend = norm_gains(norm, largest, output, centre, radius, base)
     jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
-    carried = jnp.minimum(local * gain, spectral_norms(jacobian) + gain * bend)
-    carried = jnp.where(radius > 0, carried * radius, 0.0)
+    carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
+    carried = times(carried, radius)
     change = norm_change(norm, output, centre)
     carried += gain * norm_rounding(norm, largest, output, centre, base)
     carried += 2 * roundoff * entries * vector_norms(change)
     # Two outputs of the norm are no further apart, whatever enters it.
     apart = 2 * largest * output.shape[0] ** 0.5 * gain
-    return jnp.minimum(vector_norms(linear(change, weight)) + carried, apart)
+    return least(vector_norms(linear(change, weight)) + carried, apart)
 
 
 def exact_without_layers(problem: Problem) -> np.ndarray:

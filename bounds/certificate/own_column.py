@@ -16,6 +16,13 @@ from bounds.certificate.inflation import Inflation
 from bounds.certificate.mean_deviation import odds_change
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.order import (
+    greatest,
+    least,
+    perhaps_above,
+    resting_on,
+    surely_above,
+)
 from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
@@ -109,7 +116,7 @@ def see_column(
     share = jnp.exp(jnp.where(is_top | ~seen, -jnp.inf, score - summary.lse[..., None]))
     log_rest = jnp.where(is_top, summary.rest_lse[..., None], summary.lse[..., None])
     log_rest = log_rest + jnp.log1p(-share)
-    any_rest = log_rest > -jnp.inf
+    any_rest = log_rest != -jnp.inf
     old = jnp.where(seen & any_rest, score - log_rest, -jnp.inf)
     new = jnp.where(seen & ~any_rest, jnp.inf, old + change)
     odds, weight = jnp.exp(old), jax.nn.sigmoid(new)
@@ -162,9 +169,10 @@ def see_column(
     before = jax.nn.sigmoid(old)
     stay = jnp.where(any_rest, jax.nn.sigmoid(-old), 0.0)
     # |t' - t|: p' - p = p'(1 - p)(1 - e^-x) where the log-odds rise by x.
-    moved_weight = jnp.where(change > 0, weight * stay, before * remain)
+    risen = surely_above(change, 0.0)
+    moved_weight = jnp.where(risen, weight * stay, before * remain)
     moved_weight *= -jnp.expm1(-jnp.abs(change))
-    largest = jnp.maximum(weight, before)
+    largest = greatest(weight, before)
     rounding = roundoff.local * weight * output * value_terms
     rounding += roundoff.local * largest * terms * jump
     # The true base: (t' - t)(v' - m) + t (v' - v), every factor off by its radius, and
@@ -173,10 +181,11 @@ def see_column(
     replaced = (constants.value[:, None] * size)[:, None]
     off = moved_weight * (jnp.expm1(log_weight) * jump + value_slop)
     off += odds_change(before, stay, log_weight) * replaced
-    off = jnp.where(seen, jnp.fmin(off, 4 * jump + 2 * replaced), 0.0)
+    off = resting_on(least(off, 4 * jump + 2 * replaced) + rounding, score + change)
+    rounding = jnp.where(seen, off, 0.0)
     return OwnColumn(
         mean_change=attention.weighting.replace(summary, column),
-        rounding=rounding + off,
+        rounding=rounding,
         score_error=base_score_error(
             attention, constants, scale, 0.0, inflation, held.radius.key, moved_key
         ),
@@ -185,7 +194,7 @@ def see_column(
         weight=weight,
         remain=remain,
         rest=jnp.where(any_rest, 1 + odds, 0.0),
-        lost=any_rest & (odds > 1 / SMALLEST_REST),
+        lost=any_rest & perhaps_above(odds, 1 / SMALLEST_REST),
         apart=apart,
         values_apart=values[:, None] - summary.mean[:, :, None],
         shift=shift,

@@ -19,6 +19,7 @@ from bounds.certificate.norm_gain import (
     norm_rounding,
     vector_norms,
 )
+from bounds.certificate.order import least, surely_above
 from bounds.influence.pointwise import RowBase
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
@@ -127,10 +128,13 @@ def activation_strays(
     """
     step = jnp.abs(moved)
     if activation == "relu":
-        end = z + moved
-        away = jnp.maximum(jnp.minimum(z, end), -jnp.maximum(z, end))
-        return jnp.where(away <= known, jnp.minimum(step, known), 0.0)
-    return jnp.minimum(GELU_CURVATURE * known, most) * step
+        ends = (z, z + moved)
+        above, below = (
+            surely_above(sign * ends[0], known) & surely_above(sign * ends[1], known)
+            for sign in (1, -1)
+        )
+        return jnp.where(above | below, 0.0, least(step, known))
+    return least(GELU_CURVATURE * known, most) * step
 
 
 @register

@@ -18,6 +18,7 @@ from jax import Array
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import norm_gains
+from bounds.certificate.order import least, surely_above, times
 from bounds.certificate.pointwise import (
     GELU_CURVATURE,
     Carried,
@@ -43,9 +44,11 @@ def slope_strays(
         most: width of the interval of all slopes.
     """
     if activation == "relu":
-        side = jnp.where(z > 0, 1.0, -1.0)
-        return (side * (z + moved) <= spread).astype(z.dtype)
-    return jnp.minimum(GELU_CURVATURE * (jnp.abs(moved) + spread), most)
+        end = z + moved
+        active = surely_above(z, 0.0)
+        kept = surely_above(jnp.where(active, end, -end), spread)
+        return 1.0 - kept.astype(z.dtype)
+    return least(GELU_CURVATURE * (jnp.abs(moved) + spread), most)
 
 
 def carry_radius(
@@ -101,12 +104,12 @@ def carry_radius(
         local += (jnp.moveaxis(norms.heads, -1, 0) * heads).sum(axis=0)
         anywhere = constants.block * radius
         anywhere += jnp.einsum("h,h...->...", constants.heads, heads, precision=HIGHEST)
-        return jnp.minimum(local, anywhere) + rounding.output
+        return least(local, anywhere) + rounding.output
 
     radius = radius + heads.sum(axis=0)
     if layer.layer_norm == "none":
         local = norms.block * radius + flips(sizes * radius[..., None])
-        return jnp.minimum(local, constants.block * radius) + rounding.output
+        return least(local, times(constants.block, radius)) + rounding.output
     return _carry_through_norms(
         layer, constants, base, norms, carried, radius, rounding, known, flips, sizes
     )
@@ -138,14 +141,14 @@ def _carry_through_norms(
     )
     root = math.sqrt(base.summed.shape[-1])
     assert rounding.entered is not None
-    entered = jnp.minimum(gain * radius, 2 * largest * root) + rounding.entered
+    entered = least(times(gain, radius), 2 * largest * root) + rounding.entered
     stray = flips(sizes * entered[..., None])
-    through = jnp.minimum(norms.block * entered + stray, constants.block * entered)
+    through = least(norms.block * entered + stray, times(constants.block, entered))
     if pre:
         # I + J' N' = (I + J N) + J (N' - N) + (J' - J) N'.
         composed = (norms.whole + norms.block * bend) * radius + stray
         composed += norms.block * rounding.entered
-        return jnp.minimum(radius + through, composed) + rounding.output
+        return least(radius + through, composed) + rounding.output
     assert norms.norm1 is not None and rounding.last is not None
     through = through + rounding.output
     assert base.left is not None and carried.left is not None
@@ -157,8 +160,8 @@ def _carry_through_norms(
     composed = norms.block * (bend * radius + rounding.entered) + stray
     composed = norms.norm2 * (composed + rounding.output)
     composed += norms.whole * radius + last_bend * through
-    bounded = jnp.minimum(gain * through, composed)
-    return jnp.minimum(bounded, 2 * constants.norm2 * root) + rounding.last
+    bounded = least(times(gain, through), composed, 2 * constants.norm2 * root)
+    return bounded + rounding.last
 
 
 def heads_width(layer: Layer) -> int:

@@ -16,7 +16,9 @@ class Certificate:
     """Certified upper bounds on single-symbol influences on one input.
 
     Every number is at least |y_q(x with x_i := s) - y_q(x)|_2 of the model in real
-    arithmetic, rounding included; +inf where nothing is certified.
+    arithmetic, rounding included. It is +inf where nothing is certified, because numbers
+    on the way have overflowed or rounding has no bound; a final norm's own bound stands
+    even then.
     """
 
     upper: np.ndarray  # [n, V], NaN where nothing is substituted
@@ -32,12 +34,19 @@ class Certificate:
     substitutions: int
     seconds: float
 
+    @property
+    def uncertified(self) -> int:
+        """Of how many substitutions nothing is certified: their bound is +inf."""
+        return int(np.isposinf(self.upper).sum())
+
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was certified."""
+        lost = self.uncertified
         return (
             f"Certificate(max_upper={self.max_upper:.6g}, position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
-            f"substitutions={self.substitutions})"
+            f"substitutions={self.substitutions}"
+            + (f", nothing is certified for {lost} of them)" if lost else ")")
         )
 
 

@@ -15,6 +15,7 @@ from bounds.certificate.inflation import Inflation, inflated
 from bounds.certificate.mean_deviation import mean_deviation
 from bounds.certificate.moved_rows import MovedRows, sizes
 from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.order import greatest
 from bounds.certificate.row_base import (
     LayerBase,
     distances,
@@ -168,7 +169,7 @@ def row_deviation(
         own_value=value_own,
         values=jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1),
         largest_value=over(value),
-        farthest=jnp.maximum(
+        farthest=greatest(
             inflated(remain, log_weight) * jump + value_own,
             over(apart + value) + inflated(weight, log_weight) * jump,
         ),

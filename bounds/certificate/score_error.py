@@ -1,10 +1,10 @@
 """How far the change of a score may be from its reference."""
 
-import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.inflation import Inflation
 from bounds.certificate.layer_constants import LayerConstants
+from bounds.certificate.order import least
 from jax_models.attention import Attention
 
 
@@ -36,7 +36,7 @@ def base_score_error(
         return query_size * key[:, None, None] + inflation.query[..., None] * moved
     steps = (query_size + moved) / scale[:, None]
     bent = constants.curvature[:, None] * inflation.argument
-    return jnp.minimum(bent, 2 * constants.score[:, None])[..., None] * steps
+    return least(bent, 2 * constants.score[:, None])[..., None] * steps
 
 
 def own_score_error(
@@ -74,7 +74,7 @@ def own_score_error(
         0.5 * constants.curvature[:, None, None] / by_row * (query_size + keys) ** 2
     )
     slope = constants.score[:, None, None] / by_row
-    steps = jnp.minimum(
+    steps = least(
         slope * (query_size + keys), constants.score_range[:, None, None] / by_row
     )
-    return jnp.minimum(error, steps + slope * query_size)
+    return least(error, steps + slope * query_size)

@@ -39,7 +39,8 @@ HALVINGS = 30
 def certified_error(measure: HardMeasure, temperature: float) -> float:
     """Returns a bound on the twin's error: on every entry of its final activations.
 
-    It holds over exact reals for the inputs that were measured.
+    It holds over exact reals for the inputs that were measured; +inf where a number on
+    the way is none, so that nothing is certified.
 
     Args:
         measure: Of the hard model.
@@ -49,7 +50,8 @@ def certified_error(measure: HardMeasure, temperature: float) -> float:
     error = np.zeros(width)
     for layer in measure.layers:
         error = _layer_error(layer, error, temperature)
-    return float(error.max())
+    largest = float(error.max())
+    return math.inf if math.isnan(largest) else largest
 
 
 def certified_temperature(

@@ -14,8 +14,8 @@ from bounds.closed_form.approximation import (
     perturbed_distance,
     perturbed_ties_distance,
 )
-from bounds.simulation.certificate import weight_distance
-from bounds.simulation.measured import HeadMeasure
+from bounds.simulation.certificate import certified_error, weight_distance
+from bounds.simulation.measured import HardMeasure, HeadMeasure, LayerMeasure
 from tests.bounds.simulation.networks import (
     HIDDEN,
     LENGTH,
@@ -67,6 +67,15 @@ def test_what_is_not_known_costs_the_whole_distance():
     # Tied scores that are known to within w: half of it either way.
     apart = weight_distance(head(1.0, 8, 8, spread=1e-3), 0.0, 1e-3)
     assert apart == pytest.approx(2 * math.tanh(0.25), rel=1e-14)
+
+
+def test_an_error_that_is_no_number_is_no_certificate():
+    """Infinite weights times no error: a NaN, which every comparison would pass over."""
+    one = np.ones((1, 1))
+    layer = LayerMeasure((head(1.0, 8, 1),), one, one * np.inf, 1.0)
+    with np.errstate(invalid="ignore"):
+        found = certified_error(HardMeasure(8, (layer,), 1, True), 1.0)
+    assert found == np.inf
 
 
 def shapes(networks):
