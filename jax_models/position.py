@@ -2,7 +2,8 @@
 
 Formulas are evaluated in float64 on the host and then cast, so that a float32 model and
 a float64 one encode the same numbers. Positions j count from 0; terms use p = j + offset
-with offset 1 by default.
+with offset 1 by default. A formula encodes the positions `at` which rows are wanted, by
+default all.
 """
 
 import dataclasses
@@ -49,8 +50,10 @@ class Sinusoidal:
         object.__setattr__(self, "base", float(self.base))
         object.__setattr__(self, "scale", float(self.scale))
 
-    def encode(self, length: int, width: int) -> np.ndarray:
-        """Returns the encoding in float64 [n, d].
+    def encode(
+        self, length: int, width: int, at: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the encoding in float64 [n, d], or `at` some positions.
 
         Raises:
             InputError: if the width is odd.
@@ -60,7 +63,7 @@ class Sinusoidal:
                 f"sinusoidal positions need an even width, got d = {width}"
             )
         frequency = self.base ** (-2 * np.arange(width // 2) / width)
-        angle = np.arange(length)[:, None] * frequency
+        angle = _places(length, at)[:, None] * frequency
         return self.scale * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
@@ -79,14 +82,15 @@ class PowerTerm:
         for name in ("scale", "position_power", "length_power", "offset"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
-    def evaluate(self, length: int) -> np.ndarray:
-        """Returns the term for all positions of `length` [n].
+    def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
+        """Returns the term for all positions of `length` [n], or for some.
 
         Raises:
             InputError: at a pole, a fractional power of a negative p, or a non-integer
                 offset under an alternating sign.
         """
-        p = np.arange(length) + self.offset
+        places = _places(length, at)
+        p = places + self.offset
         if self.alternating and not self.offset.is_integer():
             raise InputError(
                 f"position term for coordinate {self.coordinate}: an alternating sign "
@@ -95,7 +99,8 @@ class PowerTerm:
         if self.position_power < 0 and np.any(p == 0):
             raise InputError(
                 f"position term for coordinate {self.coordinate} has a pole: p = 0 at "
-                f"position {int(np.argmin(np.abs(p)))} with power {self.position_power}"
+                f"position {int(places[np.argmin(np.abs(p))])} with power "
+                f"{self.position_power}"
             )
         if not self.position_power.is_integer() and np.any(p < 0):
             raise InputError(
@@ -128,9 +133,9 @@ class ResidueTerm:
         object.__setattr__(self, "offset", float(self.offset))
         object.__setattr__(self, "residues", tuple(int(r) for r in self.residues))
 
-    def evaluate(self, length: int) -> np.ndarray:
-        """Returns the indicator for all positions of `length` [n]."""
-        p = np.arange(length) + self.offset
+    def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
+        """Returns the indicator for all positions of `length` [n], or for some."""
+        p = _places(length, at) + self.offset
         return np.isin(p % self.modulus, self.residues).astype(np.float64)
 
 
@@ -143,14 +148,17 @@ class Coordinates:
         default=(), metadata={"static": True}
     )
 
-    def encode(self, length: int, width: int) -> np.ndarray:
-        """Returns the encoding in float64 [n, d].
+    def encode(
+        self, length: int, width: int, at: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the encoding in float64 [n, d], or `at` some positions.
 
         Raises:
             InputError: if a term names a coordinate outside the width, has a pole, or
                 leaves the range of float64.
         """
-        encoding = np.zeros((length, width))
+        places = _places(length, at)
+        encoding = np.zeros((len(places), width))
         for term in self.terms:
             if not 0 <= term.coordinate < width:
                 raise InputError(
@@ -158,10 +166,14 @@ class Coordinates:
                     f"coordinates 0 to {width - 1}"
                 )
             with np.errstate(over="ignore", invalid="ignore"):
-                encoding[:, term.coordinate] += term.evaluate(length)
+                encoding[:, term.coordinate] += term.evaluate(length, places)
         if not math.isfinite(float(np.abs(encoding).max(initial=0.0))):
             raise InputError(f"position encoding overflows float64 at length {length}")
         return encoding
 
 
 Position = PositionTable | Sinusoidal | Coordinates
+
+
+def _places(length: int, at: np.ndarray | None) -> np.ndarray:
+    return np.arange(length) if at is None else at

@@ -1,20 +1,24 @@
 """Norms of the embeddings: what enters the first layer, and what a symbol changes.
 
-Position encodings are read at one length, so that nothing is asked of them beyond it.
+Position encodings are read at one length, so that nothing is asked of them beyond it:
+block by block as long as that is done in a second or so, then in closed form.
 """
 
 import dataclasses
+import functools
+from collections.abc import Iterator
 
 import numpy as np
 
+from bounds.constants.long_positions import largest_sum_in_closed_form
 from bounds.interval import interval, sqrt, upper
 from bounds.rounding import gamma
 from bounds.spectral import largest_row_norm
 from jax_models import Transformer
-from jax_models.transformer import encode_positions
+from jax_models.position import PositionTable
 
-# Numbers in one block of symbols against positions.
-_BLOCK = 2**22
+# Numbers in one block of symbols against positions, and in all that are looked at.
+_BLOCK, _MOST = 2**18, 2**24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +37,7 @@ class EmbeddingNorms:
 
 
 def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
-    """Bound the embeddings of a model at one length.
+    """Bound the embeddings of a model at one length, in memory that does not grow with it.
 
     Args:
         model: The transformer.
@@ -46,15 +50,42 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
         InputError: The position encoding does not reach this length.
     """
     symbols = np.asarray(model.embedding, np.float64)
-    positions = np.asarray(encode_positions(model, length), np.float64)
-    separate = upper(
-        interval(largest_row_norm(symbols)) + interval(largest_row_norm(positions))
-    )
+    formula = model.position
+    if (
+        formula is None
+        or isinstance(formula, PositionTable)
+        or length * model.width <= _MOST
+    ):
+        place = together = 0.0
+        for positions in _position_blocks(model, length):
+            place = max(place, largest_row_norm(positions))
+            together = max(together, _largest_sum(symbols, positions))
+    else:
+        question = formula, length, np.dtype(model.dtype)
+        none = np.zeros((1, model.width))
+        place = largest_sum_in_closed_form(none, *question)
+        together = largest_sum_in_closed_form(symbols, *question)
+    separate = upper(interval(largest_row_norm(symbols)) + interval(place))
     return EmbeddingNorms(
-        norm=min(separate, _largest_sum(symbols, positions)),
+        norm=min(separate, together),
         separate=separate,
         distance=_largest_distance(symbols, model.substitutable),
     )
+
+
+def _position_blocks(model: Transformer, length: int) -> Iterator[np.ndarray]:
+    """The encodings of all positions, in the model's float type; equal ones once."""
+    if model.position is None:
+        yield np.zeros((1, model.width))
+        return
+    if isinstance(model.position, PositionTable):
+        read = np.asarray(model.position.encode(length, model.width)).__getitem__
+    else:
+        read = functools.partial(model.position.encode, length, model.width)
+    rows = max(1, _BLOCK // max(model.embedding.shape))
+    for start in range(0, length, rows):
+        at = np.arange(start, min(start + rows, length))
+        yield read(at).astype(model.dtype).astype(np.float64)
 
 
 def _largest_sum(symbols: np.ndarray, positions: np.ndarray) -> float:
@@ -66,12 +97,7 @@ def _largest_sum(symbols: np.ndarray, positions: np.ndarray) -> float:
     scale = np.frexp(max(np.max(np.abs(symbols)), np.max(np.abs(positions))))[1]
     e, p = np.ldexp(symbols, -scale), np.ldexp(positions, -scale)
     of_e, of_p = (np.einsum("ij,ij->i", x, x) for x in (e, p))
-    rows = max(1, _BLOCK // len(e))
-    largest = 0.0
-    for start in range(0, len(p), rows):
-        part = slice(start, start + rows)
-        squares = (of_e + of_p[part, None]) + 2 * (p[part] @ e.T)
-        largest = max(largest, float(np.max(squares)))
+    largest = float(np.max(of_e + of_p[:, None] + 2 * (p @ e.T), initial=0.0))
     reach = interval(largest_row_norm(e)) + interval(largest_row_norm(p))
     hidden = gamma(e.shape[1] + 2) * reach**2
     return upper(sqrt(interval(largest) + hidden) * interval(2) ** int(scale))
