@@ -15,8 +15,8 @@ from bounds.inputs import InputSource, check_lengths, open_inputs
 from bounds.measurement import Question, influence_value, measure, weighting_label
 from bounds.notation import legend_label
 from bounds.table import RowPerLength, Table
+from jax_models.arguments import choose_name
 from jax_models.errors import InputError
-from jax_models.initialise import choose_name
 from jax_models.transformer import Transformer
 
 __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
@@ -121,7 +121,7 @@ def bound_curve(
         >>> [row["n"] for row in curve]
         [4, 8]
     """
-    check_lengths(lengths)
+    lengths = check_lengths(lengths)
     for name in bounds:
         choose_name("bounds", name, tuple(CURVE_BOUNDS))
     question = Question(query, target, method, ties)

@@ -7,13 +7,15 @@ that a sweep can be resumed, extended, or run in another order.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
+from jax_models.arguments import expect_integer, expect_integers, show
 from jax_models.errors import InputError
 from jax_models.languages import get_language
+from jax_models.model_check import check_model
 from jax_models.transformer import Transformer
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
 RANDOM = "random"
 
 
+@runtime_checkable
 class InputSource(Protocol):
     """Inputs of any length, by index."""
 
@@ -144,7 +147,9 @@ def sampled_inputs(
     Raises:
         InputError: There is no such language, or the model's vocabulary is too small.
     """
-    size = model.vocab_size
+    expect_integer("num_inputs", count, 1)
+    expect_integer("seed", seed, 0)
+    size = check_model(model).vocab_size
     free = range(size) if model.substitutable is None else model.substitutable
     if language == RANDOM:
         symbols = tuple(free)
@@ -178,11 +183,16 @@ def open_inputs(
     """
     if isinstance(inputs, str):
         return sampled_inputs(model, inputs, count, seed)
+    if not isinstance(inputs, InputSource):
+        raise InputError(
+            f"inputs = {show(inputs)}; expected the name of a language, or a source such "
+            "as bounds.inputs.GivenInputs"
+        )
     return inputs
 
 
-def check_lengths(lengths: Sequence[int]) -> None:
-    """Raise `InputError` unless lengths increase from at least 1.
+def check_lengths(lengths: Sequence[int]) -> list[int]:
+    """Return lengths that are known to increase from at least 1.
 
     Args:
         lengths: Lengths n.
@@ -191,13 +201,13 @@ def check_lengths(lengths: Sequence[int]) -> None:
         InputError: There are none, the first is below 1, or one does not exceed the one
             before it.
     """
-    if not len(lengths):
+    found = expect_integers("lengths", lengths, 1)
+    if not found:
         raise InputError("no lengths given")
-    if lengths[0] < 1:
-        raise InputError(f"length n = {lengths[0]}; an input has at least one token")
-    for shorter, longer in itertools.pairwise(lengths):
+    for shorter, longer in itertools.pairwise(found):
         if longer <= shorter:
             raise InputError(f"lengths must increase, but {longer} follows {shorter}")
+    return found
 
 
 def check_changeable(length: int) -> None:
@@ -209,7 +219,7 @@ def check_changeable(length: int) -> None:
     Raises:
         InputError: n is below 2.
     """
-    if length < 2:
+    if expect_integer("length n", length, 1) < 2:
         raise InputError(
             f"length n = {length}; with the query left out there is nothing to change "
             "below n = 2"

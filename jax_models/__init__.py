@@ -9,7 +9,7 @@ from jax_models.checkpoint import load, model_bytes, save
 from jax_models.constructions import PRESETS, build_preset
 from jax_models.errors import InputError, TieError
 from jax_models.evaluate import accepts, apply, apply_logits
-from jax_models.initialise import init_transformer, make_weighting, random_transformer
+from jax_models.initialise import init_transformer, random_transformer
 from jax_models.languages import (
     LANGUAGES,
     SOURCES,
@@ -45,6 +45,7 @@ from jax_models.weighting import (
     Softmax,
     TieReport,
     Weighting,
+    make_weighting,
 )
 
 __all__ = [

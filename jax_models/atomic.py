@@ -7,15 +7,22 @@ that a reader never sees half of one.
 import contextlib
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+def write_atomically(
+    path: str | os.PathLike[str],
+    data: bytes,
+    check: Callable[[Path], None] = lambda written: None,
+) -> None:
     """Writes a file in a folder that exists, whole or not at all.
 
     Args:
         path: where the file is to stand; one that is there is replaced.
         data: the whole content.
+        check: called with the complete file before it takes its place; what it raises
+            leaves the place as it was.
 
     Raises:
         OSError: if the folder cannot be written or the disk is full. What stood at
@@ -29,6 +36,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        check(beside)
         os.replace(beside, path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -6,11 +6,10 @@ all layers agree.
 """
 
 import dataclasses
-import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from jax_models.arguments import choose_name, expect_integer, expect_number, show
 from jax_models.attention import SCORES, Schedule
 from jax_models.errors import InputError
 from jax_models.layers import ACTIVATIONS, Accept
@@ -36,6 +35,8 @@ TOP_KEYS = (
     "vocabulary substitutable position accept"
 ).split()
 LAYER_KEYS = "weighting mask score temperature combine tie_resolution".split()
+# What a file holds once for all layers, and a model in each.
+DEFAULTS = {"layer_norm": "none", "layer_norm_epsilon": 1e-5, "activation": "relu"}
 
 
 def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
@@ -51,37 +52,6 @@ def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any
     return entry
 
 
-def expect_name(where: str, value: Any, allowed: tuple[str, ...]) -> str:
-    """Returns a keyword if it is an allowed one."""
-    if value not in allowed:
-        raise InputError(f"{where} = {value!r}; expected one of {', '.join(allowed)}")
-    return value
-
-
-def expect_number(where: str, value: Any, minimum: float = -math.inf) -> float:
-    """Returns a finite number of at least (for 0: above) `minimum`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not abs(value) <= sys.float_info.max:
-        raise InputError(f"{where} = {value!r}; expected a finite number")
-    if value < minimum:
-        raise InputError(f"{where} = {value!r}; expected at least {minimum}")
-    return float(value)
-
-
-def _positive(where: str, value: Any) -> float:
-    number = expect_number(where, value)
-    if number <= 0:
-        raise InputError(f"{where} = {value!r}; expected a positive number")
-    return number
-
-
-def expect_integer(where: str, value: Any, minimum: int) -> int:
-    """Returns an integer of at least `minimum`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise InputError(f"{where} = {value!r}; expected an integer >= {minimum}")
-    return value
-
-
 def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
     """Returns the schedule that a layer's `temperature` entry describes."""
     if entry is None:
@@ -91,19 +61,21 @@ def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
         "inverse_log": ["kind", "scale"],
         "power": ["kind", "scale", "exponent", "of"],
     }
-    kind = expect_name(
+    kind = choose_name(
         f"{where}.kind",
         entry.get("kind") if isinstance(entry, dict) else entry,
         tuple(kinds),
     )
     expect_keys(where, entry, kinds[kind])
     if kind == "constant":
-        return ConstantTemperature(_positive(f"{where}.value", entry.get("value")))
-    scale = _positive(f"{where}.scale", entry.get("scale"))
+        return ConstantTemperature(
+            expect_number(f"{where}.value", entry.get("value"), 0, above=True)
+        )
+    scale = expect_number(f"{where}.scale", entry.get("scale"), 0, above=True)
     if kind == "inverse_log":
         return InverseLogTemperature(scale)
     exponent = expect_number(f"{where}.exponent", entry.get("exponent"))
-    of = expect_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
+    of = choose_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
     if of == "position" and mask not in ("future", "strict_future"):
         raise InputError(
             f'{where}.of = "position" needs a future mask, the layer has {mask!r}'
@@ -119,16 +91,18 @@ def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
         case None:
             return None
         case ConstantTemperature(value):
-            return {"kind": "constant", "value": float(value)}
+            return {"kind": "constant", "value": _number(value)}
         case InverseLogTemperature(scale):
-            return {"kind": "inverse_log", "scale": float(scale)}
+            return {"kind": "inverse_log", "scale": _number(scale)}
         case PowerTemperature(scale, exponent, of):
-            return {
-                "kind": "power",
-                "scale": float(scale),
-                "exponent": exponent,
-                "of": of,
-            }
+            entry = {"exponent": exponent, "of": of}
+            return {"kind": "power", "scale": _number(scale), **entry}
+
+
+def _number(value: Any) -> Any:
+    """A number as a float; all else as it is, for a check to refuse."""
+    scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
+    return float(value) if scalar and not isinstance(value, bool) else value
 
 
 POWER_KEYS = "coordinate scale position_power length_power alternating offset".split()
@@ -139,19 +113,18 @@ def decode_position(entry: Any) -> Sinusoidal | Coordinates | None:
     """Returns the position formula that the config names."""
     if entry is None:
         return None
-    kind = expect_name(
+    kind = choose_name(
         "position.kind",
         entry.get("kind") if isinstance(entry, dict) else entry,
         ("sinusoidal", "coordinates"),
     )
     if kind == "sinusoidal":
         expect_keys("position", entry, ["kind", "base", "scale"])
-        base = _positive("position.base", entry.get("base", 10000))
-        return Sinusoidal(base, expect_number("position.scale", entry.get("scale", 1)))
+        return Sinusoidal(entry.get("base", 10000), entry.get("scale", 1))
     expect_keys("position", entry, ["kind", "terms"])
     terms = entry.get("terms")
     if not isinstance(terms, list):
-        raise InputError(f"position.terms = {terms!r}; expected a list of terms")
+        raise InputError(f"position.terms = {show(terms)}; expected a list of terms")
     return Coordinates(tuple(map(_decode_term, range(len(terms)), terms)))
 
 
@@ -165,13 +138,13 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
         modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1)
         residues = entry.get("residues")
         if not isinstance(residues, list):
-            raise InputError(f"{where}.residues = {residues!r}; expected a list")
+            raise InputError(f"{where}.residues = {show(residues)}; expected a list")
         found = tuple(expect_integer(f"{where}.residues", r, 0) for r in residues)
         return ResidueTerm(coordinate, modulus, found, offset)
     alternating = entry.get("alternating", False)
     if not isinstance(alternating, bool):
         raise InputError(
-            f"{where}.alternating = {alternating!r}; expected true or false"
+            f"{where}.alternating = {show(alternating)}; expected true or false"
         )
     return PowerTerm(
         coordinate,
@@ -196,8 +169,12 @@ def encode_position(position: Any) -> dict[str, Any] | None:
     return {"kind": "coordinates", "terms": terms}
 
 
-def decode_config(config: Any) -> dict[str, Any]:
+def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
     """Returns the checked config with defaults filled in and layers resolved.
+
+    Args:
+        config: of a file, parsed.
+        described: whether it is one of `describe_model`, whose layers name all they have.
 
     Raises:
         InputError: naming the key, what was found and what was expected.
@@ -205,29 +182,27 @@ def decode_config(config: Any) -> dict[str, Any]:
     expect_keys("config", config, TOP_KEYS)
     if config.get("format") != FORMAT:
         raise InputError(
-            f"config.format = {config.get('format')!r}; this version reads {FORMAT!r}"
+            f"config.format = {show(config.get('format'))}; this version reads "
+            f"{FORMAT!r}"
         )
-    checked = dict(config)
-    checked["layer_norm"] = expect_name(
-        "layer_norm", config.get("layer_norm", "none"), NORM_PLACEMENTS
-    )
-    checked["layer_norm_epsilon"] = expect_number(
-        "layer_norm_epsilon", config.get("layer_norm_epsilon", 1e-5), 0
-    )
-    checked["activation"] = expect_name(
-        "activation", config.get("activation", "relu"), ACTIVATIONS
-    )
+    checked = dict(config) | decode_shared("", config, DEFAULTS)
     layers = config.get("layers")
     if not isinstance(layers, list):
-        raise InputError(f"config.layers = {layers!r}; expected a list of layers")
+        raise InputError(f"config.layers = {show(layers)}; expected a list of layers")
+    allowed = [*LAYER_KEYS, *(DEFAULTS if described else ())]
     checked["layers"] = [
-        _decode_layer(f"layers[{k}]", entry, checked) for k, entry in enumerate(layers)
+        _decode_layer(
+            f"layers[{k}]", expect_keys(f"layers[{k}]", entry, allowed), checked
+        )
+        for k, entry in enumerate(layers)
     ]
     for name, kind in (("vocabulary", str), ("substitutable", int)):
         entry = config.get(name)
         listed = isinstance(entry, list) and all(type(item) is kind for item in entry)
         if entry is not None and not listed:
-            raise InputError(f"{name} = {entry!r}; expected a list of {kind.__name__}")
+            raise InputError(
+                f"{name} = {show(entry)}; expected a list of {kind.__name__}"
+            )
     checked["position"] = decode_position(config.get("position"))
     accept = config.get("accept")
     if accept is not None:
@@ -239,70 +214,80 @@ def decode_config(config: Any) -> dict[str, Any]:
     return checked
 
 
+def decode_shared(
+    where: str, entry: dict[str, Any], top: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns what a file holds once for all layers, checked.
+
+    Args:
+        where: What stands before the names of keys.
+        entry: Where it is said.
+        top: What holds where it is not.
+    """
+    found = {key: entry.get(key, top[key]) for key in DEFAULTS}
+    choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
+    choose_name(f"{where}activation", found["activation"], ACTIVATIONS)
+    expect_number(f"{where}layer_norm_epsilon", found["layer_norm_epsilon"], 0)
+    return found
+
+
 def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]:
-    expect_keys(where, entry, LAYER_KEYS)
-    mask = expect_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
+    shared = decode_shared(f"{where}.", entry, top)
+    mask = choose_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
     combine = entry.get("combine", top.get("combine", "residual"))
-    expect_name(f"{where}.combine", combine, COMBINATIONS)
-    if combine == "concat" and top["layer_norm"] != "none":
+    choose_name(f"{where}.combine", combine, COMBINATIONS)
+    if combine == "concat" and shared["layer_norm"] != "none":
         raise InputError(
             f'{where}.combine = "concat" goes only with layer_norm "none", found '
-            f"{top['layer_norm']!r}"
+            f"{shared['layer_norm']!r}"
         )
     resolution = entry.get("tie_resolution", top.get("tie_resolution"))
     if resolution is not None:
-        resolution = _positive(f"{where}.tie_resolution", resolution)
-    weighting = expect_name(
+        resolution = expect_number(f"{where}.tie_resolution", resolution, 0, above=True)
+    weighting = choose_name(
         f"{where}.weighting", entry.get("weighting"), tuple(WEIGHTINGS)
     )
     score = entry.get("score", "scaled_dot_product")
     return {
         "weighting": weighting,
         "mask": mask,
-        "score": expect_name(f"{where}.score", score, SCORES),
+        "score": choose_name(f"{where}.score", score, SCORES),
         "temperature": decode_temperature(
             f"{where}.temperature", entry.get("temperature"), mask
         ),
         "combine": combine,
         "tie_resolution": resolution,
+        **shared,
     }
 
 
-def encode_config(model: Transformer) -> dict[str, Any]:
-    """Returns the JSON config of a model."""
-    layers = []
+def describe_model(model: Transformer) -> dict[str, Any]:
+    """Returns the config of a model whose layers may differ in everything.
+
+    Args:
+        model: the transformer.
+
+    Returns:
+        The config of a file, but that every layer names all that it has.
+    """
+    config: dict[str, Any] = {"format": FORMAT, "layers": []}
     for layer in model.layers:
         attention = layer.attention
-        layers.append(
-            {
-                "weighting": attention.weighting.name,
-                "mask": attention.mask,
-                "score": attention.score,
-                "temperature": encode_temperature(attention.temperature),
-                "combine": layer.combine,
-                "tie_resolution": getattr(attention.weighting, "tie_resolution", None),
-            }
-        )
-    norms = [layer.norm1 for layer in model.layers] + [model.final_norm]
-    epsilons = {norm.epsilon for norm in norms if norm is not None}
-    config: dict[str, Any] = {
-        "format": FORMAT,
-        "layer_norm": _agreed(
-            "layer_norm", [x.layer_norm for x in model.layers], "none"
-        ),
-        "layer_norm_epsilon": _agreed("layer_norm_epsilon", list(epsilons), 1e-5),
-        "activation": _agreed(
-            "activation", [x.feed_forward.activation for x in model.layers], "relu"
-        ),
-        "layers": layers,
-    }
-    for name, default in (("combine", "residual"), ("tie_resolution", None)):
-        values = [entry[name] for entry in layers]
-        if len(set(values)) <= 1:
-            for entry in layers:
-                del entry[name]
-            if values and values[0] != default:
-                config[name] = values[0]
+        entry = {
+            "weighting": attention.weighting.name,
+            "mask": attention.mask,
+            "score": attention.score,
+            "temperature": encode_temperature(attention.temperature),
+            "combine": layer.combine,
+            "tie_resolution": getattr(attention.weighting, "tie_resolution", None),
+            "layer_norm": layer.layer_norm,
+            "activation": layer.feed_forward.activation,
+        }
+        if layer.norm1 is not None:
+            entry["layer_norm_epsilon"] = layer.norm1.epsilon
+        config["layers"].append(entry)
+    if model.final_norm is not None:
+        config["layer_norm_epsilon"] = model.final_norm.epsilon
     position = encode_position(model.position)
     if position is not None:
         config["position"] = position
@@ -318,10 +303,33 @@ def encode_config(model: Transformer) -> dict[str, Any]:
     return config
 
 
-def _agreed(name: str, values: list[Any], default: Any) -> Any:
-    if len(set(values)) > 1:
-        raise InputError(
-            f"the file format holds one {name} for all layers, the model has "
-            f"{sorted(set(values))}"
-        )
-    return values[0] if values else default
+def encode_config(model: Transformer) -> dict[str, Any]:
+    """Returns the JSON config of a model.
+
+    Args:
+        model: the transformer.
+
+    Raises:
+        InputError: if its layers differ in what a file holds once.
+    """
+    config = describe_model(model)
+    layers = config["layers"]
+    norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
+    for name in DEFAULTS:
+        values = {entry.pop(name, None) for entry in layers}
+        if name == "layer_norm_epsilon":
+            values = {x.epsilon for x in (*norms, model.final_norm) if x is not None}
+        if len(values) > 1:
+            raise InputError(
+                f"the file format holds one {name} for all layers, the model has "
+                f"{sorted(values)}"
+            )
+        config[name] = values.pop() if values else DEFAULTS[name]
+    for name, default in (("combine", "residual"), ("tie_resolution", None)):
+        values = [entry[name] for entry in layers]
+        if len(set(values)) <= 1:
+            for entry in layers:
+                del entry[name]
+            if values and values[0] != default:
+                config[name] = values[0]
+    return config

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jax_models.errors import InputError, TieError
-from jax_models.float_type import check_float_type
+from jax_models.model_check import check_model
 from jax_models.sharded_forward import forward_sharded
 from jax_models.transformer import Transformer, forward
 from jax_models.weighting import HardWeighting, TieReport
@@ -148,7 +148,7 @@ def apply(
             table, a float64 model without x64, a mesh under a JAX transformation.
         TieError: for an ambiguous tie under ties="error".
     """
-    check_float_type(model.dtype, "the model")
+    model = check_model(model)
     tokens = check_tokens(model.vocab_size, tokens)
     if mesh is None:
         y, reports = _forward(model, tokens)
@@ -180,7 +180,9 @@ def apply_logits(
     Raises:
         InputError: if the model has no read-out, and as in `apply`.
     """
-    return require_readout(model)(apply(model, tokens, ties=ties, mesh=mesh))
+    return require_readout(check_model(model))(
+        apply(model, tokens, ties=ties, mesh=mesh)
+    )
 
 
 def require_readout(model: Transformer) -> Any:
@@ -208,6 +210,7 @@ def accepts(model: Transformer, tokens: Any, *, query: int = -1) -> bool:
     Raises:
         InputError: if the model has no accept rule, and as in `apply`.
     """
+    model = check_model(model)
     if model.accept is None:
         raise InputError("the model has no accept rule, so it accepts no language")
     logit = apply_logits(model, tokens)[query, model.accept.class_]

@@ -8,42 +8,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.attention import SCORES, Attention, Schedule
 from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
 from jax_models.layers import ACTIVATIONS, FeedForward, LayerNorm, Readout
 from jax_models.mask import MASKS
+from jax_models.model_check import check_model
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Layer, Transformer
-from jax_models.weighting import WEIGHTINGS, Weighting
+from jax_models.weighting import make_weighting
 
 # Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
 FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
-
-
-def choose_name(what: str, name: str, allowed: Sequence[str]) -> str:
-    """Returns the name if it is allowed.
-
-    Raises:
-        InputError: naming what was found and what is allowed.
-    """
-    if name not in allowed:
-        raise InputError(f"{what} = {name!r}; expected one of {', '.join(allowed)}")
-    return name
-
-
-def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
-    """Returns the weighting of that name.
-
-    Args:
-        name: softmax, leftmost_hard, rightmost_hard or average_hard.
-        tie_resolution: width of a score cell, for the hard ones.
-
-    Raises:
-        InputError: for an unknown name.
-    """
-    kind: Any = WEIGHTINGS[choose_name("weighting", name, tuple(WEIGHTINGS))]
-    return kind(tie_resolution=tie_resolution) if kind.hard else kind()
 
 
 def _gaussian(
@@ -91,7 +68,7 @@ def random_transformer(
     activation: str = "relu",
     combine: str = "residual",
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
-    temperature: Schedule | None = None,
+    temperature: Schedule | float | None = None,
     num_classes: int | None = None,
     final_norm: bool = False,
     biases: bool = True,
@@ -122,7 +99,7 @@ def random_transformer(
         activation: relu or gelu.
         combine: residual or concat (concat only without layer norm).
         position: none, sinusoidal, table, or a position encoding.
-        temperature: a schedule for every layer; None means 1.
+        temperature: a schedule for every layer; a number is a constant one, None 1.
         num_classes: classes of a read-out; None for no read-out.
         final_norm: whether a last layer norm follows.
         biases: whether attention has biases (the feed-forward block always has them).
@@ -135,17 +112,21 @@ def random_transformer(
         The model.
 
     Raises:
-        InputError: for an unknown name or sizes that do not fit.
+        InputError: for an unknown name, sizes that do not fit, and numbers that give no
+            model: a temperature that is not positive, a scale that is not finite.
     """
     check_float_type(dtype, "the model asked for")
-    for name, size in (("d_model", d_model), ("d_ff", d_ff), ("num_heads", num_heads)):
-        if size < 1:
-            raise InputError(f"{name} = {size}; expected at least 1")
-    if vocab_size < 1 or num_layers < 0:
-        raise InputError(
-            f"vocab_size = {vocab_size}, num_layers = {num_layers}; expected at least "
-            "1 and 0"
-        )
+    for name, size, least in (
+        ("num_layers", num_layers, 0),
+        ("num_heads", num_heads, 1),
+        ("d_model", d_model, 1),
+        ("d_ff", d_ff, 1),
+        ("vocab_size", vocab_size, 1),
+        ("max_length", max_length, 1),
+        ("num_classes", 1 if num_classes is None else num_classes, 1),
+    ):
+        expect_integer(name, size, least)
+    expect_number("scale", scale)
     if d_model % num_heads:
         raise InputError(
             f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "
@@ -162,6 +143,7 @@ def random_transformer(
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
     head = d_model // num_heads
+    schedule: Any = temperature  # a number becomes one where the model is checked
 
     def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
         return _gaussian(key, shape, dtype, scale / fan_in**0.5)
@@ -195,7 +177,7 @@ def random_transformer(
                 else None
             ),
             weighting=make_weighting(name, tie_resolution),
-            temperature=temperature,
+            temperature=schedule,
             mask=mask,  # pyright: ignore[reportArgumentType]
             score=score,  # pyright: ignore[reportArgumentType]
         )
@@ -219,7 +201,7 @@ def random_transformer(
 
     ends, *layer_keys = jax.random.split(key, num_layers + 1)
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
-    return Transformer(
+    model = Transformer(
         embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
         layers=tuple(map(layer, layer_keys, names)),
         position=_position(table, position, d_model, max_length, dtype),
@@ -231,6 +213,7 @@ def random_transformer(
             bias(out_bias, num_classes),
         ),
     )
+    return check_model(model)
 
 
 def init_transformer(key: Array, **architecture: Any) -> Transformer:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.arguments import expect_number
 from jax_models.pytree import register
 
 Activation = Literal["relu", "gelu"]
@@ -33,7 +34,8 @@ class LayerNorm:
     epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", float(self.epsilon))
+        epsilon = expect_number("layer_norm_epsilon", self.epsilon, 0)
+        object.__setattr__(self, "epsilon", epsilon)
 
     def __call__(self, rows: Array) -> Array:
         """Returns the normalised rows [..., d]."""
@@ -94,4 +96,5 @@ class Accept:
     threshold: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", float(self.threshold))
+        threshold = expect_number("accept.threshold", self.threshold)
+        object.__setattr__(self, "threshold", threshold)

@@ -12,6 +12,7 @@ import math
 import numpy as np
 from jax import Array
 
+from jax_models.arguments import expect_integers, expect_number
 from jax_models.errors import InputError
 from jax_models.pytree import register
 
@@ -47,8 +48,10 @@ class Sinusoidal:
     scale: float = dataclasses.field(default=1.0, metadata={"static": True})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base", float(self.base))
-        object.__setattr__(self, "scale", float(self.scale))
+        base = expect_number("position.base", self.base, 0, above=True)
+        object.__setattr__(self, "base", base)
+        scale = expect_number("position.scale", self.scale)
+        object.__setattr__(self, "scale", scale)
 
     def encode(
         self, length: int, width: int, at: np.ndarray | None = None
@@ -80,7 +83,8 @@ class PowerTerm:
 
     def __post_init__(self) -> None:
         for name in ("scale", "position_power", "length_power", "offset"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+            number = expect_number(f"position term: {name}", getattr(self, name))
+            object.__setattr__(self, name, number)
 
     def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
         """Returns the term for all positions of `length` [n], or for some.
@@ -130,8 +134,10 @@ class ResidueTerm:
     offset: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "offset", float(self.offset))
-        object.__setattr__(self, "residues", tuple(int(r) for r in self.residues))
+        offset = expect_number("position term: offset", self.offset)
+        object.__setattr__(self, "offset", offset)
+        residues = tuple(expect_integers("position term: residues", self.residues))
+        object.__setattr__(self, "residues", residues)
 
     def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
         """Returns the indicator for all positions of `length` [n], or for some."""

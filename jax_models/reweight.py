@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from jax_models.attention import Attention, Schedule
 from jax_models.float_type import check_float_type
-from jax_models.initialise import make_weighting
+from jax_models.model_check import check_model
 from jax_models.temperature import ConstantTemperature, PowerTemperature
 from jax_models.transformer import Transformer
+from jax_models.weighting import make_weighting
 
 
 def with_weighting(model: Transformer, weighting: str) -> Transformer:
@@ -26,8 +27,9 @@ def with_weighting(model: Transformer, weighting: str) -> Transformer:
         A model that shares all arrays with the given one.
 
     Raises:
-        InputError: for an unknown name.
+        InputError: for an unknown name, and what is no model.
     """
+    model = check_model(model)
 
     def change(attention: Attention) -> Attention:
         resolution = getattr(attention.weighting, "tie_resolution", None)
@@ -38,18 +40,27 @@ def with_weighting(model: Transformer, weighting: str) -> Transformer:
     return _map_attention(model, change)
 
 
-def with_temperature(model: Transformer, temperature: Schedule | None) -> Transformer:
+def with_temperature(
+    model: Transformer, temperature: Schedule | float | None
+) -> Transformer:
     """Returns the model with another temperature in every layer.
 
     Args:
         model: a transformer.
-        temperature: the schedule; None means 1.
+        temperature: the schedule; a number is a constant one, None means 1.
 
     Returns:
         A model that shares all other arrays with the given one.
+
+    Raises:
+        InputError: for a temperature that is none, or not positive, and what is no model.
     """
-    return _map_attention(
-        model, lambda old: dataclasses.replace(old, temperature=temperature)
+    schedule: Any = temperature
+    return check_model(
+        _map_attention(
+            check_model(model),
+            lambda old: dataclasses.replace(old, temperature=schedule),
+        )
     )
 
 
@@ -92,9 +103,11 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
         The model; the given one's arrays are shared where they have that type.
 
     Raises:
-        InputError: for float64 where JAX has 64-bit floats switched off.
+        InputError: for float64 where JAX has 64-bit floats switched off, and for what is
+            no model.
     """
     check_float_type(dtype, "the model asked for")
+    model = check_model(model)
 
     def cast(leaf: Any) -> Any:
         # A temperature may be a Python number, which takes the type it meets.

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.arguments import expect_number
 from jax_models.pytree import register
 
 
@@ -60,7 +61,8 @@ class PowerTemperature:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "exponent", float(self.exponent))
+        exponent = expect_number("temperature.exponent", self.exponent)
+        object.__setattr__(self, "exponent", exponent)
 
     def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
         """Returns tau as a scalar, or one value per row when `of` is the position."""

@@ -19,8 +19,8 @@ from bounds.influence.base import Influence, Target, Ties
 from bounds.influence.compute import compute_influence
 from bounds.notation import enclosure_label
 from jax_models import InputError, TieError, Transformer
+from jax_models.arguments import choose_name, expect_integer
 from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
-from jax_models.initialise import choose_name
 from jax_models.weighting import HardWeighting
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
@@ -168,8 +168,7 @@ def search_inputs(
     """
     inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
-        if number < 1:
-            raise InputError(f"{name} = {number}; expected at least 1")
+        expect_integer(name, number, 1)
     plan = AscentPlan(inputs, seed, restarts, rounds, steps)
     return _go_through(plan, ties, progress)
 

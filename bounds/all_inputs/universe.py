@@ -15,8 +15,9 @@ from bounds.influence.classes import (
 from bounds.influence.lumped import refuse_length, refuse_model
 from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
+from jax_models.arguments import expect_integer, expect_integers
 from jax_models.evaluate import require_readout
-from jax_models.float_type import check_float_type
+from jax_models.model_check import check_model
 from jax_models.transformer import encode_positions
 
 # Positions are 32-bit integers.
@@ -120,16 +121,10 @@ def list_inputs(
         InputError: For what is not a transformer, or a length, query or symbol that does
             not fit it.
     """
-    if not isinstance(model, Transformer):
-        raise InputError(
-            f"model is a {type(model).__name__}; the inputs of a Transformer are "
-            "searched, since it says which symbols there are"
-        )
-    check_float_type(model.dtype, "the model")
+    model = check_model(model)
     if target == "logits":
         require_readout(model)
-    if not 1 <= length <= MAX_LENGTH:
-        raise InputError(f"length = {length}; expected 1 to {MAX_LENGTH}")
+    length = expect_integer("length", length, 1, MAX_LENGTH)
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length)
     every = np.arange(model.vocab_size)
@@ -142,13 +137,11 @@ def list_inputs(
     if query_symbols is None:
         at_query = fixed if len(fixed) else every
     else:
-        bad = [x for x in query_symbols if not 0 <= x < model.vocab_size]
-        if bad or not len(query_symbols):
-            found = f"symbol {bad[0]}" if bad else "no symbol"
-            raise InputError(
-                f"query_symbols: {found}; expected some of 0 to {model.vocab_size - 1}"
-            )
-        at_query = np.unique(np.asarray(query_symbols, np.int64))
+        most = model.vocab_size - 1
+        chosen = expect_integers("query_symbols", query_symbols, 0, most)
+        if not chosen:
+            raise InputError(f"query_symbols: none; expected some of 0 to {most}")
+        at_query = np.unique(np.array(chosen, np.int64))
     return AllInputs(model, length, query, target, symbols, at_query, include_query)
 
 

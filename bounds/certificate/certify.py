@@ -14,9 +14,9 @@ from bounds.certificate.result import Certificate, CertificateMethod, Certifier
 from bounds.influence.base import Problem, Target
 from bounds.influence.substitution import check_query, list_substitutions
 from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name
 from jax_models.evaluate import check_tokens, require_readout
 from jax_models.float_type import check_float_type
-from jax_models.initialise import choose_name
 from jax_models.reweight import with_dtype
 
 CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
@@ -120,11 +120,6 @@ def certify_influence(
 
 
 def _in_float64(model: Transformer) -> Transformer:
-    if not isinstance(model, Transformer):
-        raise InputError(
-            f"model is a {type(model).__name__}; a certificate needs the layers of a "
-            "Transformer"
-        )
     check_float_type(jnp.float64, "every certificate")
     return with_dtype(model, jnp.float64)
 

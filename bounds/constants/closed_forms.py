@@ -12,6 +12,7 @@ The printed numbers are given whatever the mask, as the claims they are. A claim
 """
 
 import dataclasses
+from typing import get_args
 
 from bounds.closed_form import (
     LayerInfluence,
@@ -31,7 +32,9 @@ from bounds.influence.base import Target
 from bounds.influence.substitution import check_query
 from bounds.result import Bound, Claim
 from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name, expect_integer
 from jax_models.evaluate import require_readout
+from jax_models.model_check import check_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +125,9 @@ def closed_form_bounds(
     Source:
         Hahn 2020, Lemma 5, printed and corrected.
     """
+    choose_name("target", target, get_args(Target))
     if target == "logits":
-        require_readout(model)
+        require_readout(check_model(model))
     return evaluate_closed_forms(
         read_constants(model, length), query=query, target=target
     )
@@ -152,8 +156,7 @@ def evaluate_closed_forms(
     """
     depth = len(constants.layers)
     layer = depth if layer is None else layer
-    if not 1 <= layer <= depth:
-        raise InputError(f"layer = {layer}; the model has layers 1 to {depth}")
+    layer = expect_integer("layer", layer, 1, depth)
     if target == "logits" and constants.readout_norm is None:
         raise InputError('target = "logits", but the model has no read-out')
     query = check_query(query, constants.length)

@@ -9,7 +9,8 @@ from bounds.constants.layer import NormConstants, read_layer, read_norm
 from bounds.interval import interval, maximum, upper
 from bounds.spectral import norm_upper
 from jax_models import InputError, Transformer
-from jax_models.float_type import check_float_type
+from jax_models.arguments import expect_integer
+from jax_models.model_check import check_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +96,9 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         Hahn 2020, Lemma 5 and its proof: the constants F, A, C_att, L_fact, made
         explicit.
     """
-    check_float_type(model.dtype, "the model")
-    if length != int(length) or length < 2:
+    model = check_model(model)
+    length = expect_integer("length n", length)
+    if length < 2:
         raise InputError(
             f"length n = {length}; the closed forms compare two positions, so they "
             "need n >= 2"
@@ -118,7 +120,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         norms.append(norm)
     final = model.final_norm
     return ModelConstants(
-        length=int(length),
+        length=length,
         embedding=embedding,
         layers=tuple(layers),
         masks=tuple(layer.attention.mask for layer in model.layers),

@@ -31,9 +31,10 @@ from bounds.entropy.population import (
 from bounds.entropy.predictions import check_predictor, predict
 from bounds.entropy.theorem import OUTSIDE, Pairs, floor_theorem
 from jax_models import Transformer
+from jax_models.arguments import choose_name
 from jax_models.float_type import check_float_type
-from jax_models.initialise import choose_name
 from jax_models.languages import Source
+from jax_models.model_check import check_model
 
 ENUMERATED = 14  # the longest prefixes that are enumerated
 MOST_CERTIFIED = 4096  # the most prefixes whose pairs all get a certificate
@@ -140,6 +141,7 @@ def measure_entropy(
         Hahn 2020, Theorem 6, corrected: Theorems F and G.
     """
     check_float_type(jnp.float64, "every floor")
+    model = check_model(model)
     choose_name("reading", reading, READINGS)
     choose_name("closeness", closeness, CLOSENESS)
     floor_theorem(source)  # refuses a source without one

@@ -32,6 +32,7 @@ from bounds.influence.substitution import (
     not_finite,
 )
 from jax_models import InputError, TieError, Transformer
+from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.evaluate import (
     AmbiguousTieWarning,
     TieRule,
@@ -39,8 +40,7 @@ from jax_models.evaluate import (
     describe_tie,
     require_readout,
 )
-from jax_models.float_type import check_float_type
-from jax_models.initialise import choose_name
+from jax_models.model_check import check_model
 from jax_models.weighting import HardWeighting
 
 METHODS: dict[str, Method] = {
@@ -150,8 +150,8 @@ def compute_influence(
     choose_name("target", target, get_args(Target))
     choose_name("keep", keep, get_args(Keep))
     if isinstance(model, Transformer):
+        model = check_model(model)
         _check_dtype(model, dtype)
-        check_float_type(model.dtype, "the model")
         checked = np.asarray(check_tokens(model.vocab_size, tokens))
         vocab_size, allowed = model.vocab_size, model.substitutable
         if target == "logits":
@@ -162,15 +162,17 @@ def compute_influence(
                 "rounding is known: leave radius out"
             )
     else:
+        if not callable(model):
+            raise InputError(
+                f"model is a {type(model).__name__}; expected a Transformer, or a "
+                "function from tokens to a vector"
+            )
         if vocab_size is None:
             raise InputError("a bare function needs vocab_size, the number of symbols")
+        vocab_size = expect_integer("vocab_size", vocab_size, 1)
         checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
         if radius is not None and not callable(radius):
             radius = check_radius(radius)
-    if checked.ndim != 1 or not checked.size:
-        raise InputError(
-            f"tokens have shape {checked.shape}; expected one sequence [n] with n >= 1"
-        )
     query = check_query(query, checked.size)
     pairs = list_substitutions(
         checked,
@@ -182,8 +184,8 @@ def compute_influence(
         include_query=include_query,
     )
     _check_stopping(rtol, budget)
-    if memory_limit is not None and memory_limit < 1:
-        raise InputError(f"memory_limit = {memory_limit}; expected bytes, at least 1")
+    if memory_limit is not None:
+        memory_limit = expect_integer("memory_limit in bytes", memory_limit, 1)
     problem = Problem(
         model,
         checked,
@@ -205,10 +207,8 @@ def compute_influence(
 
 
 def _check_stopping(rtol: float, budget: int) -> None:
-    if not 0 <= rtol < float("inf"):
-        raise InputError(f"rtol = {rtol}; expected a number of at least 0")
-    if budget < 1:
-        raise InputError(f"budget = {budget}; expected at least 1 exact evaluation")
+    expect_number("rtol", rtol, 0)
+    expect_integer("budget, in exact evaluations,", budget, 1)
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:

@@ -15,7 +15,6 @@ from bounds.influence.base import Block, Method, Problem
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from jax_models import Transformer
-from jax_models.temperature import PowerTemperature
 
 # Substitutions of a block.
 BLOCK = 2**18
@@ -34,12 +33,7 @@ def refuse_model(model: object) -> str | None:
                 f"it needs attention without a mask, and layer {depth} has mask "
                 f"{attention.mask!r}, so that equal rows see different keys"
             )
-        schedule = attention.temperature
-        if isinstance(schedule, PowerTemperature) and schedule.of == "position":
-            return (
-                f"it needs equal rows to attend alike, and layer {depth} has a "
-                "temperature that depends on the position"
-            )
+        # A temperature that depends on the position has a mask.
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jax_models import InputError
+from jax_models.arguments import expect_integer, expect_integers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +38,7 @@ class Substitutions:
 
 
 def _checked(what: str, chosen: Sequence[int], size: int) -> np.ndarray:
-    found = np.unique(np.asarray(chosen, np.int64)) if len(chosen) else np.zeros(0, int)
-    if found.size and (found[0] < 0 or found[-1] >= size):
-        bad = int(found[0] if found[0] < 0 else found[-1])
-        raise InputError(f"{what} {bad} is out of range; expected 0 to {size - 1}")
-    return found
+    return np.unique(np.array(expect_integers(what, chosen, 0, size - 1), np.int64))
 
 
 def check_query(query: int, length: int) -> int:
@@ -50,6 +47,7 @@ def check_query(query: int, length: int) -> int:
     Raises:
         InputError: if it is outside the sequence.
     """
+    query = expect_integer("query", query)
     if not -length <= query < length:
         raise InputError(
             f"query = {query} is out of range for n = {length}; expected {-length} to "
@@ -85,8 +83,8 @@ def list_substitutions(
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
     allowed = np.asarray(sorted(listed), np.int64)
-    at = np.arange(n) if positions is None else _checked("position", positions, n)
-    to = allowed if symbols is None else _checked("symbol", symbols, vocab_size)
+    at = np.arange(n) if positions is None else _checked("positions", positions, n)
+    to = allowed if symbols is None else _checked("symbols", symbols, vocab_size)
     if symbols is not None and substitutable is not None:
         to = np.intersect1d(to, allowed)
     at = at[np.isin(tokens[at], allowed)]

@@ -103,7 +103,7 @@ def lipschitz_curve(
     Raises:
         InputError: The lengths do not increase, or as in `estimate_lipschitz`.
     """
-    check_lengths(lengths)
+    lengths = check_lengths(lengths)
     source = open_inputs(model, inputs, num_inputs, seed)
     rows = [
         measure_lipschitz(

@@ -14,9 +14,9 @@ from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex
 from bounds.lipschitz.result import LipschitzEstimate
 from bounds.lipschitz.searches import Effort, Searches
 from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name
 from jax_models.evaluate import check_tokens, require_readout
-from jax_models.float_type import check_float_type
-from jax_models.initialise import choose_name
+from jax_models.model_check import check_model
 from jax_models.reweight import at_length
 
 SEARCHES = ("substitution", "local", "ball", "simplex", "tokens")
@@ -90,8 +90,8 @@ def estimate_lipschitz(
         choose_name("search", name, SEARCHES)
     if not searches:
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
+    model = check_model(model)
     _refuse_hard(model)
-    check_float_type(model.dtype, "the model")
     if not include_query:
         check_changeable(length)
     if target == "logits":

@@ -20,6 +20,7 @@ from bounds.lipschitz.substitution import (
 )
 from bounds.lipschitz.token_ascent import ascend_tokens
 from jax_models import InputError, Transformer
+from jax_models.arguments import expect_integer
 from jax_models.transformer import embed
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -45,10 +46,7 @@ class Effort:
     def __post_init__(self) -> None:
         """Check the numbers."""
         for name, least in (("restarts", 0), ("steps", 1), ("rounds", 1)):
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"{name} = {getattr(self, name)}; expected at least {least}"
-                )
+            expect_integer(name, getattr(self, name), least)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from bounds.restriction.scores import score_rows
 from bounds.restriction.tables import Rows, Tables, first_tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
+from jax_models.model_check import check_model
 from jax_models.transformer import encode_positions
 
 # Rows of a table are 2^bits: more bits than these are refused, not attempted.
@@ -71,12 +72,16 @@ class Analysis:
         return not self.final.bits[0]
 
 
-def check_model(model: Transformer) -> None:
-    """Raises `InputError` unless a model is a float64 one of hard attention alone.
+def check_hard_model(model: Transformer) -> Transformer:
+    """Returns a model that is known to be a float64 one of hard attention alone.
 
     Args:
         model: The transformer.
+
+    Raises:
+        InputError: for another.
     """
+    model = check_model(model)
     if not model.layers:
         raise InputError("the model has no layers; a restriction needs at least one")
     for depth, layer in enumerate(model.layers):
@@ -92,6 +97,7 @@ def check_model(model: Transformer) -> None:
             f"the model is of {model.dtype}; restrictions are decided in float64: convert "
             "it with jax_models.with_dtype(model, 'float64')"
         )
+    return model
 
 
 def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:

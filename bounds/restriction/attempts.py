@@ -20,6 +20,7 @@ from bounds.restriction.closing import close
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.reverse_pass import free_needless
 from bounds.restriction.search import Report, Search
+from jax_models.arguments import choose_name, expect_integer, expect_integers
 
 Method = Literal["auto", "greedy", "alteration"]
 
@@ -113,19 +114,21 @@ class Plan:
         Args:
             model: The transformer.
         """
-        if self.method not in get_args(Method):
+        choose_name("method", self.method, get_args(Method))
+        if self.attempts is not None:
+            expect_integer("attempts", self.attempts, 1)
+        expect_integer("seed", self.seed, 0)
+        if self.caps is None:
+            return
+        # A row has a table of 2^cap rows.
+        caps, layers = (
+            expect_integers("caps", self.caps, 1, MOST_BITS),
+            len(model.layers),
+        )
+        if len(caps) != layers - 1:
             raise jm.InputError(
-                f"method = {self.method!r}; expected one of {', '.join(get_args(Method))}"
-            )
-        if self.attempts is not None and self.attempts < 1:
-            raise jm.InputError(f"attempts = {self.attempts}; expected at least 1")
-        layers = len(model.layers) - 1
-        caps = self.caps
-        fits = caps is None or all(1 <= cap <= MOST_BITS for cap in caps)
-        if caps is not None and not (len(caps) == layers and fits):
-            raise jm.InputError(
-                f"caps = {list(caps)}; expected one for each layer but the last, "
-                f"{layers} from 1 to {MOST_BITS}: a row has a table of 2^cap rows"
+                f"caps = {caps}; expected one for each layer but the last, {layers - 1} "
+                f"from 1 to {MOST_BITS}"
             )
 
     def all_caps(self, model: jm.Transformer) -> Iterator[tuple[int, ...]]:

@@ -37,6 +37,7 @@ from bounds.restriction.checking.outcome import (
 )
 from bounds.restriction.checking.tables import Identities, Refuted, embed_tables
 from jax_models import InputError, Transformer, model_bytes
+from jax_models.model_check import check_model
 
 __all__ = ["Verification", "check_certificate", "read_certificate"]
 
@@ -75,6 +76,7 @@ def check_certificate(
     Source:
         Hahn 2020, Theorem 1; hard-attention.md, section 5.6.
     """
+    model = check_model(model)
     _require_hard_float64(model)
     try:
         claim = decode_claim(certificate)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jax_models import InputError, Transformer
+from jax_models.arguments import expect_integer, expect_integers
 
 FREE = -1
 
@@ -96,13 +97,12 @@ def read_partial_input(
     Raises:
         InputError: if it has another length, or a token that the model does not have.
     """
-    if length < 1:
-        raise InputError(f"length n = {length}; expected at least 1 token")
+    length = expect_integer("length n", length, 1)
     size = model.vocab_size
-    pair = tuple(int(symbol) for symbol in symbols)
-    if len(pair) != 2 or pair[0] == pair[1] or not all(0 <= s < size for s in pair):
+    pair = tuple(expect_integers("symbols", symbols, 0, size - 1))
+    if len(pair) != 2 or pair[0] == pair[1]:
         raise InputError(
-            f"symbols = {list(symbols)}; expected two different tokens from 0 to "
+            f"symbols = {list(pair)}; expected two different tokens from 0 to "
             f"{size - 1}, those that a free position may hold"
         )
     if tokens is None:

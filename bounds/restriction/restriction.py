@@ -16,7 +16,7 @@ from bounds.influence.substitution import check_query
 from bounds.restriction.analysis import (
     Analysis,
     analyse,
-    check_model,
+    check_hard_model,
     output_dependence,
 )
 from bounds.restriction.attempts import (
@@ -30,6 +30,7 @@ from bounds.restriction.attempts import (
 from bounds.restriction.certificate import certificate_of
 from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
+from jax_models.arguments import expect_integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +172,8 @@ def restrict(
         useful: Whether a restriction serves the purpose.
         report: Told of every round.
     """
-    check_model(model)
+    model = check_hard_model(model)
+    length = expect_integer("length n", length, 1)
     plan.check(model)
     query = check_query(query, length)
     given = read_partial_input(model, length, pre_restriction, symbols)

@@ -14,6 +14,7 @@ from bounds.simulation.structure import measure_structure
 from bounds.simulation.tieless import break_ties, needs_tie_breaking
 from bounds.simulation.twin import measured_errors
 from jax_models import InputError, Transformer
+from jax_models.arguments import expect_number
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
@@ -62,8 +63,8 @@ def simulate(
         Yang, Strobl, Chiang and Angluin 2026, Theorem 26; simulating-hard-attention.md,
         section 7.
     """
-    check_simulable(model)
-    if not 0 < epsilon <= 1:
+    model = check_simulable(model)
+    if expect_number("epsilon", epsilon, 0, above=True) > 1:
         raise InputError(f"epsilon is {epsilon}; expected an error in (0, 1]")
     source = open_inputs(model, inputs, num_inputs, seed)
     considered = consider(model, length, source, budget)

@@ -108,7 +108,7 @@ def simulation_curve(
     Raises:
         InputError: The lengths do not increase, or as in `simulate`.
     """
-    check_lengths(lengths)
+    lengths = check_lengths(lengths)
     source = open_inputs(model, inputs, num_inputs, seed)
     rows = [
         simulate(

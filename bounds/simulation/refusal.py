@@ -1,11 +1,11 @@
 """Which models the certificate speaks of; every reason against one is listed."""
 
 from jax_models import InputError, Transformer
-from jax_models.float_type import check_float_type
+from jax_models.model_check import check_model
 
 
-def check_simulable(model: Transformer) -> None:
-    """Raise `InputError` for a model whose simulation is not proved, with all reasons.
+def check_simulable(model: Transformer) -> Transformer:
+    """Return a model whose simulation is proved; refuse others with all reasons.
 
     Proved are residual layers of hard attention with dot-product scores (scaled or not),
     any mask, any number of heads, output matrices, biases, ReLU or GELU.
@@ -17,7 +17,7 @@ def check_simulable(model: Transformer) -> None:
         InputError: A layer is soft, normalises, concatenates its heads or has additive
             scores; or there is no layer.
     """
-    check_float_type(model.dtype, "the model")
+    model = check_model(model)
     reasons = []
     if not model.layers:
         reasons.append("the model has no layers")
@@ -43,3 +43,4 @@ def check_simulable(model: Transformer) -> None:
             + "; expected residual layers of hard attention with dot-product scores and "
             "without layer norm"
         )
+    return model

@@ -21,7 +21,7 @@ from jax_models.training.history import (
     finish,
     measured,
 )
-from jax_models.training.prediction import check_classes, refuse
+from jax_models.training.prediction import check_classes, check_network
 from jax_models.training.settings import Training
 
 Progress = Callable[[Standing], None]
@@ -90,8 +90,8 @@ def run_training(
             if a loss or weight is not finite. The last good checkpoint is kept then.
     """
     measuring = measuring or Measuring()
+    network = check_network(network, training)
     check_classes(network, source, training)
-    refuse(network, training)
     start = begin(network, training, measuring)
     configuration = {
         **(about or {}),

@@ -16,6 +16,7 @@ from jax_models.errors import InputError
 from jax_models.evaluate import require_readout
 from jax_models.float_type import check_float_type
 from jax_models.languages.source import Source
+from jax_models.model_check import check_model
 from jax_models.rnn import ElmanNetwork, hidden_states
 from jax_models.training.settings import Training
 from jax_models.transformer import Transformer, embed
@@ -37,12 +38,15 @@ def compute_logits(network: Any, tokens: Array, queried: Array | None = None) ->
 
 
 @functools.singledispatch
-def refuse(network: Any, training: Training) -> None:
-    """Raises `InputError` where a network cannot be trained so; says what to do.
+def check_network(network: Any, training: Training) -> Any:
+    """Returns a network that is known to be one that can be trained so.
 
     Args:
         network: its weights, a pytree.
         training: how it is to be trained.
+
+    Raises:
+        InputError: for another; it says what to do.
     """
     raise _unknown(network)
 
@@ -84,9 +88,9 @@ def _(network: Transformer, tokens: Array, queried: Array | None = None) -> Arra
     return readout(forward_embeddings(network, embed(network, tokens), queried))
 
 
-@refuse.register
-def _(network: Transformer, training: Training) -> None:
-    check_float_type(network.dtype, "the model")
+@check_network.register
+def _(network: Transformer, training: Training) -> Transformer:
+    network = check_model(network)
     require_readout(network)
     if network.is_hard:
         raise InputError(
@@ -99,6 +103,7 @@ def _(network: Transformer, training: Training) -> None:
             f"masks {sorted(masks)} let a row see what it is to predict; use the mask "
             '"future", or all_positions=False'
         )
+    return network
 
 
 @compute_logits.register
@@ -107,7 +112,8 @@ def _(network: ElmanNetwork, tokens: Array, queried: Array | None = None) -> Arr
     return network.readout(states if queried is None else states[queried])
 
 
-@refuse.register
-def _(network: ElmanNetwork, training: Training) -> None:
+@check_network.register
+def _(network: ElmanNetwork, training: Training) -> ElmanNetwork:
     del training  # each state has seen its prefix only: any reading will do
     check_float_type(network.dtype, "the network")
+    return network

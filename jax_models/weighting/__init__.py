@@ -3,6 +3,9 @@
 A new weighting is one file with a `Weighting` and one row in `WEIGHTINGS`.
 """
 
+from typing import Any
+
+from jax_models.arguments import choose_name
 from jax_models.weighting.average_hardmax import AverageHardmax
 from jax_models.weighting.base import Column, MovedKeys, TieReport, Weighting, contract
 from jax_models.weighting.cells import HardWeighting
@@ -13,6 +16,21 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     weighting.name: weighting
     for weighting in (Softmax, LeftmostHardmax, RightmostHardmax, AverageHardmax)
 }
+
+
+def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
+    """Returns the weighting of that name.
+
+    Args:
+        name: softmax, leftmost_hard, rightmost_hard or average_hard.
+        tie_resolution: width of a score cell, for the hard ones.
+
+    Raises:
+        InputError: for an unknown name.
+    """
+    kind: Any = WEIGHTINGS[choose_name("weighting", name, tuple(WEIGHTINGS))]
+    return kind(tie_resolution=tie_resolution) if kind.hard else kind()
+
 
 __all__ = [
     "WEIGHTINGS",
@@ -26,4 +44,5 @@ __all__ = [
     "TieReport",
     "Weighting",
     "contract",
+    "make_weighting",
 ]

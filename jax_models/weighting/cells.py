@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.arguments import expect_number
 from jax_models.pytree import register
 from jax_models.weighting.base import (
     Column,
@@ -49,7 +50,8 @@ class HardWeighting(Weighting):
     def __post_init__(self) -> None:
         """Normalises the resolution, so that 1 and 1.0 are one structure."""
         if self.tie_resolution is not None:
-            object.__setattr__(self, "tie_resolution", float(self.tie_resolution))
+            width = expect_number("tie_resolution", self.tie_resolution, 0, above=True)
+            object.__setattr__(self, "tie_resolution", width)
 
     def for_scores(self, steps: int) -> Self:
         """Returns the weighting for scores that `steps` roundings went into."""

@@ -16,7 +16,7 @@ import safetensors.numpy
 
 import jax_models as jm
 from benchmarks import reference
-from jax_models.checkpoint import build_model
+from jax_models.build import build_model
 from tests.written import written
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}

@@ -131,7 +131,7 @@ def test_a_single_symbol_leaves_nothing_to_search():
 
 @pytest.mark.parametrize("name", ["restarts", "rounds", "steps"])
 def test_an_effort_of_nothing_is_refused(name):
-    with pytest.raises(jm.InputError, match=f"{name} = 0; expected at least 1"):
+    with pytest.raises(jm.InputError, match=f"{name} = 0; expected an integer >= 1"):
         bounds.search_inputs(masked(), 5, **{name: 0})
 
 

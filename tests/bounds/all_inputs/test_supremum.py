@@ -258,10 +258,16 @@ def test_arrangements_are_the_orders_that_strings_have(orders, query):
 @pytest.mark.parametrize(
     ("case", "length", "question", "message"),
     [
-        ({"position": None}, 0, {}, "length = 0; expected 1 to"),
+        ({"position": None}, 0, {}, "length = 0; .* from 1 to"),
+        ({"position": None}, 8.5, {}, "length = 8.5; .* integer from 1 to"),
         ({"position": None}, 8, {"query": 8}, "query = 8 is out of range"),
-        ({"position": None}, 8, {"query_symbols": [3]}, "symbol 3; .* 0 to 2"),
-        ({"position": None}, 8, {"query_symbols": []}, "no symbol"),
+        (
+            {"position": None},
+            8,
+            {"query_symbols": [3]},
+            r"query_symbols\[0\] = 3; .* 0 to 2",
+        ),
+        ({"position": None}, 8, {"query_symbols": []}, "query_symbols: none"),
         ({"position": None}, 8, {"budget": 0}, "budget = 0"),
         ({"position": None}, 8, {"target": "row"}, "target = 'row'"),
         ({"position": None}, 8, {"ties": "maybe"}, "ties = 'maybe'"),

@@ -19,7 +19,7 @@ from bounds.closed_form import (
 )
 from bounds.constants import evaluate_closed_forms
 from bounds.result import Bound, Claim
-from jax_models.checkpoint import build_model
+from jax_models.build import build_model
 from tests.bounds.constants.drawn import draw
 
 N = 20
@@ -227,5 +227,7 @@ def test_a_question_that_does_not_fit_is_refused():
     constants = read_constants(model, N)
     with pytest.raises(jm.InputError, match="read-out"):
         evaluate_closed_forms(constants, target="logits")
-    with pytest.raises(jm.InputError, match="layers 1 to 1"):
+    with pytest.raises(
+        jm.InputError, match="layer = 2; expected an integer from 1 to 1"
+    ):
         evaluate_closed_forms(constants, layer=2)

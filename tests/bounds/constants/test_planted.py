@@ -15,7 +15,7 @@ from bounds.closed_form import printed_shape, recursion, single_exponential
 from bounds.closed_form.attention_weight import weight_bound
 from bounds.constants import closed_form_bounds
 from bounds.interval import minimum
-from jax_models.checkpoint import build_model
+from jax_models.build import build_model
 
 
 @dataclasses.dataclass(frozen=True)

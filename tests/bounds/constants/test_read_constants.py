@@ -16,7 +16,7 @@ from bounds.constants.attention import lowest_temperature
 from bounds.constants.feed_forward import path_gain, residual_lipschitz
 from bounds.interval import lower, upper
 from bounds.spectral import Enclosure
-from jax_models.checkpoint import build_model
+from jax_models.build import build_model
 from jax_models.layers import FeedForward
 from jax_models.reweight import with_dtype, with_weighting
 from tests.bounds.constants.drawn import FACTORS, allowed, draw
@@ -330,6 +330,11 @@ def test_float32_weights_are_taken_as_the_numbers_they_are():
 def test_a_length_below_two_is_refused(length):
     with pytest.raises(jm.InputError, match="n >= 2"):
         read_constants(draw(0).model, length)
+
+
+def test_a_length_that_is_no_integer_is_refused_as_one():
+    with pytest.raises(jm.InputError, match=r"length n = 8.5; expected an integer"):
+        read_constants(draw(0).model, 8.5)
 
 
 @pytest.mark.parametrize("name", ["leftmost_hard", "rightmost_hard", "average_hard"])

@@ -259,11 +259,6 @@ def test_it_says_why_it_cannot():
     half = build({"position": None, "dtype": "float32"})
     assert lumped.refuse_length(half, 2**24) is None
     assert "float32 holds exactly" in str(lumped.refuse_length(half, 2**24 + 1))
-    by_position = build({"temperature": "power of the position", "mask": "future"})
-    attention = dataclasses.replace(by_position.layers[0].attention, mask="none")
-    layer = dataclasses.replace(by_position.layers[0], attention=attention)
-    unmasked = dataclasses.replace(by_position, layers=(layer,))
-    assert "layer 0 has a temperature" in refusal(unmasked, tokens)
 
 
 @pytest.mark.parametrize("position", [periodic(3), None], ids=["periodic", "none"])

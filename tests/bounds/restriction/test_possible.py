@@ -136,7 +136,7 @@ def test_edges_of_a_layer_are_the_sets_of_all_heads_and_rows():
 def test_a_temperature_that_is_compiled_otherwise_is_within_the_radius():
     """A power of n, and of a position, may be rounded in several places."""
     schedule = jm.PowerTemperature(0.7, -0.5, "position")
-    model = random_model(0, integer=False, temperature=schedule)
+    model = random_model(0, integer=False, temperature=schedule, mask="future")
     partial = PartialInput(np.full(LENGTH, -1, np.int32), (0, 1))
     tables = analyse(model, partial, LENGTH - 1, depth=0).final
     layer = model.layers[0]

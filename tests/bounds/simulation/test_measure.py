@@ -187,16 +187,16 @@ def test_a_winner_that_rounding_decides_is_an_error():
 
 
 def test_equal_rows_stay_equal_unless_each_has_a_temperature_of_its_own():
-    model = jm.random_transformer(
-        jax.random.key(0), num_layers=2, num_heads=1, d_model=4, d_ff=4, vocab_size=2,
-        weighting="average_hard", position=None, dtype="float64",
-    )  # fmt: skip
     tokens = np.array([[0, 0, 1, 1]])
     shared = jm.PowerTemperature(2.0, 0.5)
     own = jm.PowerTemperature(2.0, 0.5, "position")
-    spreads = [
-        measure_hard_model(with_temperature(model, schedule), tokens).layers[1].heads[0]
-        for schedule in (shared, own)
-    ]
+    spreads = []
+    for mask, schedule in (("none", shared), ("future", own)):
+        model = jm.random_transformer(
+            jax.random.key(0), num_layers=2, num_heads=1, d_model=4, d_ff=4, vocab_size=2,
+            weighting="average_hard", position=None, mask=mask, temperature=schedule,
+            dtype="float64",
+        )  # fmt: skip
+        spreads.append(measure_hard_model(model, tokens).layers[1].heads[0])
     assert [head.tied_rows > 0 for head in spreads] == [True, True]
     assert spreads[0].spread == 0 < spreads[1].spread

@@ -220,6 +220,20 @@ def changed(model, **fields):
     return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
 
 
+def concatenated(model):
+    """Its first layer with heads beside the row: what leaves them has no matrix."""
+    layer = model.layers[0]
+    heads, width, _ = layer.attention.value.shape
+    beside = jnp.zeros((layer.feed_forward.w1.shape[0], heads * width))
+    wide = jnp.concatenate([layer.feed_forward.w1, beside], axis=1)
+    return changed(
+        model,
+        combine="concat",
+        attention=dataclasses.replace(layer.attention, output=None, output_bias=None),
+        feed_forward=dataclasses.replace(layer.feed_forward, w1=wide),
+    )
+
+
 NORM = jm.LayerNorm(jnp.ones(4), jnp.zeros(4))
 
 
@@ -232,7 +246,7 @@ NORM = jm.LayerNorm(jnp.ones(4), jnp.zeros(4))
             lambda m: changed(m, layer_norm="pre", norm1=NORM, norm2=NORM),
             "layers.0 has a LayerNorm",
         ),
-        (lambda m: changed(m, combine="concat"), "layers.0 concatenates"),
+        (concatenated, "layers.0 concatenates"),
         (lambda m: dataclasses.replace(m, layers=()), "no layers"),
         (
             lambda m: changed(
@@ -253,7 +267,7 @@ def test_what_is_not_proved_is_refused(change, complaint):
 
 
 def test_an_error_that_makes_no_sense_is_refused():
-    with pytest.raises(jm.InputError, match="epsilon is 0"):
+    with pytest.raises(jm.InputError, match="epsilon = 0"):
         simulate(random_model(0), 4, epsilon=0)
     with pytest.raises(jm.InputError, match="position table"):
         simulate(random_model(0), 7)

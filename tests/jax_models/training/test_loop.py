@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -72,6 +71,6 @@ def test_what_is_no_network_is_refused():
 
 def test_a_loss_that_is_not_finite_is_an_error():
     model = make()
-    broken = dataclasses.replace(model, embedding=model.embedding * jnp.nan)
-    with pytest.raises(jm.InputError, match="loss is nan at step 0"):
+    broken = dataclasses.replace(model, embedding=model.embedding * 1e30)
+    with pytest.raises(jm.InputError, match=r"loss is (nan|inf) at step 0"):
         jm.train(broken, SOURCE, TRAINING, jax.random.key(0))

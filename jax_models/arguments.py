@@ -1,0 +1,128 @@
+"""Plain arguments, each kind checked in one place: names, integers, numbers.
+
+What a caller passes, what a file says and what a flag says are the same question; the
+message names the thing, what was found and what was expected.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jax_models.errors import InputError
+
+# Characters of a value that a message shows.
+SHOWN = 80
+
+
+def show(value: Any) -> str:
+    """Returns a value as a message shows it: on one line, the middle left out.
+
+    Args:
+        value: anything.
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} ... {text[-15:]}"
+
+
+def choose_name(what: str, name: Any, allowed: Sequence[str]) -> str:
+    """Returns the name if it is allowed.
+
+    Args:
+        what: the argument, as the message is to begin.
+        name: what was passed.
+        allowed: the names that there are.
+
+    Raises:
+        InputError: naming what was found and what is allowed.
+    """
+    if not isinstance(name, str) or name not in allowed:
+        raise InputError(f"{what} = {show(name)}; expected one of {', '.join(allowed)}")
+    return name
+
+
+def expect_integer(
+    what: str, value: Any, least: int | None = None, most: int | None = None
+) -> int:
+    """Returns an integer of Python, NumPy or JAX as Python's; no boolean, no 1.0.
+
+    Args:
+        what: the argument, as the message is to begin.
+        value: what was passed.
+        least: the smallest that is allowed.
+        most: the largest that is allowed.
+
+    Raises:
+        InputError: for anything else.
+    """
+    found = _item(value)
+    whole = isinstance(found, int) and not isinstance(found, bool)
+    low = -math.inf if least is None else least
+    if not whole or not low <= found <= (math.inf if most is None else most):
+        if least is None:
+            expected = "an integer" if most is None else f"an integer <= {most}"
+        elif most is None:
+            expected = f"an integer >= {least}"
+        else:
+            expected = f"an integer from {least} to {most}"
+        raise InputError(f"{what} = {show(value)}; expected {expected}")
+    return found
+
+
+def expect_integers(
+    what: str, values: Any, least: int | None = None, most: int | None = None
+) -> list[int]:
+    """Returns a sequence of integers as a list of Python's.
+
+    Args:
+        what: the argument, as the message is to begin.
+        values: what was passed.
+        least: the smallest that is allowed.
+        most: the largest that is allowed.
+
+    Raises:
+        InputError: naming the first entry that is none, or what is no sequence.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"{what} = {show(values)}; expected a sequence of integers")
+    if isinstance(values, np.ndarray):
+        values = values.tolist() if values.ndim else [values]
+    return [
+        expect_integer(f"{what}[{at}]", value, least, most)
+        for at, value in enumerate(values)
+    ]
+
+
+def expect_number(
+    what: str, value: Any, least: float = -math.inf, *, above: bool = False
+) -> float:
+    """Returns a finite number as a Python float.
+
+    Args:
+        what: the argument, as the message is to begin.
+        value: a number of Python, NumPy or JAX.
+        least: the smallest that is allowed.
+        above: whether `least` itself is not.
+
+    Raises:
+        InputError: for anything else.
+    """
+    found = _item(value)
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    if not number or not abs(found) <= sys.float_info.max:
+        raise InputError(f"{what} = {show(value)}; expected a finite number")
+    if found < least or (above and found == least):
+        bound = f"at least {least:g}"
+        if above:
+            bound = "a positive number" if least == 0 else f"more than {least:g}"
+        raise InputError(f"{what} = {show(value)}; expected {bound}")
+    return float(found)
+
+
+def _item(value: Any) -> Any:
+    """A number of NumPy or JAX as Python's; all else as it is."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    return value
