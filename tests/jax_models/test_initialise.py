@@ -53,7 +53,9 @@ def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
 )
 def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
     drawn = initialise._gaussian(KEY, shape, dtype, 0.3)
-    np.testing.assert_array_equal(drawn, jax.random.normal(KEY, shape, dtype) * 0.3)
+    expected = jax.random.normal(KEY, shape, dtype) * 0.3
+    # Two programs: their compiler may put the same operations in other instructions.
+    np.testing.assert_allclose(drawn, expected, rtol=8 * np.finfo(dtype).eps)
 
 
 def test_another_key_gives_other_weights():

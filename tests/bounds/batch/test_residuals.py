@@ -70,7 +70,7 @@ def test_many_predictions_are_those_of_each(monkeypatch):
     learnt = learn_residuals(PLACES, [effect(place) for place in PLACES])
     expected = learnt.at(PLACES)
     monkeypatch.setattr(residuals, "BLOCK", 3)
-    np.testing.assert_allclose(learnt.at(PLACES), expected, rtol=1e-12)
+    np.testing.assert_allclose(learnt.at(PLACES), expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("places", [[], PLACES[:1]])
