@@ -16,6 +16,7 @@ from bounds.influence import class_layers, compute_influence, incremental
 from bounds.rounding import (
     change_radius,
     gamma,
+    gamma_upper,
     rounding_steps,
     subtraction_radius,
     unit_roundoff,
@@ -43,6 +44,15 @@ def test_the_unit_roundoff_is_half_the_distance_of_neighbours():
         u = dtype(unit_roundoff(dtype))
         assert dtype(1) + u == dtype(1)
         assert dtype(1) + 2 * u > dtype(1)
+
+
+def test_gamma_is_rounded_up_to_the_next_float_and_no_further():
+    """Against k u/(1 - k u) in rationals."""
+    for count in [*range(1, 200), 10**4 + 1, 10**9 + 7, 2**52]:
+        ku = Fraction(count, 2**53)
+        found = gamma_upper(count)
+        below = Fraction(float(np.nextafter(found, 0)))
+        assert below < ku / (1 - ku) <= Fraction(found)
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,9 @@ def head_radius(plain, head, rows, centre, radius, j, i, all_centres):
         linear = covariance @ step
         x = query_size * steep
         rest = np.maximum(error - x, 0.0)
-        growth = x**2 / 2 * np.exp(x) + np.exp(x) * np.expm1(rest)
-        remainder = (c * growth * away)[others].sum()
+        growth = np.exp(x) * np.expm1(rest)
+        bent = (x**2 / 2 * np.exp(x))[others].max(initial=0.0)
+        remainder = (c * (bent / 2 + growth) * away)[others].sum()
         remainder += norm(o @ covariance @ q) * radius[j]
     slack = (c * np.expm1(error))[others].sum()
     exponent = error[i] + np.log1p(slack)

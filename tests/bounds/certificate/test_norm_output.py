@@ -64,3 +64,32 @@ def test_opposite_rows_are_as_far_apart_as_a_final_norm_lets_them(target):
         )
         assert exact <= float(found[0]) * (1 + 1e-12)
         assert float(found[0]) <= cap * 1.03
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("target", ["activation", "logits"])
+def test_a_radius_is_carried_by_the_norm_where_the_row_has_moved_to(target):
+    """A row of size 10 moves to one of 0.1, where the norm is a hundred times steeper."""
+    model = build({"num_layers": 1, "final_norm": True, "layer_norm_epsilon": 1e-9})
+    norm, d = model.final_norm, model.width
+    norm = dataclasses.replace(norm, scale=jnp.ones(d))
+    readout = dataclasses.replace(model.readout, weight=jnp.eye(d), bias=jnp.zeros(d))
+    model = dataclasses.replace(model, final_norm=norm, readout=readout)
+    row, error = np.zeros(d), np.zeros(d)
+    row[:2], error[2:4], radius = (10.0, -10.0), (1.0, -1.0), 1e-3
+    moved, error = -0.99 * row, error * radius / math.sqrt(2)
+    before, after = (norm(jnp.asarray(x)) for x in (row, row + moved + error))
+    still = norm(jnp.asarray(row + moved)) - before
+    certify = jax.jit(certified_norms, static_argnames="target")
+
+    def certified(radius):
+        given = (row, 0.0, moved[None], np.array([radius]))
+        return float(certify(model, target, *map(jnp.asarray, given))[0])
+
+    # Along the error: its own length is what the radius adds to the centre's.
+    strayed = np.linalg.norm(after - before - still)
+    added = certified(radius) - certified(0.0)
+    assert strayed <= added <= 1.6 * strayed
+    # The Jacobian at the base row alone would add a hundredth.
+    jacobian = norm_jacobian(norm, jnp.asarray(row))
+    assert 50 * np.linalg.norm(jacobian, 2) * radius < strayed

@@ -1,5 +1,8 @@
 """The parts of a certificate, each against its definition on random cases."""
 
+import dataclasses
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,11 +11,13 @@ import pytest
 from bounds.activation import activation_slopes
 from bounds.certificate.mean_deviation import mean_deviation, odds_change
 from bounds.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
-from bounds.certificate.pointwise import activation_strays
+from bounds.certificate.pointwise import activation_strays, row_norms
 from bounds.certificate.pointwise_radius import slope_strays
+from bounds.influence.pointwise import RowBase
 from bounds.matrix_norm import spectral_norms
 from jax_models.changes import activation_change, norm_change
 from jax_models.layers import LayerNorm, activate
+from tests.bounds.certificate.one_layer import draw_layer
 
 RNG = np.random.default_rng(0)
 
@@ -177,3 +182,25 @@ def test_slopes_stray_no_further_than_they_are_said_to(activation):
         at = derivative(jnp.asarray(z + moved + share * spread))
         assert (np.abs(at - slopes) <= strays + 1e-12).all()
     assert (np.asarray(strays) == 0).any() == (activation == "relu")
+
+
+def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
+    """Two neurons write 1e16 times the same and leave what rounding is as large as."""
+    layer, d, below = draw_layer({"score": "dot_product"}), 4, 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        w1, w2 = np.zeros((8, d)), np.zeros((d, 8))
+        w1[0, 0], w2[0, 0] = 1e8 * rng.uniform(1, 2, 2)
+        w1[1, 0], w2[0, 1] = w1[0, 0] * 3, -w2[0, 0] / 3
+        block = dataclasses.replace(
+            layer.feed_forward, w1=jnp.asarray(w1), w2=jnp.asarray(w2)
+        )
+        active = RowBase(jnp.zeros(d), None, jnp.ones(8), None)
+        found = row_norms(dataclasses.replace(layer, feed_forward=block), active).block
+        terms = [Fraction(w2[0, u]) * Fraction(w1[u, 0]) for u in range(2)]
+        exact = max(1.0, abs(float(1 + sum(terms))))
+        assert found >= exact
+        computed = spectral_norms(jnp.eye(d) + jnp.asarray(w2) @ jnp.asarray(w1))
+        below += bool(computed < 0.9 * exact)
+    # Without the product's own rounding a number of these would be too small.
+    assert below > 0
