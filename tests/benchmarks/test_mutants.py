@@ -1,0 +1,73 @@
+"""Mutants are one line each, parse, and stand in a copy of the tree."""
+
+import ast
+
+import pytest
+
+from benchmarks import mutants
+
+SOURCE = """
+LIMIT = 3.0
+
+def carry(radius: "a + b", gain):
+    if not radius > 0.5:
+        raise ValueError(1 + 2)
+    gain += 7
+    carried = jnp.minimum(gain * radius, rows[1])
+    return carried.max(axis=1) - gain
+"""
+
+
+def test_a_mutant_changes_one_node_of_arithmetic():
+    found = {x["is"].strip() for x in mutants.mutants_of(SOURCE)}
+    assert found == {
+        "if (radius > 0.5):",
+        "if not ((radius) >= (0.5)):",
+        "if not radius > 0.25:",
+        "pass",
+        "gain += 6",
+        "carried = jnp.maximum(gain * radius, rows[1])",
+        "carried = jnp.minimum((gain), rows[1])",
+        "carried = jnp.minimum((radius), rows[1])",
+        "return (carried.max(axis=1))",
+        "return carried.min(axis=1) - gain",
+    }
+
+
+@pytest.mark.parametrize("part", mutants.PARTS)
+def test_every_mutant_is_a_program_and_another_one(part):
+    place = mutants.ROOT / part
+    for path in [place] if place.is_file() else sorted(place.rglob("*.py"))[::5]:
+        source = path.read_text()
+        found = mutants.mutants_of(source)
+        for at, mutant in enumerate(found):
+            lines = source.splitlines()
+            assert mutant["is"] != lines[mutant["line"] - 1]
+            if at % 20 == 0:
+                lines[mutant["line"] - 1] = mutant["is"]
+                ast.parse("\n".join(lines))
+
+
+def test_the_tests_that_name_a_module_come_first():
+    found = mutants.nearest_tests(
+        "bounds/certificate/order.py", "least", "tests/bounds/certificate"
+    )
+    assert found[0] == "tests/bounds/certificate/test_order.py"
+    assert len(found) == len(set(found)) > 8
+
+
+@pytest.mark.slow
+def test_a_mutant_is_killed_in_a_copy():
+    path = mutants.ROOT / "bounds/rounding.py"
+    before = path.read_text()
+    (mutant,) = (x for x in mutants.mutants_of(before) if "lower(gamma" in x["is"])
+    config = {
+        "module": "bounds/rounding.py",
+        "tests": "tests/bounds/test_rounding.py",
+        "limit": 60,
+        **mutant,
+    }
+    row = mutants.measure(config)
+    assert row["outcome"] == "killed"
+    assert "gamma_is_rounded_up" in row["test"]
+    assert path.read_text() == before
