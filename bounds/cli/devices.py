@@ -12,6 +12,7 @@ from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from bounds.cli import peers
 from bounds.cli.platforms import request_platform, require_platform
 from bounds.store import cell_key
 from bounds.sweep import Cell
@@ -101,8 +102,8 @@ def open_devices(options: flags.FlagValues) -> Devices:
 
     Raises:
         InputError: The flags do not fit together, there are fewer devices or none of the
-            platform, or process 0
-            is not found. (Process 0 is ended by JAX where the others do not come.)
+            platform, or process 0 is not found. (Process 0 ends where the others do not
+            come.)
     """
     given = [name for name in CLUSTER_FLAGS if options[name].value is not None]
     if given and len(given) < len(CLUSTER_FLAGS):
@@ -154,10 +155,8 @@ def explained_loss() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if jax.process_count() == 1:
             raise
-        raise InputError(
-            "another process stopped or was not found; see what it says itself. The same "
-            f"commands continue where they stopped ({str(error).splitlines()[0]})"
-        ) from error
+        raise InputError(f"{peers.LOST} ({str(error).splitlines()[0]})") from error
+    peers.finish()
 
 
 def _connect(options: flags.FlagValues) -> None:
@@ -176,17 +175,32 @@ def _connect(options: flags.FlagValues) -> None:
     if number:
         # JAX ends a process that does not find process 0 with a stack trace.
         _await_leader(host, int(port), f"process {number} of {count}")
+        address = peers.reach_leader(host, int(port))
     else:
+        try:
+            address, came = peers.listen_to_others(int(port))
+        except OSError as error:
+            raise InputError(
+                f"--coordinator={options.coordinator}: process 0 cannot listen at port "
+                f"{port} ({error}); name one that is free"
+            ) from error
         print(
             f"waiting up to {PATIENCE} s for {count} processes at {options.coordinator}",
             flush=True,
         )
+        peers.expect_others(came, count - 1, PATIENCE)
+    # JAX would keep a SIGTERM, to tell others of it, and compute on.
+    with contextlib.suppress(AttributeError):
+        jax.config.update("jax_enable_preemption_service", False)
+    peers.leave_at_once_after_errors()
     try:
         jax.distributed.initialize(
-            options.coordinator,
+            address,
             count,
             number,
-            initialization_timeout=PATIENCE,
+            # Later than what says it in one line.
+            initialization_timeout=2 * PATIENCE,
+            coordinator_bind_address=address,
         )
     except RuntimeError as error:
         raise InputError(

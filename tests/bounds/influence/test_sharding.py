@@ -1,9 +1,12 @@
 """Substitutions shared out over devices have the influences that one device finds."""
 
+import contextlib
 import dataclasses
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -243,3 +246,43 @@ def test_processes_that_are_asked_different_questions_refuse(tmp_path, other):
     for error in errors:
         assert "process 1 was asked another question than process 0" in error
     assert not read_store(tmp_path / "results.sqlite").rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda x: x.name)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_where_one_process_is_killed_the_other_ends_in_a_line(tmp_path, victim, how):
+    asked = ("--num_layers=3", "--method=exhaustive", "--length=2000")
+    with started(tmp_path, asked) as processes:
+        told = tmp_path / "0.out"
+        while " of 2000 positions" not in told.read_text():
+            time.sleep(0.1)
+        processes[victim].send_signal(how)
+        began, left = time.monotonic(), processes[1 - victim]
+        assert left.wait(60) == 1
+        assert time.monotonic() - began < 30
+    errors = (tmp_path / f"{1 - victim}.err").read_text()
+    assert errors.startswith("attention-bounds: another process stopped")
+    assert errors.count("\n") == 1
+
+
+@contextlib.contextmanager
+def started(folder, asked):
+    """Two processes that write what they say to files, killed at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    more = [*asked, f"--coordinator={address}", "--num_processes=2"]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for number in range(2):
+            out, err = (
+                stack.enter_context((folder / f"{number}.{name}").open("w"))
+                for name in ("out", "err")
+            )
+            arguments = command(folder / "out", *more, f"--process_id={number}")
+            process = subprocess.Popen(arguments, stdout=out, stderr=err)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes
