@@ -4,6 +4,8 @@ import math
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
+from jax_models.device_memory import BYTE_UNITS
+
 MOST_DIGITS = 17  # enough for any float
 
 
@@ -32,9 +34,6 @@ def parse_temperature(text: str) -> dict[str, Any] | None:
     raise ValueError(_grammar(text))
 
 
-BYTE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-
-
 def parse_bytes(text: str) -> int:
     """Return a number of bytes from its notation, as in `512MiB` or `2.5GiB`.
 
@@ -56,14 +55,6 @@ def parse_bytes(text: str) -> int:
             f"{', '.join(filter(None, BYTE_UNITS))}, as in 512MiB"
         )
     return int(size)
-
-
-def bytes_label(size: float) -> str:
-    """Return an amount of memory to three digits, as in `1.5 MiB`."""
-    for name in ("TiB", "GiB", "MiB", "KiB"):
-        if size >= BYTE_UNITS[name]:
-            return f"{size / BYTE_UNITS[name]:.3g} {name}"
-    return f"{size:.3g} bytes"
 
 
 def temperature_label(temperature: dict[str, Any] | None) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 
 import jax
 
+from jax_models.errors import InputError
+
 # Share of a device's memory that the blocks of a computation may take. The other half is
 # for what the compiler, the allocator and the caller hold.
 SHARE = 2
@@ -26,6 +28,10 @@ CGROUP_LIMITS = (
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
 )
 
+
+BYTE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+# Less than this is never asked about.
+SMALL = 2**28
 
 # What `memory_planned` says.
 _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
@@ -84,6 +90,37 @@ def device_bytes(device: Any) -> int:
 def _own_bytes(device: Any) -> int:
     """The memory that a device says it has; 0 where it has that of the machine."""
     return int((device.memory_stats() or {}).get("bytes_limit", 0))
+
+
+def bytes_label(size: float) -> str:
+    """Returns an amount of memory to three digits, as in `1.5 MiB`.
+
+    Args:
+        size: bytes.
+    """
+    for name in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= BYTE_UNITS[name]:
+            return f"{size / BYTE_UNITS[name]:.3g} {name}"
+    return f"{size:.3g} bytes"
+
+
+def require_memory(what: str, needed: float) -> None:
+    """Refuses what cannot fit the memory of the machine, before any of it is taken.
+
+    The other way is an abort inside a library, or the system's killer after minutes.
+
+    Args:
+        what: what takes the memory, as the message is to begin.
+        needed: bytes that are held at the same time, at least.
+
+    Raises:
+        InputError: if the machine, or the group of the process, has less.
+    """
+    if needed > SMALL and needed > (there := host_bytes()):
+        raise InputError(
+            f"{what}: this takes {bytes_label(min(needed, 1e99))} of memory, and there are "
+            f"{bytes_label(there)} here; ask for less"
+        )
 
 
 def host_bytes() -> int:

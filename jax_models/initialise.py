@@ -10,6 +10,7 @@ from jax import Array
 
 from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.attention import SCORES, Attention, Schedule
+from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
 from jax_models.layers import ACTIVATIONS, FeedForward, LayerNorm, Readout
@@ -127,6 +128,10 @@ def random_transformer(
     ):
         expect_integer(name, size, least)
     expect_number("scale", scale)
+    per_layer = (4 * d_model + (2 + (combine == "concat")) * d_ff) * d_model
+    rows = vocab_size + (num_classes or 0) + max_length * (position == "table")
+    needed = (num_layers * per_layer + rows * d_model) * jnp.dtype(dtype).itemsize
+    require_memory("a model of these sizes", needed)
     if d_model % num_heads:
         raise InputError(
             f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "

@@ -19,6 +19,7 @@ from jax_models.attention import (
     summarise,
 )
 from jax_models.blocks import key_tile, map_rows, row_block
+from jax_models.device_memory import require_memory
 from jax_models.layers import Accept, FeedForward, LayerNorm, Readout, linear
 from jax_models.position import Position
 from jax_models.pytree import register
@@ -85,7 +86,20 @@ class Transformer:
 
 
 def encode_positions(model: Transformer, length: int) -> Array:
-    """Returns the position encoding [n, d] in the model's float type."""
+    """Returns the position encoding [n, d] in the model's float type.
+
+    Args:
+        model: the transformer.
+        length: n.
+
+    Raises:
+        InputError: if the rows of that length do not fit the memory, or the encoding is
+            not of that length or width.
+    """
+    # A formula takes 5/2 rows of float64 while it is formed; its rows, the activations and
+    # what attention reads of them are then held together.
+    row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
+    require_memory(f"length n = {length} at width d = {model.width}", length * row)
     if model.position is None:
         return jnp.zeros((length, model.width), model.dtype)
     return jnp.asarray(model.position.encode(length, model.width), model.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bounds.batch.cells import BatchCell
 from bounds.batch.cost import CostModel, fit_cost
-from bounds.notation import bytes_label
+from jax_models.device_memory import bytes_label
 
 # Of a longer plan the cheapest and the dearest are told.
 MOST_LINES = 40

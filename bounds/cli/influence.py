@@ -249,6 +249,7 @@ def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:
         length = max(len(sequence) for sequence in given.sequences)
     model = load_model(options, vocab_size=num_symbols(options), max_length=length)
     model = reweighted(model, options.weighting, options.temperature)
+    encode_positions(model, length)  # refuses a length beyond a table, or the memory
     source = load_inputs(options, model, count=options.input + 1)
     if options.input >= source.count:
         raise jm.InputError(
@@ -256,7 +257,6 @@ def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:
             "counted from 0"
         )
     tokens = source.draw(length, options.input)
-    encode_positions(model, length)  # refuses a length beyond a position table
     return model, tokens
 
 

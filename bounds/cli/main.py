@@ -21,6 +21,7 @@ from jax_models.errors import InputError
 
 PROGRAM = "attention-bounds"
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+LONGEST_LINE = 300  # characters of what JAX says, which may be a listing of buffers
 
 
 class CommandModule(Protocol):
@@ -153,6 +154,13 @@ def main(arguments: Sequence[str]) -> int:
             f"{PROGRAM}: this takes more memory than there is: {one_line(error)}",
             file=sys.stderr,
         )
+        return 1
+    except RuntimeError as error:
+        # JAX is loaded where it raises, and only there.
+        if not any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__):
+            raise
+        told = one_line(error)[:LONGEST_LINE]
+        print(f"{PROGRAM}: JAX could not compute this: {told}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(

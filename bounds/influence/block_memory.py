@@ -8,9 +8,8 @@ makes blocks smaller.
 import dataclasses
 from collections.abc import Callable
 
-from bounds.notation import bytes_label
 from jax_models import InputError, Transformer
-from jax_models.device_memory import memory_at_hand, memory_budget
+from jax_models.device_memory import bytes_label, memory_at_hand, memory_budget
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,6 +31,7 @@ from bounds.restriction.certificate import certificate_of
 from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
 from jax_models.arguments import expect_integer
+from jax_models.device_memory import require_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +176,8 @@ def restrict(
     model = check_hard_model(model)
     length = expect_integer("length n", length, 1)
     plan.check(model)
+    # Which bits each of n rows depends on.
+    require_memory(f"a restriction of length n = {length}", 4 * length**2)
     query = check_query(query, length)
     given = read_partial_input(model, length, pre_restriction, symbols)
     found = attempt(model, given, query, plan, useful, report)

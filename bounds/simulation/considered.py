@@ -8,6 +8,7 @@ import numpy as np
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.inputs import GivenInputs, InputSource
 from jax_models import Transformer
+from jax_models.device_memory import require_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,10 @@ def consider(
         # Rows of the first layer depend on one symbol each, those of others on inputs.
         known = len(model.layers) == 1 and not isinstance(source, GivenInputs)
         return Considered(tokens, known, inputs if known else None)
+    require_memory(
+        f"{inputs.num_inputs} inputs of length {length}, all there are",
+        inputs.num_inputs * (8 * length + 56),  # a Python tuple each
+    )
     alphabets = [inputs.symbols] * (length - 1) + [inputs.query_symbols]
     every = np.array(list(itertools.product(*alphabets)), np.int32)
     return Considered(every.reshape(-1, length), True)

@@ -13,9 +13,27 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from jax_models.arguments import expect_integer
+from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 
 END = "$"
+
+
+def check_sample(length: int, count: int) -> None:
+    """Raises `InputError` for strings that cannot be drawn.
+
+    Args:
+        length: n of each.
+        count: how many.
+
+    Raises:
+        InputError: if a number is below 1, or the strings do not fit the memory.
+    """
+    expect_integer("length", length, 1)
+    expect_integer("number of strings", count, 1)
+    # Tokens are drawn from as many random bits.
+    require_memory(f"{count} strings of {length} tokens", 8 * count * length)
 
 
 class Language(abc.ABC):
@@ -79,10 +97,7 @@ class Language(abc.ABC):
         Raises:
             InputError: if `length` or `count` is below 1, or no string has that length.
         """
-        if length < 1:
-            raise InputError(f"length must be at least 1 token, got {length}")
-        if count < 1:
-            raise InputError(f"the number of strings must be at least 1, got {count}")
+        check_sample(length, count)
         if not end:
             return self.draw(key, length, count)
         strings = self.draw(key, length - 1, count)

@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from jax_models.errors import InputError
+from jax_models.languages.base import check_sample
 
 # Numbers drawn at a time: what a sampler holds beside its output.
 CHUNK = 2**24
@@ -126,11 +127,7 @@ class Source(abc.ABC):
         Raises:
             InputError: if `length` or `count` is below 1, or no word is that long.
         """
-        if length < 1 or count < 1:
-            raise InputError(
-                f"{count} prefixes of length n = {length}; expected at least one, of at "
-                "least one symbol"
-            )
+        check_sample(length, count)
         if self.log_survival(length) == -math.inf:
             raise InputError(
                 f"no word of {self.name} has n = {length} symbols; ask for shorter ones"

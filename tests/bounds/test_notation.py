@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bounds.notation import (
-    bytes_label,
     enclosure_label,
     legend_label,
     parse_bytes,
@@ -14,6 +13,7 @@ from bounds.notation import (
     temperature_label,
 )
 from jax_models.config import decode_temperature, encode_temperature
+from jax_models.device_memory import bytes_label
 
 CASES = {
     "1": None,

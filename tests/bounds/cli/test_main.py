@@ -1,5 +1,6 @@
 """A mistake on the command line is one clear line and exit code 1."""
 
+import jax
 import pytest
 
 import jax_models as jm
@@ -111,6 +112,14 @@ class Raising:
         (jm.InputError("a tensor\nis missing"), 1, "a tensor is missing"),
         (jm.TieError("row 3 is ambiguous"), 1, "row 3 is ambiguous"),
         (PermissionError(13, "Permission denied", "x/y"), 1, "Permission denied: x/y"),
+        (
+            jax.errors.JaxRuntimeError(
+                "RESOURCE_EXHAUSTED: Out of\nmemory" + 999 * "."
+            ),
+            1,
+            "JAX could not compute this: RESOURCE_EXHAUSTED: Out of memory...",
+        ),
+        (MemoryError("4 GiB"), 1, "this takes more memory than there is: 4 GiB"),
         (KeyboardInterrupt(), 130, "interrupted; the same command continues where"),
     ],
 )
