@@ -15,10 +15,11 @@ HELLO = peers.PREFACE + b"\r\n\r\nSM\r\n\r\n"
 @pytest.fixture
 def ended(monkeypatch):
     """What a process would have said at its end; its thread ends in its place."""
-    said, threads = [], []
+    said, threads, over = [], [], threading.Event()
 
     def end(message):
         said.append(message)
+        over.wait()  # what is open stays so until the test is over
         raise SystemExit
 
     def start(function, *arguments):
@@ -36,6 +37,7 @@ def ended(monkeypatch):
     monkeypatch.setattr(peers, "_done", threading.Event())
     monkeypatch.setattr(peers, "GRACE", 0.1)
     yield said
+    over.set()
     for thread in threads:  # none outlives the test, and ends the tests
         thread.join(5)
         assert not thread.is_alive()
@@ -112,13 +114,13 @@ def test_a_process_ends_in_a_line_where_another_stops(ended, leads, done, monkey
             peers.finish()
         began = time.monotonic()
         stopping.close()
-        kept.settimeout(0.05)
-        with contextlib.suppress(TimeoutError):
-            while data := kept.recv(100):
-                assert HELLO.startswith(data)
-            pytest.fail("JAX was told first")
         assert wait_for(lambda: ended) == [peers.LOST]
         assert not done or time.monotonic() - began >= peers.GRACE_AT_THE_END
+        kept.settimeout(0.05)
+        with contextlib.suppress(TimeoutError):
+            while kept.recv(100):
+                pass
+            pytest.fail("JAX was told")
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n"])
