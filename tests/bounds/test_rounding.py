@@ -14,11 +14,15 @@ from benchmarks import reference
 from bounds import interval
 from bounds.influence import class_layers, compute_influence, incremental
 from bounds.rounding import (
+    certificate_roundoff,
     change_radius,
     gamma,
     gamma_upper,
+    layer_roundoff,
     rounding_steps,
     subtraction_radius,
+    summation_depth,
+    term_roundoff,
     unit_roundoff,
 )
 from tests.bounds.influence.models import scaled_weights
@@ -53,6 +57,24 @@ def test_gamma_is_rounded_up_to_the_next_float_and_no_further():
         found = gamma_upper(count)
         below = Fraction(float(np.nextafter(found, 0)))
         assert below < ku / (1 - ku) <= Fraction(found)
+
+
+def test_the_steps_of_a_certificate_are_those_counted_by_hand():
+    """Two heads of width 2 at d = 4, six neurons, a score of 3, 100 keys, two layers."""
+    model = shapes()
+    assert summation_depth(100) == 101
+    assert summation_depth(3 * 8192) == 8195
+    # A layer: keys, score, scalars, projections to and from d, queries, heads, neurons.
+    layer = 101 + 3 + 16 + 2 * 4 + 2 + 4 + 6
+    assert rounding_steps(model, 100, 3.0) == 2 * layer + 16
+    twice = 2.0**-52
+    found = float(layer_roundoff(model.layers[0], 101, 3.0))
+    assert found == pytest.approx(twice * layer, rel=1e-12)
+    assert term_roundoff(10) == gamma_upper(36)
+    # A radius: weights twice and their sums, an exponential, norms by squaring.
+    each = 3 + 300 + 3 * 101 + (8 + 2 * 4) * 4 + 64
+    steps = 3 * each + rounding_steps(model, 100)
+    assert certificate_roundoff(model, 100, 3.0, 300.0) == twice * steps
 
 
 @pytest.mark.parametrize(

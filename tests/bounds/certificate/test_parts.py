@@ -49,6 +49,9 @@ def test_a_weight_moves_as_its_log_odds_say():
     assert odds_change(*map(jnp.asarray, (1e-300, 1.0, 1e4))) == 1
     # What remains beside a weight that is 1 to the last bit moves too.
     assert odds_change(*map(jnp.asarray, (1.0, 1e-30, 1.0))) > 1e-30
+    # However little remains, odds that fall by more leave nothing of the weight.
+    for remain, exponent in ((1e-20, 100.0), (1e-200, 550.0), (1e-300, 900.0)):
+        assert odds_change(*map(jnp.asarray, (1.0, remain, exponent))) > 0.999
 
 
 @pytest.mark.parametrize("linear", [False, True])

@@ -9,7 +9,8 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction.checking.enclosure import Enclosure
-from bounds.restriction.checking.scores import HeadScores
+from bounds.restriction.checking.scores import HeadScores, score_scale
+from jax_models import attention as machine_attention
 from jax_models.weighting.cells import to_cells
 
 
@@ -83,3 +84,44 @@ def test_large_integer_scores_are_their_own_cells():
     close = head(np.ones(1), keys * 2.0**-30, 1e-9, exact=True, bit=-30)
     low, high = close.cells(slice(0, 1))
     assert (high > low).any() or (low != keys * 2.0**-30).any()
+
+
+@pytest.mark.parametrize("score", ["dot_product", "scaled_dot_product", "additive"])
+@pytest.mark.parametrize(
+    "temperature",
+    [
+        None,
+        jm.ConstantTemperature(0.25),
+        jm.InverseLogTemperature(0.7),
+        jm.PowerTemperature(1.5, -0.5),
+        jm.PowerTemperature(1.5, -0.5, "position"),
+    ],
+    ids=repr,
+)
+def test_scores_are_divided_by_what_the_machine_divides_them_by(score, temperature):
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=3,
+        d_ff=1,
+        vocab_size=2,
+        weighting="leftmost_hard",
+        score=score,
+        mask="future",
+        position=None,
+        temperature=temperature,
+        dtype="float64",
+    )
+    attention, places = model.layers[0].attention, np.arange(5)
+    for length in (1, 5, 9):
+        found = score_scale(attention, length, places)
+        rows = jnp.asarray(places, jnp.int32)
+        ran = machine_attention.score_scale(attention, length, rows)
+        off = np.abs(found.centre[:, 0] - ran)
+        assert (off <= found.radius[:, 0]).all()
+        # Rounding of functions alone; a plain number is exact.
+        assert (found.radius <= 1e-14 * found.centre).all()
+        plain = temperature is None or isinstance(temperature, jm.ConstantTemperature)
+        if score != "scaled_dot_product" and plain:
+            assert found.exact
