@@ -13,6 +13,8 @@ from tests import memory
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
+# Where each operation was written is of no use here and takes an eighth of the time.
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
 def pytest_configure(config):

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OPTION = "--xla_cpu_use_fusion_emitters=false"
+OTHER = "--xla_cpu_parallel_codegen_split_count=1"
 # What a `make test` above this one was given is not meant for it.
 ENVIRONMENT = {
     name: value
@@ -60,27 +61,28 @@ def made(tmp_path):
     return SimpleNamespace(install=write, test=run)
 
 
-def test_a_jaxlib_that_knows_the_older_code_generator_is_asked_for_it_once(made):
-    made.install(OPTION)
-    assert made.test() == ([f"options: {OPTION}"], 1)
-    assert made.test() == ([f"options: {OPTION}"], 1)
+def test_a_jaxlib_is_given_the_options_that_it_knows_and_asked_once(made):
+    made.install(OPTION, OTHER)
+    assert made.test() == ([f"options: {OPTION} {OTHER}"], 2)
+    assert made.test() == ([f"options: {OPTION} {OTHER}"], 2)
 
 
-def test_a_jaxlib_that_does_not_know_the_option_is_not_given_it(made):
-    made.install()
-    assert made.test() == (["options:"], 1)
-    assert made.test() == (["options:"], 1)
+@pytest.mark.parametrize("known", [[], [OPTION], [OTHER]], ids=str)
+def test_a_jaxlib_is_not_given_an_option_that_it_does_not_know(made, known):
+    made.install(*known)
+    assert made.test() == ([" ".join(["options:", *known])], 2)
+    assert made.test() == ([" ".join(["options:", *known])], 2)
 
 
 def test_another_jaxlib_is_asked_anew(made, tmp_path):
     made.install()
-    assert made.test() == (["options:"], 1)
+    assert made.test() == (["options:"], 2)
     made.install(OPTION)
     folder = tmp_path / "lib" / "python3" / "site-packages" / "jaxlib-9.dist-info"
     folder.mkdir(parents=True)
     stamp = (tmp_path / "quick.stamp").stat().st_mtime
     os.utime(folder, (stamp + 1, stamp + 1))
-    assert made.test() == ([f"options: {OPTION}"], 1)
+    assert made.test() == ([f"options: {OPTION}"], 2)
 
 
 def test_options_given_by_hand_take_the_place_of_the_found_ones(made):

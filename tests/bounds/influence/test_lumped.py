@@ -79,7 +79,7 @@ FEW = [
         marks=pytest.mark.slow,
         id="rightmost_hard",
     ),
-    {"weighting": "average_hard", "num_layers": 3, "position": "period 3"},
+    {"weighting": "average_hard", "num_layers": 2, "position": "period 3"},
 ]
 USUAL = {
     "length": 29,
