@@ -15,7 +15,7 @@ from bounds.inputs import InputSource, check_lengths, open_inputs
 from bounds.measurement import Question, influence_value, measure, weighting_label
 from bounds.notation import legend_label
 from bounds.table import RowPerLength, Table
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_names
 from jax_models.errors import InputError
 from jax_models.transformer import Transformer
 
@@ -122,8 +122,7 @@ def bound_curve(
         [4, 8]
     """
     lengths = check_lengths(lengths)
-    for name in bounds:
-        choose_name("bounds", name, tuple(CURVE_BOUNDS))
+    bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
     question = Question(query, target, method, ties)
     source = open_inputs(model, inputs, num_inputs, seed)
     rows, without = [], {}

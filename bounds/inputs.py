@@ -12,7 +12,13 @@ from typing import Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from jax_models.arguments import expect_integer, expect_integers, show
+from jax_models.arguments import (
+    MAX_LENGTH,
+    expect_integer,
+    expect_integers,
+    expect_length,
+    show,
+)
 from jax_models.errors import InputError
 from jax_models.languages import get_language
 from jax_models.model_check import check_model
@@ -147,8 +153,8 @@ def sampled_inputs(
     Raises:
         InputError: There is no such language, or the model's vocabulary is too small.
     """
-    expect_integer("num_inputs", count, 1)
-    expect_integer("seed", seed, 0)
+    expect_integer("num_inputs", count, 1, 2**31 - 1)
+    expect_integer("seed", seed, 0, 2**31 - 1)
     size = check_model(model).vocab_size
     free = range(size) if model.substitutable is None else model.substitutable
     if language == RANDOM:
@@ -201,7 +207,7 @@ def check_lengths(lengths: Sequence[int]) -> list[int]:
         InputError: There are none, the first is below 1, or one does not exceed the one
             before it.
     """
-    found = expect_integers("lengths", lengths, 1)
+    found = expect_integers("lengths", lengths, 1, MAX_LENGTH)
     if not found:
         raise InputError("no lengths given")
     for shorter, longer in itertools.pairwise(found):
@@ -219,7 +225,7 @@ def check_changeable(length: int) -> None:
     Raises:
         InputError: n is below 2.
     """
-    if expect_integer("length n", length, 1) < 2:
+    if expect_length(length) < 2:
         raise InputError(
             f"length n = {length}; with the query left out there is nothing to change "
             "below n = 2"

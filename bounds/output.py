@@ -43,7 +43,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         TypeError: The value holds something JSON has no form for.
     """
     text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)
-    write_bytes(path, (text + "\n").encode())
+    # A name that no text has, of bytes that are none, is an escape in JSON.
+    write_bytes(path, (text + "\n").encode(errors="backslashreplace"))
 
 
 def write_csv(
@@ -67,7 +68,7 @@ def write_csv(
     writer.writerow(columns)
     for row in rows:
         writer.writerow([_cell(row.get(name)) for name in columns])
-    write_bytes(path, text.getvalue().encode())
+    write_bytes(path, text.getvalue().encode(errors="backslashreplace"))
 
 
 def sha256(data: bytes) -> str:

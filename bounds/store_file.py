@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -147,6 +148,8 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     and released by the system when the process dies. Not on the store itself, which
     would shut out readers.
     """
+    with contextlib.suppress(FileNotFoundError):
+        os.stat(path)  # refuses a link that leads back to itself
     # A link leads to the file that its other names lead to.
     target = path.resolve()
     beside = target.with_name(target.name + ".lock")

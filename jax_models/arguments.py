@@ -4,9 +4,13 @@ What a caller passes, what a file says and what a flag says are the same questio
 message names the thing, what was found and what was expected.
 """
 
+import errno
 import math
+import os
+import stat
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,8 @@ from jax_models.errors import InputError
 
 # Characters of a value that a message shows.
 SHOWN = 80
+# Positions are 32-bit in the kernels.
+MAX_LENGTH = 2**31 - 1
 
 
 def show(value: Any) -> str:
@@ -43,6 +49,24 @@ def choose_name(what: str, name: Any, allowed: Sequence[str]) -> str:
     return name
 
 
+def choose_names(what: str, names: Any, allowed: Sequence[str]) -> list[str]:
+    """Returns names if all of them are allowed.
+
+    Args:
+        what: the argument, as the message is to begin.
+        names: what was passed.
+        allowed: the names that there are.
+
+    Raises:
+        InputError: naming the first that is not, or what is no sequence.
+    """
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise InputError(
+            f"{what} = {show(names)}; expected some of {', '.join(allowed)}, in a list"
+        )
+    return [choose_name(what, name, allowed) for name in names]
+
+
 def expect_integer(
     what: str, value: Any, least: int | None = None, most: int | None = None
 ) -> int:
@@ -69,6 +93,18 @@ def expect_integer(
             expected = f"an integer from {least} to {most}"
         raise InputError(f"{what} = {show(value)}; expected {expected}")
     return found
+
+
+def expect_length(value: Any) -> int:
+    """Returns a length n that positions can be counted in, in 32 bits.
+
+    Args:
+        value: what was passed.
+
+    Raises:
+        InputError: for anything else.
+    """
+    return expect_integer("length n", value, 1, MAX_LENGTH)
 
 
 def expect_integers(
@@ -119,6 +155,47 @@ def expect_number(
             bound = "a positive number" if least == 0 else f"more than {least:g}"
         raise InputError(f"{what} = {show(value)}; expected {bound}")
     return float(found)
+
+
+# What a path may name that is no file to read.
+KINDS = (
+    (stat.S_ISDIR, "is a folder; name the file in it"),
+    (stat.S_ISFIFO, "is a pipe"),
+    (stat.S_ISSOCK, "is a socket"),
+    (stat.S_ISCHR, "is a device"),
+    (stat.S_ISBLK, "is a device"),
+)
+
+
+def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
+    """Returns the path of an ordinary file, or a link to one.
+
+    Args:
+        what: what the file is, as the message is to begin.
+        path: what was passed.
+
+    Raises:
+        InputError: if nothing is there, or something that is no such file: it is called
+            what it is.
+        OSError: if it cannot be asked.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"{what} = {show(path)}; expected a path")
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        found = "does not exist"
+    except ValueError:
+        found = "is no path"  # a null byte
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        found = "is a link that leads back to itself"
+    else:
+        if stat.S_ISREG(mode):
+            return Path(path)
+        found = next(name for holds, name in KINDS if holds(mode))
+    raise InputError(f"{what} {os.fspath(path)!r} {found}")
 
 
 def _item(value: Any) -> Any:

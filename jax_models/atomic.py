@@ -41,8 +41,8 @@ def write_atomically(
     except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink()
-        if isinstance(error, OSError) and error.filename is None:
-            # A full disk does not say which file it would not take.
+        if isinstance(error, OSError):
+            # A full disk names no file; a folder in the way, the file beside it.
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     _sync_folder(path.parent)

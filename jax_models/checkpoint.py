@@ -13,6 +13,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from jax_models.arguments import expect_file
 from jax_models.atomic import write_atomically
 from jax_models.build import build_model, name_tensors
 from jax_models.config import decode_config, encode_config
@@ -94,9 +95,7 @@ def load(path: str | os.PathLike[str]) -> Transformer:
             float64 file without x64.
         OSError: if the file cannot be read.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"model file {str(path)!r} does not exist; check --model")
+    path = expect_file("model file", path)
     with open(path, "rb"):
         pass  # safetensors would call a file without permission a missing one
     try:
@@ -111,7 +110,7 @@ def load(path: str | os.PathLike[str]) -> Transformer:
         raise InputError(f"{str(path)!r} has no 'config' in its safetensors metadata")
     try:
         config = json.loads(metadata["config"])
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{str(path)!r}: config is not JSON: {error}") from error
     try:
         return build_model(config, tensors)

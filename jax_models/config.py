@@ -102,7 +102,10 @@ def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
 def _number(value: Any) -> Any:
     """A number as a float; all else as it is, for a check to refuse."""
     scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
-    return float(value) if scalar and not isinstance(value, bool) else value
+    try:
+        return float(value) if scalar and not isinstance(value, bool) else value
+    except OverflowError:
+        return value
 
 
 POWER_KEYS = "coordinate scale position_power length_power alternating offset".split()

@@ -11,6 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
 
+from jax_models.arguments import choose_name
 from jax_models.errors import InputError, TieError
 from jax_models.model_check import check_model
 from jax_models.sharded_forward import forward_sharded
@@ -100,8 +101,7 @@ def check_ties(
         TieError: if `ties` is "error" and a row is ambiguous.
         InputError: if `ties` is not a known rule.
     """
-    if ties not in get_args(TieRule):
-        raise InputError(f"ties = {ties!r}; expected one of {get_args(TieRule)}")
+    choose_name("ties", ties, get_args(TieRule))
     if ties == "ignore":
         return
     for depth, report in enumerate(reports):

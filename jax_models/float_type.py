@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax_models.arguments import show
 from jax_models.errors import InputError
 
 
@@ -19,11 +20,12 @@ def check_float_type(dtype: Any, what: str) -> None:
         InputError: if the type is another, or float64 and x64 is not enabled.
     """
     try:
-        known = np.dtype(dtype) in (np.float32, np.float64)
+        known = isinstance(dtype, str | type | np.dtype)
+        known = known and np.dtype(dtype) in (np.float32, np.float64)
     except TypeError:
         known = False
     if not known:
-        raise InputError(f"{what} is {dtype!r}; expected float32 or float64")
+        raise InputError(f"{what} is {show(dtype)}; expected float32 or float64")
     if np.dtype(dtype) == np.float64 and not jax.config.read("jax_enable_x64"):
         raise InputError(
             f"{what} is float64 but JAX has 64-bit floats switched off; enable them "

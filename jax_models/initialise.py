@@ -8,7 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.arguments import choose_name, expect_integer, expect_number
+from jax_models.arguments import (
+    choose_name,
+    choose_names,
+    expect_integer,
+    expect_number,
+    show,
+)
 from jax_models.attention import SCORES, Attention, Schedule
 from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
@@ -18,7 +24,7 @@ from jax_models.mask import MASKS
 from jax_models.model_check import check_model
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Layer, Transformer
-from jax_models.weighting import make_weighting
+from jax_models.weighting import WEIGHTINGS, make_weighting
 
 # Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
 FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
@@ -127,7 +133,7 @@ def random_transformer(
         ("num_classes", 1 if num_classes is None else num_classes, 1),
     ):
         expect_integer(name, size, least)
-    expect_number("scale", scale)
+    scale = expect_number("scale", scale)
     per_layer = (4 * d_model + (2 + (combine == "concat")) * d_ff) * d_model
     rows = vocab_size + (num_classes or 0) + max_length * (position == "table")
     needed = (num_layers * per_layer + rows * d_model) * jnp.dtype(dtype).itemsize
@@ -144,7 +150,10 @@ def random_transformer(
     choose_name("combine", combine, COMBINATIONS)
     if combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
-    names = [weighting] * num_layers if isinstance(weighting, str) else list(weighting)
+    if isinstance(weighting, str):
+        names = [weighting] * num_layers
+    else:
+        names = choose_names("weighting", weighting, tuple(WEIGHTINGS))
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
     head = d_model // num_heads
@@ -204,7 +213,12 @@ def random_transformer(
             combine,  # pyright: ignore[reportArgumentType]
         )
 
-    ends, *layer_keys = jax.random.split(key, num_layers + 1)
+    try:
+        ends, *layer_keys = jax.random.split(key, num_layers + 1)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"key = {show(key)}; expected a JAX random key, such as jax.random.key(0)"
+        ) from error
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
     model = Transformer(
         embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),

@@ -169,6 +169,7 @@ def search_inputs(
     inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
         expect_integer(name, number, 1)
+    expect_integer("seed", seed, 0)
     plan = AscentPlan(inputs, seed, restarts, rounds, steps)
     return _go_through(plan, ties, progress)
 
@@ -252,8 +253,8 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:
     Raises:
         InputError: The budget is not a positive number.
     """
-    if budget < 1:
-        raise InputError(f"budget = {budget}; expected at least 1")
+    expect_integer("budget", budget, 1)
+    expect_integer("seed", seed, 0)
     universe = lump(inputs)
     if isinstance(universe, str):
         return AscentPlan(inputs, seed, why=universe)

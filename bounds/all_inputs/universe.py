@@ -15,13 +15,10 @@ from bounds.influence.classes import (
 from bounds.influence.lumped import refuse_length, refuse_model
 from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_integer, expect_integers
+from jax_models.arguments import expect_integers, expect_length
 from jax_models.evaluate import require_readout
 from jax_models.model_check import check_model
 from jax_models.transformer import encode_positions
-
-# Positions are 32-bit integers.
-MAX_LENGTH = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +121,7 @@ def list_inputs(
     model = check_model(model)
     if target == "logits":
         require_readout(model)
-    length = expect_integer("length", length, 1, MAX_LENGTH)
+    length = expect_length(length)
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length)
     every = np.arange(model.vocab_size)

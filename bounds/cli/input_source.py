@@ -7,6 +7,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.inputs import GivenInputs, InputSource, sampled_inputs
+from jax_models.arguments import expect_file
 from jax_models.evaluate import check_tokens
 from jax_models.languages import LANGUAGES, read_text
 
@@ -87,6 +88,7 @@ def read_given(
         if name in options and options[name].present:
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     if options.text is not None:
+        expect_file("text file", file)
         return GivenInputs(file, (read_text(file, vocabulary),))
     return GivenInputs(file, read_tokens(file))
 
@@ -105,6 +107,7 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
         InputError: The file holds something else, or nothing.
         OSError: The file cannot be read.
     """
+    expect_file("token file", path)
     if os.fspath(path).endswith(".npy"):
         tokens = _load_array(path)
     else:

@@ -7,6 +7,7 @@ else that is raised is a bug and keeps its traceback.
 import dataclasses
 import difflib
 import importlib
+import io
 import math
 import os
 import sys
@@ -21,7 +22,7 @@ from jax_models.errors import InputError
 
 PROGRAM = "attention-bounds"
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
-LONGEST_LINE = 300  # characters of what JAX says, which may be a listing of buffers
+LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 
 
 class CommandModule(Protocol):
@@ -129,6 +130,20 @@ def console() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
+def prepare_streams() -> None:
+    """Let names of any characters be printed, and nothing where output was closed.
+
+    A terminal that knows fewer shows the others as escapes: results that are found are
+    not lost for the last line about them.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as in `>&-`
+            setattr(sys, name, open(os.devnull, "w"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command.
 
@@ -138,6 +153,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code: 0, 1 after an input error, 130 after an interrupt.
     """
+    prepare_streams()
     try:
         _dispatch(list(arguments))
         sys.stdout.flush()
@@ -159,8 +175,9 @@ def main(arguments: Sequence[str]) -> int:
         # JAX is loaded where it raises, and only there.
         if not any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__):
             raise
-        told = one_line(error)[:LONGEST_LINE]
-        print(f"{PROGRAM}: JAX could not compute this: {told}", file=sys.stderr)
+        print(
+            f"{PROGRAM}: JAX could not compute this: {one_line(error)}", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         print(
@@ -174,8 +191,9 @@ def main(arguments: Sequence[str]) -> int:
 def one_line(error: BaseException) -> str:
     """Return an error's message without line breaks."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {os.fspath(error.filename)}"
-    return " ".join(str(error).split())
+        error = OSError(f"{error.strerror}: {os.fspath(error.filename)}")
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -24,7 +24,6 @@ from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.record import open_store, run_record
 from bounds.cli.restrict_parts import Parts
-from bounds.cli.values import MAX_LENGTH
 from bounds.figures import save_figure
 from bounds.output import sha256, write_json
 from bounds.restriction import (
@@ -40,6 +39,7 @@ from bounds.restriction.figure import outline_restriction, restriction_figure
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.sweep import Results
 from bounds.version import __version__
+from jax_models.arguments import MAX_LENGTH
 
 DEFAULT_LENGTH = 64
 NO_LANGUAGE = "none"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags
 
-# The longest sequence the command line takes: positions are 32-bit in the kernels.
-MAX_LENGTH = 2**31 - 1
+from jax_models.arguments import MAX_LENGTH
 
 
 class LengthsParser(flags.ArgumentParser):

@@ -31,7 +31,7 @@ from bounds.entropy.population import (
 from bounds.entropy.predictions import check_predictor, predict
 from bounds.entropy.theorem import OUTSIDE, Pairs, floor_theorem
 from jax_models import Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.float_type import check_float_type
 from jax_models.languages import Source
 from jax_models.model_check import check_model
@@ -144,6 +144,8 @@ def measure_entropy(
     model = check_model(model)
     choose_name("reading", reading, READINGS)
     choose_name("closeness", closeness, CLOSENESS)
+    length = expect_length(length)
+    expect_integer("seed", seed, 0, 2**31 - 1)
     floor_theorem(source)  # refuses a source without one
     source.levels(length)  # and a length without prefixes
     population = (

@@ -11,6 +11,7 @@ import numpy as np
 from bounds.influence.substitution import padded
 from jax_models.errors import InputError
 from jax_models.languages import Source
+from jax_models.languages.base import check_sample
 
 # Numbers of one next-symbol table held at a time.
 CHUNK = 2**23
@@ -98,6 +99,7 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
     """
     if count < 2:
         raise InputError(f"{count} sampled prefixes; a standard error needs at least 2")
+    check_sample(length, count)
     key = jax.random.fold_in(jax.random.key(seed), length)
     strings = np.asarray(source.sample(key, length, count))
     return Population(strings, np.full(count, 1 / count), False, np.zeros(count, int))

@@ -12,6 +12,7 @@ import functools
 import numpy as np
 
 from bounds.result import Bound
+from jax_models.arguments import show
 from jax_models.errors import InputError
 from jax_models.languages import Source
 
@@ -75,6 +76,7 @@ def floor_theorem(source: Source) -> FloorTheorem:
         InputError: There is none.
     """
     raise InputError(
-        f"no theorem bounds the cross-entropy on {source.name} from below; there is one "
+        "no theorem bounds the cross-entropy on "
+        f"{getattr(source, 'name', show(source))} from below; there is one "
         "on parity and one on dyck2"
     )

@@ -40,6 +40,7 @@ from jax_models.evaluate import (
     describe_tie,
     require_readout,
 )
+from jax_models.float_type import check_float_type
 from jax_models.model_check import check_model
 from jax_models.weighting import HardWeighting
 
@@ -212,6 +213,8 @@ def _check_stopping(rtol: float, budget: int) -> None:
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:
+    if dtype is not None:
+        check_float_type(dtype, "the dtype asked for")
     if dtype is not None and jnp.dtype(dtype) != jnp.dtype(model.dtype):
         raise InputError(
             f"dtype = {jnp.dtype(dtype).name} but the model is "

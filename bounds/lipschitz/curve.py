@@ -28,6 +28,7 @@ from bounds.lipschitz.substitution import embedding_distances
 from bounds.measurement import weighting_label
 from bounds.table import RowPerLength, Table
 from jax_models import InputError, Transformer
+from jax_models.arguments import show
 from jax_models.reweight import at_length
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def lipschitz_curve(
         InputError: The lengths do not increase, or as in `estimate_lipschitz`.
     """
     lengths = check_lengths(lengths)
+    if effort is not None and not isinstance(effort, Effort):
+        raise InputError(f"effort = {show(effort)}; expected an Effort, or None")
     source = open_inputs(model, inputs, num_inputs, seed)
     rows = [
         measure_lipschitz(

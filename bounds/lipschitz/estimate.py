@@ -14,7 +14,7 @@ from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex
 from bounds.lipschitz.result import LipschitzEstimate
 from bounds.lipschitz.searches import Effort, Searches
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, choose_names, expect_length
 from jax_models.evaluate import check_tokens, require_readout
 from jax_models.model_check import check_model
 from jax_models.reweight import at_length
@@ -86,12 +86,12 @@ def estimate_lipschitz(
     """
     effort = Effort(restarts, steps, rounds)
     choose_name("target", target, get_args(Target))
-    for name in searches:
-        choose_name("search", name, SEARCHES)
+    searches = choose_names("searches", searches, SEARCHES)
     if not searches:
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
     model = check_model(model)
     _refuse_hard(model)
+    length = expect_length(length)
     if not include_query:
         check_changeable(length)
     if target == "logits":

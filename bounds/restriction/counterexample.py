@@ -33,6 +33,7 @@ from bounds.restriction.pair import (
 from bounds.restriction.partial_input import FREE
 from bounds.restriction.restriction import Restriction, final_activation, restrict
 from bounds.restriction.search import Report
+from jax_models.arguments import expect_length
 from jax_models.languages import Automaton, Language, get_language
 
 LanguageName = Literal["parity", "dyck1", "dyck2", "ones", "anbn"]
@@ -88,6 +89,7 @@ def find_counterexample(
     Source:
         Hahn 2020, Corollary 2, as hard-attention.md, sections 1 and 4 correct it.
     """
+    length = expect_length(length)
     given = _given(model, length, language, seed)
     if pre_restriction is None:
         pre_restriction = given.tokens

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_integer, expect_integers
+from jax_models.arguments import expect_integers, expect_length
 
 FREE = -1
 
@@ -97,7 +97,7 @@ def read_partial_input(
     Raises:
         InputError: if it has another length, or a token that the model does not have.
     """
-    length = expect_integer("length n", length, 1)
+    length = expect_length(length)
     size = model.vocab_size
     pair = tuple(expect_integers("symbols", symbols, 0, size - 1))
     if len(pair) != 2 or pair[0] == pair[1]:

@@ -30,7 +30,7 @@ from bounds.restriction.attempts import (
 from bounds.restriction.certificate import certificate_of
 from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
-from jax_models.arguments import expect_integer
+from jax_models.arguments import expect_length
 from jax_models.device_memory import require_memory
 
 
@@ -174,7 +174,7 @@ def restrict(
         report: Told of every round.
     """
     model = check_hard_model(model)
-    length = expect_integer("length n", length, 1)
+    length = expect_length(length)
     plan.check(model)
     # Which bits each of n rows depends on.
     require_memory(f"a restriction of length n = {length}", 4 * length**2)

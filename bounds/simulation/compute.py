@@ -14,7 +14,7 @@ from bounds.simulation.structure import measure_structure
 from bounds.simulation.tieless import break_ties, needs_tie_breaking
 from bounds.simulation.twin import measured_errors
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_number
+from jax_models.arguments import expect_integer, expect_number
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
@@ -66,6 +66,7 @@ def simulate(
     model = check_simulable(model)
     if expect_number("epsilon", epsilon, 0, above=True) > 1:
         raise InputError(f"epsilon is {epsilon}; expected an error in (0, 1]")
+    expect_integer("budget", budget, 0)
     source = open_inputs(model, inputs, num_inputs, seed)
     considered = consider(model, length, source, budget)
     given = _measure(model, considered)

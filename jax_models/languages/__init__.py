@@ -6,6 +6,7 @@ says what follows each prefix, so that a prediction has an exact cross-entropy.
 
 from collections.abc import Callable
 
+from jax_models.arguments import show
 from jax_models.errors import InputError
 from jax_models.languages.anbn import AnBn
 from jax_models.languages.automaton import (
@@ -96,8 +97,8 @@ def get_source(name: str, probability: float) -> Source:
     Raises:
         InputError: if there is no such source, or p is not inside (0, 1).
     """
-    if name not in SOURCES:
-        raise InputError(f"unknown source {name!r}; known are {', '.join(SOURCES)}")
+    if not isinstance(name, str) or name not in SOURCES:
+        raise InputError(f"unknown source {show(name)}; known are {', '.join(SOURCES)}")
     return SOURCES[name](probability)
 
 

@@ -30,7 +30,7 @@ def check_sample(length: int, count: int) -> None:
     Raises:
         InputError: if a number is below 1, or the strings do not fit the memory.
     """
-    expect_integer("length", length, 1)
+    expect_integer("length n", length, 1)
     expect_integer("number of strings", count, 1)
     # Tokens are drawn from as many random bits.
     require_memory(f"{count} strings of {length} tokens", 8 * count * length)

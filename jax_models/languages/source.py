@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jax_models.arguments import expect_number
 from jax_models.errors import InputError
 from jax_models.languages.base import check_sample
 
@@ -227,5 +228,6 @@ def check_probability(name: str, value: float) -> None:
     Raises:
         InputError: if it does not.
     """
+    expect_number(name, value)
     if not 0 < value < 1:
         raise InputError(f"{name} = {value}; expected one inside (0, 1)")

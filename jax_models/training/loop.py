@@ -12,6 +12,7 @@ from jax import Array
 
 from jax_models.arguments import expect_integer
 from jax_models.device_memory import require_memory
+from jax_models.languages.base import check_sample
 from jax_models.languages.source import Source
 from jax_models.pytree import in_bytes
 from jax_models.training.checkpoint import Standing, read_standing, save_standing
@@ -93,6 +94,7 @@ def run_training(
     """
     measuring = measuring or Measuring()
     network = check_network(network, training)
+    check_sample(training.length, training.batch_size)
     # A step's loss and the least possible one; steps are counted in 32 bits.
     require_memory(f"the losses of {training.steps} steps", 16 * training.steps)
     expect_integer("steps", training.steps, 1, 2**31 - 1)

@@ -10,10 +10,10 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from jax_models import InputError
+from jax_models.arguments import expect_file
 
 FORMAT = "attention-bounds restriction certificate 1"
 FREE = -1
@@ -85,12 +85,7 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
         InputError: if there is no such file, it is not JSON, or it is no certificate.
         OSError: if it cannot be read.
     """
-    path = Path(path)
-    if not path.is_file():
-        found = (
-            "is a folder; name the file in it" if path.is_dir() else "does not exist"
-        )
-        raise InputError(f"certificate file {str(path)!r} {found}")
+    path = expect_file("certificate file", path)
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

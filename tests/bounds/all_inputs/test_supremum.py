@@ -258,8 +258,8 @@ def test_arrangements_are_the_orders_that_strings_have(orders, query):
 @pytest.mark.parametrize(
     ("case", "length", "question", "message"),
     [
-        ({"position": None}, 0, {}, "length = 0; .* from 1 to"),
-        ({"position": None}, 8.5, {}, "length = 8.5; .* integer from 1 to"),
+        ({"position": None}, 0, {}, "length n = 0; .* from 1 to"),
+        ({"position": None}, 8.5, {}, "length n = 8.5; .* integer from 1 to"),
         ({"position": None}, 8, {"query": 8}, "query = 8 is out of range"),
         (
             {"position": None},

@@ -208,7 +208,7 @@ def test_the_end_token_alone_is_the_empty_string(language: Language):
         (DyckWords(2), {"length": 8, "count": 1, "end": True}, "got 7 symbols"),
         (FlipFlop(), {"length": 2, "count": 1}, "no member of 2 symbols"),
         (FlipFlop(), {"length": 8, "count": 1, "end": True}, "no member of 7 symbols"),
-        (Parity(), {"length": 0, "count": 1}, "length = 0; expected"),
+        (Parity(), {"length": 0, "count": 1}, "length n = 0; expected"),
         (Parity(), {"length": 5, "count": 0}, "number of strings = 0; expected"),
     ],
 )

@@ -1,0 +1,102 @@
+"""Bad values for the flags of every command: one clear line each, and no traceback.
+
+Tables of values crossed with flags, of which a seeded part is tried; a value that is good
+for a flag may end with 0, on a small enough case.
+"""
+
+import os
+import random
+import signal
+
+import pytest
+
+from bounds.cli.main import COMMANDS
+
+BASES = {
+    "curve": "--lengths=3,4 --d_model=4 --d_ff=4",
+    "influence": "--length=4 --d_model=4 --d_ff=4",
+    "supremum": "--length=4 --d_model=4 --d_ff=4 --position=none --mask=none",
+    "constants": "--lengths=4 --d_model=4 --d_ff=4",
+    "lipschitz": "--lengths=4 --d_model=4 --d_ff=4 --restarts=1 --steps=2 --num_inputs=1",
+    "restrict": "--length=6 --d_model=4 --d_ff=4",
+    "depth": "--num_layers=1 --num_heads=1",
+    "entropy": "--lengths=4 --language=parity",
+    "train": "--language=parity --length=4 --steps=2 --batch_size=2 --d_model=4 --d_ff=4",
+    "simulate": "--lengths=3 --weighting=average_hard --d_model=4 --d_ff=4",
+    "compile": "--formula=Qa --alphabet=ab --self_test=2",
+    "batch": "--command=constants --sweep=lengths=4 --dry_run",
+    "model": "--d_model=4 --d_ff=4",
+    "sample": "--length=4",
+}
+VALUES = [
+    *("", " ", "abc", "nan", "inf", "-inf", "-1", "0", "1.5", "1e400", "-0", "0x10"),
+    *(str(n) for n in (10**12, 10**19, 2**31, 2**63 - 1, 2**64, -(10**30), 10**400)),
+    *(",", "1,,2", "4,3", "1:2", "1:2:3:4", "4:2:3", "::", "a=b", "=", "{", "[" * 9999),
+    *(
+        "é",
+        os.fsdecode(b"\xff"),
+        "x" * 300,
+        "../..",
+        "/dev/null",
+        "/nonexistent/a",
+        ".",
+    ),
+    *(
+        "power:1:2:3",
+        "inverse_log:0",
+        "constant",
+        "softmax,hard",
+        "0,0",
+        "true",
+        "None",
+    ),
+]
+# Where work ends only when it is stopped, or the machine is set up for more.
+ENDLESS = {"num_inputs", "max_seconds", "restarts", "rounds", "budget", "coordinator",
+           "num_processes", "process_id", "num_devices", "platform", "scheduler",
+           "local_workers", "count", "batch_size", "num_layers", "num_heads"}  # fmt: skip
+SECONDS = 20
+
+
+def bad_commands(count, seed=0):
+    """Commands, each with one flag of a value out of the table, in a seeded order."""
+    found = []
+    for command in COMMANDS:
+        for name in command.load().define_flags():
+            for value in VALUES:
+                large = value.isdecimal() and int(value) > 10**9
+                if name == "out" or (
+                    name in ENDLESS and large and command.name != "model"
+                ):
+                    continue
+                found.append((command.name, name, value))
+    random.Random(seed).shuffle(found)
+    return found[:count]
+
+
+def ring(number, frame):
+    raise TimeoutError(f"no word after {SECONDS} s")
+
+
+@pytest.mark.slow
+def test_every_bad_flag_is_one_line_and_no_traceback(run):
+    count, faults, refused = int(os.environ.get("FUZZ_COMMANDS", "600")), [], 0
+    signal.signal(signal.SIGALRM, ring)
+    for command, name, value in bad_commands(count):
+        # Another of the same name stands first, and the last one counts.
+        signal.alarm(SECONDS)
+        try:
+            ended = run(command, *BASES[command].split(), f"--{name}={value}")
+        except BaseException as error:
+            faults.append((command, name, value[:40], repr(error)[:200]))
+            continue
+        finally:
+            signal.alarm(0)
+        lines = ended.err.count("\n")
+        said = ended.err.startswith("attention-bounds: ") and len(ended.err) < 1500
+        refused += ended.code == 1
+        if ended.code not in (0, 1) or (ended.code == 1 and not (lines == 1 and said)):
+            faults.append((command, name, value[:40], ended.code, ended.err[:200]))
+    print(f"{count} commands, {refused} refused, {len(faults)} at fault")
+    assert not faults, "\n".join(map(str, faults))
+    assert refused > count / 2

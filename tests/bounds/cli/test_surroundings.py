@@ -1,0 +1,106 @@
+"""What stands around a command: odd files, names no text has, streams that are shut."""
+
+import io
+import json
+import os
+import sys
+
+import pytest
+import safetensors.numpy
+
+import jax_models as jm
+from bounds.cli.main import main
+
+SMALL = ("--d_model=4", "--d_ff=4", "--num_heads=1")
+
+
+def fold(path):
+    path.mkdir()
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+ODD = {"folder": fold, "pipe": os.mkfifo, "link that leads back to itself": loop}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "influence --model",
+        "influence --tokens",
+        "influence --text",
+        "restrict --verify",
+    ],
+)
+def test_what_is_no_file_is_called_what_it_is(run, tmp_path, kind, command):
+    ODD[kind](tmp_path / "odd")
+    ended = run(*f"{command}=odd".split())
+    ended.assert_refused(kind)
+    assert "'odd'" in ended.err
+
+
+def test_a_device_is_called_one(run):
+    run("influence", f"--model={os.devnull}").assert_refused("is a device")
+
+
+def test_a_config_of_many_brackets_is_one_line(run, tmp_path, make_model):
+    content = {"config": 100_000 * "["}
+    tensors = {"embedding": jm.build_preset("first").embedding.__array__()}
+    safetensors.numpy.save_file(tensors, tmp_path / "deep.safetensors", content)
+    run("influence", "--model=deep.safetensors").assert_refused("is not JSON")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_folder_in_the_way_is_named_and_no_part_of_a_file(run, tmp_path, name):
+    (tmp_path / "out" / name).mkdir(parents=True)
+    ended = run("model", "--out=out", *SMALL)
+    ended.assert_refused(f"out/{name}")
+    assert ".part" not in ended.err
+
+
+def test_a_store_that_links_to_itself_is_one_line(run, tmp_path):
+    (tmp_path / "out").mkdir()
+    loop(tmp_path / "out" / "results.sqlite")
+    ended = run("curve", "--lengths=4", "--out=out", *SMALL)
+    ended.assert_refused("out/results.sqlite")
+
+
+@pytest.mark.parametrize("length", [10**19, 2**63 - 1, 2**63, 2**64])
+@pytest.mark.parametrize(
+    "command",
+    ["influence --length", "supremum --length", "restrict --length", "sample --length",
+     "curve --lengths", "constants --lengths", "entropy --lengths",
+     "lipschitz --lengths", "simulate --weighting=average_hard --lengths",
+     "train --language=parity --length"],
+)  # fmt: skip
+def test_a_length_beyond_all_integers_is_one_line(run, command, length):
+    run(*f"{command}={length}".split()).assert_refused("")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("name", ["größe", os.fsdecode(b"\xff\xfe")])
+def test_results_are_not_lost_for_a_name_that_cannot_be_printed(
+    tmp_path, monkeypatch, name, encoding
+):
+    printed = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    monkeypatch.setattr(sys, "stdout", printed)
+    out = tmp_path / name
+    for command in (["sample"], ["curve", "--lengths=4", *SMALL]):
+        assert main([*command, f"--out={out}"]) == 0
+    record = json.loads((out / "sample.json").read_bytes())
+    assert record["flags"]["out"] == str(out)
+    printed.seek(0)
+    assert "tokens.npy" in printed.read()
+
+
+def test_a_command_works_with_closed_streams(tmp_path, monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert main(["sample", f"--out={tmp_path}"]) == 0
+    assert main(["sample", "--count=0", f"--out={tmp_path}"]) == 1
+    assert (tmp_path / "tokens.npy").exists()
+    sys.stdout.close()
+    sys.stderr.close()

@@ -1,0 +1,88 @@
+"""Bad values for the arguments of every public function: InputError on one line."""
+
+import inspect
+import os
+import random
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+
+SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
+SOFT = jm.random_transformer(
+    jax.random.key(0), **SHAPE, num_classes=3, position=None, dtype="float64"
+)
+HARD = jm.with_weighting(SOFT, "leftmost_hard")
+TOKENS, SOURCE = [0, 1, 0, 1], jm.get_source("parity", 0.1)
+# Each with arguments that are right, of which one is replaced.
+CALLS = [
+    (bounds.compute_influence, {"model": SOFT, "tokens": TOKENS}),
+    (bounds.certify_influence, {"model": SOFT, "tokens": TOKENS}),
+    (bounds.supremum, {"model": SOFT, "length": 4}),
+    (bounds.search_inputs, {"model": SOFT, "length": 4, "steps": 1}),
+    (bounds.closed_form_bounds, {"model": SOFT, "length": 4}),
+    (bounds.read_constants, {"model": SOFT, "length": 4}),
+    (bounds.estimate_lipschitz, {"model": SOFT, "length": 4, "restarts": 0}),
+    (bounds.lipschitz_curve, {"model": SOFT, "lengths": [4]}),
+    (bounds.bound_curve, {"model": SOFT, "lengths": [4]}),
+    (bounds.measure_entropy, {"model": SOFT, "source": SOURCE, "length": 4}),
+    (bounds.find_restriction, {"model": HARD, "length": 4}),
+    (bounds.find_counterexample, {"model": HARD, "length": 4, "language": "parity"}),
+    (bounds.simulate, {"model": HARD, "length": 3}),
+    (bounds.simulation_curve, {"model": HARD, "lengths": [3]}),
+    (jm.apply, {"model": SOFT, "tokens": TOKENS}),
+    (jm.apply_logits, {"model": SOFT, "tokens": TOKENS}),
+    (jm.with_temperature, {"model": SOFT, "temperature": 1.0}),
+    (jm.with_weighting, {"model": SOFT, "weighting": "softmax"}),
+    (jm.with_dtype, {"model": SOFT, "dtype": "float64"}),
+    (jm.random_transformer, {"key": jax.random.key(0), **SHAPE}),
+    (jm.get_source, {"name": "parity", "probability": 0.5}),
+    (jm.get_language, {"name": "parity"}),
+    (jm.make_weighting, {"name": "softmax"}),
+    (jm.load, {"path": "none"}),
+]
+VALUES = [
+    *(-1, 0, 0.5, 8.5, 10**19, 2**63 - 1, 10**400, True, 1j, "a", "ab", "", b"a"),
+    *(float("nan"), float("inf"), -float("inf"), [], [0.5], ["a"], [[0]], (-1,), {}),
+    *(np.array([1.5]), np.zeros((2, 2)), np.float64(2.5), object(), range(0), None),
+]
+# Hooks and objects of the caller's, and numbers that only say how long to work.
+FREE = {"progress", "report", "remember", "shared", "mesh", "checkpoint", "memory_limit",
+        "restarts", "rounds", "steps", "attempts", "num_inputs", "num_layers"}  # fmt: skip
+BOOLEANS = {"include_query", "sweep", "reverse_pass", "final_norm", "biases"}
+
+
+def bad_calls(count, seed=0):
+    """Functions, each with the name of one argument and a value, in a seeded order."""
+    found = [
+        (function, right, name, value)
+        for function, right in CALLS
+        for name in inspect.signature(function).parameters
+        if name not in FREE | BOOLEANS
+        for value in VALUES
+    ]
+    random.Random(seed).shuffle(found)
+    return found[:count]
+
+
+def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    count, faults, refused = int(os.environ.get("FUZZ_CALLS", "400")), [], 0
+    for function, right, name, value in bad_calls(count):
+        about = f"{function.__name__}({name}={str(value)[:30]!r})"
+        try:
+            function(**{**right, name: value})
+        except jm.InputError as error:
+            refused += 1
+            if "\n" in str(error) or len(str(error)) > 1500:
+                faults.append(f"{about}: {str(error)[:200]}")
+        except Exception as error:
+            faults.append(f"{about}: {error!r}"[:300])
+    print(f"{count} calls, {refused} refused, {len(faults)} at fault")
+    assert not faults, "\n".join(faults)
+    assert refused > count / 2
