@@ -69,7 +69,7 @@ def test_the_steps_of_a_certificate_are_those_counted_by_hand():
     assert rounding_steps(model, 100, 3.0) == 2 * layer + 16
     twice = 2.0**-52
     found = float(layer_roundoff(model.layers[0], 101, 3.0))
-    assert found == pytest.approx(twice * layer, rel=1e-12)
+    assert found == pytest.approx(twice * layer, rel=1e-12, abs=0)
     assert term_roundoff(10) == gamma_upper(36)
     # A radius: weights twice and their sums, an exponential, norms by squaring.
     each = 3 + 300 + 3 * 101 + (8 + 2 * 4) * 4 + 64
