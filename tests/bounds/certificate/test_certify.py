@@ -166,7 +166,9 @@ def test_rounding_is_counted_not_chosen():
     more = layer_roundoff(layer, 9, 0.0) - layer_roundoff(layer, 8, 0.0)
     assert more == pytest.approx(2.0**-52, rel=1e-9, abs=0)
     assert layer_roundoff(layer, 8, 5.0) == layer_roundoff(layer, 13, 0.0)
-    assert term_roundoff(5) - term_roundoff(4) == pytest.approx(2.0**-52, rel=1e-9, abs=0)
+    assert term_roundoff(5) - term_roundoff(4) == pytest.approx(
+        2.0**-52, rel=1e-9, abs=0
+    )
     args = (64, 1.0, 300.0)
     assert certificate_roundoff(long, *args) > certificate_roundoff(short, *args)
     more = certificate_roundoff(short, 64, 1.0, 301.0)
