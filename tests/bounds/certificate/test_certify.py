@@ -252,7 +252,7 @@ def test_a_bad_question_is_refused_with_its_reason():
         certify_influence(model, tokens, target="logits")
     with pytest.raises(jm.InputError, match="out of range"):
         certify_influence(model, tokens, query=4)
-    with pytest.raises(jm.InputError, match="needs the layers"):
+    with pytest.raises(jm.InputError, match="expected a Transformer"):
         certify_influence(lambda tokens: tokens, tokens)
     with jax.enable_x64(False), pytest.raises(jm.InputError, match="float64"):
         certify_influence(model, tokens)

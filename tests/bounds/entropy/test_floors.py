@@ -283,7 +283,7 @@ def test_what_cannot_be_measured_is_refused():
         measure_entropy(model, source, 3, reading="first")
     with pytest.raises(jm.InputError, match="closeness"):
         measure_entropy(model, source, 3, closeness="guess")
-    with pytest.raises(jm.InputError, match="no prefix of length n = 0"):
+    with pytest.raises(jm.InputError, match="length n = 0; expected"):
         measure_entropy(model, source, 0)
     with pytest.raises(jm.InputError, match="at least 2"):
         measure_entropy(model, source, 20, num_inputs=1)

@@ -166,7 +166,7 @@ def test_equal_embeddings_have_no_ratio():
         ({"target": "logit"}, "target = 'logit'"),
         ({"target": "logits"}, "no read-out"),
         ({"query": 6}, "query = 6"),
-        ({"searches": ["balls"]}, "search = 'balls'"),
+        ({"searches": ["balls"]}, "searches = 'balls'"),
         ({"searches": []}, "no searches"),
         ({"searches": ["ball"], "restarts": 0}, "restarts = 0"),
         ({"steps": 0}, "steps = 0"),
