@@ -111,7 +111,10 @@ def test_hard_attention_reports_its_ties(run, model_file):
         (("--length=0",), "length"),
         (("--length=4", "--query=9"), "query = 9 is out of range"),
         (("--query_symbols=a",), "expected symbols as integers"),
-        (("--query_symbols=7",), "query_symbols[0] = 7; expected an integer from 0 to 1"),
+        (
+            ("--query_symbols=7",),
+            "query_symbols[0] = 7; expected an integer from 0 to 1",
+        ),
         (("--target=logits",), "no read-out"),
         (("--budget=0",), "budget"),
         (("--length=many",), "length"),
