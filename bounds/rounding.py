@@ -3,26 +3,33 @@
 Standard first-order forward-error model with unit roundoff u: a sum of m terms in
 any order errs by at most m u times the sum of magnitudes (the compiler's order is not
 ours to know, so no pairwise logarithm is claimed); tiles of at most 8192 keys are
-summed apart and then merged. A product chain of k factors errs by k u; exp(s) by
-(|s| + 1) u relative, because its argument carries |s| u. One layer chains: two
-projections (depth d), a score (d_k), a softmax over
-n keys, the output projection (H d_v) and the feed-forward block (d, d_ff). Counting each
-once with its depth gives
+summed apart and then merged. A product chain of k factors errs by k u; exp(s) by what s is
+off by, plus u, relatively. One layer chains: two projections (depth d), a score (d_k), a
+softmax over n keys, the output projection (H d_v) and the feed-forward block (d, d_ff).
+Counting each once with its depth gives
 
-    steps(layer) = depth(n) + s_max + 2 d + d_k + H d_v + d_ff + 16,
+    steps(layer) = depth(n) + S + 2 d + d_k + H d_v + d_ff + 16,
 
-16 for the constant number of scalar operations (norms, divisions, activations) between.
+16 for the constant number of scalar operations (norms, divisions, activations) between, and
+S the roundoffs of the scores: (d_k/2 + 2) times what a score's products come to before they
+cancel, the most of any layer and row (`influence.sizes.score_rounding`). Where a part of
+the scores is the same for all keys, softmax takes no notice of it, and change propagation
+leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds relative to it.
 
 * *Change form*: every stored quantity is a change, so the error is relative to the
   influence: radius = 2 u sum_layers steps * influence (2: base quantities enter too).
   Where the first layer's heads write much that cancels in its rows, what the second
   reads is rounded relative to that: the influence counts (written / row) times.
+  A neuron at its kink reads what is rounded by some u, and its change is the share that one
+  of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
   relative to the values: with one hard layer the output's size |y| is added to the
-  influence, so that an exact zero is enclosed and not missed by a last bit. Only a
-  change computed as exactly zero has radius zero: nothing that is read has moved. Where
+  influence, so that an exact zero is enclosed and not missed by a last bit. Where
   softmax may meet equal columns, or all positions hardly differ, a share of |y| is added
   (`influence.equal_columns`); two nearly equal positions among others are not looked for.
+  What softmax reads always moves (`influence.reach.may_move`): a change that is computed as 0
+  is one that the type does not hold, and the radius is its least normal number, some n times.
+  Only a change that nothing reads, or that no decision of a hard row notices, has radius 0.
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
   largest size |y| met in the pass (rows, and what the heads can write to one):
   radius = 2 u sum_layers steps * |y|.
@@ -30,9 +37,10 @@ once with its depth gives
 This is a rounding *model*, first order in u. It leaves out the growth that an
 ill-conditioned layer adds: terms that cancel one another within the model (two heads
 that write opposite changes, an offset of all values that the output matrix removes) are
-larger than their sum, and the radius is relative to the sum. What must hold there too is
-`certify_influence`, which follows the terms. Nothing in the model is fitted, and it is
-checked against 50-digit arithmetic in the tests.
+larger than their sum, and the radius is relative to the sum; and a neuron whose change is far
+below 1/n of what it reads. What must hold there too is `certify_influence`, which follows the
+terms. Nothing in the model is fitted, and it is checked against 40 and more digits in the
+tests, and by `benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
 """
@@ -49,21 +57,24 @@ from jax_models.blocks import MAX_KEY_TILE
 from jax_models.transformer import Layer
 
 SCALAR_STEPS = 16
+# Of what a neuron at its kink reads, seen from the share that one of n columns has in it.
+KINK_STEPS = 2
 
 
-def rounding_steps(model: Transformer, length: int, score_range: Any = 0.0) -> Any:
+def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> Any:
     """Returns the number of unit roundoffs that one evaluation accumulates.
 
     Args:
         model: the transformer; only its shapes are read.
         length: n.
-        score_range: the largest |score| met, since exp amplifies its argument's error.
+        score_steps: the unit roundoffs of the scores of any layer, since exp makes of its
+            argument's error a relative one (`influence.sizes.score_rounding`).
     """
     steps = 0.0
     for layer in model.layers:
         attention = layer.attention
         heads, width = attention.value.shape[:2]
-        steps += summation_depth(length) + score_range + SCALAR_STEPS
+        steps += summation_depth(length) + score_steps + SCALAR_STEPS
         steps += 2 * model.width + attention.key_width + heads * width
         steps += layer.feed_forward.w1.shape[0]
     return steps + SCALAR_STEPS
@@ -117,7 +128,7 @@ def change_radius(
     model: Transformer,
     length: int,
     influence: Any,
-    score_range: Any = 0.0,
+    score_steps: Any = 0.0,
 ) -> Any:
     """Returns the radius of influences computed in change form.
 
@@ -126,9 +137,11 @@ def change_radius(
         length: n.
         influence: what the error is relative to, an array or a number: the computed
             influences, times a condition, and a size besides, as the module says.
-        score_range: the largest |score| met, a number or one for each influence.
+        score_steps: unit roundoffs of the scores, a number or one for each influence.
     """
-    steps = rounding_steps(model, length, score_range)
+    steps = rounding_steps(model, length, score_steps)
+    if any(layer.feed_forward.activation == "relu" for layer in model.layers):
+        steps += KINK_STEPS * length
     return 2 * unit_roundoff(model.dtype) * steps * influence
 
 

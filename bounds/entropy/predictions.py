@@ -119,7 +119,7 @@ def predict(
         answer = _predict(model, source, jnp.asarray(rows), jnp.asarray(prefixes))
         size = len(tokens[part])
         found.append([np.asarray(x)[:size] for x in answer])
-    logits, wanted, sizes, ambiguous = (
+    logits, wanted, sizes, score_steps, ambiguous = (
         np.concatenate(parts) for parts in zip(*found, strict=True)
     )
     if not np.isfinite(logits).all():
@@ -129,7 +129,8 @@ def predict(
             f"on {int(ambiguous.sum())} of {count} inputs rounding decides a winner of "
             "hard attention; change the model's tie_resolution"
         )
-    radius = subtraction_radius(model.dtype, rounding_steps(model, n), sizes)
+    steps = rounding_steps(model, n, score_steps)
+    radius = subtraction_radius(model.dtype, steps, sizes)
     # In float64 whatever the model's type: a loss is not to be rounded once more.
     logits = logits.astype(np.float64)
     losses = np.logaddexp.reduce(logits, axis=1) - (wanted * logits).sum(axis=1)
@@ -139,7 +140,8 @@ def predict(
 @functools.partial(jax.jit, static_argnames="source")
 def _predict(model: Transformer, source: Source, tokens: Any, prefixes: Any) -> Any:
     query = tokens.shape[1] - 1
-    logits, sizes, ties = jax.vmap(
+    logits, sizes, score_steps, ties = jax.vmap(
         lambda x: query_output(model, x, query=query, target="logits")
     )(tokens)
-    return logits, source.next_symbol(prefixes)[:, -1], sizes, ties.ambiguous
+    wanted = source.next_symbol(prefixes)[:, -1]
+    return logits, wanted, sizes, score_steps, ties.ambiguous

@@ -35,9 +35,9 @@ from bounds.influence.query_row import (
     prepare_query_row,
     read_query_row,
 )
-from bounds.influence.sizes import scaled_norm, written_size
+from bounds.influence.sizes import scaled_norm, score_rounding, written_size
 from bounds.influence.target import change_target
-from jax_models.attention import compute_scores, store_keys
+from jax_models.attention import score_scale, store_keys
 from jax_models.blocks import fold_tiles, key_tile, tile_elements
 from jax_models.mask import visible
 from jax_models.pytree import register
@@ -59,7 +59,7 @@ class IncrementalState:
     middle: tuple[PreparedLayer, ...]  # the layers between the first and the last
     last: QueryRow | None  # None for a one-layer model
     output: Array  # [d] final activation of the query row before the final norm
-    score_range: Array  # [] the largest |score| of the query row
+    score_steps: Array  # [] the most unit roundoffs of a layer's scores
     condition: Array  # [] what the heads write over what becomes of it, at least 1
 
 
@@ -70,17 +70,16 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     at = jnp.asarray([query], jnp.int32)
     if len(model.layers) == 1:
         first = prepare_layer(model.layers[0], embed(model, tokens), at)
-        scores = compute_scores(
-            model.layers[0].attention, first.queries, first.store.keys, n, at
-        )
+        steps = _score_rounding(model.layers[0], first.queries, first.store.keys, at)
         one = jnp.ones((), model.dtype)
-        return IncrementalState(
-            first, (), None, first.output[0], jnp.abs(scores).max(), one
-        )
+        return IncrementalState(first, (), None, first.output[0], steps, one)
     rows, everywhere = embed(model, tokens), jnp.arange(n, dtype=jnp.int32)
     bases, condition = [], jnp.ones((), model.dtype)
+    steps = jnp.zeros((), model.dtype)
     for layer in model.layers[:-1]:
         base = prepare_layer(layer, rows, everywhere)
+        own = _score_rounding(layer, base.queries, base.store.keys, everywhere)
+        steps = jnp.maximum(steps, own)
         values = store_keys(layer.attention, attention_input(layer, rows)).values
         size = jnp.sqrt((base.output**2).sum(axis=1).mean())
         written = jnp.where(size > 0, written_size(layer, values) / size, 1)
@@ -88,10 +87,16 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
         bases.append(base)
         rows = base.output
     last = prepare_query_row(model.layers[-1], rows, at[0])
-    score_range = jnp.abs(last.scores).max()
+    own = _score_rounding(model.layers[-1], last.query, last.keys, at)
+    steps = jnp.maximum(steps, own)
     return IncrementalState(
-        bases[0], tuple(bases[1:]), last, last.output, score_range, condition
+        bases[0], tuple(bases[1:]), last, last.output, steps, condition
     )
+
+
+def _score_rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:
+    scale = score_scale(layer.attention, keys.shape[1], at)
+    return score_rounding(layer.attention, queries, keys, scale)
 
 
 def block_sizes(

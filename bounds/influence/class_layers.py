@@ -25,7 +25,8 @@ from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows
 from bounds.influence.query_row import input_changes
-from bounds.influence.sizes import output_size, written_size
+from bounds.influence.reach import least_size
+from bounds.influence.sizes import output_size, score_rounding, written_size
 from bounds.influence.substitution import padded
 from bounds.influence.under_way import ahead
 from bounds.rounding import change_radius
@@ -34,6 +35,7 @@ from jax_models.attention import (
     project,
     project_queries,
     project_query_changes,
+    score_scale,
 )
 from jax_models.blocks import tile_elements
 from jax_models.reweight import at_length
@@ -62,7 +64,7 @@ class MovedClasses(NamedTuple):
     rows: Array  # [j, d]
     change: Array  # [j, d]
     ties: TieReport | None
-    score_range: Array  # [] the largest |score|, ln(count) included
+    score_steps: Array  # [] unit roundoffs of the scores, ln(count) included
     condition: Array  # [] what the heads write over what becomes of it, at least 1
     share: Array  # [] of the output's size, as `equal_columns` says
 
@@ -71,6 +73,7 @@ def move_classes(
     layer: Layer,
     rows: Array,
     change: Array,
+    after: Array | None,
     one: Configurations,
     query_only: bool,
 ) -> MovedClasses:
@@ -80,13 +83,18 @@ def move_classes(
         layer: The layer, without a mask, its temperature a number (`at_length`).
         rows: Its input, one row for each class [k, d].
         change: Of those rows [k, d].
+        after: The rows after the change, where they are known better than as sums.
         one: One configuration, fields [k].
         query_only: Whether the query row alone is wanted, as in the last layer.
     """
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = input_changes(layer, rows, change)
-    store, offset = centred_store(attention, inputs)
+    store, offset, centre = centred_store(attention, inputs)
+    arrive = None
+    if after is not None:
+        arrived = project(attention.value, None, read_rows(layer, after) - centre)
+        arrive = functools.partial(_weighted, arrived)
     wanted = slice(-1, None) if query_only else slice(None)
     at, seen = one.first[wanted], one.count > 0
     queries = project_queries(attention, inputs[wanted], ANY, at)
@@ -110,6 +118,7 @@ def move_classes(
             spread=lambda w: contract(w, store.values),
             carry=lambda w: contract(w, moved_values),
             count=count,
+            arrive=arrive,
         ),
     )
     heads = join_heads(weighting.read(summary) + offset[:, None])
@@ -118,25 +127,31 @@ def move_classes(
     entering = join_heads(weighting.read_change(lifted))
     ties = None
     if weighting.hard:
-        before, after = weighting.ties(summary, at), weighting.ties_changed(lifted, at)
-        assert before is not None and after is not None
-        ties = before.merge(after)
+        met, found = weighting.ties(summary, at), weighting.ties_changed(lifted, at)
+        assert met is not None and found is not None
+        ties = met.merge(found)
     weight = jnp.where(seen[wanted], count[wanted], 0)
     squares = (weight[:, None] * output**2).sum() / weight.sum()
     size = jnp.sqrt(squares)
     values = jnp.where(seen[:, None], store.values, 0)
     written = written_size(layer, values)
-    held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0)
-    largest = jnp.where(visible, jnp.abs(scores) + held, 0).max()
+    held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
+    keys = jnp.where(seen[:, None], store.keys, 0)
+    scale = score_scale(attention, ANY, at)
+    steps = score_rounding(attention, queries, keys, scale) + held
     return MovedClasses(
         output,
         change_rows(layer, base, change[wanted], entering),
         ties,
-        largest,
+        steps,
         jnp.maximum(jnp.where(size > 0, written / size, 1), 1),
         largest_weight(summary, scores, visible)
         * written_share(layer, rows, values, output),
     )
+
+
+def _weighted(values: Array, weights: Array) -> Array:
+    return contract(weights, values)
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -156,7 +171,7 @@ def change_configurations(
         target: "activation" or "logits".
 
     Returns:
-        Influences [b], sizes [b], largest scores [b], and a report over all of them.
+        Influences [b], sizes [b], roundoffs of scores [b], and a report over all of them.
     """
 
     def run(one: Configurations) -> tuple[Array, Array, Array, TieReport]:
@@ -165,27 +180,34 @@ def change_configurations(
         rows = jnp.where(one.count[:, None] > 0, rows, rows[-1])
         moved = model.embedding[one.substitute] - model.embedding[one.symbol[one.slot]]
         change = jnp.zeros_like(rows).at[one.slot].set(moved)
-        score_range = jnp.zeros((), model.dtype)
+        # The substituted row as one that is no substitute, to the bit.
+        other = model.embedding[one.substitute] + encodings[one.place[one.slot]]
+        after = rows.at[one.slot].set(other)
+        score_steps = jnp.zeros((), model.dtype)
         condition, reports = jnp.ones((), model.dtype), []
         share = jnp.zeros((), model.dtype)
         for depth, layer in enumerate(model.layers):
             last = depth == len(model.layers) - 1
-            found = move_classes(layer, rows, change, one, last)
-            rows, change = found.rows, found.change
-            score_range = jnp.maximum(score_range, found.score_range)
+            found = move_classes(layer, rows, change, after, one, last)
+            rows, change, after = found.rows, found.change, None
+            score_steps = jnp.maximum(score_steps, found.score_steps)
             if not last:
                 condition = jnp.maximum(condition, found.condition)
             share = jnp.maximum(share, found.share)
             reports.append(found.ties)
         influence = finish(model, rows[0], change[0], target)
         base = 1.0 if model.is_hard else share
-        size = condition * influence + base * output_size(model, rows[0], 0, target)
-        # A change of exactly zero is one: nothing that is read has moved.
+        whole = output_size(model, rows[0], 0, target)
+        size = condition * influence + base * whole
+        # A change of exactly zero is one where nothing that is read has moved.
         size = jnp.where(influence > 0, size, 0)
-        return influence, size, score_range, merge_reports(model, reports)
+        if not all(layer.attention.weighting.hard for layer in model.layers):
+            least = least_size(model.dtype) * jnp.maximum(1, whole)
+            size = size + jnp.where((moved != 0).any(), least, 0)
+        return influence, size, score_steps, merge_reports(model, reports)
 
-    influence, size, score_range, reports = jax.vmap(run)(configurations)
-    return influence, size, score_range, reduce_reports(reports)
+    influence, size, score_steps, reports = jax.vmap(run)(configurations)
+    return influence, size, score_steps, reduce_reports(reports)
 
 
 def batch_size(model: Transformer, configurations: Configurations) -> int:
@@ -235,8 +257,8 @@ def run_configurations(
     )
     for part, found in ahead(calls, IN_FLIGHT, threads=False):
         found = jax.device_get(found)
-        influence, size, score_range = (
+        influence, size, score_steps = (
             np.asarray(x, np.float64)[: len(part)] for x in found[:3]
         )
-        radius = change_radius(model, k, size, score_range)
+        radius = change_radius(model, k, size, score_steps)
         yield influence, radius, Ties.of(found[3]) if model.is_hard else None

@@ -18,10 +18,15 @@ from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.change_block import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
-from bounds.influence.sizes import output_size, scaled_norm, written_size
+from bounds.influence.sizes import (
+    output_size,
+    scaled_norm,
+    score_rounding,
+    written_size,
+)
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import Transformer, forward
-from jax_models.attention import store_keys
+from jax_models.attention import project_queries, score_scale, store_keys
 from jax_models.blocks import key_tile, tile_elements
 from jax_models.transformer import (
     apply_layer,
@@ -43,11 +48,12 @@ def read_target(model: Transformer, output: Array, target: str) -> Array:
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def query_output(
     model: Transformer, tokens: Array, *, query: int, target: str
-) -> tuple[Array, Array, TieReport]:
-    """Returns the target at the query row, the size its rounding is relative to, and ties.
+) -> tuple[Array, Array, Array, TieReport]:
+    """Returns the target at the query row, what its rounding is relative to, and ties.
 
-    That size is the largest anywhere in the pass: of a row between two layers, or of
-    what the heads' values can add to one, which the row itself may be far below.
+    That is a size, the largest anywhere in the pass: of a row between two layers, or of
+    what the heads' values can add to one, which the row itself may be far below; and the
+    most unit roundoffs that a layer's scores are off by.
 
     Args:
         model: a transformer.
@@ -56,19 +62,27 @@ def query_output(
         target: "activation" or "logits".
     """
     rows, reports, largest = embed(model, tokens), [], jnp.zeros((), model.dtype)
+    steps, n = largest, tokens.shape[0]
     for depth, layer in enumerate(model.layers):
-        values = store_keys(layer.attention, attention_input(layer, rows)).values
+        attention, inputs = layer.attention, attention_input(layer, rows)
+        store = store_keys(attention, inputs)
         largest = jnp.maximum(largest, scaled_norm(rows).max())
-        largest = jnp.maximum(largest, written_size(layer, values))
+        largest = jnp.maximum(largest, written_size(layer, store.values))
         last = depth == len(model.layers) - 1
         at = jnp.asarray([query], jnp.int32) if last else None
+        asked = jnp.arange(n, dtype=jnp.int32) if at is None else at
+        queries = project_queries(attention, inputs[asked], n, asked)
+        scale = score_scale(attention, n, asked)
+        own = score_rounding(attention, queries, store.keys, scale)
+        steps = jnp.maximum(steps, own)
         rows, report = apply_layer(layer, rows, at)
         reports.append(report)
     output = rows[0] if model.layers else rows[query]
     size = output_size(model, output, largest, target)
     if model.final_norm is not None:
         output = model.final_norm(output)
-    return read_target(model, output, target), size, merge_reports(model, reports)
+    output = read_target(model, output, target)
+    return output, size, steps, merge_reports(model, reports)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
@@ -156,14 +170,17 @@ def _kernel(problem: Problem) -> Kernel | None:
         return None
     model, how = problem.model, {"query": problem.query, "target": problem.target}
     tokens = jnp.asarray(problem.tokens)
-    base, size, ties = query_output(model, tokens, **how)
-    steps, size = rounding_steps(model, problem.tokens.size), float(size)
+    base, size, score_steps, ties = query_output(model, tokens, **how)
+    steps = rounding_steps(model, problem.tokens.size, float(score_steps))
+    size = float(size)
     return Kernel(
         _rerun,
         (model, tokens, base),
         _parts(problem),
         # Both passes are within this size.
-        lambda influence: subtraction_radius(model.dtype, steps, size + influence),
+        lambda influence, these: subtraction_radius(
+            model.dtype, steps, size + influence
+        ),
         Ties.of(ties) if model.is_hard else None,
         batches_under_way(),
     )

@@ -53,6 +53,7 @@ class PreparedLayer:
     """What the base pass fixes: all keys, and the summaries of the r wanted rows."""
 
     rows: Array  # [n, d] the layer's input
+    centre: Array  # [d] what values are taken relative to
     store: KeyStore  # values of centred rows: see `centred_store`
     queries: Array  # [h, r, e]
     summary: Any  # fields [h, r, ...]
@@ -71,6 +72,7 @@ class Replaced:
     query_change: Array  # [h, i, e]
     key_change: Array  # [h, i, e]
     value_change: Array  # [h, i, v]
+    new_value: Array  # [h, i, v] of the replaced row, as of one that is no replacement
 
 
 @register
@@ -87,13 +89,14 @@ class ReplacedColumns:
     key_change: Array  # [h, i, e]
     values: Array  # [h, v, i]
     value_change: Array  # [h, v, i]
+    new_values: Array  # [h, v, i]
 
 
 def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
     """Returns the base pass of a layer with input [n, d] over the wanted rows [r]."""
     n, inputs = rows.shape[0], attention_input(layer, rows)
     attention = layer.attention
-    store, offset = centred_store(attention, inputs)
+    store, offset, centre = centred_store(attention, inputs)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
     def run(block: tuple[Array, Array, Array]) -> Any:
@@ -114,21 +117,47 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
     by_row, base, output = map_rows(run, rows_in, block)
     summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
     ties = attention.weighting.ties(summary, wanted)
-    return PreparedLayer(rows, store, queries, summary, base, output, ties)
+    return PreparedLayer(rows, centre, store, queries, summary, base, output, ties)
 
 
-def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array]:
-    """Returns keys, values of the centred rows u_w - mean u, and the offset [h, v].
+def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array, Array]:
+    """Returns keys and values of the rows u_w - c, the offset [h, v], and c [d].
+
+    Keys are of the rows u_w themselves, with their bias, unless `shares_offsets`.
 
     A weighted mean of values is one of centred values plus the same offset, at every
     row that sees anything, so the offset drops out of all changes. Left in, its
     rounding would not: a large common part of the values would swamp them.
     """
-    centre = inputs.mean(axis=0)
-    keys = project(attention.key, attention.key_bias, inputs)
-    values = project(attention.value, None, inputs - centre)
+    centre = common_part(inputs)
+    away = inputs - centre
+    if shares_offsets(attention):
+        keys = project(attention.key, None, away)
+    else:
+        keys = project(attention.key, attention.key_bias, inputs)
+    values = project(attention.value, None, away)
     offset = project(attention.value, attention.value_bias, centre[None])[:, 0]
-    return KeyStore(keys, values), offset
+    return KeyStore(keys, values), offset, centre
+
+
+def shares_offsets(attention: Attention) -> bool:
+    """Whether a part that all keys share adds the same to all scores of a row.
+
+    Softmax takes no notice of it then, and it is left out: it may be far larger than what
+    scores differ by, and they would be rounded relative to it.
+    """
+    return attention.score != "additive" and not attention.weighting.hard
+
+
+def common_part(rows: Array) -> Array:
+    """Returns a row near all rows [d]: their mean where it is far larger than they differ.
+
+    Any row would do. Elsewhere it is 0, which rounds nothing: values that are 0, or sums
+    of whole numbers, stay what they are.
+    """
+    mean = rows.mean(axis=0)
+    apart = jnp.abs(rows - mean).max(axis=0)
+    return jnp.where(jnp.abs(mean) > 8 * apart, mean, 0)
 
 
 def replace_tokens(
@@ -141,16 +170,20 @@ def replace_tokens(
     """Returns a block of substitutions, as changes of row, query, key and value."""
     layer, attention = model.layers[0], model.layers[0].attention
     change = model.embedding[symbol] - model.embedding[tokens[position]]
-    moved = change
+    moved, after = change, model.embedding[symbol]
+    if model.position is not None:
+        after = after + (first.rows[position] - model.embedding[tokens[position]])
     if layer.layer_norm == "pre":
         assert layer.norm1 is not None
         moved = norm_change(layer.norm1, first.rows[position], change)
+        after = layer.norm1(after)
     return Replaced(
         position,
         change,
         project_query_changes(attention, moved, tokens.shape[0], position),
         project(attention.key, None, moved),
         project(attention.value, None, moved),
+        project(attention.value, None, after - first.centre),
     )
 
 
@@ -163,6 +196,7 @@ def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumn
         replaced.key_change,
         first.store.values[:, at].swapaxes(1, 2),
         replaced.value_change.swapaxes(1, 2),
+        replaced.new_value.swapaxes(1, 2),
     )
 
 
@@ -213,6 +247,7 @@ def other_rows(
         value=columns.values,
         value_change=columns.value_change,
         visible=seen & (at[:, None] != position),
+        new_value=columns.new_values,
     )
     heads = attention.weighting.replace(summary, column)
     joined = heads.reshape(heads.shape[0], -1, heads.shape[-1])
@@ -275,7 +310,7 @@ def own_rows(
 
 def _swap_heads(replaced: Replaced) -> Replaced:
     """Exchanges the head and substitution axes of the projections."""
-    fields = ("query_change", "key_change", "value_change")
+    fields = ("query_change", "key_change", "value_change", "new_value")
     swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in fields}
     return dataclasses.replace(replaced, **swapped)
 
@@ -302,14 +337,20 @@ def _own_block(
                 score_change=change,
                 visible=visible(attention.mask, at, index) & valid,
                 spread=lambda w: contract(w, values),
-                carry=lambda w: (
-                    jnp.where(own, w, 0.0).sum(axis=-1)[..., None]
-                    * replaced.value_change
+                carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
+                arrive=lambda w: (
+                    contract(jnp.where(own, 0.0, w), values)
+                    + _own(w, own)[..., None] * replaced.new_value
                 ),
             ),
         )
 
     return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
+
+
+def _own(weights: Array, own: Array) -> Array:
+    """Row i's weight of its own column [h, i], from those of all [h, i, k]."""
+    return jnp.where(own, weights, 0.0).sum(axis=-1)
 
 
 def own_score_changes(

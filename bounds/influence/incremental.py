@@ -8,6 +8,7 @@ outputs are subtracted. `change_block` holds the programs; here is the method.
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ from bounds.influence.equal_columns import column_share
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
+from bounds.influence.reach import least_size, may_move
 from bounds.influence.sizes import output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.rounding import change_radius
@@ -95,21 +97,28 @@ def _cost(problem: Problem) -> float:
 
 def _radius(
     problem: Problem, state: IncrementalState
-) -> Callable[[np.ndarray], np.ndarray]:
+) -> Callable[[np.ndarray, Any], np.ndarray]:
     """Radii of influences, from the base pass."""
     model, share = problem.model, 0.0
-    score_range, condition = float(state.score_range), float(state.condition)
+    score_steps, condition = float(state.score_steps), float(state.condition)
     if model.is_hard:
         share = 1.0
     elif places_repeat(model, problem.tokens.size):  # some columns may be equal
         bases = (state.first, *state.middle)
         share = float(column_share(model, bases, state.last))
-    base = share and share * float(output_size(model, state.output, 0, problem.target))
+    size = float(output_size(model, state.output, 0, problem.target))
+    base = share and share * size
 
-    def radius(influence: np.ndarray) -> np.ndarray:
-        # A change of exactly zero is one: nothing that is read has moved.
+    moves = may_move(
+        model, problem.tokens, problem.query, problem.position, problem.symbol
+    )
+    least = least_size(model.dtype) * max(1.0, size)
+
+    def radius(influence: np.ndarray, these: Any) -> np.ndarray:
+        # A change of exactly zero is one where nothing that is read has moved.
         size = np.where(influence > 0, condition * influence + base, 0.0)
-        return change_radius(model, problem.tokens.size, size, score_range)
+        size = size + np.where(moves[these], least, 0.0)
+        return change_radius(model, problem.tokens.size, size, score_steps)
 
     return radius
 
@@ -154,11 +163,13 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     state = _state(problem)
     seen, radius = _base_ties(problem, state), _radius(problem, state)
     assert seen is not None
+    done = 0
     for window in follow(problem, state):
         change = jnp.asarray(window.change)
         influence = finish(problem.model, state.output, change, problem.target)
         influence, seen = np.asarray(influence, np.float64), seen.merge(window.ties)
-        yield Block(influence, radius(influence), seen)
+        these, done = slice(done, done + influence.size), done + influence.size
+        yield Block(influence, radius(influence, these), seen)
 
 
 def _outline(problem: Problem) -> Outline | None:

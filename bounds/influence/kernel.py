@@ -38,7 +38,8 @@ class Kernel:
     function: Callable[..., Any]
     shared: tuple[Any, ...]
     parts: tuple[Part, ...]
-    radius: Callable[[np.ndarray], np.ndarray]  # from influences [p] to radii [p]
+    # From influences [p] and the index of the substitutions that they are of, to radii [p].
+    radius: Callable[[np.ndarray, Any], np.ndarray]
     ties: Ties | None  # of the base pass; None where no layer is hard
     # Blocks under way at a time.
     in_flight: int = 1
@@ -60,7 +61,7 @@ def run_kernel(
             it is None.
         devices: how many devices a block is shared out over.
     """
-    seen = kernel.ties
+    seen, done = kernel.ties, 0
     if run is None:  # once, not with every block
         kernel = dataclasses.replace(kernel, shared=jax.device_put(kernel.shared))
     calls = _calls(kernel, problem, run or _on_default_device, devices)
@@ -71,7 +72,8 @@ def run_kernel(
         influence = np.asarray(norms, np.float64)[:count]
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
-        yield Block(influence, kernel.radius(influence), seen)
+        these, done = slice(done, done + count), done + count
+        yield Block(influence, kernel.radius(influence, these), seen)
 
 
 def _on_default_device(

@@ -1,8 +1,11 @@
 """Norms, and the sizes that rounding is relative to."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.attention import Attention
 from jax_models.transformer import Layer, Transformer
 
 
@@ -39,6 +42,30 @@ def output_size(
         size = scaled_norm(weight.ravel()) * size
         size = size if bias is None else size + scaled_norm(bias)
     return size
+
+
+def score_rounding(
+    attention: Attention, queries: Array, keys: Array, scale: Any
+) -> Array:
+    """Returns how many unit roundoffs the scores of a layer may be off by [].
+
+    sum_e |q_e| max_k |k_e|, what a score's products come to before they cancel, times half
+    their number and 2, for the products, their sum, and the query and key themselves:
+    exp(score) is off by that relative to itself. For additive scores, whose terms are at
+    most |w_e|, the sum of those.
+
+    Args:
+        attention: the sublayer.
+        queries: as scores use them [h, r, e].
+        keys: likewise [h, k, e].
+        scale: what additive scores are divided by.
+    """
+    steps = attention.key_width / 2 + 2
+    if attention.score == "additive":
+        assert attention.score_vector is not None
+        return steps * (jnp.abs(attention.score_vector).sum(axis=1).max() / scale).max()
+    largest = jnp.abs(keys).max(axis=1, keepdims=True)
+    return steps * (jnp.abs(queries) * largest).sum(axis=-1).max()
 
 
 def written_size(layer: Layer, values: Array) -> Array:

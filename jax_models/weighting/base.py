@@ -44,15 +44,24 @@ class Column:
     value: Array  # [h, v, i] value before
     value_change: Array  # [h, v, i]
     visible: Array  # [r, i] the mask: does the row see the column
+    # [h, v, i] value after, where it is known better than as a sum of the two
+    new_value: Array | None = None
+
+    @property
+    def value_after(self) -> Array:
+        """The value after [h, v, i]."""
+        moved = self.value + self.value_change
+        return moved if self.new_value is None else self.new_value
 
 
 @dataclasses.dataclass(frozen=True)
 class MovedKeys:
     """A tile of keys that have all moved, seen from one row in i configurations.
 
-    Values enter only through two contractions, so that the caller chooses how they are
+    Values enter only through contractions, so that the caller chooses how they are
     stored: `spread(w) = sum_k w_k v_k` with the old values and `carry(w) = sum_k w_k
-    (v'_k - v_k)`, both from weights [h, i, k] to [h, i, v].
+    (v'_k - v_k)`, both from weights [h, i, k] to [h, i, v]; and `arrive(w) = sum_k w_k
+    v'_k` where the new values are known better than as sums of the two.
     """
 
     index: Array  # [k]
@@ -62,6 +71,13 @@ class MovedKeys:
     spread: Callable[[Array], Array]
     carry: Callable[[Array], Array]
     count: Array | None = None  # [k] equal keys that each stands for; one if None
+    arrive: Callable[[Array], Array] | None = None
+
+    def spread_new(self, weights: Array) -> Array:
+        """Returns sum_k w_k v'_k [h, i, v]."""
+        if self.arrive is not None:
+            return self.arrive(weights)
+        return self.spread(weights) + self.carry(weights)
 
 
 @register

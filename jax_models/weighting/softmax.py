@@ -3,10 +3,9 @@
 The top column is held apart because a *dominant* column may leave: what remains is then
 the rest, and the rest cannot be had by subtracting a weight near 1 from a total.
 
-Replacing column i, with old weight t, new odds P = exp(s' - lse) and D = P - t taken
-without cancellation, changes the mean b by [P (v' - v) + D (v - b)] / (1 + D). For the
-top column the same with lse, b of the *rest*: [P (v' - v) + D (v - b_rest)] / (1 + P),
-D = (P - t)/(1 + t) in odds. Both are exact; neither subtracts two attended values.
+Values are taken relative to the top one's: what a dominant column leaves of the others is
+then not a small difference of large numbers (`_factors` has the formulas). No two attended
+values are subtracted.
 """
 
 import dataclasses
@@ -91,6 +90,12 @@ class SoftmaxSummary:
             top_weight[..., None] * self.top_value
             + self.rest_weight[..., None] * self.rest_mean
         )
+
+    @property
+    def above_top(self) -> Array:
+        """The attended value less the top column's [h, r, v]."""
+        lift = self.rest_mean - self.top_value
+        return self.rest_weight[..., None] * lift
 
 
 def _difference(a: Array, b: Array) -> Array:
@@ -196,12 +201,8 @@ class Softmax(Weighting):
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
         """Returns the change of the mean [r, h, v, i]; see the module's formula."""
         seen = column.visible.any()
-        scalars, vectors = formed_once(seen, _replace_scalars, summary, column)
-        # Turned outside: the next operation reads them as they lie.
-        direct, shifted, at_top = (x.swapaxes(0, 1)[:, :, None] for x in scalars)
-        mean, lift = (x.swapaxes(0, 1)[..., None] for x in vectors)
-        value, moved = column.value, column.value_change
-        return direct * moved + shifted * (value - mean) + at_top * lift
+        factors, lift = formed_once(seen, _replace_scalars, summary, column)
+        return _apply(summary, column, factors, lift)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Summarises a tile of moved keys."""
@@ -220,98 +221,119 @@ class Softmax(Weighting):
 
 @register
 @dataclasses.dataclass(frozen=True)
-class _Odds:
-    """A replaced column's odds before and after, against the columns it is held to.
-
-    Against all columns, itself included, or against the rest where it is the top one.
-    """
-
-    is_top: Array  # [h, r, i]
-    lone: Array  # [h, r, i] the top column, and the only one
-    old: Array  # [h, r, i]
-    new: Array  # [h, r, i]
-    gain: Array  # [h, r, i] new - old
-    capped: Array  # [h, r, i] whether the old odds are beyond the cap, the new ones not
-
-
-def _odds(summary: SoftmaxSummary, column: Column) -> _Odds:
-    is_top = same_position(
-        column.index, summary.top_index[..., None], column.score.dtype
-    )
-    lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
-    reference = jnp.where(
-        is_top & ~lone, summary.rest_lse[..., None], summary.lse[..., None]
-    )
-    # Odds beyond this cap mean a weight of 1 to the last bit on both sides of the
-    # change; the cap keeps exp finite in the float type at hand.
-    cap = 0.45 * jnp.log(jnp.finfo(column.score.dtype).max)
-    shift = column.score_change
-    old_log = column.score - reference
-    old = jnp.exp(jnp.minimum(old_log, cap))
-    new = jnp.exp(jnp.minimum(old_log + shift, cap))
-    gain = jnp.where(jnp.abs(shift) <= 1, old * jnp.expm1(shift), new - old)
-    capped = (old_log > cap) & (old_log + shift < cap)
-    return _Odds(is_top, lone, old, new, gain, capped)
-
-
-def _replace_scalars(
-    summary: SoftmaxSummary, column: Column
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """What `replace` multiplies: three scalars a pair and two vectors a row.
-
-    Returns:
-        Factors of v' - v, v - mean and mean - rest mean [h, r, i], zero where the
-        column is hidden; the mean and mean - rest mean [h, r, v].
-    """
-    odds = _odds(summary, column)
-    old, new, gain, is_top = odds.old, odds.new, odds.gain, odds.is_top
-    total = jnp.where(is_top, (1 + old) * (1 + new), 1 + gain)
-    scale = jnp.where(column.visible, 1 / total, 0.0)
-    direct = new * scale * jnp.where(is_top, 1 + old, 1)
-    direct = jnp.where(odds.lone & column.visible, 1.0, direct)
-    shifted = jnp.where(odds.lone, 0.0, gain * scale)
-    # For the top, v - rest mean = (v - mean) + (mean - rest mean).
-    at_top = jnp.where(is_top, shifted, 0.0)
-    mean = summary.mean
-    return (direct, shifted, at_top), (mean, mean - summary.rest_mean)
-
-
-@register
-@dataclasses.dataclass(frozen=True)
 class ReplacedWeights:
-    """What replacing column i does to a row's weights; 0, 0, 1, 0 where it is hidden."""
+    """What replacing column i does to a row's weights; 0, 0, 1, 1, 0 where it is hidden.
 
+    `rest` is all other columns for a column that is not the top one, and for the top one the
+    rest proper: their weights are multiplied by new_rest / old_rest.
+    """
+
+    is_top: Array  # [h, r, i] whether it is the top column
     old: Array  # [h, r, i] its weight before
     new: Array  # [h, r, i] its weight after
-    # [h, r, i] the factor of every other column's weight; inf where those weights may have
-    # underflowed beside a dominant column that leaves
-    others: Array
-    others_change: Array  # [h, r, i] that factor less one
-    is_top: Array  # [h, r, i] whether it is the top column
+    old_rest: Array  # [h, r, i] 1 - old
+    new_rest: Array  # [h, r, i] 1 - new
+    gain: Array  # [h, r, i] new - old, and with it old_rest - new_rest
+    near: Array  # [h, r, i] whether its score moves by 1 at most
+    lone: Array  # [h, r, i] whether it is the only one that the row sees
+
+    @property
+    def others(self) -> Array:
+        """The factor of every other column's weight [h, r, i].
+
+        Infinite where those weights may have underflowed beside a dominant column that
+        leaves: they are then too small to be multiplied, and all that is left.
+        """
+        left = ~self.lone & (self.old_rest < self._least)
+        factor = self.new_rest / jnp.where(self.old_rest > 0, self.old_rest, 1)
+        return jnp.where(self.lone, 1.0, jnp.where(left, jnp.inf, factor))
+
+    @property
+    def others_change(self) -> Array:
+        """That factor less one, and its size at most where the factor is not known."""
+        before = jnp.maximum(self.old_rest, self._least)
+        return jnp.where(self.lone, 0.0, -self.gain / before)
+
+    @property
+    def _least(self) -> float:
+        return float(jnp.finfo(self.old_rest.dtype).tiny) ** 0.45
 
 
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
     """Returns the weights of a row when column i is replaced.
 
-    With odds P before and P' after against all columns, the others' weights are
-    multiplied by 1/(1 + P' - P), and against the rest alone, where the column is the
-    top one, by (1 + P)/(1 + P'): a factor that may be as large as e^{score range}. Where P
-    is beyond the cap and P' is not, the others' weights before are too small to be
-    multiplied, and all that is left.
+    A column of odds P = e^x against the others has weight P/(1 + P) = 1/(1 + e^-x); when x
+    moves to x + s, that moves by (1 - e^-|s|) times the larger weight after and the others'
+    before, or the other way round: nothing cancels or overflows.
     """
-    odds = _odds(summary, column)
-    left = odds.is_top & ~odds.lone & odds.capped
-    old, new, is_top, lone = odds.old, odds.new, odds.is_top, odds.lone
-    after = jnp.where(is_top, 1 + new, 1 + odds.gain)
-    before = jnp.where(is_top, 1 + old, 1)
-    seen = column.visible
-    return ReplacedWeights(
-        jnp.where(seen, jnp.where(lone, 1.0, old / before), 0.0),
-        jnp.where(seen, jnp.where(lone, 1.0, new / after), 0.0),
-        jnp.where(seen & left, jnp.inf, jnp.where(seen & ~lone, before / after, 1.0)),
-        jnp.where(seen & ~lone, -odds.gain / after, 0.0),
-        is_top,
+    is_top = same_position(
+        column.index, summary.top_index[..., None], column.score.dtype
     )
+    # Not the top: its weight is at most 1/2, and what is left does not cancel.
+    share = jnp.exp(jnp.minimum(column.score - summary.lse[..., None], 0.0))
+    others = summary.lse[..., None] + jnp.log1p(-jnp.where(is_top, 0.0, share))
+    against = jnp.where(is_top, summary.rest_lse[..., None], others)
+    shift, odds = column.score_change, _difference(column.score, against)
+    moved = _difference(column.score + shift, against)
+    old, old_rest = _logistic(odds), _logistic(-odds)
+    new, new_rest = _logistic(moved), _logistic(-moved)
+    grown = -jnp.expm1(-jnp.abs(shift))
+    gain = jnp.where(shift > 0, grown * new * old_rest, -grown * old * new_rest)
+    lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
+    gain = jnp.where(lone, 0.0, gain)
+    seen = column.visible
+
+    def at(value: Array, hidden: float) -> Array:
+        return jnp.where(seen, value, hidden)
+
+    return ReplacedWeights(
+        is_top,
+        at(old, 0.0),
+        at(new, 0.0),
+        at(old_rest, 1.0),
+        at(new_rest, 1.0),
+        at(gain, 0.0),
+        jnp.abs(shift) <= 1,
+        lone,
+    )
+
+
+def _replace_scalars(
+    summary: SoftmaxSummary, column: Column
+) -> tuple[tuple[Array, ...], Array]:
+    """What `replace` multiplies: five scalars a pair, and a vector a row.
+
+    Returns:
+        Factors of v' - v, v' - top, v - top, mean - top and rest mean - top [h, r, i],
+        zero where the column is hidden; and mean - top over rest weight [h, r, v].
+    """
+    weights = replaced_weights(summary, column)
+    return _factors(summary, weights), summary.rest_mean - summary.top_value
+
+
+def _factors(summary: SoftmaxSummary, weights: ReplacedWeights) -> tuple[Array, ...]:
+    """Factors of v' - v, v' - top, v - top and rest mean - top [h, r, i].
+
+    With values relative to the top one, mean = (rest weight) * (rest mean), and a column of
+    weight t that gets t', the others' weights times f = (1 - t')/(1 - t),
+
+        mean' - mean = t' v' - f t v - (1 - f) mean
+                     = t' (v' - v) + (t' - f t) v - (1 - f) mean;
+
+    the first where the weight moves much, so that t' v' keeps its digits beside a large v,
+    the second where it moves little. For the top column itself, v = 0 and what moves beside
+    its value is the rest's weight.
+    """
+    w = weights
+    # 1 - f = gain / (1 - t), and t' - f t is that too.
+    turn = w.gain / jnp.where(w.is_top, 1.0, w.old_rest)
+    kept = w.old * (w.new_rest / jnp.where(w.is_top, 1.0, w.old_rest))
+    far = ~w.is_top & ~w.near
+    direct = jnp.where(far, 0.0, w.new)
+    arriving = jnp.where(far, w.new, 0.0)
+    staying = jnp.where(w.is_top, 0.0, jnp.where(far, -kept, turn))
+    rest = jnp.where(w.is_top, -w.gain, -turn * summary.rest_weight[..., None])
+    return direct, arriving, staying, rest
 
 
 def replace_by(
@@ -319,17 +341,32 @@ def replace_by(
 ) -> Array:
     """Returns what `Softmax.replace` does, from weights that have been formed.
 
-    t' (v' - v) + (1 - f) (v - mean), f the others' factor, and for the top column
-    (1 - f) (1 - t) (v - rest mean) in place of the second.
+    Args:
+        summary: of the rows [h, r].
+        column: the replaced columns [i].
+        weights: of `replaced_weights`.
     """
-    rest = jnp.where(weights.is_top, summary.rest_weight[..., None], 1.0)
-    shifted = -weights.others_change * rest
-    at_top = jnp.where(weights.is_top, shifted, 0.0)
-    direct, shifted, at_top = (
-        x.swapaxes(0, 1)[:, :, None] for x in (weights.new, shifted, at_top)
+    return _apply(
+        summary,
+        column,
+        _factors(summary, weights),
+        summary.rest_mean - summary.top_value,
     )
-    mean = summary.mean
-    mean, lift = (x.swapaxes(0, 1)[..., None] for x in (mean, mean - summary.rest_mean))
+
+
+def _apply(
+    summary: SoftmaxSummary,
+    column: Column,
+    factors: tuple[Array, ...],
+    lift: Array,
+) -> Array:
+    """The factors times what they multiply [r, h, v, i]."""
+    # Turned outside: the next operation reads them as they lie.
+    direct, arriving, staying, rest = (x.swapaxes(0, 1)[:, :, None] for x in factors)
+    top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))
     return (
-        direct * column.value_change + shifted * (column.value - mean) + at_top * lift
+        direct * column.value_change
+        + arriving * (column.value_after - top)
+        + staying * (column.value - top)
+        + rest * lift
     )

@@ -1,16 +1,19 @@
 """The change of a softmax mean when every key moves, as a mergeable summary.
 
-With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z and
-any constant c, because the deviations v_m - mean have weighted sum zero,
+With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z, Z = sum
+a_m e^{d_m}, any constant c, and all values relative to the old top column's, so that mean =
+sum a_m v_m is as small as the weight of all others,
 
-    mean' - mean = [ sum_m a_m e^{d_m} (v'_m - v_m)
-                     + sum_m a_m (e^{d_m} - e^c) (v_m - mean) ] / Z,   Z = sum a_m e^{d_m}.
+    mean' - mean = [ sum_m (a_m e^{d_m} v'_m - a_m e^c v_m)
+                     - mean sum_m a_m (e^{d_m} - e^c) ] / Z.
 
-The difference in the second sum is taken by expm1 of d_m - c, never as a subtraction of
-exponentials, so a small change keeps its digits; c, the weighted mean of the d_m seen so
-far, keeps a large common shift (a new query) from cancelling, since then Z >= e^c by
-Jensen. Tiles choose their own c and are re-centred when they are merged. All
-exponentials are taken relative to a reference of at least every exponent present.
+A term of the first sum is a e^d (v' - v) + a (e^d - e^c) v where |d - c| <= 1, and as it
+stands otherwise: a column that comes to dominate leaves nothing of its old value behind. The
+differences are taken by expm1 of d - c, never as a subtraction of exponentials, so a small
+change keeps its digits; c, the weighted mean of the d_m seen so far, keeps a large common
+shift (a new query) from cancelling, since then Z >= e^c by Jensen. Tiles choose their own c
+and are re-centred when they are merged. All exponentials are taken relative to a reference
+of at least every exponent present.
 """
 
 import dataclasses
@@ -22,7 +25,7 @@ from jax import Array
 
 from jax_models.blocks import formed_once
 from jax_models.pytree import register
-from jax_models.weighting.base import MovedKeys
+from jax_models.weighting.base import MovedKeys, same_position
 
 if TYPE_CHECKING:
     from jax_models.weighting.softmax import SoftmaxSummary
@@ -33,7 +36,9 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class SoftmaxChange:
-    """Sums over the moved keys seen so far; the last three are times e^-reference.
+    """Sums over the moved keys seen so far; the last four are times e^-reference.
+
+    Values v are relative to the top column's.
 
     Old weights are held relative to their own peak: those that underflow beside a
     dominant column are all that is left once it has gone.
@@ -42,11 +47,12 @@ class SoftmaxChange:
     peak: Array  # [h, i] largest log old weight, -inf where nothing was seen
     mass: Array  # [h, i] sum a, times e^-peak
     centre: Array  # [h, i] c, the weighted mean of the score changes
-    deviation: Array  # [h, i, v] sum a (v - mean), times e^-peak
+    deviation: Array  # [h, i, v] sum a v, times e^-peak
+    mean: Array  # [h, i or 1, v] the old mean
     reference: Array  # [h, i]
     total: Array  # [h, i] sum a e^d
-    carried: Array  # [h, i, v] sum a e^d (v' - v)
-    shifted: Array  # [h, i, v] sum a (e^d - e^c) (v - mean)
+    gained: Array  # [h, i] sum a (e^d - e^c)
+    shifted: Array  # [h, i, v] sum of a e^d v' - a e^c v
 
 
 def raised_scores(scores: Array, count: Array | None) -> Array:
@@ -76,20 +82,34 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
         moved.visible.any(), _moved_weights, old, log_new - largest, relative, scale
     )
 
-    def deviation(weights: Array) -> Array:
-        # sum_k w_k (v_k - mean). A dominant column, v near the mean, loses nothing here:
-        # c is near its own d, so its w is as small as the weight of all others.
-        return moved.spread(weights) - weights.sum(axis=-1)[..., None] * summary.mean
+    top = same_position(moved.index, summary.top_index[..., None], score.dtype)
+    far = (jnp.abs(relative) > 1) & ~top
 
+    def above(weights: Array) -> Array:  # sum_k w_k v_k, relative to the top
+        return moved.spread(weights) - weights.sum(axis=-1)[..., None] * top_value
+
+    top_value = summary.top_value
+    stayed = jnp.where(top, 0.0, jnp.where(far, -old * scale, difference))
+    arriving = jnp.where(far, new, 0.0)
+    shifted = moved.carry(jnp.where(far, 0.0, new)) + above(stayed)
+    # A tile of which no key moves far, as most are, has nothing that arrives.
+    arrived = jax.lax.cond(
+        far.any(),
+        lambda: (
+            moved.spread_new(arriving) - arriving.sum(axis=-1)[..., None] * top_value
+        ),
+        lambda: jnp.zeros_like(shifted),
+    )
     return SoftmaxChange(
         peak=peak,
         mass=mass,
         centre=centre,
-        deviation=deviation(old),
+        deviation=above(jnp.where(top, 0.0, old)),
+        mean=summary.above_top,
         reference=centre + largest[..., 0],
         total=new.sum(axis=-1),
-        carried=moved.carry(new),
-        shifted=deviation(difference),
+        gained=difference.sum(axis=-1),
+        shifted=shifted + arrived,
     )
 
 
@@ -104,7 +124,7 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
     centre = jnp.where(mass > 0, weighted / jnp.where(mass > 0, mass, 1), 0.0)
     # A side that saw no weight has an arbitrary reference: it must not set the scale.
     references = [
-        jnp.where((s.total > 0) | (s.mass > 0), s.reference, -jnp.inf) for s in sides
+        jnp.where(((s.total > 0) | (s.mass > 0)), s.reference, -jnp.inf) for s in sides
     ]
     reference = jnp.maximum(*references)
     reference = jnp.where(reference == -jnp.inf, 0.0, reference)
@@ -115,6 +135,7 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
         return a * one + b * two
 
     shifted = scaled(first.shifted, second.shifted)
+    gained = scaled(first.gained, second.gained)
     for side in sides:
         gap = side.centre - centre
         step = -jnp.sign(gap) * jnp.expm1(-jnp.abs(gap))
@@ -122,6 +143,7 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
         log_scale = jnp.maximum(side.centre, centre) + side.peak - reference
         scale = jnp.where(side.mass > 0, jnp.exp(log_scale) * step, 0.0)
         shifted += scale[..., None] * side.deviation
+        gained += scale * side.mass
     return SoftmaxChange(
         peak=peak,
         mass=mass,
@@ -130,17 +152,19 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
             shares[0][..., None] * first.deviation
             + shares[1][..., None] * second.deviation
         ),
+        mean=second.mean,
         reference=reference,
         total=scaled(first.total, second.total),
-        carried=scaled(first.carried, second.carried),
+        gained=gained,
         shifted=shifted,
     )
 
 
 def read_softmax_change(change: SoftmaxChange) -> Array:
     """Returns mean' - mean [h, i, v]; zero for a row that sees nothing."""
-    total = jnp.where(change.total > 0, change.total, 1)
-    return (change.carried + change.shifted) / total[..., None]
+    total = jnp.where((change.total > 0), change.total, 1)
+    moved = change.shifted - change.gained[..., None] * change.mean
+    return moved / total[..., None]
 
 
 def _sum_products(old: Array, change: Array) -> Array:

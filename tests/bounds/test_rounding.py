@@ -14,6 +14,7 @@ from benchmarks import reference
 from bounds import interval
 from bounds.influence import class_layers, compute_influence, incremental
 from bounds.rounding import (
+    KINK_STEPS,
     certificate_roundoff,
     change_radius,
     gamma,
@@ -92,7 +93,8 @@ def test_longer_inputs_and_larger_scores_round_more():
 
 def test_radii_are_proportional_to_what_they_are_relative_to():
     model = draw()
-    steps = rounding_steps(model, 16, 3.0)
+    # With neurons that have a kink.
+    steps = rounding_steps(model, 16, 3.0) + KINK_STEPS * 16
     influence = np.asarray([0.0, 1e-9, 2.0])
     radius = change_radius(model, 16, influence, 3.0)
     assert radius[0] == 0

@@ -151,7 +151,7 @@ class Climb:
                 at = int(problem.position[bad]), int(problem.symbol[bad])
                 raise not_finite(*at)
             self._evaluating.append(time.perf_counter() - began)
-            radius = kernel.radius(value)
+            radius = kernel.radius(value, part)
             self.value[part] = value
             self.lower[part] = np.maximum(value - radius, 0)
             self.upper[part] = value + radius
@@ -233,7 +233,7 @@ class Climb:
             np.asarray(field, np.float64)[: part.size] for field in told
         )
         with np.errstate(invalid="ignore", over="ignore"):
-            radius = error + self.kernel.radius(magnitude + error)
+            radius = error + self.kernel.radius(magnitude + error, part)
             radius = np.where(np.isnan(magnitude), np.inf, radius)
             upper, lower = estimate + radius, estimate - radius
         # What is not a number bounds nothing.

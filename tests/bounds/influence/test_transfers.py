@@ -96,7 +96,8 @@ def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(in_fli
 
     many = Problem(None, np.zeros(1), 0, "activation", np.arange(24), np.arange(24))
     part = Part(0, 24, 4, {})
-    kernel = Kernel(start, (), (part,), np.zeros_like, None, in_flight)
+    radius = lambda influence, _: np.zeros_like(influence)
+    kernel = Kernel(start, (), (part,), radius, None, in_flight)
     assert sum(len(b.influence) for b in run_kernel(kernel, many, start)) == 24
     for block in range(blocks):
         assert events.count(("fetched", block)) == 1

@@ -1,0 +1,110 @@
+"""What is stated holds where rounding is hardest, in both float types."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.accuracy import METHODS
+from benchmarks.published_parity import bit_influence, published_parity
+from benchmarks.radii import FAMILIES, LENGTH, measure
+from bounds.influence import compute_influence, exhaustive, incremental, reach
+from jax_models.mask import MASKS, visible
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+TYPES = ("float32", "float64")
+C = 1 / np.sqrt(5)
+
+
+def config(family, dtype, drawn=0, layers=1):
+    shape = {"family": family, "dtype": dtype, "layers": layers, "n": LENGTH}
+    return {**shape, "drawn": drawn, "seed": 0}
+
+
+def outside(row):
+    return sum(row[f"{method.name}_outside"] for method in METHODS)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_truth_is_inside(family, dtype):
+    """1,176 pairs in all."""
+    rows = [measure(config(family, dtype, drawn)) for drawn in range(4)]
+    assert sum(row["pairs"] for row in rows) == 4 * 3 * (LENGTH - 1)
+    assert [outside(row) for row in rows] == [0] * 4
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("family", ["offset", "dominant"])
+def test_the_truth_is_inside_with_two_layers(family, dtype):
+    assert outside(measure(config(family, dtype, layers=2))) == 0
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_a_dominant_column_leaves_keeps_its_digits(dtype):
+    """A second such key at a gap of 20 and 40, where the values of both are 0."""
+    row = measure(config("dominant", dtype, drawn=1))
+    assert row["influence"] > 0
+    assert row["incremental_of_radius"] < 0.1
+
+
+def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
+    """The oracle notices where it is."""
+    asked = config("underflow", "float64", drawn=1)
+    assert outside(measure(asked)) == 0
+    monkeypatch.setattr(incremental, "may_move", lambda *a: np.zeros(a[3].shape, bool))
+    assert measure(asked)["incremental_outside"] > 0
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_scores_that_share_an_offset_round_relative_to_it(dtype, monkeypatch):
+    """By far more than the radius without it; and are rid of it where it is exact."""
+    asked = config("offset", dtype, drawn=2)
+    row = measure(asked)
+    assert outside(row) == 0
+    assert row["incremental_of_radius"] < 0.2
+    monkeypatch.setattr(exhaustive, "score_rounding", lambda _, q, *__: 0 * q.max())
+    program: Any = exhaustive.query_output  # which has it in its trace
+    program.clear_cache()
+    found = measure(asked)
+    program.clear_cache()
+    assert found["exhaustive_outside"] > 0
+    assert found["exhaustive_of_radius"] > 3
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_published_parity_keeps_its_digits(dtype):
+    """Every bit has one influence; its error is in the radius, which is no wider."""
+    bits, model = 256, published_parity(C, dtype)
+    truth = bit_influence(float(np.asarray(C, dtype)), bits)
+    drawn = np.random.default_rng(0).integers(0, 2, bits)
+    for tokens in (drawn, np.ones(bits, int), 0 * drawn, np.arange(bits) % 2):
+        found = compute_influence(
+            model, np.append(tokens, 2), method="incremental", target="logits"
+        )
+        lower, upper = (x[:bits] for x in (found.position_lower, found.position_upper))
+        assert (lower <= truth).all()
+        assert (truth <= upper).all()
+        goal = 2e-11 if dtype == "float64" else 1e-2
+        assert np.abs((lower + upper) / 2 - truth).max() <= goal * truth
+        assert (upper - lower).max() <= 2 * 30 * goal * truth
+
+
+def test_what_the_masks_keep_from_the_query_does_not_move():
+    """Against the masks' visibility, followed layer by layer."""
+    everywhere = jnp.arange(5)
+    for below in MASKS:
+        for above in MASKS:
+            sees = [
+                np.asarray(visible(mask, everywhere, everywhere))
+                | np.eye(5, dtype=bool)
+                for mask in (below, above)
+            ]
+            truth = sees[1].astype(int) @ sees[0].astype(int) > 0
+            for query in range(5):
+                first, last = reach.reaching([below, above], 5, query)
+                inside = (first <= np.arange(5)) & (np.arange(5) <= last)
+                assert (inside >= truth[query]).all()
+                if not any("strict" in mask for mask in (below, above)):
+                    assert (inside == truth[query]).all()
