@@ -24,7 +24,8 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
   relative to the values: with one hard layer the output's size |y| is added to the
-  influence, so that an exact zero is enclosed and not missed by a last bit. Where
+  influence, (written / row) times where values cancel in their mean, so that an exact zero
+  is enclosed and not missed by a last bit. Where
   softmax may meet equal columns, or all positions hardly differ, a share of |y| is added
   (`influence.equal_columns`); two nearly equal positions among others are not looked for.
   What softmax reads always moves (`influence.reach.may_move`): a change that is computed as 0

@@ -134,7 +134,10 @@ def move_classes(
     squares = (weight[:, None] * output**2).sum() / weight.sum()
     size = jnp.sqrt(squares)
     values = jnp.where(seen[:, None], store.values, 0)
-    written = written_size(layer, values)
+    # Rows are rounded relative to all that is written to them, what drops out of
+    # changes included.
+    whole = project(attention.value, attention.value_bias, inputs)
+    written = written_size(layer, jnp.where(seen[:, None], whole, 0))
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
     keys = jnp.where(seen[:, None], store.keys, 0)
     scale = score_scale(attention, ANY, at)
@@ -196,7 +199,7 @@ def change_configurations(
             share = jnp.maximum(share, found.share)
             reports.append(found.ties)
         influence = finish(model, rows[0], change[0], target)
-        base = 1.0 if model.is_hard else share
+        base = jnp.maximum(1, share) if model.is_hard else share
         whole = output_size(model, rows[0], 0, target)
         size = condition * influence + base * whole
         # A change of exactly zero is one where nothing that is read has moved.

@@ -43,19 +43,46 @@ def column_share(
         last: the query row of the last, None where there is only one.
     """
     tops = [base.summary.top_weight.max(axis=0) for base in bases]
+    if last is not None:
+        if len(bases) == 1:
+            tops[0] = _as_weighed(model.layers[-1], last, tops[0])
+        tops.append(last.summary.top_weight)
+    largest = jnp.stack([top.max() for top in tops])
+    return (largest * _written_shares(model, bases, last)).max().astype(model.dtype)
+
+
+@jax.jit
+def hard_share(
+    model: Transformer, bases: tuple[PreparedLayer, ...], last: QueryRow | None
+) -> Array:
+    """Returns the share of the output's size that hard layers may move by rounding [].
+
+    A change there is a difference of stored means of values, whose rounding is relative to
+    the values, and to the rows that they are of: all of the output, or what heads write
+    where that cancels in it.
+
+    Args:
+        model: a transformer with a hard layer.
+        bases: of all layers but the last, or of the only one.
+        last: the query row of the last, None where there is only one.
+    """
+    largest = _written_shares(model, bases, last).max()
+    return jnp.maximum(1, largest).astype(model.dtype)
+
+
+def _written_shares(
+    model: Transformer, bases: tuple[PreparedLayer, ...], last: QueryRow | None
+) -> Array:
+    """`written_share` of each layer [L]."""
     shares = [
         written_share(layer, base.rows, base.store.values, base.output)
         for layer, base in zip(model.layers, bases, strict=False)
     ]
     if last is not None:
         layer = model.layers[-1]
-        if len(bases) == 1:
-            tops[0] = _as_weighed(layer, last, tops[0])
-        tops.append(last.summary.top_weight)
         values = project(layer.attention.value, None, last.inputs)
         shares.append(written_share(layer, last.rows, values, last.output[None]))
-    each = [top.max() * share for top, share in zip(tops, shares, strict=True)]
-    return jnp.stack(each).max().astype(model.dtype)
+    return jnp.stack(shares)
 
 
 def _as_weighed(layer: Layer, last: QueryRow, tops: Array) -> Array:

@@ -26,7 +26,7 @@ from bounds.influence.change_block import (
     prepare,
 )
 from bounds.influence.classes import places_repeat
-from bounds.influence.equal_columns import column_share
+from bounds.influence.equal_columns import column_share, hard_share
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
@@ -101,10 +101,10 @@ def _radius(
     """Radii of influences, from the base pass."""
     model, share = problem.model, 0.0
     score_steps, condition = float(state.score_steps), float(state.condition)
+    bases = (state.first, *state.middle)
     if model.is_hard:
-        share = 1.0
+        share = float(hard_share(model, bases, state.last))
     elif places_repeat(model, problem.tokens.size):  # some columns may be equal
-        bases = (state.first, *state.middle)
         share = float(column_share(model, bases, state.last))
     size = float(output_size(model, state.output, 0, problem.target))
     base = share and share * size

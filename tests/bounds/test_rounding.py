@@ -1,5 +1,6 @@
 """The rounding radii hold what rounding does, and are no wider than they say."""
 
+import contextlib
 import dataclasses
 from fractions import Fraction
 from typing import Any
@@ -12,7 +13,13 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds import interval
-from bounds.influence import class_layers, compute_influence, incremental
+from bounds.influence import (
+    change_block,
+    class_layers,
+    compute_influence,
+    equal_columns,
+    incremental,
+)
 from bounds.rounding import (
     KINK_STEPS,
     certificate_roundoff,
@@ -30,6 +37,18 @@ from tests.bounds.influence.models import scaled_weights
 from tests.written import written
 
 SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
+
+
+def beyond(model, tokens, method) -> float:
+    """How many radii the truth is outside of what is stated at most, below 0 if inside."""
+    exact = reference.influence(
+        *written(model), tokens, arithmetic=reference.multiprecision(60)
+    )
+    asked = ~np.isnan(exact)
+    found: Any = compute_influence(model, tokens, method=method)
+    lower, upper, exact = (x[asked] for x in (found.lower, found.upper, exact))
+    outside = np.maximum(lower - exact, exact - upper)
+    return float((outside / ((upper - lower) / 2)).max())
 
 
 def draw(**options):
@@ -149,25 +168,117 @@ def test_the_radius_holds_what_equal_columns_leave(
     model = draw(position=position, mask="none", num_layers=num_layers)
     model = scaled_weights(model, query=100.0, query_bias=100.0)
     tokens = [0, 1, 1, 0, 1, 0, 0, 1]
-    exact = reference.influence(
-        *written(model), tokens, arithmetic=reference.multiprecision(60)
+    assert beyond(model, tokens, method) <= 0
+    # By far more than the radius without the share.
+    monkeypatch.setattr(incremental, "column_share", no_size)
+    monkeypatch.setattr(class_layers, "largest_weight", no_size)
+    with traced_anew():
+        assert beyond(model, tokens, method) > 100
+
+
+def no_size(*_):
+    """In place of a term of the radius."""
+    return jnp.zeros(())
+
+
+@contextlib.contextmanager
+def traced_anew():
+    """The programs that have the terms of a radius in their traces."""
+    programs: Any = (
+        class_layers.change_configurations,
+        change_block.prepare,
+        equal_columns.hard_share,
     )
-    asked = ~np.isnan(exact)
-
-    def holds() -> bool:
-        result: Any = compute_influence(model, tokens, method=method)
-        above = (result.lower <= exact)[asked].all()
-        return above and (exact <= result.upper)[asked].all()
-
-    assert holds()
-    # The oracle notices where the share is left out.
-    program: Any = class_layers.change_configurations  # which has it in its trace
-    with monkeypatch.context() as planted:
-        planted.setattr(incremental, "column_share", lambda *_: jnp.zeros(()))
-        planted.setattr(class_layers, "largest_weight", lambda *_: jnp.zeros(()))
+    for program in programs:
         program.clear_cache()
-        assert not holds()
-    program.clear_cache()
+    yield
+    for program in programs:
+        program.clear_cache()
+
+
+# Numbers whose sums round in any order.
+ROOTS = 1e5 * np.sqrt([2, 3, 5, 7, 11, 13])
+
+
+def averaging(values, num_layers):
+    """Symbols of these values, averaged over all keys but those of the last symbol."""
+    model = draw(
+        num_heads=1,
+        d_model=2,
+        vocab_size=len(values),
+        num_layers=num_layers,
+        weighting="average_hard",
+        position=None,
+        mask="none",
+    )
+    model = jax.tree.map(jnp.zeros_like, model)
+    embedding = model.embedding.at[:, 0].set(jnp.asarray(values)).at[-1, 1].set(-1e-3)
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            attention=dataclasses.replace(
+                layer.attention,
+                query_bias=layer.attention.query_bias.at[0, 0].set(1),
+                key=layer.attention.key.at[0, 0, 1].set(1),
+                value=layer.attention.value.at[0, 0, 0].set(1),
+                output=layer.attention.output.at[0, 0].set(1),
+            ),
+        )
+        for layer in model.layers
+    )
+    return dataclasses.replace(model, embedding=embedding, layers=layers)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize(
+    ("values", "num_layers", "term"),
+    [
+        ([*ROOTS, ROOTS.sum(), ROOTS.sum() / 3.5 + 1e-4, 0], 1, "output_size"),
+        ([*ROOTS, 1e-3 - ROOTS.sum(), 3e-4, 0], 1, "written_share"),
+        ([1e6 + 1e-5 * x for x in (*ROOTS, 0, 1e5, -1e5)], 2, "output_size"),
+    ],
+    ids=["near the mean", "cancelling", "carried"],
+)
+def test_the_radius_holds_what_a_hard_mean_rounds(
+    values, num_layers, term, method, monkeypatch
+):
+    """A key leaves the best cell, whose value is near the mean or far below the others'."""
+    model, tokens = averaging(values, num_layers), [3, 6, 1, 5, 0, 4, 2, 7, 7, 8]
+    assert beyond(model, tokens, method) <= 0
+    # By far more than the radius without the term.
+    for module in (incremental, class_layers, equal_columns):
+        monkeypatch.setattr(module, term, no_size, raising=False)
+    with traced_anew():
+        assert beyond(model, tokens, method) > 100
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "lumped"])
+def test_the_radius_holds_what_heads_write_and_rows_lose(method, monkeypatch):
+    """The first layer's heads write a million where the embedding holds minus a million."""
+    model, size = draw(mask="none", position=None), 1e6
+    first: Any = model.layers[0].attention
+    first = dataclasses.replace(
+        first,
+        query=first.query.at[:, :, 0].set(0),
+        key=first.key.at[:, :, 0].set(0),
+        value=first.value.at[:, :, 0].set(0),
+        value_bias=jnp.zeros_like(first.value_bias).at[0, 0].set(size),
+        output=first.output.at[:, 0].set(0).at[0, 0].set(1),
+    )
+    layer = dataclasses.replace(model.layers[0], attention=first)
+    embedding = model.embedding.at[:, 0].add(-size)
+    model = dataclasses.replace(
+        model, embedding=embedding, layers=(layer, model.layers[1])
+    )
+    tokens = [0, 1, 1, 0, 1, 0]
+    assert beyond(model, tokens, method) <= 0
+    # By far more than the radius without the condition.
+    monkeypatch.setattr(change_block, "written_size", no_size)
+    monkeypatch.setattr(class_layers, "written_size", no_size)
+    with traced_anew():
+        assert beyond(model, tokens, method) > 100
 
 
 def test_gamma_bounds_a_sum_that_loses_all_it_can():
