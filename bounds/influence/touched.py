@@ -32,9 +32,10 @@ HIGHEST = jax.lax.Precision.HIGHEST
 def least_scores(layer: Layer, base: PreparedLayer) -> Array:
     """Returns, per row, the least score that touches it [h, r].
 
-    Two cells below the second best cell: one for what a cell is wide, and one because a
-    score that is computed anew may stand in the neighbouring cell; and what a score may
-    be rounded by, where cells are narrower than that. A soft row is touched by all.
+    Cells are in the order of their scores, so that a key in one of the best two cells, or
+    above them, scores no less than the lowest in the second. What is computed anew may
+    come out lower by rounding: by less than a cell, or where cells are narrower than that
+    by the rounding of both scores. A soft row is touched by all.
     """
     weighting = layer.attention.weighting
     if not isinstance(weighting, HardWeighting):
@@ -45,7 +46,7 @@ def least_scores(layer: Layer, base: PreparedLayer) -> Array:
     known = levels.cell[..., 1] > -jnp.inf
     size = jnp.maximum(jnp.abs(low), jnp.abs(levels.high[..., 0]))
     cell = weighting.resolution(low.dtype)
-    slack = 2 * cell + 2 * weighting.score_roundoff(low.dtype) * size
+    slack = cell + 2 * weighting.score_roundoff(low.dtype) * size
     return jnp.where(known, low - slack, -jnp.inf)
 
 
