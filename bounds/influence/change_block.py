@@ -19,6 +19,7 @@ from bounds.influence.deep import propagate
 from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
+    keys_about,
     other_rows,
     own_rows,
     prepare_layer,
@@ -35,9 +36,15 @@ from bounds.influence.query_row import (
     prepare_query_row,
     read_query_row,
 )
-from bounds.influence.sizes import scaled_norm, score_rounding, written_size
+from bounds.influence.sizes import (
+    ABOVE,
+    scaled_norm,
+    score_rounding,
+    substitutes,
+    written_size,
+)
 from bounds.influence.target import change_target
-from jax_models.attention import score_scale, store_keys
+from jax_models.attention import project_queries, score_scale, store_keys
 from jax_models.blocks import fold_tiles, key_tile, tile_elements
 from jax_models.mask import visible
 from jax_models.pytree import register
@@ -68,17 +75,22 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     """Returns the base pass for influences on row `query`."""
     n = tokens.shape[0]
     at = jnp.asarray([query], jnp.int32)
+    rows = embed(model, tokens)
+    others = substitutes(model, tokens, rows)
     if len(model.layers) == 1:
-        first = prepare_layer(model.layers[0], embed(model, tokens), at)
-        steps = _score_rounding(model.layers[0], first.queries, first.store.keys, at)
+        first = prepare_layer(model.layers[0], rows, at)
+        steps = _first_rounding(model.layers[0], first, others, at)
         one = jnp.ones((), model.dtype)
         return IncrementalState(first, (), None, first.output[0], steps, one)
-    rows, everywhere = embed(model, tokens), jnp.arange(n, dtype=jnp.int32)
+    everywhere = jnp.arange(n, dtype=jnp.int32)
     bases, condition = [], jnp.ones((), model.dtype)
     steps = jnp.zeros((), model.dtype)
     for layer in model.layers[:-1]:
         base = prepare_layer(layer, rows, everywhere)
-        own = _score_rounding(layer, base.queries, base.store.keys, everywhere)
+        if not bases:
+            own = _first_rounding(layer, base, others, everywhere)
+        else:
+            own = ABOVE * _rounding(layer, base.queries, base.store.keys, everywhere)
         steps = jnp.maximum(steps, own)
         values = store_keys(layer.attention, attention_input(layer, rows)).values
         size = jnp.sqrt((base.output**2).sum(axis=1).mean())
@@ -87,16 +99,30 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
         bases.append(base)
         rows = base.output
     last = prepare_query_row(model.layers[-1], rows, at[0])
-    own = _score_rounding(model.layers[-1], last.query, last.keys, at)
+    own = ABOVE * _rounding(model.layers[-1], last.query, last.keys, at)
     steps = jnp.maximum(steps, own)
     return IncrementalState(
         bases[0], tuple(bases[1:]), last, last.output, steps, condition
     )
 
 
-def _score_rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:
+def _rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:
     scale = score_scale(layer.attention, keys.shape[1], at)
     return score_rounding(layer.attention, queries, keys, scale)
+
+
+def _first_rounding(
+    layer: Layer, first: PreparedLayer, others: Array, at: Array
+) -> Array:
+    """That of the first layer, whatever symbol comes in."""
+    attention, n = layer.attention, first.store.length
+    anywhere = jnp.broadcast_to(at[:1], others.shape[:1])
+    queries = project_queries(attention, others, n, anywhere)
+    keys = keys_about(attention, others, first.centre)
+    both = jnp.concatenate([first.store.keys, keys], axis=1)
+    scale = score_scale(attention, n, at)
+    asked = jnp.concatenate([first.queries, queries], axis=1)
+    return score_rounding(attention, asked, both, scale)
 
 
 def block_sizes(

@@ -139,9 +139,12 @@ def move_classes(
     whole = project(attention.value, attention.value_bias, inputs)
     written = written_size(layer, jnp.where(seen[:, None], whole, 0))
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
-    keys = jnp.where(seen[:, None], store.keys, 0)
+    # Before and after, as large as they are.
+    keys = jnp.abs(store.keys) + jnp.abs(moved_keys)
+    keys = jnp.where(seen[:, None], keys, 0)
+    asked = jnp.abs(queries) + jnp.abs(moved_queries)
     scale = score_scale(attention, ANY, at)
-    steps = score_rounding(attention, queries, keys, scale) + held
+    steps = score_rounding(attention, asked, keys, scale) + held
     return MovedClasses(
         output,
         change_rows(layer, base, change[wanted], entering),

@@ -19,9 +19,11 @@ from bounds.influence.change_block import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.sizes import (
+    ABOVE,
     output_size,
     scaled_norm,
     score_rounding,
+    substitutes,
     written_size,
 )
 from bounds.rounding import rounding_steps, subtraction_radius
@@ -73,8 +75,15 @@ def query_output(
         asked = jnp.arange(n, dtype=jnp.int32) if at is None else at
         queries = project_queries(attention, inputs[asked], n, asked)
         scale = score_scale(attention, n, asked)
-        own = score_rounding(attention, queries, store.keys, scale)
-        steps = jnp.maximum(steps, own)
+        keys = store.keys
+        if depth == 0:  # whatever symbol comes in
+            others = substitutes(model, tokens, rows)
+            place = jnp.broadcast_to(asked[:1], others.shape[:1])
+            more = project_queries(attention, others, n, place)
+            queries = jnp.concatenate([queries, more], axis=1)
+            keys = jnp.concatenate([keys, store_keys(attention, others).keys], axis=1)
+        own = score_rounding(attention, queries, keys, scale)
+        steps = jnp.maximum(steps, own if depth == 0 else ABOVE * own)
         rows, report = apply_layer(layer, rows, at)
         reports.append(report)
     output = rows[0] if model.layers else rows[query]

@@ -130,14 +130,17 @@ def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array,
     rounding would not: a large common part of the values would swamp them.
     """
     centre = common_part(inputs)
-    away = inputs - centre
-    if shares_offsets(attention):
-        keys = project(attention.key, None, away)
-    else:
-        keys = project(attention.key, attention.key_bias, inputs)
-    values = project(attention.value, None, away)
+    keys = keys_about(attention, inputs, centre)
+    values = project(attention.value, None, inputs - centre)
     offset = project(attention.value, attention.value_bias, centre[None])[:, 0]
     return KeyStore(keys, values), offset, centre
+
+
+def keys_about(attention: Attention, inputs: Array, centre: Array) -> Array:
+    """Returns keys [h, k, e] as `centred_store` has them, of any inputs [k, d]."""
+    if shares_offsets(attention):
+        return project(attention.key, None, inputs - centre)
+    return project(attention.key, attention.key_bias, inputs)
 
 
 def shares_offsets(attention: Attention) -> bool:

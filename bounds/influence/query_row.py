@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.first_layer import common_part, shares_offsets
+from bounds.influence.first_layer import common_part, keys_about
 from bounds.influence.pointwise import RowBase, base_rows, change_rows
 from jax_models.attention import (
     KeyStore,
@@ -65,10 +65,7 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     queries = project_queries(attention, inputs[at], n, at)
     centre = common_part(inputs)
     centred = inputs - centre
-    if shares_offsets(attention):
-        keys = project(attention.key, None, centred)
-    else:
-        keys = project(attention.key, attention.key_bias, inputs)
+    keys = keys_about(attention, inputs, centre)
     shared = jnp.broadcast_to(centred, (attention.num_heads, *centred.shape))
     summary = summarise(attention, queries, at, KeyStore(keys, shared))
     values = attention.weighting.read(summary)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.attention import Attention
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Layer, Transformer, attention_input
 
 
 def scaled_norm(change: Array) -> Array:
@@ -66,6 +66,22 @@ def score_rounding(
         return steps * (jnp.abs(attention.score_vector).sum(axis=1).max() / scale).max()
     largest = jnp.abs(keys).max(axis=1, keepdims=True)
     return steps * (jnp.abs(queries) * largest).sum(axis=-1).max()
+
+
+# A layer above the first may meet larger scores than the base pass when a row moves.
+ABOVE = 2
+
+
+def substitutes(model: Transformer, tokens: Array, rows: Array) -> Array:
+    """Returns what the first layer reads of every symbol, at the first position [V, d].
+
+    Args:
+        model: a transformer with a layer.
+        tokens: the input [n].
+        rows: its rows before the first layer [n, d].
+    """
+    place = rows[0] - model.embedding[tokens[0]]
+    return attention_input(model.layers[0], model.embedding + place)
 
 
 def written_size(layer: Layer, values: Array) -> Array:

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.accuracy import METHODS
 from benchmarks.published_parity import bit_influence, published_parity
-from benchmarks.radii import FAMILIES, LENGTH, measure
+from benchmarks.radii import measure
+from benchmarks.radii_families import DRAWN, LENGTH
 from bounds.influence import compute_influence, exhaustive, incremental, reach
 from jax_models.mask import MASKS, visible
 
@@ -27,7 +28,7 @@ def outside(row):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DRAWN)
 def test_the_truth_is_inside(family, dtype):
     """1,176 pairs in all."""
     rows = [measure(config(family, dtype, drawn)) for drawn in range(4)]

@@ -9,7 +9,6 @@ import jax_models as jm
 from bounds.influence.screening.screen import prepare_screen
 from jax_models.transformer import (
     apply_layer,
-    attention_input,
     combine_heads,
     embed,
     join_heads,
@@ -96,8 +95,7 @@ def _query_part(layer, base):
 def _row_part(layer, rows, base, cotangents):
     """What each row sends back past attention [n, c, d]."""
     heads = join_heads(base.prepared.summary.mean)
-    centre = layer.attention.value @ _attention_mean(layer, rows)
-    offset = centre
+    offset = layer.attention.value @ base.prepared.centre
     if layer.attention.value_bias is not None:
         offset = offset + layer.attention.value_bias
     sees = np.ones(N, bool)
@@ -110,7 +108,3 @@ def _row_part(layer, rows, base, cotangents):
 
     jacobians = jax.jit(jax.vmap(jax.jacobian(one)))(rows, heads)
     return jnp.einsum("ncd,nde->nce", cotangents, jacobians)
-
-
-def _attention_mean(layer, rows):
-    return attention_input(layer, rows).mean(axis=0)

@@ -1,0 +1,193 @@
+"""Models made to lose digits: what `benchmarks.radii` draws from.
+
+The families drawn by `_drawn` have tensors of one shape, so that they share a compiled
+program; then come constructions, a compiled formula, and models trained for a while.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_models as jm
+from benchmarks.published_parity import published_parity
+from jax_models.languages import ParitySource
+from jax_models.logic import compile_formula, parse_formula
+from jax_models.training import Training, train
+
+SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 6, "d_ff": 8, "vocab_size": 4}
+LENGTH = 8
+# Beside a dominant column e^-gap is what a float type holds no more.
+UNDERFLOW = {"float32": (87.0, 105.0), "float64": (708.0, 744.0)}
+
+Config = Mapping[str, Any]
+Change = Callable[[jm.Transformer, np.random.Generator], jm.Transformer]
+
+
+def _attention(model: jm.Transformer, change: Callable[[Any], Any]) -> jm.Transformer:
+    """The model with the attention of every layer changed."""
+    layers = tuple(
+        dataclasses.replace(layer, attention=change(layer.attention))
+        for layer in model.layers
+    )
+    return dataclasses.replace(model, layers=layers)
+
+
+def _peaked(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    """Scores of tens and hundreds."""
+    factor = float(10.0 ** draw.uniform(0.5, 2.5))
+    return _attention(model, lambda x: dataclasses.replace(x, query=x.query * factor))
+
+
+def _offset(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    """What all keys add to a row's scores: 10^3 to 10^7, where the key rows are 0."""
+    size = float(10.0 ** draw.uniform(1.5, 3.5))
+
+    def change(x: Any) -> Any:
+        return dataclasses.replace(
+            x,
+            key=x.key.at[:, 0].set(0),
+            query_bias=x.query_bias.at[:, 0].set(size),
+            key_bias=x.key_bias.at[:, 0].set(size),
+        )
+
+    return _attention(model, change)
+
+
+def _dominant(gap: float) -> Change:
+    """Symbol 0 is a key that every row prefers by `gap`; what it reads there is 0."""
+
+    def change(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+        embedding = model.embedding.at[:, 0].set(0).at[0].set(0).at[0, 0].set(1)
+        model = dataclasses.replace(model, embedding=embedding)
+        first: Any = model.layers[0].attention
+        shape = (first.key.shape[0], first.key.shape[2] - 1)
+        small = jnp.asarray(0.1 * draw.standard_normal(shape), model.dtype)
+        key = jnp.zeros_like(first.key).at[:, 0, 1:].set(small)
+        key = key.at[:, 0, 0].set(float(gap))
+        first = dataclasses.replace(
+            first,
+            query=jnp.zeros_like(first.query),
+            query_bias=jnp.zeros_like(first.query_bias).at[:, 0].set(1),
+            key=key,
+            key_bias=jnp.zeros_like(first.key_bias),
+            value=first.value.at[:, :, 0].set(0),
+            value_bias=jnp.zeros_like(first.value_bias),
+        )
+        layer = dataclasses.replace(model.layers[0], attention=first)
+        return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
+
+    return change
+
+
+def _drawn_gap(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    most = 60.0 if model.dtype == jnp.float32 else 300.0
+    return _dominant(draw.uniform(5.0, most))(model, draw)
+
+
+def _underflow(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    return _dominant(draw.uniform(*UNDERFLOW[str(model.dtype)]))(model, draw)
+
+
+def _biases(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    """A dominant column beside an offset of 1000."""
+    model = _dominant(draw.uniform(10.0, 30.0))(model, draw)
+    first: Any = model.layers[0].attention
+    root = float(np.sqrt(1000.0))
+    first = dataclasses.replace(
+        first,
+        query_bias=first.query_bias.at[:, 1].set(root),
+        key_bias=first.key_bias.at[:, 1].set(root),
+    )
+    layer = dataclasses.replace(model.layers[0], attention=first)
+    return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
+
+
+def _plain(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    return model
+
+
+def _drawn(
+    change: Change, symbols: int, config: Config, draw: np.random.Generator
+) -> tuple[jm.Transformer, np.ndarray]:
+    """A random model with its tensors changed, and an input of so many symbols."""
+    model = jm.random_transformer(
+        jax.random.key(config["drawn"]),
+        num_layers=config["layers"],
+        position=None,
+        score="dot_product",
+        dtype=config["dtype"],
+        **SIZES,
+    )
+    tokens = draw.integers(0, symbols, LENGTH)
+    tokens[draw.integers(LENGTH)] = 0
+    return change(model, draw), tokens
+
+
+def _bits(
+    build: Callable[[Any], jm.Transformer], config: Config, draw: np.random.Generator
+) -> tuple[jm.Transformer, np.ndarray]:
+    """A construction that reads bits and answers at a query token behind them."""
+    return build(config["dtype"]), np.append(draw.integers(0, 2, LENGTH - 1), 2)
+
+
+def _formula(
+    config: Config, draw: np.random.Generator
+) -> tuple[jm.Transformer, np.ndarray]:
+    """A formula of temporal logic: whether there was a b, with none but a after it."""
+    model = _compiled(config["dtype"])
+    return model, draw.integers(0, 2, LENGTH)
+
+
+@functools.cache
+def _compiled(dtype: str) -> jm.Transformer:
+    return compile_formula(parse_formula("Q_a S Q_b"), "ab", "FU", dtype=dtype)
+
+
+def _trained(
+    config: Config, draw: np.random.Generator
+) -> tuple[jm.Transformer, np.ndarray]:
+    """A model that has learned PARITY for a hundred steps."""
+    return _learned(config["dtype"], config["drawn"] % 8), draw.integers(0, 2, LENGTH)
+
+
+@functools.cache
+def _learned(dtype: str, seed: int) -> jm.Transformer:
+    start, batches = jax.random.split(jax.random.key(seed))
+    shape = {**SIZES, "vocab_size": 2, "num_layers": 1, "num_classes": 3}
+    model = jm.init_transformer(start, mask="future", dtype=dtype, **shape)
+    training = Training(length=LENGTH, steps=100, batch_size=16)
+    return train(model, ParitySource(), training, batches)[0]
+
+
+Build = Callable[[Config, np.random.Generator], tuple[jm.Transformer, np.ndarray]]
+
+# Families of random models, of one layer or two.
+DRAWN: dict[str, Build] = {
+    "plain": functools.partial(_drawn, _plain, 4),
+    "peaked": functools.partial(_drawn, _peaked, 4),
+    "equal rows": functools.partial(_drawn, _peaked, 1),
+    "offset": functools.partial(_drawn, _offset, 4),
+    "dominant": functools.partial(_drawn, _drawn_gap, 4),
+    "underflow": functools.partial(_drawn, _underflow, 4),
+    "biases": functools.partial(_drawn, _biases, 4),
+}
+# Those that have the layers they have.
+BUILT: dict[str, Build] = {
+    "published parity": functools.partial(
+        _bits, lambda dtype: published_parity(1 / np.sqrt(5), dtype)
+    ),
+    "parity": functools.partial(
+        _bits, lambda dtype: jm.build_preset("parity", dtype=dtype)
+    ),
+    "first": functools.partial(
+        _bits, lambda dtype: jm.build_preset("first", dtype=dtype)
+    ),
+    "formula": _formula,
+    "trained": _trained,
+}
+FAMILIES = {**DRAWN, **BUILT}
