@@ -38,10 +38,10 @@ from bounds.influence.query_row import (
 )
 from bounds.influence.sizes import (
     ABOVE,
+    row_condition,
     scaled_norm,
     score_rounding,
     substitutes,
-    written_size,
 )
 from bounds.influence.target import change_target
 from jax_models.attention import project_queries, score_scale, store_keys
@@ -67,7 +67,7 @@ class IncrementalState:
     last: QueryRow | None  # None for a one-layer model
     output: Array  # [d] final activation of the query row before the final norm
     score_steps: Array  # [] the most unit roundoffs of a layer's scores
-    condition: Array  # [] what the heads write over what becomes of it, at least 1
+    condition: Array  # [] of the rows below the last layer, as `row_condition` says
 
 
 @functools.partial(jax.jit, static_argnames="query")
@@ -94,8 +94,8 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
         steps = jnp.maximum(steps, own)
         values = store_keys(layer.attention, attention_input(layer, rows)).values
         size = jnp.sqrt((base.output**2).sum(axis=1).mean())
-        written = jnp.where(size > 0, written_size(layer, values) / size, 1)
-        condition = jnp.maximum(condition, written)
+        own = row_condition(layer, rows, values, size)
+        condition = jnp.maximum(condition, own)
         bases.append(base)
         rows = base.output
     last = prepare_query_row(model.layers[-1], rows, at[0])

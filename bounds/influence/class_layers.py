@@ -26,7 +26,7 @@ from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows
 from bounds.influence.query_row import input_changes
 from bounds.influence.reach import least_size
-from bounds.influence.sizes import output_size, score_rounding, written_size
+from bounds.influence.sizes import output_size, row_condition, score_rounding
 from bounds.influence.substitution import padded
 from bounds.influence.under_way import ahead
 from bounds.rounding import change_radius
@@ -65,7 +65,7 @@ class MovedClasses(NamedTuple):
     change: Array  # [j, d]
     ties: TieReport | None
     score_steps: Array  # [] unit roundoffs of the scores, ln(count) included
-    condition: Array  # [] what the heads write over what becomes of it, at least 1
+    condition: Array  # [] of the rows, as `row_condition` says
     share: Array  # [] of the output's size, as `equal_columns` says
 
 
@@ -137,7 +137,7 @@ def move_classes(
     # Rows are rounded relative to all that is written to them, what drops out of
     # changes included.
     whole = project(attention.value, attention.value_bias, inputs)
-    written = written_size(layer, jnp.where(seen[:, None], whole, 0))
+    whole = jnp.where(seen[:, None], whole, 0)
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
     # Before and after, as large as they are.
     keys = jnp.abs(store.keys) + jnp.abs(moved_keys)
@@ -150,7 +150,7 @@ def move_classes(
         change_rows(layer, base, change[wanted], entering),
         ties,
         steps,
-        jnp.maximum(jnp.where(size > 0, written / size, 1), 1),
+        row_condition(layer, rows, whole, size),
         largest_weight(summary, scores, visible)
         * written_share(layer, rows, values, output),
     )

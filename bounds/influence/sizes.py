@@ -84,6 +84,25 @@ def substitutes(model: Transformer, tokens: Array, rows: Array) -> Array:
     return attention_input(model.layers[0], model.embedding + place)
 
 
+def row_condition(layer: Layer, rows: Array, values: Array, size: Array) -> Array:
+    """Returns what a layer's rows are rounded relative to over what they are, at least 1 [].
+
+    The heads write to the rows, and the two may cancel, or either and the biases or the
+    block. Behind a norm of the sum rows have another size, and what entered does not count.
+
+    Args:
+        layer: a layer.
+        rows: its input [n, d].
+        values: with their bias [h, n, v].
+        size: of its output rows [].
+    """
+    written = written_size(layer, values)
+    if layer.layer_norm != "post":
+        entered = scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
+        written = jnp.maximum(written, entered)
+    return jnp.maximum(jnp.where(size > 0, written / size, 1), 1)
+
+
 def written_size(layer: Layer, values: Array) -> Array:
     """Returns what the heads can add to a row at most: sum_h |O_h|_F max_w |v_w|.
 

@@ -255,8 +255,9 @@ def test_the_radius_holds_what_a_hard_mean_rounds(
 
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("method", ["incremental", "lumped"])
-def test_the_radius_holds_what_heads_write_and_rows_lose(method, monkeypatch):
-    """The first layer's heads write a million where the embedding holds minus a million."""
+@pytest.mark.parametrize("bias", ["value_bias", "output_bias"])
+def test_the_radius_holds_what_cancels_in_rows(bias, method, monkeypatch):
+    """The first layer writes a million where the embedding holds minus a million."""
     model, size = draw(mask="none", position=None), 1e6
     first: Any = model.layers[0].attention
     first = dataclasses.replace(
@@ -264,9 +265,11 @@ def test_the_radius_holds_what_heads_write_and_rows_lose(method, monkeypatch):
         query=first.query.at[:, :, 0].set(0),
         key=first.key.at[:, :, 0].set(0),
         value=first.value.at[:, :, 0].set(0),
-        value_bias=jnp.zeros_like(first.value_bias).at[0, 0].set(size),
         output=first.output.at[:, 0].set(0).at[0, 0].set(1),
     )
+    offset = jnp.zeros_like(getattr(first, bias)).ravel().at[0].set(size)
+    offset = offset.reshape(getattr(first, bias).shape)
+    first = dataclasses.replace(first, **{bias: offset})
     layer = dataclasses.replace(model.layers[0], attention=first)
     embedding = model.embedding.at[:, 0].add(-size)
     model = dataclasses.replace(
@@ -275,8 +278,8 @@ def test_the_radius_holds_what_heads_write_and_rows_lose(method, monkeypatch):
     tokens = [0, 1, 1, 0, 1, 0]
     assert beyond(model, tokens, method) <= 0
     # By far more than the radius without the condition.
-    monkeypatch.setattr(change_block, "written_size", no_size)
-    monkeypatch.setattr(class_layers, "written_size", no_size)
+    monkeypatch.setattr(change_block, "row_condition", no_size)
+    monkeypatch.setattr(class_layers, "row_condition", no_size)
     with traced_anew():
         assert beyond(model, tokens, method) > 100
 
