@@ -31,7 +31,8 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   (`influence.equal_columns`); two nearly equal positions among others are not looked for.
   What softmax reads always moves (`influence.reach.may_move`): a change that is computed as 0
   is one that the type does not hold, and the radius is its least normal number, some n times.
-  Only a change that nothing reads, or that no decision of a hard row notices, has radius 0.
+  Only a change that nothing reads, or that no decision of a hard row notices, has radius 0,
+  and one of a hard layer that is computed as 0.
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
   largest size |y| met in the pass (rows, and what the heads can write to one):
   radius = 2 u sum_layers steps * |y|.
@@ -41,8 +42,8 @@ ill-conditioned layer adds: terms that cancel one another within the model (two 
 that write opposite changes, an offset of all values that the output matrix removes) are
 larger than their sum, and the radius is relative to the sum; and a neuron whose change is far
 below 1/n of what it reads; and means of hard layers that differ in real numbers and round to
-one float, whose change is computed as 0 and called that. What must hold there too is `certify_influence`, which follows the
-terms. Nothing in the model is fitted, and it is checked against 40 and more digits in the
+one float, whose change is computed as 0 and called that. What must hold there too is
+`certify_influence`, which follows the terms. Nothing in the model is fitted, and it is checked against 40 and more digits in the
 tests, and by `benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
