@@ -37,14 +37,14 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   largest size |y| met in the pass (rows, and what the heads can write to one):
   radius = 2 u sum_layers steps * |y|.
 
-This is a rounding *model*, first order in u. It leaves out the growth that an
-ill-conditioned layer adds: terms that cancel one another within the model (two heads
-that write opposite changes, an offset of all values that the output matrix removes) are
-larger than their sum, and the radius is relative to the sum; and a neuron whose change is far
-below 1/n of what it reads; and means of hard layers that differ in real numbers and round to
-one float, whose change is computed as 0 and called that. What must hold there too is
-`certify_influence`, which follows the terms. Nothing in the model is fitted, and it is checked against 40 and more digits in the
-tests, and by `benchmarks.radii` over families made to lose digits.
+This is a rounding *model*, first order in u. It leaves out the growth that an ill-conditioned
+layer adds: terms that cancel one another within the model (two heads that write opposite
+changes, an offset of all values that the output matrix removes) are larger than their sum,
+and the radius is relative to the sum; and a neuron whose change is far below 1/n of what it
+reads; and means of hard layers that differ in real numbers and round to one float, whose
+change is computed as 0 and called that. What must hold there too is `certify_influence`,
+which follows the terms. Nothing in the model is fitted, and it is checked against 40 and more
+digits in the tests, and by `benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
 """
