@@ -205,8 +205,12 @@ def change_configurations(
         base = jnp.maximum(1, share) if model.is_hard else share
         whole = output_size(model, rows[0], 0, target)
         size = condition * influence + base * whole
-        # A change of exactly zero is one where nothing that is read has moved.
-        size = jnp.where(influence > 0, size, 0)
+        # A change of exactly zero is one where nothing that is read has moved, or no
+        # decision of a hard layer noticed. Softmax of equal columns may have lost it.
+        seen = influence > 0
+        if not model.is_hard:
+            seen = seen | (moved != 0).any()
+        size = jnp.where(seen, size, 0)
         if not all(layer.attention.weighting.hard for layer in model.layers):
             least = least_size(model.dtype) * jnp.maximum(1, whole)
             size = size + jnp.where((moved != 0).any(), least, 0)

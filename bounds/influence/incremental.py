@@ -115,8 +115,10 @@ def _radius(
     least = least_size(model.dtype) * max(1.0, size)
 
     def radius(influence: np.ndarray, these: Any) -> np.ndarray:
-        # A change of exactly zero is one where nothing that is read has moved.
-        size = np.where(influence > 0, condition * influence + base, 0.0)
+        # A change of exactly zero is one where nothing that is read has moved, or no
+        # decision of a hard layer noticed. Softmax of equal columns may have lost it.
+        seen = (influence > 0) | (moves[these] & (not model.is_hard))
+        size = np.where(seen, condition * influence + base, 0.0)
         size = size + np.where(moves[these], least, 0.0)
         return change_radius(model, problem.tokens.size, size, score_steps)
 

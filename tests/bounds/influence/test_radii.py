@@ -42,6 +42,13 @@ def test_the_truth_is_inside_with_two_layers(family, dtype):
     assert outside(measure(config(family, dtype, layers=2))) == 0
 
 
+def test_what_equal_top_columns_absorb_is_not_called_zero():
+    """What they leave of the others is 6.5e-18, computed as 0."""
+    row = measure(config("peaked", "float32", drawn=11))
+    assert row["influence"] > 0
+    assert outside(row) == 0
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_a_dominant_column_leaves_keeps_its_digits(dtype):
     """A second such key at a gap of 20 and 40, where the values of both are 0."""
