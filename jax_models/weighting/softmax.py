@@ -92,10 +92,14 @@ class SoftmaxSummary:
         )
 
     @property
+    def rest_above_top(self) -> Array:
+        """The mean value without the top column less the top column's [h, r, v]."""
+        return self.rest_mean - self.top_value
+
+    @property
     def above_top(self) -> Array:
         """The attended value less the top column's [h, r, v]."""
-        lift = self.rest_mean - self.top_value
-        return self.rest_weight[..., None] * lift
+        return self.rest_weight[..., None] * self.rest_above_top
 
 
 def _difference(a: Array, b: Array) -> Array:
@@ -301,14 +305,12 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 def _replace_scalars(
     summary: SoftmaxSummary, column: Column
 ) -> tuple[tuple[Array, ...], Array]:
-    """What `replace` multiplies: five scalars a pair, and a vector a row.
+    """What `replace` multiplies: the four scalars of a pair, and a vector of a row.
 
     Returns:
-        Factors of v' - v, v' - top, v - top, mean - top and rest mean - top [h, r, i],
-        zero where the column is hidden; and mean - top over rest weight [h, r, v].
+        `_factors` [h, r, i], zero where the column is hidden; and `rest_above_top`.
     """
-    weights = replaced_weights(summary, column)
-    return _factors(summary, weights), summary.rest_mean - summary.top_value
+    return _factors(summary, replaced_weights(summary, column)), summary.rest_above_top
 
 
 def _factors(summary: SoftmaxSummary, weights: ReplacedWeights) -> tuple[Array, ...]:
@@ -346,12 +348,7 @@ def replace_by(
         column: the replaced columns [i].
         weights: of `replaced_weights`.
     """
-    return _apply(
-        summary,
-        column,
-        _factors(summary, weights),
-        summary.rest_mean - summary.top_value,
-    )
+    return _apply(summary, column, _factors(summary, weights), summary.rest_above_top)
 
 
 def _apply(

@@ -124,7 +124,7 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
     centre = jnp.where(mass > 0, weighted / jnp.where(mass > 0, mass, 1), 0.0)
     # A side that saw no weight has an arbitrary reference: it must not set the scale.
     references = [
-        jnp.where(((s.total > 0) | (s.mass > 0)), s.reference, -jnp.inf) for s in sides
+        jnp.where((s.total > 0) | (s.mass > 0), s.reference, -jnp.inf) for s in sides
     ]
     reference = jnp.maximum(*references)
     reference = jnp.where(reference == -jnp.inf, 0.0, reference)
@@ -162,7 +162,7 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
 
 def read_softmax_change(change: SoftmaxChange) -> Array:
     """Returns mean' - mean [h, i, v]; zero for a row that sees nothing."""
-    total = jnp.where((change.total > 0), change.total, 1)
+    total = jnp.where(change.total > 0, change.total, 1)
     moved = change.shifted - change.gained[..., None] * change.mean
     return moved / total[..., None]
 
