@@ -24,6 +24,14 @@ LENGTH = 8
 # Beside a dominant column e^-gap is what a float type holds no more.
 UNDERFLOW = {"float32": (87.0, 105.0), "float64": (708.0, 744.0)}
 
+# Of one layer, of two, three and five, and their modes.
+FORMULAS = (
+    ("Q_a S Q_b", "FU"),
+    ("(Q_a S Q_b) and not (Q_b S Q_a)", "FU"),
+    ("not (Q_a S (Q_b S Q_a))", "U"),
+    ("not (Q_a S (Q_b S Q_a))", "FT"),
+)
+
 Config = Mapping[str, Any]
 Change = Callable[[jm.Transformer, np.random.Generator], jm.Transformer]
 
@@ -138,14 +146,14 @@ def _bits(
 def _formula(
     config: Config, draw: np.random.Generator
 ) -> tuple[jm.Transformer, np.ndarray]:
-    """A formula of temporal logic: whether there was a b, with none but a after it."""
-    model = _compiled(config["dtype"])
-    return model, draw.integers(0, 2, LENGTH)
+    """A compiled formula of temporal logic."""
+    text, mode = FORMULAS[config["drawn"] % len(FORMULAS)]
+    return _compiled(text, mode, config["dtype"]), draw.integers(0, 2, LENGTH)
 
 
 @functools.cache
-def _compiled(dtype: str) -> jm.Transformer:
-    return compile_formula(parse_formula("Q_a S Q_b"), "ab", "FU", dtype=dtype)
+def _compiled(text: str, mode: str, dtype: str) -> jm.Transformer:
+    return compile_formula(parse_formula(text), "ab", mode, dtype=dtype)
 
 
 def _trained(

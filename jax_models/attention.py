@@ -6,6 +6,7 @@ head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperatu
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import jax
@@ -181,7 +182,11 @@ def store_keys(attention: Attention, rows: Array) -> KeyStore:
 
 
 def summarise(
-    attention: Attention, queries: Array, positions: Array, store: KeyStore
+    attention: Attention,
+    queries: Array,
+    positions: Array,
+    store: KeyStore,
+    settled: bool = False,
 ) -> Any:
     """Returns the summaries of a block of query rows over all keys, tile by tile.
 
@@ -190,17 +195,25 @@ def summarise(
         queries: projected and scaled [h, r, e].
         positions: 0-based positions of the rows [r].
         store: keys and values of the whole sequence.
+        settled: whether changes are to be formed from it (`Weighting.settle`).
 
     Returns:
         The weighting's summary with fields [h, r, ...].
     """
-    length = store.length
+    length, weighting = store.length, attention.weighting
 
-    def lift(index: Array, valid: Array) -> Any:
-        tile = KeyStore(*(slice_tile(x, index, 1) for x in (store.keys, store.values)))
-        return lift_keys(attention, queries, positions, tile, index, valid, length)
+    def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
+        def lift_tile(index: Array, valid: Array) -> Any:
+            arrays = (slice_tile(x, index, 1) for x in (store.keys, store.values))
+            seen = (queries, positions, KeyStore(*arrays), index, valid, length)
+            return lift_keys(attention, *seen, lift)
 
-    return fold_tiles(lift, attention.weighting.merge, length, key_tile(length))
+        return fold_tiles(lift_tile, merge, length, key_tile(length))
+
+    summary = fold(weighting.lift, weighting.merge)
+    if not settled:
+        return summary
+    return weighting.settle(summary, lambda lift: fold(lift, jnp.add))
 
 
 def lift_keys(
@@ -211,6 +224,7 @@ def lift_keys(
     index: Array,
     valid: Array,
     length: int,
+    lift: Callable[..., Any] | None = None,
 ) -> Any:
     """Returns the summaries of a block of query rows over one tile of keys.
 
@@ -222,7 +236,9 @@ def lift_keys(
         index: positions of the keys [k].
         valid: which of them there are [k]; the others are seen by no row.
         length: n.
+        lift: what is formed of a tile; the weighting's summary by default.
     """
     scores = compute_scores(attention, queries, tile.keys, length, positions)
     seen = visible(attention.mask, positions, index) & valid[None, :]
-    return attention.weighting.lift(scores, tile.values, index, seen)
+    lift = lift or attention.weighting.lift
+    return lift(scores, tile.values, index, seen)

@@ -36,7 +36,7 @@ from jax_models.attention import (
 )
 from jax_models.mask import visible
 from jax_models.transformer import Layer, join_heads
-from jax_models.weighting import MovedKeys, contract
+from jax_models.weighting import MovedKeys, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -111,7 +111,7 @@ def _heads(
         score=score,
         score_change=score_change,
         visible=seen,
-        spread=lambda weights: contract(weights, held.inputs),
+        spread=spread_of(attention.weighting, held.inputs),
         carry=carried,
     )
     heads = attention.weighting.perturb(summary, moved)

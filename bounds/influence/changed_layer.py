@@ -31,7 +31,13 @@ from jax_models.blocks import fold_tiles, formed_once, key_tile, row_block, slic
 from jax_models.mask import visible
 from jax_models.pytree import register
 from jax_models.transformer import Layer, join_heads
-from jax_models.weighting import HardWeighting, MovedKeys, TieReport, contract
+from jax_models.weighting import (
+    HardWeighting,
+    MovedKeys,
+    TieReport,
+    contract,
+    spread_of,
+)
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -76,7 +82,7 @@ def _moved_keys(
             layer, queries, query_changes, keys, moved, n, line.at
         ),
         visible=visible(attention.mask, line.at, index) & real,
-        spread=lambda w: contract(w, values),
+        spread=spread_of(layer.attention.weighting, values),
         carry=lambda w: contract(w, carried),
     )
 
@@ -171,7 +177,7 @@ def rescan_rows(
                     score=compute_scores(attention, queries, keys, n, at),
                     score_change=_turned_scores(layer, queries, turned, keys, n, at),
                     visible=seen,
-                    spread=lambda w: contract(w, values),
+                    spread=spread_of(layer.attention.weighting, values),
                     carry=lambda w: jnp.zeros((*w.shape[:2], values.shape[2]), w.dtype),
                 ),
             )

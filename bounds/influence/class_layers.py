@@ -47,7 +47,13 @@ from jax_models.transformer import (
     reduce_reports,
 )
 from jax_models.transformer import attention_input as read_rows
-from jax_models.weighting import MovedKeys, RightmostHardmax, TieReport, contract
+from jax_models.weighting import (
+    MovedKeys,
+    RightmostHardmax,
+    TieReport,
+    contract,
+    spread_of,
+)
 
 # Configurations at once: few sizes, so that few programs are compiled; more than these
 # leave the cache.
@@ -94,7 +100,7 @@ def move_classes(
     arrive = None
     if after is not None:
         arrived = project(attention.value, None, read_rows(layer, after) - centre)
-        arrive = functools.partial(_weighted, arrived)
+        arrive = spread_of(weighting, arrived)
     wanted = slice(-1, None) if query_only else slice(None)
     at, seen = one.first[wanted], one.count > 0
     queries = project_queries(attention, inputs[wanted], ANY, at)
@@ -105,7 +111,9 @@ def move_classes(
     index = one.last if isinstance(weighting, RightmostHardmax) else one.first
     count = one.count.astype(rows.dtype)
     scores = compute_scores(attention, queries, store.keys, ANY, at)
-    summary = weighting.lift(scores, store.values, index, visible, count)
+    seen_classes = (scores, store.values, index, visible, count)
+    summary = weighting.lift(*seen_classes)
+    summary = weighting.settle(summary, lambda lift: lift(*seen_classes))
     lifted = weighting.lift_change(
         summary,
         MovedKeys(
@@ -115,7 +123,7 @@ def move_classes(
                 layer, queries, moved_queries, store.keys, moved_keys, ANY, at
             ),
             visible=visible,
-            spread=lambda w: contract(w, store.values),
+            spread=spread_of(weighting, store.values),
             carry=lambda w: contract(w, moved_values),
             count=count,
             arrive=arrive,
@@ -154,10 +162,6 @@ def move_classes(
         largest_weight(summary, scores, visible)
         * written_share(layer, rows, values, output),
     )
-
-
-def _weighted(values: Array, weights: Array) -> Array:
-    return contract(weights, values)
 
 
 @functools.partial(jax.jit, static_argnames="target")

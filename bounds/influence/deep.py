@@ -46,7 +46,7 @@ from jax_models.blocks import (
 )
 from jax_models.mask import visible
 from jax_models.transformer import Layer, join_heads, reduce_reports
-from jax_models.weighting import MovedKeys, TieReport, contract
+from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -109,7 +109,7 @@ def move_rows(
                         layer, before, moved_queries, old, moved, n, at
                     ),
                     visible=visible(attention.mask, at, index) & valid,
-                    spread=lambda w: contract(w, at_keys),
+                    spread=spread_of(weighting, at_keys),
                     carry=lambda w: contract(w, carried),
                 ),
             )

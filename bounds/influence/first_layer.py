@@ -42,7 +42,13 @@ from jax_models.transformer import (
     join_heads,
     reduce_reports,
 )
-from jax_models.weighting import Column, MovedKeys, TieReport, contract
+from jax_models.weighting import (
+    Column,
+    MovedKeys,
+    TieReport,
+    contract_apart,
+    spread_of,
+)
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -101,7 +107,7 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
 
     def run(block: tuple[Array, Array, Array]) -> Any:
         at, y, q = block
-        summary = summarise(attention, q.swapaxes(0, 1), at, store)
+        summary = summarise(attention, q.swapaxes(0, 1), at, store, settled=True)
         seen = sees_any(attention.mask, at, n)[:, None]
         values = attention.weighting.read(summary)
         heads = join_heads(values + jnp.where(seen, offset[:, None], 0))
@@ -339,11 +345,11 @@ def _own_block(
                 score=scores,
                 score_change=change,
                 visible=visible(attention.mask, at, index) & valid,
-                spread=lambda w: contract(w, values),
+                spread=spread_of(weighting, values),
                 carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
-                arrive=lambda w: (
-                    contract(jnp.where(own, 0.0, w), values)
-                    + _own(w, own)[..., None] * replaced.new_value
+                arrive=lambda w, o: (
+                    contract_apart(jnp.where(own, 0.0, w), values, o)
+                    + _own(w, own)[..., None] * (replaced.new_value - o)
                 ),
             ),
         )

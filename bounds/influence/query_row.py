@@ -34,7 +34,7 @@ from jax_models.transformer import (
     combine_heads,
     join_heads,
 )
-from jax_models.weighting import MovedKeys, TieReport, contract
+from jax_models.weighting import MovedKeys, TieReport, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
 ROWS_AT_ONCE = 8
@@ -67,7 +67,7 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     centred = inputs - centre
     keys = keys_about(attention, inputs, centre)
     shared = jnp.broadcast_to(centred, (attention.num_heads, *centred.shape))
-    summary = summarise(attention, queries, at, KeyStore(keys, shared))
+    summary = summarise(attention, queries, at, KeyStore(keys, shared), settled=True)
     values = attention.weighting.read(summary)
     heads = jnp.einsum("hvd,hrd->hrv", attention.value, values, precision=HIGHEST)
     offset = project(attention.value, attention.value_bias, centre[None])
@@ -178,7 +178,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: MovedRows) 
             score=slice_tile(last.scores, at, 2),
             score_change=_score_changes(layer, last, moved, keys, rows),
             visible=visible(attention.mask, last.position, at) & rows.valid,
-            spread=lambda w: contract(w, inputs),
+            spread=spread_of(attention.weighting, inputs),
             carry=rows.weighted,
         ),
     )

@@ -7,7 +7,15 @@ from typing import Any
 
 from jax_models.arguments import choose_name
 from jax_models.weighting.average_hardmax import AverageHardmax
-from jax_models.weighting.base import Column, MovedKeys, TieReport, Weighting, contract
+from jax_models.weighting.base import (
+    Column,
+    MovedKeys,
+    TieReport,
+    Weighting,
+    contract,
+    contract_apart,
+    spread_of,
+)
 from jax_models.weighting.cells import HardWeighting
 from jax_models.weighting.softmax import Softmax
 from jax_models.weighting.unique_hardmax import LeftmostHardmax, RightmostHardmax
@@ -44,5 +52,7 @@ __all__ = [
     "TieReport",
     "Weighting",
     "contract",
+    "contract_apart",
     "make_weighting",
+    "spread_of",
 ]

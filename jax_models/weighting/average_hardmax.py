@@ -183,7 +183,7 @@ class AverageHardmax(HardWeighting):
             members = jnp.broadcast_to(members, now.shape)
             weights = tallied(members, moved.count, dtype)
             count = weights.sum(axis=-1)
-            return moved.spread(weights) - count[..., None] * summary.mean, count
+            return moved.spread(weights, summary.mean), count
 
         kept, kept_count = deviation(now & was)
         left, left_count = deviation(was & ~now)
@@ -254,7 +254,7 @@ class AverageHardmax(HardWeighting):
         def deviation(level: int) -> Array:
             members = jnp.broadcast_to(was[..., level], moved.score_change.shape)
             weights = tallied(members, moved.count, dtype)
-            return moved.spread(weights) - weights.sum(axis=-1)[..., None] * mean
+            return moved.spread(weights, mean)
 
         mean = summary.mean
         second_count = summary.levels.count[..., 1, None]

@@ -59,25 +59,26 @@ class MovedKeys:
     """A tile of keys that have all moved, seen from one row in i configurations.
 
     Values enter only through contractions, so that the caller chooses how they are
-    stored: `spread(w) = sum_k w_k v_k` with the old values and `carry(w) = sum_k w_k
-    (v'_k - v_k)`, both from weights [h, i, k] to [h, i, v]; and `arrive(w) = sum_k w_k
-    v'_k` where the new values are known better than as sums of the two.
+    stored: `spread(w, o) = sum_k w_k (v_k - o)` with the old values, about an origin [h, i or
+    1, v], and `carry(w) = sum_k w_k (v'_k - v_k)`, both from weights [h, i, k] to [h, i, v];
+    and `arrive(w, o) = sum_k w_k (v'_k - o)` where the new values are known better than as
+    sums of the two. `spread_of` is the first of them.
     """
 
     index: Array  # [k]
     score: Array  # [h, i or 1, k]
     score_change: Array  # [h, i, k]
     visible: Array  # [i or 1, k]
-    spread: Callable[[Array], Array]
+    spread: Callable[[Array, Array], Array]
     carry: Callable[[Array], Array]
     count: Array | None = None  # [k] equal keys that each stands for; one if None
-    arrive: Callable[[Array], Array] | None = None
+    arrive: Callable[[Array, Array], Array] | None = None
 
-    def spread_new(self, weights: Array) -> Array:
-        """Returns sum_k w_k v'_k [h, i, v]."""
+    def spread_new(self, weights: Array, origin: Array) -> Array:
+        """Returns sum_k w_k (v'_k - o) [h, i, v]."""
         if self.arrive is not None:
-            return self.arrive(weights)
-        return self.spread(weights) + self.carry(weights)
+            return self.arrive(weights, origin)
+        return self.spread(weights, origin) + self.carry(weights)
 
 
 @register
@@ -162,6 +163,18 @@ class Weighting(abc.ABC):
     def merge(self, first: Any, second: Any) -> Any:
         """Returns the summary of two disjoint sets of keys."""
 
+    def settle(
+        self, summary: Any, fold: Callable[[Callable[..., Array]], Array]
+    ) -> Any:
+        """Returns the summary of all keys with what a second pass over them adds.
+
+        Args:
+            summary: of all keys.
+            fold: sums over the tiles of keys what its argument makes of a tile, given
+                as to `lift`.
+        """
+        return summary
+
     @abc.abstractmethod
     def read(self, summary: Any) -> Array:
         """Returns the attended value [h, r, v]; zero for a row that sees nothing."""
@@ -225,6 +238,53 @@ def contract(weights: Array, values: Array) -> Array:
     """
     subscripts = "hik,kv->hiv" if values.ndim == 2 else "hik,hkv->hiv"
     return jnp.einsum(subscripts, weights, values, precision=jax.lax.Precision.HIGHEST)
+
+
+# Values at most so wide are taken from an origin before they are summed, for every row.
+NARROW = 16
+
+
+def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
+    """Returns sum_k w_k (v_k - o): what equals the origin leaves no rounding behind.
+
+    Formed so where one origin serves all rows, or values are narrow, as those of
+    constructions are, which have values in common; wide ones are multiplied first.
+
+    Args:
+        weights: [h, i, k].
+        values: [h, k, v], or [k, v] where all heads share them.
+        origin: [h, i or 1, v].
+
+    Returns:
+        [h, i, v].
+    """
+    if origin.shape[1] == 1:
+        return contract(weights, values - origin)
+    if values.shape[-1] > NARROW:
+        return contract_about(weights, values, origin)
+    # By coordinates: nothing of [h, i, k, v] is formed.
+    sums = [
+        (weights * (values[..., None, :, v] - origin[..., v, None])).sum(axis=-1)
+        for v in range(values.shape[-1])
+    ]
+    return jnp.stack(sums, axis=-1)
+
+
+def contract_about(weights: Array, values: Array, origin: Array) -> Array:
+    """Returns the same as a product less the origin; see `contract_apart`."""
+    return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
+
+
+def spread_of(weighting: Weighting, values: Array) -> Callable[[Array, Array], Array]:
+    """Returns `MovedKeys.spread` of stored values.
+
+    Args:
+        weighting: softmax takes values apart, since its weights may be as small as what
+            rounding leaves of those that coincide.
+        values: [h, k, v], or [k, v] where all heads share them.
+    """
+    product = contract_about if weighting.hard else contract_apart
+    return lambda weights, origin: product(weights, values, origin)
 
 
 def tallied(members: Array, count: Array | None, dtype: Any) -> Array:

@@ -9,7 +9,7 @@ values are subtracted.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jax_models.weighting.base import (
     MovedKeys,
     Weighting,
     contract,
+    contract_apart,
     same_position,
 )
 from jax_models.weighting.softmax_change import (
@@ -44,6 +45,8 @@ class SoftmaxSummary:
     rest_max: Array  # [h, r], -inf where nothing but the top is seen
     rest_sum: Array  # [h, r]: sum of exp(score - rest_max)
     rest_values: Array  # [h, r, v]: sum of exp(score - rest_max) value
+    # [h, r, v]: sum of exp(score - rest_max) (value - top_value), once that is settled
+    rest_apart: Array | None = None
 
     @property
     def rest_lse(self) -> Array:
@@ -93,8 +96,15 @@ class SoftmaxSummary:
 
     @property
     def rest_above_top(self) -> Array:
-        """The mean value without the top column less the top column's [h, r, v]."""
-        return self.rest_mean - self.top_value
+        """The mean value without the top column less the top column's [h, r, v].
+
+        Where most columns have the value of the top one, as constructions have it, this
+        is what the others add, however small their weights: `settle` sums them apart.
+        """
+        if self.rest_apart is None:
+            return self.rest_mean - self.top_value
+        some = self.rest_sum > 0
+        return self.rest_apart / jnp.where(some, self.rest_sum, 1)[..., None]
 
     @property
     def above_top(self) -> Array:
@@ -197,6 +207,25 @@ class Softmax(Weighting):
             rest_sum=_sum(parts, sums),
             rest_values=_sum([part[..., None] for part in parts], values),
         )
+
+    def settle(
+        self, summary: SoftmaxSummary, fold: Callable[[Callable[..., Array]], Array]
+    ) -> SoftmaxSummary:
+        """Returns the summary with the rest relative to the top column."""
+
+        def apart(
+            scores: Array,
+            values: Array,
+            index: Array,
+            visible: Array,
+            count: Array | None = None,
+        ) -> Array:
+            top = same_position(index, summary.top_index[..., None], scores.dtype)
+            raised = jnp.where(visible & ~top, raised_scores(scores, count), -jnp.inf)
+            weights = _relative(raised, summary.rest_max[..., None])
+            return contract_apart(weights, values, summary.top_value)
+
+        return dataclasses.replace(summary, rest_apart=fold(apart))
 
     def read(self, summary: SoftmaxSummary) -> Array:
         """Returns the mean value [h, r, v]."""

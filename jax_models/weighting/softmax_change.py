@@ -85,26 +85,21 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
     top = same_position(moved.index, summary.top_index[..., None], score.dtype)
     far = (jnp.abs(relative) > 1) & ~top
 
-    def above(weights: Array) -> Array:  # sum_k w_k v_k, relative to the top
-        return moved.spread(weights) - weights.sum(axis=-1)[..., None] * top_value
-
     top_value = summary.top_value
     stayed = jnp.where(top, 0.0, jnp.where(far, -old * scale, difference))
     arriving = jnp.where(far, new, 0.0)
-    shifted = moved.carry(jnp.where(far, 0.0, new)) + above(stayed)
+    shifted = moved.carry(jnp.where(far, 0.0, new)) + moved.spread(stayed, top_value)
     # A tile of which no key moves far, as most are, has nothing that arrives.
     arrived = jax.lax.cond(
         far.any(),
-        lambda: (
-            moved.spread_new(arriving) - arriving.sum(axis=-1)[..., None] * top_value
-        ),
+        lambda: moved.spread_new(arriving, top_value),
         lambda: jnp.zeros_like(shifted),
     )
     return SoftmaxChange(
         peak=peak,
         mass=mass,
         centre=centre,
-        deviation=above(jnp.where(top, 0.0, old)),
+        deviation=moved.spread(jnp.where(top, 0.0, old), top_value),
         mean=summary.above_top,
         reference=centre + largest[..., 0],
         total=new.sum(axis=-1),

@@ -179,8 +179,7 @@ class _UniqueHardmax(HardWeighting):
         now = self._best(cells, moved.index)
         same = same_position(moved.index, summary.winner.index[..., None], scores.dtype)
         fresh = (now & ~same).astype(scores.dtype)
-        entered = fresh.sum(axis=-1)[..., None]
-        deviation = moved.spread(fresh) - entered * summary.winner.value
+        deviation = moved.spread(fresh, summary.winner.value)
         index = jnp.where(now, moved.index, 0).sum(axis=-1, dtype=moved.index.dtype)
         return UniqueChange(
             cell=cells.max(axis=-1),

@@ -24,7 +24,7 @@ from jax_models.attention import Attention, KeyStore
 from jax_models.blocks import fold_tiles, slice_tile
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.weighting import MovedKeys, contract
+from jax_models.weighting import MovedKeys, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -142,7 +142,7 @@ def configure_row(
                 score=here.score,
                 score_change=here.score_change,
                 visible=here.seen,
-                spread=lambda w: contract(w, here.values),
+                spread=spread_of(weighting, here.values),
                 carry=carry,
             ),
         )

@@ -9,9 +9,16 @@ import pytest
 from benchmarks.accuracy import METHODS
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure
-from benchmarks.radii_families import DRAWN, LENGTH
-from bounds.influence import compute_influence, exhaustive, incremental, reach
+from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
+from bounds.influence import (
+    change_block,
+    compute_influence,
+    exhaustive,
+    incremental,
+    reach,
+)
 from jax_models.mask import MASKS, visible
+from jax_models.weighting import Softmax
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TYPES = ("float32", "float64")
@@ -24,7 +31,7 @@ def config(family, dtype, drawn=0, layers=1):
 
 
 def outside(row):
-    return sum(row[f"{method.name}_outside"] for method in METHODS)
+    return sum(row.get(f"{method.name}_outside", 0) for method in METHODS)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -40,6 +47,27 @@ def test_the_truth_is_inside(family, dtype):
 @pytest.mark.parametrize("family", ["offset", "dominant"])
 def test_the_truth_is_inside_with_two_layers(family, dtype):
     assert outside(measure(config(family, dtype, layers=2))) == 0
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("drawn", [0, 1])
+def test_the_truth_is_inside_of_compiled_formulas(drawn, dtype):
+    """Where almost all columns have one value, what others add is far below rounding."""
+    for again in range(2):
+        row = measure(config("formula", dtype, drawn + again * len(FORMULAS), None))
+        assert outside(row) == 0
+        assert row["incremental_of_radius"] < 0.5
+
+
+def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):
+    """Otherwise the change of a formula is off by many thousands of its radii."""
+    asked = config("formula", "float64", drawn=4, layers=None)
+    monkeypatch.setattr(Softmax, "settle", lambda _, summary, fold: summary)
+    program: Any = change_block.prepare  # which has it in its trace
+    program.clear_cache()
+    row = measure(asked)
+    program.clear_cache()
+    assert row["incremental_of_radius"] > 1e5
 
 
 def test_what_equal_top_columns_absorb_is_not_called_zero():

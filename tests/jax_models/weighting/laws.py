@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import reference
-from jax_models.weighting import Column, MovedKeys, contract
+from jax_models.weighting import Column, MovedKeys, spread_of
 from tests.jax_models.weighting.rows import (
     CASES,
     GAPS,
@@ -49,7 +49,7 @@ def compiled(weighting):
             score=score,
             score_change=change,
             visible=visible,
-            spread=lambda w: contract(w, values),
+            spread=spread_of(weighting, values),
             carry=lambda w: jnp.einsum("hik,hikv->hiv", w, value_change),
         )
         return weighting.lift_change(summary, moved)
@@ -249,7 +249,7 @@ def classes_weigh_as_their_members(weighting):
             scores,
             score_change,
             visible,
-            lambda w: contract(w, values),
+            spread_of(weighting, values),
             lambda w: jnp.einsum("hik,hikv->hiv", w, value_change),
             count,
         )

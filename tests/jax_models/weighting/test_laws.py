@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_models.weighting import WEIGHTINGS, Column, MovedKeys, contract
+from jax_models.weighting import WEIGHTINGS, Column, MovedKeys, contract, spread_of
 from tests.jax_models.weighting.laws import LAWS
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -37,7 +37,7 @@ def test_the_float_type_survives_every_operation(name, dtype):
             scores,
             scores,
             seen,
-            lambda w: contract(w, values),
+            spread_of(weighting, values),
             lambda w: contract(w, values),
         )
         change = weighting.merge_change(*[weighting.lift_change(summary, moved)] * 2)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_models.weighting import WEIGHTINGS, MovedKeys, contract
+from jax_models.weighting import WEIGHTINGS, MovedKeys, contract, spread_of
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 HARD = [name for name, weighting in WEIGHTINGS.items() if weighting.hard]
@@ -34,7 +34,7 @@ def draw(name, levels, seed) -> Any:
             scores[..., keys],
             jnp.asarray(step[..., keys]),
             seen[:, keys],
-            lambda w: contract(w, values[:, keys]),
+            spread_of(weighting, values[:, keys]),
             lambda w: contract(w, jnp.asarray(carried[:, keys])),
         )
 
@@ -92,7 +92,7 @@ def test_a_score_computed_anew_beside_a_cell_is_left_to_a_second_look(name):
         jnp.asarray([[[5.50001]]]),
         jnp.asarray([[[-9.0]]]),
         seen[:, 1:2],
-        lambda w: contract(w, values[:, 1:2]),
+        spread_of(weighting, values[:, 1:2]),
         lambda w: contract(w, values[:, 1:2]),
     )
     _, decided = weighting.replace_set(summary, moved)

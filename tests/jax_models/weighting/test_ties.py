@@ -35,7 +35,7 @@ def reports_of(weighting):
         return weighting.ties_replaced(summarise(scores, seen), column, ROWS)
 
     def moved(scores, seen, change):
-        def same(w):
+        def same(w, origin=0):
             return w.sum(axis=-1, keepdims=True)
 
         keys = [
