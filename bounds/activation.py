@@ -6,6 +6,12 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 from jax import Array
 
+from bounds.closed_form import RELU_SLOPE, gelu_slope
+
+# gelu' lies in [1 - GELU_SLOPE, GELU_SLOPE]; the proof stands with `gelu_slope`.
+GELU_SLOPE = gelu_slope()
+# The largest slope of each activation.
+STEEPEST = {"relu": RELU_SLOPE, "gelu": GELU_SLOPE}
 # |gelu''(z)| = |2 - z^2| phi(z) <= 2 phi(0).
 GELU_CURVATURE = math.sqrt(2 / math.pi)
 

@@ -3,7 +3,7 @@
 They take rows as a store holds them, never a model. Logarithmic axes have no zero, so
 values that are exactly zero stand as open marks on a floor line labelled 0. Lines
 differ in marker and dash as well as colour, to be told apart in grey print. Matplotlib
-is imported only here, and without its global state.
+is imported where a figure is drawn, and without its global state.
 """
 
 import dataclasses

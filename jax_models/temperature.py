@@ -2,25 +2,18 @@
 
 tau may depend on the length n and, under a future mask, on the row's own 1-based index p
 (Yang et al. 2024 use both). The scale is an array leaf, so that a search over
-temperatures compiles once; the shape of the schedule is static.
+temperatures compiles once; the shape of the schedule is static. A schedule is called with
+the length, the rows' 0-based indices and the float type, and returns tau of each row.
 """
 
 import dataclasses
-from typing import Literal, Protocol
+from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
 
 from jax_models.arguments import expect_number
 from jax_models.pytree import register
-
-
-class Temperature(Protocol):
-    """A schedule tau(n, p) > 0."""
-
-    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
-        """Returns tau for `rows` (0-based indices) of a sequence of `length` tokens."""
-        ...
 
 
 @register

@@ -1,7 +1,5 @@
 """What every JSON output says about its own making."""
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +29,6 @@ def run_record(command: str, options: flags.FlagValues) -> dict[str, Any]:
         "dtype": values.get("dtype"),
         **provenance().as_dict(),
     }
-
-
-def output_folder(options: flags.FlagValues) -> Path:
-    """Return the output folder of a command, which can be written to, before the work.
-
-    Args:
-        options: Flags of `define_output`.
-
-    Returns:
-        The folder, made where there was none.
-
-    Raises:
-        OSError: It cannot be made, or nothing can be written in it.
-    """
-    folder = Path(options.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    return folder
 
 
 def open_store(options: flags.FlagValues) -> ResultStore:

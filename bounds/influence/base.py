@@ -1,7 +1,7 @@
 """The result of an influence computation, and how a method presents itself.
 
-A method is two functions, as in base pass / replacement: `refuse` says why it cannot do
-a model (or None), `influences` yields the changes of blocks of substitutions.
+A `Method` is its functions: `refuse` says why it cannot do a problem (or None), `cost`
+what it would take, and `blocks` (or, of a screen, `enclose`) yields what it finds.
 """
 
 import dataclasses

@@ -9,13 +9,11 @@ import math
 import numpy as np
 from scipy.special import erf
 
+from bounds.activation import GELU_SLOPE
 from bounds.restriction.enclosed import Enclosed, inflated, linear, rounded
 from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models.layers import FeedForward, LayerNorm
 from jax_models.transformer import Layer
-
-# |gelu'| <= Φ(√2) + √2 φ(√2) = 1.1290, where gelu'' vanishes; rounded up.
-GELU_LIPSCHITZ = 1.13
 
 
 def activate(kind: str, rows: Enclosed) -> Enclosed:
@@ -32,7 +30,7 @@ def activate(kind: str, rows: Enclosed) -> Enclosed:
     # 1 + erf cancels for z << 0, so the rounding is relative to z, not to the value.
     size = np.abs(z) + rows.radius
     exact = np.zeros(z.shape, bool)
-    return rounded(value, GELU_LIPSCHITZ * rows.radius, size, SCALAR_STEPS, exact)
+    return rounded(value, GELU_SLOPE * rows.radius, size, SCALAR_STEPS, exact)
 
 
 def feed_forward(block: FeedForward, rows: Enclosed) -> Enclosed:

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
+from bounds.activation import STEEPEST
 from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
-from bounds.restriction.pointwise import GELU_LIPSCHITZ
 from jax_models.attention import Attention
 from jax_models.layers import FeedForward
 
@@ -88,6 +88,6 @@ def read_gains(block: FeedForward) -> tuple[Floats, Floats]:
     Args:
         block: The feed-forward block.
     """
-    slope = 1.0 if block.activation == "relu" else GELU_LIPSCHITZ
+    slope = STEEPEST[block.activation]
     w1, w2 = (np.abs(np.asarray(w, np.float64)) for w in (block.w1, block.w2))
     return w1, w2 if slope == 1.0 else inflated(slope * w2, 2)

@@ -124,7 +124,6 @@ class Climb:
     def kernel(self) -> Kernel:
         """What evaluates exactly, and the radii of its arithmetic."""
         if self._kernel is None:
-            assert INCREMENTAL.kernel is not None
             found = INCREMENTAL.kernel(self.problem)
             assert found is not None
             self._kernel = found

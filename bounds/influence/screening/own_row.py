@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.activation import STEEPEST
 from bounds.influence.pointwise import change_rows
 from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.moved_row import (
@@ -30,8 +31,6 @@ from jax_models.transformer import Layer, join_heads
 from jax_models.weighting import contract
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# The largest slope of each activation; gelu' is at most 1.12905.
-STEEPEST = {"relu": 1.0, "gelu": 1.1291}
 
 
 @register

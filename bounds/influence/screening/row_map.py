@@ -9,7 +9,7 @@ neurons, and the outer norm.
 * A ReLU neuron with base input u, moved to w = u + p_u, D = 1[u > 0]: for |e| <= b,
   |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)) if D = 1, with -w for w if D = 0.
 * A gelu neuron: with |gelu''| <= sqrt(2/pi), at most sqrt(2/pi) (|p_u| b + b^2/2), and at
-  most 1.2581 b, the range of gelu'.
+  most (2 lambda - 1) b, the width of the range of gelu'.
 * A norm: `norm_defect`.
 
 Source: exact influence, section 2.1 (ReLU lemma) and 3; the norms docs/screened.md.
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.activation import GELU_CURVATURE, activation_slopes
+from bounds.activation import GELU_CURVATURE, GELU_SLOPE, activation_slopes
 from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.norm_defect import (
     change_norms,
@@ -36,8 +36,8 @@ from jax_models.pytree import register
 from jax_models.transformer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# gelu' runs from -0.12905 to 1.12905 (at -sqrt 2 and sqrt 2).
-GELU_SLOPES = 1.2581
+# The width of the interval in which gelu' lies.
+GELU_SLOPES = 2 * GELU_SLOPE - 1
 
 
 @register
