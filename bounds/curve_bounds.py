@@ -56,7 +56,7 @@ class CurveBound:
     def measure(
         self, model: Transformer, tokens: np.ndarray, question: Question, seed: int
     ) -> dict[str, Any]:
-        """Return the columns, or None in each and the reason.
+        """Returns the columns, or None in each and the reason.
 
         Args:
             model: The model.
@@ -107,7 +107,7 @@ def _closed_forms(
 
 
 def _log10(statement: Bound | Claim | None) -> float | None:
-    """Return the decimal logarithm; None where it is not finite."""
+    """Returns the decimal logarithm; None where it is not finite."""
     if statement is None or not math.isfinite(statement.log10_value):
         return None
     return statement.log10_value

@@ -179,14 +179,14 @@ def plot_curves(
 
 
 def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the row of largest influence, the first of equals."""
+    """Returns the row of largest influence, the first of equals."""
     values = [influence_value(row) for row in rows]
     best = rows[int(np.argmax(values))]
     return {**best, "zeros": values.count(0.0)}
 
 
 def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return lengths and values of measurements."""
+    """Returns lengths and values of measurements."""
     rows = list(rows)
     return (
         np.array([row["n"] for row in rows], np.int64),
@@ -195,7 +195,7 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
-    """Return the bounds of a curve and its exact values, the largest at each length."""
+    """Returns the bounds of a curve and its exact values, the largest at each length."""
     from bounds.bound_panel import Decades
 
     lines = []
@@ -219,7 +219,7 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
 
 
 def _legend(curve: BoundCurve) -> str:
-    """Return a curve's name with what was fitted."""
+    """Returns a curve's name with what was fitted."""
     fit = curve.fit
     notes = [] if fit.exponent is None else [f"exponent {fit.exponent:z.2f}"]
     if fit.zeros:

@@ -189,7 +189,7 @@ def save_figure(
 
 
 def largest(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct entries of x and the largest of y at each.
+    """Returns the distinct entries of x and the largest of y at each.
 
     Args:
         x: Keys [k].
@@ -250,7 +250,7 @@ def _draw_slope(axes: "Axes", series: Sequence[Series]) -> None:
 
 
 def _floor(series: Sequence[Series]) -> float:
-    """Return where zeros are drawn: a decade or so under the least other value."""
+    """Returns where zeros are drawn: a decade or so under the least other value."""
     positive = np.concatenate([one.y[one.y > 0] for one in series])
     return (
         float(10.0 ** (np.floor(np.log10(positive.min())) - 0.6))

@@ -52,7 +52,7 @@ class InputSource(Protocol):
         ...
 
     def draw(self, length: int, index: int) -> np.ndarray:
-        """Return input `index` of `length` tokens [n], int32.
+        """Returns input `index` of `length` tokens [n], int32.
 
         Raises:
             InputError: There is no input of that length.
@@ -84,7 +84,7 @@ class SampledInputs:
         return self.language
 
     def draw(self, length: int, index: int) -> np.ndarray:
-        """Return string `index` of `length` tokens [n], int32, the end token included.
+        """Returns string `index` of `length` tokens [n], int32, the end token included.
 
         Raises:
             InputError: The language has no string of that length.
@@ -118,7 +118,7 @@ class GivenInputs:
         return len(self.sequences)
 
     def draw(self, length: int, index: int) -> np.ndarray:
-        """Return the first `length` tokens of sequence `index` [n], int32.
+        """Returns the first `length` tokens of sequence `index` [n], int32.
 
         Raises:
             InputError: The sequence is shorter.
@@ -135,7 +135,7 @@ class GivenInputs:
 def sampled_inputs(
     model: Transformer, language: str, count: int, seed: int
 ) -> SampledInputs:
-    """Return strings of a language as inputs of a model.
+    """Returns strings of a language as inputs of a model.
 
     The end token `$` follows each string where the model has one: a symbol beyond the
     language's own that may not be substituted.
@@ -176,7 +176,7 @@ def sampled_inputs(
 def open_inputs(
     model: Transformer, inputs: str | InputSource, count: int, seed: int
 ) -> InputSource:
-    """Return a source as it is, and a language's name as a source of its strings.
+    """Returns a source as it is, and a language's name as a source of its strings.
 
     Args:
         model: The model the inputs are for.
@@ -198,7 +198,7 @@ def open_inputs(
 
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:
-    """Return lengths that are known to increase from at least 1.
+    """Returns lengths that are known to increase from at least 1.
 
     Args:
         lengths: Lengths n.

@@ -71,5 +71,5 @@ def loss_figure(
 
 
 def _looks(count: int) -> list[Mapping[str, Any]]:
-    """Return looks for any number of lines; beyond those at hand they repeat."""
+    """Returns looks for any number of lines; beyond those at hand they repeat."""
     return [LOOKS[index % len(LOOKS)] for index in range(count)]

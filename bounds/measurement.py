@@ -40,7 +40,7 @@ class Question:
 def measure(
     model: Transformer, tokens: np.ndarray, question: Question
 ) -> dict[str, Any]:
-    """Return the maximum influence on one input, as a row of a curve.
+    """Returns the maximum influence on one input, as a row of a curve.
 
     Args:
         model: The model.
@@ -82,7 +82,7 @@ def planned_blocks(
     positions: range | None = None,
     include_query: bool = False,
 ) -> dict[str, int | None]:
-    """Return the sizes of the blocks that a question will be worked out in.
+    """Returns the sizes of the blocks that a question will be worked out in.
 
     They move the last bits of an answer, so it is kept under them.
 
@@ -124,7 +124,7 @@ def planned_blocks(
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
-    """Return the sizes of a method's blocks as columns of a row.
+    """Returns the sizes of a method's blocks as columns of a row.
 
     Args:
         block: The sizes; None where they were found on the way.
@@ -137,7 +137,7 @@ def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
 
 
 def influence_value(row: Mapping[str, Any]) -> float:
-    """Return the one number that stands for a row: the middle, or the upper bound.
+    """Returns the one number that stands for a row: the middle, or the upper bound.
 
     Args:
         row: Has `influence_lower`, `influence_upper` and `exact`.
@@ -151,14 +151,14 @@ def influence_value(row: Mapping[str, Any]) -> float:
 
 
 def enclosed_value(lower: float, upper: float, exact: bool) -> float:
-    """Return the one number that stands for an enclosure; see `influence_value`."""
+    """Returns the one number that stands for an enclosure; see `influence_value`."""
     if not exact:
         return upper
     return 0.5 * (lower + upper) if lower > 0 else 0.0
 
 
 def weighting_label(model: Transformer) -> str:
-    """Return a model's weighting in a word, as in `softmax@inverse_log:1`.
+    """Returns a model's weighting in a word, as in `softmax@inverse_log:1`.
 
     Args:
         model: A transformer.
@@ -178,7 +178,7 @@ def weighting_label(model: Transformer) -> str:
 
 
 def tokens_sha256(tokens: np.ndarray) -> str:
-    """Return the SHA-256 of tokens as a little-endian int32 array.
+    """Returns the SHA-256 of tokens as a little-endian int32 array.
 
     Args:
         tokens: Integers [n].

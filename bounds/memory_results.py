@@ -20,12 +20,12 @@ class MemoryResults:
         self._kept: dict[str, tuple[str, float]] = {}
 
     def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a finished cell, if it is kept."""
+        """Returns the result of a finished cell, if it is kept."""
         kept = self._kept.get(cell_key(config))
         return None if kept is None else json.loads(kept[0])
 
     def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Return the wall time that it took."""
+        """Returns the wall time that it took."""
         kept = self._kept.get(cell_key(config))
         return None if kept is None else kept[1]
 

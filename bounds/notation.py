@@ -35,7 +35,7 @@ def parse_temperature(text: str) -> dict[str, Any] | None:
 
 
 def parse_bytes(text: str) -> int:
-    """Return a number of bytes from its notation, as in `512MiB` or `2.5GiB`.
+    """Returns a number of bytes from its notation, as in `512MiB` or `2.5GiB`.
 
     Args:
         text: A number of at least one byte, and KiB, MiB, GiB, TiB or nothing.
@@ -58,7 +58,7 @@ def parse_bytes(text: str) -> int:
 
 
 def temperature_label(temperature: dict[str, Any] | None) -> str:
-    """Return the text that `parse_temperature` reads as this temperature."""
+    """Returns the text that `parse_temperature` reads as this temperature."""
     match temperature:
         case None:
             return "1"
@@ -73,7 +73,7 @@ def temperature_label(temperature: dict[str, Any] | None) -> str:
 
 
 def enclosure_label(value: float, lower: float, upper: float) -> str:
-    """Return a non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
+    """Returns a non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
 
     Args:
         value: The computed number.
@@ -96,13 +96,13 @@ def enclosure_label(value: float, lower: float, upper: float) -> str:
 
 
 def _rounded_up(number: Decimal) -> str:
-    """Return the least number of two digits that is not below a given one."""
+    """Returns the least number of two digits that is not below a given one."""
     context = Context(prec=2, rounding=ROUND_CEILING)
     return f"{float(context.plus(number)):.2g}"
 
 
 def legend_label(label: str) -> str:
-    """Return a curve's label as a figure writes it, as in "softmax, τ = 1 / ln n".
+    """Returns a curve's label as a figure writes it, as in "softmax, τ = 1 / ln n".
 
     Args:
         label: Weighting, and after an "@" its temperature.
@@ -123,7 +123,7 @@ def legend_label(label: str) -> str:
 
 
 def _short(number: float) -> str:
-    """Return all digits of a number, without a trailing `.0`."""
+    """Returns all digits of a number, without a trailing `.0`."""
     return repr(float(number)).removesuffix(".0")
 
 

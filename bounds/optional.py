@@ -8,7 +8,7 @@ from jax_models.errors import InputError
 
 
 def require_package(name: str, purpose: str) -> Any:
-    """Return a package, or say that it is missing.
+    """Returns a package, or say that it is missing.
 
     Args:
         name: As it is imported.
@@ -30,5 +30,5 @@ def require_package(name: str, purpose: str) -> Any:
 
 
 def has_package(name: str) -> bool:
-    """Return whether a package is installed."""
+    """Returns whether a package is installed."""
     return importlib.util.find_spec(name) is not None

@@ -72,12 +72,12 @@ def write_csv(
 
 
 def sha256(data: bytes) -> str:
-    """Return the SHA-256 of bytes, as 64 hexadecimal digits."""
+    """Returns the SHA-256 of bytes, as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, ASCII.
+    """Returns the one JSON text of a value: sorted keys, no spaces, ASCII.
 
     Args:
         value: Anything `plain` takes.
@@ -92,7 +92,7 @@ def canonical_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in JSON's own types: NaN and infinity become None.
+    """Returns a value in JSON's own types: NaN and infinity become None.
 
     Args:
         value: None, bool, int, float, str, NumPy scalars and arrays, paths, and
@@ -125,7 +125,7 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """Return how a value stands in a CSV file."""
+    """Returns how a value stands in a CSV file."""
     value = plain(value)
     match value:
         case None:

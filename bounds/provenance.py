@@ -36,13 +36,13 @@ class Provenance:
     git_commit: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary, for a JSON record."""
+        """Returns the fields as a dictionary, for a JSON record."""
         return dataclasses.asdict(self)
 
 
 @functools.cache
 def provenance() -> Provenance:
-    """Return the provenance of results computed by this process.
+    """Returns the provenance of results computed by this process.
 
     Returns:
         What the fields of `Provenance` say. The first call initialises JAX.
@@ -60,7 +60,7 @@ def provenance() -> Provenance:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout this file belongs to, if it does."""
+    """Returns the commit of the checkout this file belongs to, if it does."""
     here = Path(__file__).resolve()
     # An installed copy may lie inside some other project's checkout; only a file that
     # git tracks says that the commit is ours. Optional locks are off so that asking

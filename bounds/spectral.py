@@ -79,7 +79,7 @@ class Enclosure:
         return Enclosure(self.middle.T, self.radius)
 
     def norm_upper(self) -> float:
-        """Return an upper bound on the true matrix's spectral norm."""
+        """Returns an upper bound on the true matrix's spectral norm."""
         return upper(interval(norm_upper(self.middle)) + interval(self.radius))
 
 

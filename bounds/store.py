@@ -67,7 +67,7 @@ class ResultStore:
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
-        """Return the open store."""
+        """Returns the open store."""
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -79,7 +79,7 @@ class ResultStore:
         self._opened.close()
 
     def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a finished cell, if the store holds it.
+        """Returns the result of a finished cell, if the store holds it.
 
         Args:
             config: The cell's full configuration.
@@ -94,7 +94,7 @@ class ResultStore:
         return None if cell is None else json.loads(cell["payload"])
 
     def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Return the wall time a finished cell took.
+        """Returns the wall time a finished cell took.
 
         Args:
             config: The cell's full configuration.
@@ -155,12 +155,12 @@ class ResultStore:
         self._write(config, "failed", None, message, seconds, origin)
 
     def table(self) -> Table:
-        """Return all rows; see `read_store` for the columns."""
+        """Returns all rows; see `read_store` for the columns."""
         with explained(self.path):
             return _read_table(self._connection, self.path)
 
     def _find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the row of a finished cell, by column."""
+        """Returns the row of a finished cell, by column."""
         with explained(self.path):
             rows = self._connection.execute(
                 f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key = ?",
@@ -209,7 +209,7 @@ class ResultStore:
 
 
 def cell_key(config: Mapping[str, Any]) -> str:
-    """Return the key of a cell: the SHA-256 of its configuration.
+    """Returns the key of a cell: the SHA-256 of its configuration.
 
     Args:
         config: The full configuration, in JSON types; the order of keys is immaterial.
@@ -261,7 +261,7 @@ def read_store(path: str | os.PathLike[str]) -> Table:
 
 
 def _read_table(connection: sqlite3.Connection, path: Path) -> Table:
-    """Return all rows, verified and flattened."""
+    """Returns all rows, verified and flattened."""
     rows = connection.execute(
         f"SELECT {', '.join(COLUMNS)} FROM cells ORDER BY finished, key"
     )
@@ -269,7 +269,7 @@ def _read_table(connection: sqlite3.Connection, path: Path) -> Table:
 
 
 def _flat(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its JSON columns spread out."""
+    """Returns a row with its JSON columns spread out."""
     row = {
         name: value
         for name, value in cell.items()
@@ -282,7 +282,7 @@ def _flat(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verified(row: tuple[Any, ...], path: Path) -> dict[str, Any]:
-    """Return a row by column, having checked that it is what was written."""
+    """Returns a row by column, having checked that it is what was written."""
     cell = dict(zip(COLUMNS, row, strict=True))
     if cell["digest"] != row_digest(cell, SCHEMA_VERSION):
         raise damaged(path, f"row {cell['key']} does not match its digest")

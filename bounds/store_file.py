@@ -37,13 +37,13 @@ ADDED = {2: ("matmul_precision",)}
 
 
 def columns_of(version: int) -> tuple[str, ...]:
-    """Return the columns of a schema version, in the order of its digests."""
+    """Returns the columns of a schema version, in the order of its digests."""
     later = {name for v, names in ADDED.items() if v > version for name in names}
     return tuple(name for name in COLUMNS if name not in later)
 
 
 def row_digest(cell: Mapping[str, Any], version: int) -> str:
-    """Return the SHA-256 of a row's content; SQLite itself keeps no checksums."""
+    """Returns the SHA-256 of a row's content; SQLite itself keeps no checksums."""
     names = columns_of(version)
     content = [cell[name] for name in names if name != "digest"]
     return sha256(canonical_json(content).encode())
@@ -101,7 +101,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the schema version of a sound store, 0 for an empty file."""
+    """Returns the schema version of a sound store, 0 for an empty file."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -128,7 +128,7 @@ def check(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def damaged(path: Path, verdict: str) -> StoreError:
-    """Return the error for a store whose content is not what was written."""
+    """Returns the error for a store whose content is not what was written."""
     return StoreError(
         f"{path}: the store is damaged ({verdict}); restore a copy, or move it away "
         "to compute its results again"
@@ -136,7 +136,7 @@ def damaged(path: Path, verdict: str) -> StoreError:
 
 
 def log_of(path: Path) -> Path:
-    """Return where SQLite keeps the write-ahead log of a file."""
+    """Returns where SQLite keeps the write-ahead log of a file."""
     return path.with_name(path.name + "-wal")
 
 

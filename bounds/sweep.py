@@ -12,11 +12,11 @@ class Results(Protocol):
     """Where finished cells are kept and found: a store, or memory."""
 
     def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a finished cell, if it is kept."""
+        """Returns the result of a finished cell, if it is kept."""
         ...
 
     def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Return the wall time that it took."""
+        """Returns the wall time that it took."""
         ...
 
     def record(
@@ -56,7 +56,7 @@ class Failure:
 
 
 def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list[Cell]:
-    """Return the cells that are still to be computed.
+    """Returns the cells that are still to be computed.
 
     Args:
         store: The store.
@@ -120,7 +120,7 @@ def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
 
 
 def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """Return the results of the cells that are finished, in order.
+    """Returns the results of the cells that are finished, in order.
 
     Args:
         store: Where results are kept.

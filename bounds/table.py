@@ -26,7 +26,7 @@ class Table:
     rows: tuple[Mapping[str, Any], ...]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
+        """Returns the number of rows."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
@@ -34,7 +34,7 @@ class Table:
         return iter(self.rows)
 
     def __getitem__(self, index: int) -> Mapping[str, Any]:
-        """Return one row."""
+        """Returns one row."""
         return self.rows[index]
 
     @property
@@ -43,7 +43,7 @@ class Table:
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     def column(self, name: str) -> np.ndarray:
-        """Return one column as an array.
+        """Returns one column as an array.
 
         Args:
             name: The column's name.
@@ -72,7 +72,7 @@ class Table:
         return array
 
     def to_numpy(self) -> dict[str, np.ndarray]:
-        """Return all columns as arrays, by name."""
+        """Returns all columns as arrays, by name."""
         return {name: self.column(name) for name in self.columns}
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
@@ -100,7 +100,7 @@ class Table:
         write_bytes(path, "".join(lines).encode())
 
     def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame, its columns as in `to_numpy`.
+        """Returns the table as a pandas DataFrame, its columns as in `to_numpy`.
 
         Raises:
             InputError: pandas is not installed.
@@ -132,7 +132,7 @@ class Table:
         write_bytes(path, file.getvalue())
 
     def expand(self, name: str) -> "Table":
-        """Return a row for each entry of a column of lists, beside the other columns.
+        """Returns a row for each entry of a column of lists, beside the other columns.
 
         Args:
             name: A column whose values are lists of mappings, as `rows` of a sweep by
@@ -156,7 +156,7 @@ class Table:
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
-    """Return a column's values in one kind: their own, or JSON texts."""
+    """Returns a column's values in one kind: their own, or JSON texts."""
     values = [plain(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):
@@ -188,7 +188,7 @@ class RowPerLength:
         return self.measurements
 
     def __len__(self) -> int:
-        """Return the number of lengths."""
+        """Returns the number of lengths."""
         return len(self.table)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
@@ -196,7 +196,7 @@ class RowPerLength:
         return iter(self.table)
 
     def column(self, name: str) -> np.ndarray:
-        """Return one column, an entry per n; see `Table.column`."""
+        """Returns one column, an entry per n; see `Table.column`."""
         return self.table.column(name)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:

@@ -24,7 +24,7 @@ PEAKS = pytest.StashKey[dict[str, float]]()
 
 
 def held():
-    """Return the bytes that this process holds, 0 where the system does not tell."""
+    """Returns the bytes that this process holds, 0 where the system does not tell."""
     told = Path("/proc/self/statm")
     if not told.exists():
         return 0
@@ -32,7 +32,7 @@ def held():
 
 
 def most_held():
-    """Return the most bytes that this process has held."""
+    """Returns the most bytes that this process has held."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -98,7 +98,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def summary(peaks):
-    """Return what was held at most, as a line.
+    """Returns what was held at most, as a line.
 
     Args:
         peaks: Bytes by the name of a worker.

@@ -27,7 +27,7 @@ MAX_LINES = 400
 
 
 def modules(*packages):
-    """Return the dotted names of all modules of packages, with their files."""
+    """Returns the dotted names of all modules of packages, with their files."""
     found = {}
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -37,7 +37,7 @@ def modules(*packages):
 
 
 def imports(name, source, is_package=False):
-    """Return the dotted names that a module's source imports, anywhere in it."""
+    """Returns the dotted names that a module's source imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -59,7 +59,7 @@ def is_within(name, package):
 
 
 def violations(name, source, is_package=False):
-    """Return the imports of a module that the rule forbids."""
+    """Returns the imports of a module that the rule forbids."""
     imported = imports(name, source, is_package)
     wrong = {
         one
@@ -83,7 +83,7 @@ def violations(name, source, is_package=False):
 
 
 def reached(imported):
-    """Return imports together with what the modules of `bounds` among them import."""
+    """Returns imports together with what the modules of `bounds` among them import."""
     found, waiting = set(), set(imported)
     while waiting:
         one = waiting.pop()
@@ -159,6 +159,24 @@ def test_no_module_is_long(name):
 @pytest.mark.parametrize("name", ALL)
 def test_every_module_has_a_name_of_its_own(name):
     assert not NAMELESS & set(name.split("."))
+
+
+def commands(source):
+    """Returns the names of functions whose docstring tells the reader to return."""
+    defined = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, defined)
+        and (ast.get_docstring(node) or "").startswith("Return ")
+    ]
+
+
+def test_docstrings_say_what_a_function_returns_in_one_mood():
+    found = modules("jax_models", "bounds", "benchmarks", "tests")
+    planted = 'class C:\n    def f(self):\n        """Return 1."""\n        return 1\n'
+    assert commands(planted) == ["f"]
+    assert [name for name, path in found.items() if commands(path.read_text())] == []
 
 
 def test_importing_changes_no_global_state_and_loads_no_figures():

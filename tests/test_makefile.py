@@ -20,7 +20,7 @@ ENVIRONMENT = {
 
 
 def make(*arguments):
-    """Return what `make` prints."""
+    """Returns what `make` prints."""
     done = subprocess.run(
         ["make", *arguments],
         cwd=ROOT,

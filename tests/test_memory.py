@@ -13,7 +13,7 @@ from tests.memory import GB, MOST, PEAKS
 
 
 def session_of(peaks, exitstatus=pytest.ExitCode.OK):
-    """Return the end of a run whose workers held so much."""
+    """Returns the end of a run whose workers held so much."""
     config = SimpleNamespace(stash=pytest.Stash())
     memory.pytest_configure(config)
     for name, peak in peaks.items():

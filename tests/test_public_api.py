@@ -12,7 +12,7 @@ import jax_models
 
 
 def public_packages():
-    """Return both packages and their subpackages that promise names."""
+    """Returns both packages and their subpackages that promise names."""
     found = []
     for package in (bounds, jax_models):
         found.append(package)
@@ -29,7 +29,7 @@ IDS = [f"{package.__name__}.{name}" for package, name in PROMISES]
 
 
 def parameters(function):
-    """Return the names that a caller passes."""
+    """Returns the names that a caller passes."""
     return [
         name
         for name in inspect.signature(function).parameters
@@ -38,7 +38,7 @@ def parameters(function):
 
 
 def flaws(function, in_closed_form=False):
-    """Return what the docstring of a function lacks."""
+    """Returns what the docstring of a function lacks."""
     text = inspect.getdoc(function) or ""
     if not text:
         return ["a docstring"]
@@ -50,7 +50,7 @@ def flaws(function, in_closed_form=False):
     annotation = inspect.signature(function).return_annotation
     gives = annotation not in (None, "None", inspect.Signature.empty)
     # A summary that says what is returned needs no second sentence to say it again.
-    says = section(text, "Returns") or re.match(r"Returns? ", text)
+    says = section(text, "Returns") or text.startswith("Returns ")
     if gives and not says and parameters(function):
         found.append("Returns")
     if in_closed_form and not section(text, "Source"):
@@ -59,7 +59,7 @@ def flaws(function, in_closed_form=False):
 
 
 def section(text, name):
-    """Return the lines under a heading of a Google docstring."""
+    """Returns the lines under a heading of a Google docstring."""
     match = re.search(rf"^{name}:\n((?:[ \t]+.*\n?|\n)+)", text, re.MULTILINE)
     return match.group(1) if match else ""
 
@@ -104,7 +104,7 @@ def test_the_public_methods_of_a_promised_class_are_documented(promised):
 
 
 def _lacks_an_argument(length: int) -> int:
-    """Return the length.
+    """Returns the length.
 
     Returns:
         The length.
@@ -122,7 +122,7 @@ def _lacks_returns(length: int) -> int:
 
 
 def _is_complete(length: int) -> int:
-    """Return the length.
+    """Returns the length.
 
     Args:
         length: The length.

@@ -86,7 +86,7 @@ class Outcome:
     origin: Provenance
 
     def payload(self) -> dict[str, Any]:
-        """Return what is recorded of a result."""
+        """Returns what is recorded of a result."""
         return {
             "rows": self.rows,
             "cpu_seconds": self.cpu_seconds,

@@ -39,7 +39,7 @@ class Rates:
     residuals: Residuals | None = None
 
     def seconds(self, cells: Sequence[BatchCell], new: np.ndarray) -> np.ndarray:
-        """Return the estimates for cells of which these shares are new to a process [m]."""
+        """Returns the estimates for cells of which these shares are new to a process [m]."""
         if not self.rates or not len(cells):
             return np.zeros(len(cells))
         terms = np.array([[_term(cell, name) for name in self.rates] for cell in cells])
@@ -64,7 +64,7 @@ class CostModel:
     observed: int
 
     def estimates(self, cells: Sequence[BatchCell]) -> list[float]:
-        """Return the seconds that cells take if they are run in this order.
+        """Returns the seconds that cells take if they are run in this order.
 
         Args:
             cells: Of one process that has compiled nothing yet.
@@ -75,7 +75,7 @@ class CostModel:
         return self._seconds(cells, _new_shares(cells)).tolist()
 
     def order(self, cells: Sequence[BatchCell]) -> list[BatchCell]:
-        """Return cells with cheap ones first, those of a shape together.
+        """Returns cells with cheap ones first, those of a shape together.
 
         A shape counts by its cheapest cell and what compiling it takes.
         """
@@ -94,7 +94,7 @@ class CostModel:
 def fit_cost(
     cells: Sequence[BatchCell], rows: Mapping[str, Mapping[str, Any]]
 ) -> CostModel:
-    """Return the cost model of a sweep, calibrated by the cells that were run.
+    """Returns the cost model of a sweep, calibrated by the cells that were run.
 
     Args:
         cells: The sweep.
@@ -147,7 +147,7 @@ def _fit(
     seconds: np.ndarray,
     names: Sequence[str],
 ) -> Rates:
-    """Return the rates of terms, and what cells that are alike leave of them."""
+    """Returns the rates of terms, and what cells that are alike leave of them."""
     terms = np.array([[_term(cell, name) for name in names] for cell in cells])
     scale = np.maximum(terms.max(axis=0), np.finfo(float).tiny)
     # Divided by the observed times, least squares weighs relative errors.
@@ -162,7 +162,7 @@ def _fit(
 
 
 def _places(cells: Sequence[BatchCell], new: np.ndarray) -> list[Place]:
-    """Return where cells lie; that one is the first of its kind counts as a swept value."""
+    """Returns where cells lie; that one is the first of its kind counts as a swept value."""
     return [
         Place(
             (*cell.kinds, "first" if share else "later"),

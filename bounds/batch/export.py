@@ -15,7 +15,7 @@ SWEPT = "sweep."
 def sweep_table(
     stored: Table, cells: Iterable[BatchCell], swept: Iterable[str]
 ) -> Table:
-    """Return the results of a sweep, one row for each that its cells have found.
+    """Returns the results of a sweep, one row for each that its cells have found.
 
     Args:
         stored: The rows of the store, as `read_store` returns them.
@@ -40,7 +40,7 @@ def sweep_table(
 
 
 def _one(value: Any) -> Any:
-    """Return the value of a flag; of one that lists, its only entry."""
+    """Returns the value of a flag; of one that lists, its only entry."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 

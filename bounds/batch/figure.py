@@ -132,7 +132,7 @@ def _scale(
 
 
 def _names(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what tells a row apart, as it is shown."""
+    """Returns what tells a row apart, as it is shown."""
     return tuple(
         f"{name.removeprefix(SWEPT)} = {_told(row.get(name))}" for name in columns
     )

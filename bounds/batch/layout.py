@@ -41,7 +41,7 @@ def choose_layout(
     x: str | None = None,
     y: str | None = None,
 ) -> Layout:
-    """Return how the rows of a sweep are drawn.
+    """Returns how the rows of a sweep are drawn.
 
     Args:
         rows: Of the sweep's table; not empty.
@@ -97,7 +97,7 @@ def choose_layout(
 
 
 def values(rows: Sequence[Row], name: str) -> list[Any]:
-    """Return what a column holds, each once, in the order of the rows."""
+    """Returns what a column holds, each once, in the order of the rows."""
     found: list[Any] = []
     for row in rows:
         if (value := row.get(name)) not in found:
@@ -106,7 +106,7 @@ def values(rows: Sequence[Row], name: str) -> list[Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value can stand on an axis of numbers."""
+    """Returns whether a value can stand on an axis of numbers."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)

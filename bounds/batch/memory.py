@@ -11,7 +11,7 @@ BLOCK_MEMORY = 2**32
 
 
 def block_memory() -> int:
-    """Return the bytes that the blocks of a cell may take, where no flag says.
+    """Returns the bytes that the blocks of a cell may take, where no flag says.
 
     Sizes of blocks move the last bits, so they are part of a cell's configuration, and
     are the same on machines with a different memory: 4 GiB, or on a small machine half
@@ -22,7 +22,7 @@ def block_memory() -> int:
 
 
 def peak_bytes() -> int | None:
-    """Return the most memory that this process has held; None where it is not told.
+    """Returns the most memory that this process has held; None where it is not told.
 
     POSIX systems tell it.
     """

@@ -41,7 +41,7 @@ def make_plan(
     rows: Mapping[str, Mapping[str, Any]],
     pending: Collection[str],
 ) -> Plan:
-    """Return the plan of a sweep.
+    """Returns the plan of a sweep.
 
     Args:
         cells: The sweep.
@@ -68,7 +68,7 @@ def make_plan(
 
 
 def choose_calibration(cells: Sequence[BatchCell], count: int) -> list[BatchCell]:
-    """Return cells that tell most about what the others take, in an order to run them.
+    """Returns cells that tell most about what the others take, in an order to run them.
 
     Args:
         cells: In cost order.
@@ -108,7 +108,7 @@ def choose_calibration(cells: Sequence[BatchCell], count: int) -> list[BatchCell
 
 
 def _combinations(cell: BatchCell) -> set[tuple[str, ...]]:
-    """Return the swept values of a cell, and their pairs."""
+    """Returns the swept values of a cell, and their pairs."""
     return {
         *((level,) for level in cell.levels),
         *itertools.combinations(cell.levels, 2),
@@ -116,7 +116,7 @@ def _combinations(cell: BatchCell) -> set[tuple[str, ...]]:
 
 
 def list_cells(plan: Plan) -> list[str]:
-    """Return a line per cell to run; of many, the first and the last.
+    """Returns a line per cell to run; of many, the first and the last.
 
     Args:
         plan: The plan.
@@ -137,7 +137,7 @@ def list_cells(plan: Plan) -> list[str]:
 
 
 def sum_up(plan: Plan) -> list[str]:
-    """Return what a plan comes to: cells, estimated time and memory.
+    """Returns what a plan comes to: cells, estimated time and memory.
 
     Args:
         plan: The plan.
@@ -166,7 +166,7 @@ def sum_up(plan: Plan) -> list[str]:
 
 
 def _told_seconds(seconds: float) -> str:
-    """Return a duration in words."""
+    """Returns a duration in words."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     if seconds < 7200:

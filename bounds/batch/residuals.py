@@ -63,7 +63,7 @@ class Residuals:
     scales: Scales
 
     def at(self, places: Sequence[Place]) -> np.ndarray:
-        """Return what the logarithms of the times differ by from the formula's [m]."""
+        """Returns what the logarithms of the times differ by from the formula's [m]."""
         if not self.places or not places:
             return np.zeros(len(places))
         found = [
@@ -75,7 +75,7 @@ class Residuals:
 
 
 def learn_residuals(places: Sequence[Place], measured: Sequence[float]) -> Residuals:
-    """Return predictions of what a formula leaves.
+    """Returns predictions of what a formula leaves.
 
     Args:
         places: Of the measured cells, several at one place if they differ in their data.
@@ -107,7 +107,7 @@ def learn_residuals(places: Sequence[Place], measured: Sequence[float]) -> Resid
 def _compare(
     rows: Sequence[Place], columns: Sequence[Place]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return shares of equal values, numbers of others, squared distances [m, k]."""
+    """Returns shares of equal values, numbers of others, squared distances [m, k]."""
     names = {
         level: k
         for k, level in enumerate({v for p in (*rows, *columns) for v in p.levels})

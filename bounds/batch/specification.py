@@ -62,7 +62,7 @@ class Specification:
 
 
 def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the flags that the command line sweeps, and their values.
+    """Returns the flags that the command line sweeps, and their values.
 
     Args:
         texts: `flag=a,b,c`. Where values hold commas themselves they are separated by
@@ -129,7 +129,7 @@ def read_specification(path: str) -> Specification:
 
 
 def _values(text: str) -> list[str]:
-    """Return the values that a text lists."""
+    """Returns the values that a text lists."""
     if span := re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})", text.strip()):
         first, last = map(int, span.groups())
         if last < first:
@@ -152,7 +152,7 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of a JSON file; of equal names all but the last would be lost."""
+    """Returns an object of a JSON file; of equal names all but the last would be lost."""
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -167,7 +167,7 @@ def _object(path: str, name: str, value: Any) -> dict[str, Any]:
 
 
 def _typed(path: str, name: str, value: Any) -> str:
-    """Return a value of a file as it would be typed."""
+    """Returns a value of a file as it would be typed."""
     match value:
         case bool():
             return str(value).lower()

@@ -95,14 +95,14 @@ def run(options: flags.FlagValues) -> None:
 def _pending(
     options: flags.FlagValues, cells: Sequence[BatchCell], rows: Rows
 ) -> frozenset[str]:
-    """Return the keys of the cells that are to be run."""
+    """Returns the keys of the cells that are to be run."""
     again = {None, "failed"} if options.retry_failed else {None}
     states = {} if options.fresh else {key: row["status"] for key, row in rows.items()}
     return frozenset(cell.key for cell in cells if states.get(cell.key) in again)
 
 
 def _stored(options: flags.FlagValues) -> Table:
-    """Return what the store holds, without making one."""
+    """Returns what the store holds, without making one."""
     path = Path(options.out) / STORE_NAME
     return read_store(path) if path.exists() else Table(())
 
@@ -122,7 +122,7 @@ def _open_runner(options: flags.FlagValues, command: str) -> Iterator[Runner]:
 
 
 def _time_left(options: flags.FlagValues, began: float) -> GoOn:
-    """Return what says whether `--max_seconds` have not passed since a time."""
+    """Returns what says whether `--max_seconds` have not passed since a time."""
     limit = math.inf if options.max_seconds is None else options.max_seconds
     return lambda: time.monotonic() - began < limit
 

@@ -56,18 +56,18 @@ class BatchedModule(Protocol):
     """What a command's module provides to a sweep."""
 
     def define_flags(self) -> flags.FlagValues:
-        """Return the command's flags."""
+        """Returns the command's flags."""
         ...
 
     def measure_rows(
         self, options: flags.FlagValues, store: Results
     ) -> list[dict[str, Any]]:
-        """Return the rows of a run, without a word or a file."""
+        """Returns the rows of a run, without a word or a file."""
         ...
 
 
 def load_batched(command: str) -> BatchedModule:
-    """Return the module of a command that can be swept.
+    """Returns the module of a command that can be swept.
 
     Raises:
         InputError: The command cannot.
@@ -81,7 +81,7 @@ def load_batched(command: str) -> BatchedModule:
 
 
 def make_cells(specification: Specification) -> list[BatchCell]:
-    """Return the cells of a sweep, having read every flag and value.
+    """Returns the cells of a sweep, having read every flag and value.
 
     Args:
         specification: The sweep.
@@ -135,12 +135,12 @@ def make_cells(specification: Specification) -> list[BatchCell]:
 
 
 def _but(swept: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return swept flags as typed, without some."""
+    """Returns swept flags as typed, without some."""
     return tuple(f"{name}={v}" for name, v in swept.items() if name not in names)
 
 
 def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValues:
-    """Return parsed flags, or an error that says whose they are."""
+    """Returns parsed flags, or an error that says whose they are."""
     arguments = [f"--{name}={value}" for name, value in given.items()]
     try:
         return read_flags(
@@ -155,7 +155,7 @@ def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValu
 def _config(
     command: str, options: flags.FlagValues, hashes: dict[str, str]
 ) -> dict[str, Any]:
-    """Return everything that a cell's result depends on.
+    """Returns everything that a cell's result depends on.
 
     Which flags were given is part of it, since a command may refuse one that has its
     default value, where that says something of what is not there.

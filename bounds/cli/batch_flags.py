@@ -25,7 +25,7 @@ SEED = "seed"
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command itself."""
+    """Returns the flags of the command itself."""
     values = flags.FlagValues()
     flags.DEFINE_enum(
         "command",
@@ -109,7 +109,7 @@ def _define_running(values: flags.FlagValues) -> None:
 
 
 def further_flags(arguments: Sequence[str]) -> FlagGroup | None:
-    """Return the flags of the command that the arguments sweep.
+    """Returns the flags of the command that the arguments sweep.
 
     Args:
         arguments: What follows `batch`.
@@ -144,7 +144,7 @@ def further_flags(arguments: Sequence[str]) -> FlagGroup | None:
 
 
 def read_batch(options: flags.FlagValues) -> Specification:
-    """Return the sweep that the flags name.
+    """Returns the sweep that the flags name.
 
     Args:
         options: Flags of `define_flags` and `further_flags`.
@@ -183,7 +183,7 @@ def _read(options: flags.FlagValues) -> Specification:
 
 
 def _typed(flag: flags.Flag) -> str:
-    """Return a flag's value as it is typed."""
+    """Returns a flag's value as it is typed."""
     if flag.boolean:
         return str(flag.value).lower()
     return flag.serialize().partition("=")[2]

@@ -33,7 +33,7 @@ class Shape:
 
 
 def model_shape(options: flags.FlagValues, config: Mapping[str, Any]) -> Shape:
-    """Return the sizes of the model that flags name: a file, a construction, or random.
+    """Returns the sizes of the model that flags name: a file, a construction, or random.
 
     Args:
         options: Parsed flags of any of the swept commands.
@@ -67,7 +67,7 @@ def model_shape(options: flags.FlagValues, config: Mapping[str, Any]) -> Shape:
 
 
 def given_lengths(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the lengths of the inputs in the file that flags name, none without one.
+    """Returns the lengths of the inputs in the file that flags name, none without one.
 
     Args:
         config: The cell's configuration, with the hashes of its files.
@@ -81,7 +81,7 @@ def given_lengths(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 @functools.lru_cache
 def _lengths(name: str, path: str, sha256: str) -> tuple[int, ...]:
-    """Return lengths; the hash names the content that they are of."""
+    """Returns lengths; the hash names the content that they are of."""
     del sha256
     if name == "text":
         return (len(read_text(path, None)),)
@@ -90,7 +90,7 @@ def _lengths(name: str, path: str, sha256: str) -> tuple[int, ...]:
 
 @functools.lru_cache
 def _file_shape(path: str, sha256: str) -> Shape:
-    """Return the sizes that the head of a model file tells."""
+    """Returns the sizes that the head of a model file tells."""
     del sha256
     try:
         with safetensors.safe_open(path, framework="np") as file:

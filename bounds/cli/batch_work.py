@@ -33,7 +33,7 @@ TILE_SCORES = 3 * 2**19
 
 
 def estimate_cell_work(options: flags.FlagValues, config: Mapping[str, Any]) -> Work:
-    """Return how much a run with these flags does.
+    """Returns how much a run with these flags does.
 
     Args:
         options: Parsed flags of any of the swept commands.
@@ -77,19 +77,19 @@ def estimate_cell_work(options: flags.FlagValues, config: Mapping[str, Any]) -> 
 
 
 def _as_float(count: int) -> float:
-    """Return a count, the largest float of one beyond all floats."""
+    """Returns a count, the largest float of one beyond all floats."""
     return float(min(count, int(sys.float_info.max)))
 
 
 def shape_name(config: Mapping[str, Any]) -> str:
-    """Return what names a cell but for its data: its configuration without them."""
+    """Returns what names a cell but for its data: its configuration without them."""
     return json.dumps({k: v for k, v in config.items() if k not in DATA_FLAGS})
 
 
 def program_names(
     options: flags.FlagValues, config: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return what names the programs of a cell: its shape, for each length and weighting.
+    """Returns what names the programs of a cell: its shape, for each length and weighting.
 
     Args:
         options: Parsed flags of any of the swept commands.
@@ -113,7 +113,7 @@ def program_names(
 
 
 def _lengths(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the lengths of a run."""
+    """Returns the lengths of a run."""
     if config.get("lengths"):
         return tuple(config["lengths"])
     if config.get("length"):
@@ -122,7 +122,7 @@ def _lengths(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _num_inputs(config: Mapping[str, Any], symbols: int, n: int) -> int:
-    """Return how many inputs a run has at a length."""
+    """Returns how many inputs a run has at a length."""
     if given := given_lengths(config):
         return len(given)
     if "epsilon" in config and symbols**n <= config["budget"]:

@@ -48,7 +48,7 @@ from jax_models.logic.self_test import (
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     flags.DEFINE_string(
         "formula",
@@ -124,7 +124,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _description(model: jm.Transformer) -> dict[str, Any]:
-    """Return what a compiled model is made of, as the file's config names it."""
+    """Returns what a compiled model is made of, as the file's config names it."""
     config = encode_config(model)
     layers = config["layers"]
     return {
@@ -145,7 +145,7 @@ def _tested(
     formula: Formula,
     alphabet: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return the self-test, from the store where this model passed it before.
+    """Returns the self-test, from the store where this model passed it before.
 
     Raises:
         InputError: The model errs somewhere.
@@ -186,7 +186,7 @@ def _self_test(
     alphabet: tuple[str, ...],
     groups: list[tuple[np.ndarray, bool]],
 ) -> dict[str, Any]:
-    """Return what was tested and the margin, of strings and whether they are all.
+    """Returns what was tested and the margin, of strings and whether they are all.
 
     Raises:
         InputError: The model errs somewhere.

@@ -55,7 +55,7 @@ _ENDLESS = (math.inf, -math.inf)
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_lengths(values, "16:4096:9")
     shared.define_model(values)
@@ -98,7 +98,7 @@ def run(options: flags.FlagValues) -> None:
 def _cell_of(
     options: flags.FlagValues, model: jm.Transformer, hashes: dict[str, str], n: int
 ) -> Cell:
-    """Return the constants of one length as a cell of the store."""
+    """Returns the constants of one length as a cell of the store."""
     config = {
         "command": "constants",
         "version": __version__,
@@ -116,7 +116,7 @@ def _cell_of(
 
 
 def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return rows for the store, which holds no infinities: these as text beside them."""
+    """Returns rows for the store, which holds no infinities: these as text beside them."""
     endless = [
         {name: str(value) for name, value in row.items() if value in _ENDLESS}
         for row in rows
@@ -125,7 +125,7 @@ def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _read(payload: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what `_recorded` was given."""
+    """Returns what `_recorded` was given."""
     return [
         row | {name: float(text) for name, text in endless.items()}
         for row, endless in zip(payload["rows"], payload["endless"], strict=True)
@@ -145,7 +145,7 @@ def _layers(
 
 
 def _row(forms: ClosedForms) -> dict[str, Any]:
-    """Return what is written about one length and layer."""
+    """Returns what is written about one length and layer."""
     constants, layer = forms.constants, forms.layer
     row = {
         "n": constants.length,
@@ -171,7 +171,7 @@ def _row(forms: ClosedForms) -> dict[str, Any]:
 
 
 def _nulls(row: dict[str, Any]) -> list[str]:
-    """Return what the values mean that the file writes as null."""
+    """Returns what the values mean that the file writes as null."""
     meanings = (
         ("does not apply", lambda value: value is None),
         ("the bound is zero", lambda value: value == -math.inf),
@@ -189,7 +189,7 @@ def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
 
 
 def _report(rows: list[dict[str, Any]], depth: int) -> str:
-    """Return the rows as a table, without columns that are empty, and what they say."""
+    """Returns the rows as a table, without columns that are empty, and what they say."""
     lines = [[header for header, _ in TABLE]]
     lines += [[_cell(row[key]) for _, key in TABLE] for row in rows]
     empty = {
@@ -219,7 +219,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
 
 
 def _notes(rows: list[dict[str, Any]]) -> list[str]:
-    """Return what holds of the columns, in a line each."""
+    """Returns what holds of the columns, in a line each."""
     notes = []
     if any(row["log10_c1"] is None for row in rows):
         notes.append(

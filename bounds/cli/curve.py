@@ -79,7 +79,7 @@ COLUMNS = (
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_lengths(values, "16:4096:9")
     shared.define_model(values)
@@ -127,7 +127,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Return a row per weighting, length and input, without a word or a file.
+    """Returns a row per weighting, length and input, without a word or a file.
 
     Args:
         options: The command's flags.
@@ -172,7 +172,7 @@ class _Asked:
         return [*self.measurements, *self.beside.values()]
 
     def read(self, store: Results, target: Target) -> list[BoundCurve]:
-        """Return the curves as far as the store holds them."""
+        """Returns the curves as far as the store holds them."""
         return [
             read_curve(store, label, cells, self.beside, target)
             for label, cells in self.cells.items()
@@ -180,7 +180,7 @@ class _Asked:
 
 
 def _ask(options: flags.FlagValues) -> _Asked:
-    """Return what the flags ask for."""
+    """Returns what the flags ask for."""
     lengths = options.lengths
     prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
@@ -211,7 +211,7 @@ def _ask(options: flags.FlagValues) -> _Asked:
 def _variants(
     options: flags.FlagValues, model: jm.Transformer
 ) -> dict[str, jm.Transformer]:
-    """Return the models to measure, by their labels."""
+    """Returns the models to measure, by their labels."""
     if options.weighting is None and options.temperature is None:
         variants = MAIN_JOB if is_random(options) else ((None, None),)
     else:
@@ -232,7 +232,7 @@ def _variants(
 def _temperatures(
     options: flags.FlagValues, model: jm.Transformer, weighting: str | None
 ) -> list[str | None]:
-    """Return the temperatures that a weighting is combined with."""
+    """Returns the temperatures that a weighting is combined with."""
     if options.temperature is None:
         return [None]
     is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
@@ -240,7 +240,7 @@ def _temperatures(
 
 
 def _by_length(cells: list[Cell]) -> list[Cell]:
-    """Return cells with short inputs first, so that a curve grows evenly."""
+    """Returns cells with short inputs first, so that a curve grows evenly."""
     return sorted(cells, key=lambda cell: cell.config["n"])
 
 

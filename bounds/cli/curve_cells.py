@@ -31,7 +31,7 @@ def measurement_cells(
     inputs: Inputs,
     question: Question,
 ) -> dict[str, list[Cell]]:
-    """Return the measurements to make, by weighting."""
+    """Returns the measurements to make, by weighting."""
     cells: dict[str, list[Cell]] = {}
     # A limit of memory is there by the sizes that follow from it.
     asked = dataclasses.asdict(question)
@@ -64,7 +64,7 @@ def measurement_cells(
 def _blocks(
     model: jm.Transformer, tokens: np.ndarray, question: Question
 ) -> dict[str, int | None]:
-    """Return the sizes of blocks; none where the measurement will say what is wrong."""
+    """Returns the sizes of blocks; none where the measurement will say what is wrong."""
     try:
         return planned_blocks(model, tokens, question)
     except jm.InputError:
@@ -78,7 +78,7 @@ def bound_cells(
     inputs: Inputs,
     question: Question,
 ) -> dict[BoundKey, Cell]:
-    """Return what is to be computed beside the measurements, by what it belongs to."""
+    """Returns what is to be computed beside the measurements, by what it belongs to."""
     cells: dict[BoundKey, Cell] = {}
     for label, model in models.items():
         for name in options.bounds:
@@ -121,7 +121,7 @@ def read_curve(
     beside: Mapping[BoundKey, Cell],
     target: Target,
 ) -> BoundCurve:
-    """Return a curve from what the store holds of its cells."""
+    """Returns a curve from what the store holds of its cells."""
     found = [row for cell in cells if (row := store.find(cell.config)) is not None]
     rows, reasons = [], {}
     for row in found:

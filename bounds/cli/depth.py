@@ -38,7 +38,7 @@ _CLOSEST = Fraction(1, 10**30)
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     for name, text in (
         ("num_layers", "Layers L."),
@@ -159,7 +159,7 @@ def _is_share(text: str) -> bool:
 
 
 def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Return what the record says of one language."""
+    """Returns what the record says of one language."""
     summary = {} if possible is None else _number("possible_up_to", possible)
     if found["least"] is None:
         return {**summary, "impossible_from": None, "route": None, "parameters": None}
@@ -173,7 +173,7 @@ def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(route: Route) -> dict[str, Any]:
-    """Return what the store keeps of a route."""
+    """Returns what the store keeps of a route."""
     return {
         "name": route.name,
         "text": str(route.length),
@@ -183,7 +183,7 @@ def _recorded(route: Route) -> dict[str, Any]:
 
 
 def _number(name: str, number: Tower) -> dict[str, Any]:
-    """Return a number, or its logarithm or text where it is beyond floats."""
+    """Returns a number, or its logarithm or text where it is beyond floats."""
     if number.integer is not None:
         return {name: number.integer}
     if number.log10 is not None:
@@ -194,7 +194,7 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
 def _report(
     options: flags.FlagValues, possible: Tower, found: dict[str, dict[str, Any]]
 ) -> str:
-    """Return what is shown: the least thresholds, and every route's."""
+    """Returns what is shown: the least thresholds, and every route's."""
     layers, heads = options.num_layers, options.num_heads
     lines = [f"L = {layers}, H = {heads}, unique-hard attention."]
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):

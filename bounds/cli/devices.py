@@ -73,7 +73,7 @@ class Devices:
     leads: bool
 
     def agree(self, cells: Sequence[Cell], chosen: list[bool]) -> list[bool]:
-        """Return which cells the leading process chose, in every process.
+        """Returns which cells the leading process chose, in every process.
 
         Args:
             cells: Of the sweep, the same in all processes.
@@ -90,7 +90,7 @@ class Devices:
 
 
 def open_devices(options: flags.FlagValues) -> Devices:
-    """Return where to compute, connected to the other processes if there are any.
+    """Returns where to compute, connected to the other processes if there are any.
 
     To be called before JAX computes anything.
 

@@ -58,7 +58,7 @@ LANGUAGES = ("parity", "dyck2")
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     flags.DEFINE_enum(
         "language", "parity", LANGUAGES, "Whose prefixes.", flag_values=values
@@ -118,7 +118,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Return a row per length, without a word or a file.
+    """Returns a row per length, without a word or a file.
 
     Args:
         options: The command's flags.
@@ -136,14 +136,14 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 
 
 def _ask(options: flags.FlagValues) -> list[Cell]:
-    """Return the lengths to measure."""
+    """Returns the lengths to measure."""
     prepare_jax(options)
     source = get_source(options.language, options.p)
     return _cells(options, source, _load(options, source))
 
 
 def _load(options: flags.FlagValues, source: Source) -> jm.Transformer | None:
-    """Return the model, once it is known to fit; None where none is named."""
+    """Returns the model, once it is known to fit; None where none is named."""
     if options.model is None:
         for name in ("reading", "eps", "num_inputs"):
             if options[name].present:
@@ -159,7 +159,7 @@ def _load(options: flags.FlagValues, source: Source) -> jm.Transformer | None:
 def _cells(
     options: flags.FlagValues, source: Source, model: jm.Transformer | None
 ) -> list[Cell]:
-    """Return the lengths to measure."""
+    """Returns the lengths to measure."""
     common: dict[str, Any] = {
         "command": "entropy",
         "version": __version__,
@@ -217,7 +217,7 @@ def _write(
 
 
 def _report(rows: list[dict[str, Any]], options: flags.FlagValues) -> list[str]:
-    """Return a table of the rows, and one sentence about what it shows."""
+    """Returns a table of the rows, and one sentence about what it shows."""
     names = [
         name for name in COLUMNS[:10] if any(r.get(name) is not None for r in rows)
     ]

@@ -101,7 +101,7 @@ def define_integers(
 
 
 def integers(entries: Sequence[str] | None) -> list[int] | None:
-    """Return the value of such a flag as integers, None where it was not given."""
+    """Returns the value of such a flag as integers, None where it was not given."""
     return None if entries is None else [int(entry) for entry in entries]
 
 

@@ -54,7 +54,7 @@ ENDS = ("max_lower", "max_upper")
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_model(values)
     shared.define_weighting(values)
@@ -171,7 +171,7 @@ def _run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Return one row, the largest influence, without a word or a file of results.
+    """Returns one row, the largest influence, without a word or a file of results.
 
     Args:
         options: The command's flags, without those that share out over devices.
@@ -201,7 +201,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 def _hashes(
     options: flags.FlagValues, model: jm.Transformer, tokens: np.ndarray
 ) -> dict[str, str]:
-    """Return what names the model and the input."""
+    """Returns what names the model and the input."""
     return {
         "model_sha256": model_sha256(options, model),
         "weighting": weighting_label(model),
@@ -210,7 +210,7 @@ def _hashes(
 
 
 def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what is said of the largest influence of all blocks."""
+    """Returns what is said of the largest influence of all blocks."""
     best = max(blocks, key=lambda block: block["max"])  # the first of equals
     return {
         **{name: best[name] for name in (*SUMMARY, *BLOCK)},
@@ -225,7 +225,7 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _so_far(blocks: Iterable[Mapping[str, Any] | None]) -> str:
-    """Return the largest influence of the blocks that are done, in words."""
+    """Returns the largest influence of the blocks that are done, in words."""
     found = [block for block in blocks if block and block["position"] is not None]
     if not found:
         return ""
@@ -242,7 +242,7 @@ def _follow(cells: list[Cell], devices: Devices) -> None:
 
 
 def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:
-    """Return the model and the one input that the flags name."""
+    """Returns the model and the one input that the flags name."""
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     if given is not None and options.length is None:
@@ -283,7 +283,7 @@ def _write(
 
 
 def _finding(record: dict[str, Any]) -> str:
-    """Return what was found, in one sentence."""
+    """Returns what was found, in one sentence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
     ends = (record[name] for name in ("max", "max_lower", "max_upper"))

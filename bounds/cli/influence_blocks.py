@@ -53,7 +53,7 @@ def make_blocks(
     progress: Progress | None,
     mesh: Mesh | None = None,
 ) -> list[Cell]:
-    """Return the blocks of positions of one input, as cells of a sweep.
+    """Returns the blocks of positions of one input, as cells of a sweep.
 
     Args:
         options: Flags of the `influence` command.
@@ -146,7 +146,7 @@ def make_blocks(
 def find_checkpoint(
     options: flags.FlagValues, config: Mapping[str, Any]
 ) -> Path | None:
-    """Return the file in which a screen keeps where it stands.
+    """Returns the file in which a screen keeps where it stands.
 
     Args:
         options: Flags of the `influence` command.
@@ -164,7 +164,7 @@ def find_checkpoint(
 
 
 def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
-    """Return how many positions are done, and recorded, at a time.
+    """Returns how many positions are done, and recorded, at a time.
 
     A run has one base pass for all blocks of `incremental`, which are worth some ten
     passes together; `exhaustive` takes one for every position, and `lumped` looks at each
@@ -192,7 +192,7 @@ def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
 
 
 def summarise(result: Influence) -> dict[str, Any]:
-    """Return what is recorded of one block: the largest influence, and all of them.
+    """Returns what is recorded of one block: the largest influence, and all of them.
 
     Args:
         result: The influences of its positions.
@@ -223,7 +223,7 @@ def summarise(result: Influence) -> dict[str, Any]:
 
 
 def read_rows(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the substitutions of a recorded block, one row each.
+    """Returns the substitutions of a recorded block, one row each.
 
     Args:
         block: What `summarise` returned, read back from a store.

@@ -30,7 +30,7 @@ def describe_run(
     cells: Sequence[Cell],
     devices: Devices,
 ) -> list[str]:
-    """Return the lines that a dry run prints.
+    """Returns the lines that a dry run prints.
 
     Args:
         options: Flags of the `influence` command.
@@ -80,7 +80,7 @@ def _pose(
     query: int,
     cell: Cell,
 ) -> Problem:
-    """Return the question that a block of positions asks."""
+    """Returns the question that a block of positions asks."""
     pairs = list_substitutions(
         tokens,
         model.vocab_size,
@@ -94,7 +94,7 @@ def _pose(
 
 
 def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
-    """Return the lines on blocks, from the outline of the largest part of the work."""
+    """Returns the lines on blocks, from the outline of the largest part of the work."""
     work = estimate_work(outline, devices)
     pass_flops = work.base.flops
     alike = sum(sizes) / max(sizes)  # parts, the last perhaps a fraction of one

@@ -16,7 +16,7 @@ BITS = 2
 
 
 def num_symbols(options: flags.FlagValues) -> int:
-    """Return how many symbols a model needs for the inputs that the flags name.
+    """Returns how many symbols a model needs for the inputs that the flags name.
 
     Args:
         options: Flags of `define_inputs`.
@@ -38,7 +38,7 @@ def num_symbols(options: flags.FlagValues) -> int:
 def load_inputs(
     options: flags.FlagValues, model: jm.Transformer, count: int
 ) -> InputSource:
-    """Return the inputs that the flags name.
+    """Returns the inputs that the flags name.
 
     Args:
         options: Flags of `define_inputs` and `--seed`.
@@ -66,7 +66,7 @@ def load_inputs(
 def read_given(
     options: flags.FlagValues, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
-    """Return the sequences of the file that the flags name, None where they do not.
+    """Returns the sequences of the file that the flags name, None where they do not.
 
     Args:
         options: Flags of `define_inputs`.
@@ -128,7 +128,7 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
 
 
 def _load_array(path: str) -> np.ndarray:
-    """Return the array of a NumPy file as sequences [K, n]."""
+    """Returns the array of a NumPy file as sequences [K, n]."""
     try:
         tokens = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:

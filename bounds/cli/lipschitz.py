@@ -55,7 +55,7 @@ CONFIDENCE = 0.95
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_lengths(values, "16:1024:4")
     shared.define_model(values)
@@ -101,7 +101,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Return a row per length, without a word or a file.
+    """Returns a row per length, without a word or a file.
 
     Args:
         options: The command's flags.
@@ -121,7 +121,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 
 
 def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
-    """Return the model, its hash, and the lengths to estimate."""
+    """Returns the model, its hash, and the lengths to estimate."""
     lengths = options.lengths
     check_changeable(lengths[0])
     prepare_jax(options)
@@ -142,7 +142,7 @@ def _cells(
     model_hash: str,
     source: InputSource,
 ) -> list[Cell]:
-    """Return the lengths to estimate."""
+    """Returns the lengths to estimate."""
     effort = Effort(options.restarts, options.steps, options.rounds)
     question = {"query": options.query, "target": options.target}
     cells = []

@@ -28,7 +28,7 @@ BOUNDS = (
 
 
 def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
-    """Return the table of estimates and looseness, and what was found.
+    """Returns the table of estimates and looseness, and what was found.
 
     Args:
         curve: The estimates.
@@ -73,7 +73,7 @@ def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
 
 
 def finding(curve: LipschitzCurve, confidence: float) -> str:
-    """Return what was found, in a sentence or two.
+    """Returns what was found, in a sentence or two.
 
     Args:
         curve: The estimates.
@@ -88,7 +88,7 @@ def finding(curve: LipschitzCurve, confidence: float) -> str:
 
 
 def _trend(curve: LipschitzCurve, column: str, confidence: float) -> str:
-    """Return how a column depends on n, in words."""
+    """Returns how a column depends on n, in words."""
     fit = curve.fit(column)
     if fit.exponent is None:
         return "has values at too few lengths for a decay exponent"
@@ -102,7 +102,7 @@ def _trend(curve: LipschitzCurve, column: str, confidence: float) -> str:
 
 
 def _nearest(curve: LipschitzCurve) -> str:
-    """Return how loose the best and the worst closed form are at the largest n."""
+    """Returns how loose the best and the worst closed form are at the largest n."""
     row = curve.table[-1]
     found = {
         header: row[key]

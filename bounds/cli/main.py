@@ -29,7 +29,7 @@ class CommandModule(Protocol):
     """What a command's module provides."""
 
     def define_flags(self) -> flags.FlagValues:
-        """Return the command's flags."""
+        """Returns the command's flags."""
         ...
 
     def run(self, options: flags.FlagValues) -> None:
@@ -42,7 +42,7 @@ class ExtendedModule(Protocol):
     """What the module of a command provides whose arguments bring further flags."""
 
     def further_flags(self, arguments: Sequence[str]) -> FlagGroup | None:
-        """Return the flags that the arguments bring, none of its own among them."""
+        """Returns the flags that the arguments bring, none of its own among them."""
         ...
 
 
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's message without line breaks."""
+    """Returns an error's message without line breaks."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         error = OSError(f"{error.strerror}: {os.fspath(error.filename)}")
     text = " ".join(str(error).split())
@@ -220,7 +220,7 @@ def _run(command: Command, arguments: list[str]) -> None:
 
 
 def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGroup]:
-    """Return the flags of a command, and those that its arguments bring.
+    """Returns the flags of a command, and those that its arguments bring.
 
     Args:
         module: The command's module.
@@ -242,7 +242,7 @@ def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGro
 def read_flags(
     command: str, groups: Sequence[FlagGroup], arguments: Sequence[str]
 ) -> flags.FlagValues:
-    """Return the flags of all groups, read from arguments.
+    """Returns the flags of all groups, read from arguments.
 
     Args:
         command: The command's name.
@@ -279,7 +279,7 @@ def refuse_nan(options: flags.FlagValues) -> None:
 
 
 def _find(name: str) -> Command:
-    """Return the command of a name.
+    """Returns the command of a name.
 
     Raises:
         InputError: There is none; the message names the nearest.

@@ -20,6 +20,6 @@ def define_memory_limit(values: flags.FlagValues) -> None:
 
 
 def memory_limit(options: flags.FlagValues) -> int | None:
-    """Return `--memory_limit` in bytes, None where it is not given."""
+    """Returns `--memory_limit` in bytes, None where it is not given."""
     text = options.memory_limit
     return None if text is None else parse_bytes(text)

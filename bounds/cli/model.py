@@ -22,7 +22,7 @@ TABLE_LENGTH = 512
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_model(values)
     shared.define_weighting(values)

@@ -19,7 +19,7 @@ RANDOM = "random"
 def load_model(
     options: flags.FlagValues, *, vocab_size: int, max_length: int
 ) -> jm.Transformer:
-    """Return the model that the flags name, in the float type they ask for.
+    """Returns the model that the flags name, in the float type they ask for.
 
     Args:
         options: Flags of `define_model` and `define_dtype`.
@@ -52,14 +52,14 @@ def load_model(
 
 
 def is_random(options: flags.FlagValues) -> bool:
-    """Return whether the flags ask for a random model."""
+    """Returns whether the flags ask for a random model."""
     return options.model is None and options.preset in (None, RANDOM)
 
 
 def reweighted(
     model: jm.Transformer, weighting: str | None, temperature: str | None
 ) -> jm.Transformer:
-    """Return a model under the weighting and temperature of the flags.
+    """Returns a model under the weighting and temperature of the flags.
 
     Args:
         model: The model.
@@ -85,7 +85,7 @@ def reweighted(
 
 
 def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
-    """Return the SHA-256 that names a model: of its file, byte by byte.
+    """Returns the SHA-256 that names a model: of its file, byte by byte.
 
     A file's hash is that of the file, under whatever --dtype, --weighting and
     --temperature it is used; whoever records it records those beside it.

@@ -33,7 +33,7 @@ class Progress:
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
 
     def __enter__(self) -> Self:
-        """Return the running count."""
+        """Returns the running count."""
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -90,5 +90,5 @@ class Progress:
 
 
 def _on_terminal() -> bool:
-    """Return whether someone watches standard error."""
+    """Returns whether someone watches standard error."""
     return sys.stderr.isatty()

@@ -12,7 +12,7 @@ STORE_NAME = "results.sqlite"
 
 
 def run_record(command: str, options: flags.FlagValues) -> dict[str, Any]:
-    """Return the head of a JSON output: command, flags, seed and provenance.
+    """Returns the head of a JSON output: command, flags, seed and provenance.
 
     Args:
         command: The command's name.
@@ -32,7 +32,7 @@ def run_record(command: str, options: flags.FlagValues) -> dict[str, Any]:
 
 
 def open_store(options: flags.FlagValues) -> ResultStore:
-    """Return the store in the output folder of a command, open for writing.
+    """Returns the store in the output folder of a command, open for writing.
 
     Args:
         options: Flags of `define_output`.

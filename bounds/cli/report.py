@@ -22,7 +22,7 @@ BOUND_COLUMNS = (
 
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
-    """Return a table of the largest influence per length, and one sentence per curve.
+    """Returns a table of the largest influence per length, and one sentence per curve.
 
     Args:
         curves: The curves, side by side.
@@ -68,7 +68,7 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
 
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
-    """Return what stands beside the exact influences: a table, and what is missing.
+    """Returns what stands beside the exact influences: a table, and what is missing.
 
     Args:
         curves: The curves.
@@ -110,7 +110,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def describe_decay(curve: BoundCurve) -> str:
-    """Return what was found for one curve, in one sentence.
+    """Returns what was found for one curve, in one sentence.
 
     Args:
         curve: The curve.
@@ -144,7 +144,7 @@ def describe_decay(curve: BoundCurve) -> str:
 
 
 def _trend(exponent: float, error: float | None) -> str:
-    """Return what a decay exponent means, in words."""
+    """Returns what a decay exponent means, in words."""
     margin = SIGNIFICANT * (error or 0.0) + ROUNDING
     if abs(exponent) <= margin:
         return "neither falls nor grows with n beyond the error of the fit"
@@ -156,7 +156,7 @@ def _trend(exponent: float, error: float | None) -> str:
 
 
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
-    """Return a sentence for each pair of curves that are the same everywhere."""
+    """Returns a sentence for each pair of curves that are the same everywhere."""
     values = {
         curve.label: [influence_value(row) for row in curve.measurements]
         for curve in curves
@@ -182,7 +182,7 @@ def _zeros(curve: BoundCurve) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of cells as text, columns aligned to the right."""
+    """Returns lines of cells as text, columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))

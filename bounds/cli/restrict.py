@@ -48,7 +48,7 @@ WEIGHTING = "leftmost_hard"
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     flags.DEFINE_integer(
         "length",
@@ -155,7 +155,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Return one row, what the restriction leaves free, without a word or a file.
+    """Returns one row, what the restriction leaves free, without a word or a file.
 
     Args:
         options: The command's flags, without `--verify`.
@@ -200,7 +200,7 @@ def _search(
     store: Results,
     report: Callable[[str, PartialInput], None],
 ) -> tuple[jm.Transformer, Restriction, Parts]:
-    """Return the model, what the search found, and what was found before."""
+    """Returns the model, what the search found, and what was found before."""
     model = _load(options, options.length)
     given = None
     if options.pre_restriction is not None:
@@ -267,7 +267,7 @@ def _verify(options: flags.FlagValues) -> None:
 
 
 def describe(found: Restriction, seconds: float) -> list[str]:
-    """Return what was found, in a few lines.
+    """Returns what was found, in a few lines.
 
     Args:
         found: The restriction.

@@ -32,11 +32,11 @@ class Parts:
         self.earlier = 0.0  # seconds that parts took which an earlier run finished
 
     def __call__(self, name: str, work: Callable[[], Found]) -> Found:
-        """Return the result of a part, recorded or done now."""
+        """Returns the result of a part, recorded or done now."""
         return _read(self.keep(name, lambda: _recorded(work())))
 
     def keep(self, name: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return a result in JSON types from the store, recorded or done now."""
+        """Returns a result in JSON types from the store, recorded or done now."""
         config = {**self.config, "part": name}
         row = None if self.fresh else self.store.find(config)
         if row is not None:

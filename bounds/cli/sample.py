@@ -22,7 +22,7 @@ from jax_models.languages import LANGUAGES, get_language
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     flags.DEFINE_enum(
         "language",

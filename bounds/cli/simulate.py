@@ -39,7 +39,7 @@ RANDOM_WEIGHTING = "average_hard"
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_lengths(values, "4,8,16,32")
     shared.define_model(values)
@@ -86,7 +86,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Return a row per length, without a word or a file.
+    """Returns a row per length, without a word or a file.
 
     Args:
         options: The command's flags.
@@ -105,7 +105,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 
 
 def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
-    """Return the model, its hash, and the lengths to simulate."""
+    """Returns the model, its hash, and the lengths to simulate."""
     lengths = options.lengths
     prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
@@ -124,7 +124,7 @@ def _cells(
     model_hash: str,
     source: InputSource,
 ) -> list[Cell]:
-    """Return the lengths to simulate."""
+    """Returns the lengths to simulate."""
     cells = []
     for n in options.lengths:
         inputs = [source.draw(n, index) for index in range(source.count)]

@@ -21,7 +21,7 @@ SHOWN = (
 
 
 def simulation_report(curve: SimulationCurve) -> str:
-    """Return the table of temperatures and errors, and the notes.
+    """Returns the table of temperatures and errors, and the notes.
 
     Args:
         curve: The simulations.

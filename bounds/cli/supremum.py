@@ -38,7 +38,7 @@ VOCAB_SIZE = 2  # symbols of a random model where nothing is said
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     flags.DEFINE_integer(
         "length",
@@ -126,7 +126,7 @@ def run(options: flags.FlagValues) -> None:
 def _gather(
     options: flags.FlagValues, store: ResultStore, plan: Plan, hashes: dict[str, Any]
 ) -> tuple[Found | None, float]:
-    """Return the largest of all blocks, and the seconds that they took."""
+    """Returns the largest of all blocks, and the seconds that they took."""
     universe = plan.universe
     cells = []
     for block in range(plan.num_blocks):
@@ -174,7 +174,7 @@ def _inputs(inputs: AllInputs) -> dict[str, Any]:
 
 
 def _recorded(found: Found) -> dict[str, Any]:
-    """Return what is recorded of a block."""
+    """Returns what is recorded of a block."""
     return {
         "max": found.max,
         "max_lower": found.max_lower,
@@ -186,7 +186,7 @@ def _recorded(found: Found) -> dict[str, Any]:
 
 
 def _read(block: dict[str, Any]) -> Found:
-    """Return a block from what was recorded of it."""
+    """Returns a block from what was recorded of it."""
     ties = block["ties"]
     if ties is not None:
         # An infinite gap, where nothing was compared, is null in JSON.
@@ -212,7 +212,7 @@ def _fields(best: Supremum) -> dict[str, Any]:
 
 
 def _finding(best: Supremum) -> str:
-    """Return what was found, in one sentence."""
+    """Returns what was found, in one sentence."""
     if best.position is None:
         return f"n = {best.length}: no input can be changed."
     where = (

@@ -95,7 +95,7 @@ def run(options: flags.FlagValues) -> None:
 def _first_model(
     options: flags.FlagValues, key: jax.Array, source: Source, longest: int
 ) -> jm.Transformer:
-    """Return the transformer that training starts from."""
+    """Returns the transformer that training starts from."""
     reads_end = options.reading == "query"
     symbols = (*source.symbols, "$") if reads_end else source.symbols
     model = jm.init_transformer(

@@ -16,7 +16,7 @@ CAUSAL = ("future", "strict_future")
 
 
 def define_flags() -> flags.FlagValues:
-    """Return the flags of the command."""
+    """Returns the flags of the command."""
     values = flags.FlagValues()
     flags.DEFINE_enum(
         "language", "parity", tuple(SOURCES), "Source to learn.", flag_values=values
@@ -99,7 +99,7 @@ def _define_training(values: flags.FlagValues) -> None:
 
 
 def read_training(options: flags.FlagValues) -> Training:
-    """Return how to train.
+    """Returns how to train.
 
     Args:
         options: Flags of `define_flags`.

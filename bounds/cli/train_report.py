@@ -8,7 +8,7 @@ from jax_models.training import TrainingRun
 
 
 def columns(run: TrainingRun) -> list[str]:
-    """Return the columns of `train.csv`.
+    """Returns the columns of `train.csv`.
 
     Args:
         run: The run; its measured lengths n have columns `loss_n` and `stderr_n`.
@@ -22,7 +22,7 @@ def columns(run: TrainingRun) -> list[str]:
 
 
 def records(run: TrainingRun) -> list[dict[str, Any]]:
-    """Return one row for each step, and one after the last; nats per symbol.
+    """Returns one row for each step, and one after the last; nats per symbol.
 
     Args:
         run: The run.
@@ -49,7 +49,7 @@ def records(run: TrainingRun) -> list[dict[str, Any]]:
 
 
 def training_report(run: TrainingRun, levels: Mapping[int, Levels]) -> str:
-    """Return the losses by length at the end beside the levels, as text.
+    """Returns the losses by length at the end beside the levels, as text.
 
     Args:
         run: The run.

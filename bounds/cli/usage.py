@@ -34,7 +34,7 @@ class Named(Protocol):
 
 
 def overview(program: str, commands: Iterable[Named]) -> str:
-    """Return the help of the program: its commands, one line each.
+    """Returns the help of the program: its commands, one line each.
 
     Args:
         program: The program's name.
@@ -56,7 +56,7 @@ def overview(program: str, commands: Iterable[Named]) -> str:
 def command_usage(
     program: str, name: str, summary: str, module: object, groups: Iterable[FlagGroup]
 ) -> str:
-    """Return the help of a command: what it does, and its flags with their defaults.
+    """Returns the help of a command: what it does, and its flags with their defaults.
 
     Args:
         program: The program's name.
@@ -79,7 +79,7 @@ def command_usage(
 
 
 def _entry(flag: flags.Flag) -> str:
-    """Return the lines on one flag."""
+    """Returns the lines on one flag."""
     name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
     default = "" if flag.default is None else f" (default: {flag.default_as_str})"
     text = textwrap.fill(

@@ -19,7 +19,7 @@ class LengthsParser(flags.ArgumentParser):
     syntactic_help = "a comma-separated list, or start:stop:count (log-spaced)"
 
     def parse(self, argument: str | Sequence[int]) -> tuple[int, ...]:
-        """Return the lengths.
+        """Returns the lengths.
 
         Raises:
             ValueError: They are not whole numbers of at least 1, or do not increase.
@@ -37,7 +37,7 @@ class LengthsParser(flags.ArgumentParser):
         return lengths
 
     def flag_type(self) -> str:
-        """Return the name of the type."""
+        """Returns the name of the type."""
         return "lengths"
 
 
@@ -45,7 +45,7 @@ class LengthsSerializer(flags.ArgumentSerializer):
     """Writes lengths as a comma-separated list."""
 
     def serialize(self, value: Sequence[int]) -> str:
-        """Return the text that parses to the lengths."""
+        """Returns the text that parses to the lengths."""
         return ",".join(map(str, value))
 
 

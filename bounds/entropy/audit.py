@@ -18,7 +18,7 @@ FAR = 10**6  # the length that stands for the limit of a floor
 
 
 def parity_levels() -> str:
-    """Return the levels of PARITY, which are the same at every n >= 2.
+    """Returns the levels of PARITY, which are the same at every n >= 2.
 
     Returns:
         A Markdown table. The corpus unigram is the loss at length n of the frequencies
@@ -37,7 +37,7 @@ def parity_levels() -> str:
 
 
 def closing_probabilities() -> str:
-    """Return P_0(n) and its limits, and what the restarted chain has in their place.
+    """Returns P_0(n) and its limits, and what the restarted chain has in their place.
 
     Reflected at 0, the walk has the stationary law π_0 = (1 - r)/2, π_h = π_0 r^{h-1}/q,
     r = p/q; then P(x_n closes, H_n > 0) is r²/(1 + r) at even and r/(1 + r) at odd n. It
@@ -59,7 +59,7 @@ def closing_probabilities() -> str:
 
 
 def ground_probabilities() -> str:
-    """Return P(H_n = 0) of survivors at even n, its limit, and that of the restarted chain.
+    """Returns P(H_n = 0) of survivors at even n, its limit, and that of the restarted chain.
 
     Returns:
         A Markdown table, one line per p < 1/2.
@@ -76,7 +76,7 @@ def ground_probabilities() -> str:
 
 
 def dyck_gaps() -> str:
-    """Return how far above the optimum the floors of 2DYCK stay as influence vanishes.
+    """Returns how far above the optimum the floors of 2DYCK stay as influence vanishes.
 
     Beside it stands the gap of the best prediction from the last symbol alone, which
     also mixes up END and a closing bracket.
@@ -104,7 +104,7 @@ def dyck_gaps() -> str:
 
 
 def unequal_pairs() -> str:
-    """Return how unlike the members of a pair of PARITY prefixes are, by the flipped bit.
+    """Returns how unlike the members of a pair of PARITY prefixes are, by the flipped bit.
 
     The prefix 0^n with bit i flipped is odd from i to n, so it is (1 - p)^{-(n - i)}
     times as probable (END is left out once less often for each odd state before n).

@@ -34,7 +34,7 @@ class Point:
     free: Array  # [n] bool: may the row move
 
     def rows(self, domain: Domain) -> Array:
-        """Return the rows y^(0) [n, d]."""
+        """Returns the rows y^(0) [n, d]."""
         return jnp.where(self.free[:, None], domain.rows(self.variable), self.fixed)
 
 
@@ -48,7 +48,7 @@ def ascend(
     target: str,
     steps: int,
 ) -> tuple[Array, Point]:
-    """Return the largest local norm met on the way, and where.
+    """Returns the largest local norm met on the way, and where.
 
     Args:
         model: A softmax transformer.
@@ -110,6 +110,6 @@ def ascend(
 
 
 def _better(one: tuple[Array, ...], other: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Return the triple of larger gain, the first of equals and never a NaN."""
+    """Returns the triple of larger gain, the first of equals and never a NaN."""
     wins = one[0] > other[0]
     return tuple(jnp.where(wins, a, b) for a, b in zip(one, other, strict=True))

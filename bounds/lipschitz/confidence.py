@@ -8,7 +8,7 @@ from bounds.decay import DecayFit
 
 
 def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
-    """Return the confidence interval of a decay exponent.
+    """Returns the confidence interval of a decay exponent.
 
     exponent ± t s, with s its standard error and t the quantile (1 + level)/2 of
     Student's distribution with as many degrees of freedom as values fitted, less 2.

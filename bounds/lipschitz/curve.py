@@ -60,7 +60,7 @@ class LipschitzCurve(RowPerLength):
     def interval(
         self, column: str = "estimate", level: float = 0.95
     ) -> tuple[float, float] | None:
-        """Return the confidence interval of a decay exponent, where there is one.
+        """Returns the confidence interval of a decay exponent, where there is one.
 
         Args:
             column: "estimate", or the name of a search.
@@ -133,7 +133,7 @@ def measure_lipschitz(
     query: int,
     target: Target,
 ) -> dict[str, Any]:
-    """Return the row of one length; see `LipschitzCurve`.
+    """Returns the row of one length; see `LipschitzCurve`.
 
     Args:
         model: The model.
@@ -204,7 +204,7 @@ def measure_lipschitz(
 def _certificates(
     model: Transformer, source: InputSource, found: LipschitzEstimate
 ) -> dict[str, float]:
-    """Return log10 of certificate / distance at the substitution of largest ratio."""
+    """Returns log10 of certificate / distance at the substitution of largest ratio."""
     exact = found.find("substitution")
     if exact is None or exact.position is None or exact.symbol is None:
         return {}

@@ -35,15 +35,15 @@ class Ball:
         return 0.1 * self.radius / self.basis.shape[0] ** 0.5
 
     def rows(self, variable: Array) -> Array:
-        """Return the rows y^(0) [n, d] of a point."""
+        """Returns the rows y^(0) [n, d] of a point."""
         return variable
 
     def tangent(self, slope: Array) -> Array:
-        """Return the part of a gradient that stays in the domain's affine hull."""
+        """Returns the part of a gradient that stays in the domain's affine hull."""
         return slope
 
     def project(self, variable: Array) -> Array:
-        """Return the nearest point of the domain."""
+        """Returns the nearest point of the domain."""
         return jax.vmap(
             lambda row: optax.projections.projection_l2_ball(row, self.radius)
         )(variable)
@@ -65,11 +65,11 @@ class Simplex:
         return jnp.full((), 0.1, self.basis.dtype)
 
     def rows(self, variable: Array) -> Array:
-        """Return the rows y^(0) [n, d] of mixtures [n, S]."""
+        """Returns the rows y^(0) [n, d] of mixtures [n, S]."""
         return embed_mixture(variable, self.embedding, self.positions)
 
     def tangent(self, slope: Array) -> Array:
-        """Return the part of a gradient that stays in the domain's affine hull.
+        """Returns the part of a gradient that stays in the domain's affine hull.
 
         Adam gives all coordinates steps of one size, and a step that all weights share
         is undone by the projection.
@@ -77,7 +77,7 @@ class Simplex:
         return slope - slope.mean(axis=1, keepdims=True)
 
     def project(self, variable: Array) -> Array:
-        """Return the nearest mixtures."""
+        """Returns the nearest mixtures."""
         # Optax divides floats by integers.
         with jax.numpy_dtype_promotion("standard"):
             return jax.vmap(optax.projections.projection_simplex)(variable)
@@ -87,20 +87,20 @@ Domain = Ball | Simplex
 
 
 def free_symbols(model: Transformer) -> np.ndarray:
-    """Return the symbols that may be substituted [S]."""
+    """Returns the symbols that may be substituted [S]."""
     listed = model.substitutable
     return np.arange(model.vocab_size) if listed is None else np.array(sorted(listed))
 
 
 def ball_radius(model: Transformer, length: int) -> float:
-    """Return max |embedding[s] + position[j]| over symbols s and positions j < n."""
+    """Returns max |embedding[s] + position[j]| over symbols s and positions j < n."""
     positions = np.asarray(encode_positions(model, length), np.float64)
     embedding = np.asarray(model.embedding, np.float64)
     return max(float(np.linalg.norm(positions + e, axis=1).max()) for e in embedding)
 
 
 def make_ball(model: Transformer, length: int) -> Ball:
-    """Return the embedding ball of a model at one length."""
+    """Returns the embedding ball of a model at one length."""
     radius = ball_radius(model, length)
     return Ball(
         jnp.asarray(radius, model.dtype), jnp.eye(model.width, dtype=model.dtype)
@@ -108,7 +108,7 @@ def make_ball(model: Transformer, length: int) -> Ball:
 
 
 def make_simplex(model: Transformer, length: int) -> Simplex | None:
-    """Return the mixtures of a model's free symbols; None where they are all one row."""
+    """Returns the mixtures of a model's free symbols; None where they are all one row."""
     embedding = np.asarray(model.embedding)[free_symbols(model)]
     differences = embedding[1:] - embedding[:1]
     if not differences.any():

@@ -37,7 +37,7 @@ def estimate_lipschitz(
     include_query: bool = False,
     searches: Sequence[str] = SEARCHES,
 ) -> LipschitzEstimate:
-    """Return the largest observed ratio of output change to embedding change.
+    """Returns the largest observed ratio of output change to embedding change.
 
     K_n = sup |y_q(z') - y_q(z)| / |z'_i - z_i| over positions i != q and rows z, z' that
     differ at i alone, all of norm at most max |embedding + position encoding|. The

@@ -79,7 +79,7 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
 
 
 def _values(table: Table, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return n and the values of a column, where they are there and not zero."""
+    """Returns n and the values of a column, where they are there and not zero."""
     pairs = [(row["n"], row[name]) for row in table if row.get(name)]
     return np.array([n for n, _ in pairs], int), np.array([v for _, v in pairs], float)
 
@@ -122,7 +122,7 @@ def _draw_bounds(axes: "Axes", table: Table) -> None:
 
 
 def _logarithms(table: Table, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return n and a column of logarithms, where they are there."""
+    """Returns n and a column of logarithms, where they are there."""
     pairs = [(row["n"], row[name]) for row in table if row.get(name) is not None]
     return np.array([n for n, _ in pairs], int), np.array([v for _, v in pairs], float)
 

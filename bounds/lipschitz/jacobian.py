@@ -28,7 +28,7 @@ PASSES_AT_ONCE = 16
 
 
 def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array:
-    """Return the target at the query from the rows y^(0) [n, d]; differentiable.
+    """Returns the target at the query from the rows y^(0) [n, d]; differentiable.
 
     Args:
         model: A softmax transformer.
@@ -44,7 +44,7 @@ def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array
 
 
 def output_width(model: Transformer, target: str) -> int:
-    """Return the number of coordinates of the target."""
+    """Returns the number of coordinates of the target."""
     if target == "logits":
         assert model.readout is not None
         return model.readout.weight.shape[0]
@@ -54,7 +54,7 @@ def output_width(model: Transformer, target: str) -> int:
 def output_directions(
     model: Transformer, length: int, target: str, seed: int
 ) -> np.ndarray:
-    """Return the output directions that are pulled back, orthonormal rows [k, m].
+    """Returns the output directions that are pulled back, orthonormal rows [k, m].
 
     All of them where the blocks then stay small; else a random subspace.
 
@@ -108,7 +108,7 @@ def norms_at(
     target: str,
     iterations: int = ITERATIONS,
 ) -> tuple[Array, Array, Array]:
-    """Return the norms of the blocks of some positions, by jvp and vjp of the model.
+    """Returns the norms of the blocks of some positions, by jvp and vjp of the model.
 
     Args:
         model: A softmax transformer.
@@ -142,7 +142,7 @@ def norms_at(
 def block_norms(
     model: Transformer, rows: Array, *, query: int, target: str, seed: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the local operator norm of every position: |d y_q / d y_i^(0)|_2.
+    """Returns the local operator norm of every position: |d y_q / d y_i^(0)|_2.
 
     Args:
         model: A softmax transformer.

@@ -21,7 +21,7 @@ NAMES = (*CERTIFICATES, SATURATING, *PROPORTIONAL)
 
 
 def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
-    """Return what the closed forms say of the Lipschitz constant at i != j.
+    """Returns what the closed forms say of the Lipschitz constant at i != j.
 
     Args:
         forms: The closed forms of a model at one length.
@@ -42,7 +42,7 @@ def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
 
 
 def log10_influence(forms: ClosedForms) -> dict[str, float]:
-    """Return what the saturating recursion says of the influence at i != j.
+    """Returns what the saturating recursion says of the influence at i != j.
 
     Args:
         forms: The closed forms of a model at one length.
@@ -54,7 +54,7 @@ def log10_influence(forms: ClosedForms) -> dict[str, float]:
 
 
 def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, float]:
-    """Return how many decades bounds are above an observed number.
+    """Returns how many decades bounds are above an observed number.
 
     Args:
         log10_bounds: Decimal logarithms of the bounds, by name.

@@ -18,7 +18,7 @@ def power_iteration(
     start: Array,
     iterations: int,
 ) -> tuple[Array, Array, Array]:
-    """Return lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|.
+    """Returns lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|.
 
     Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up to
     rounding, and grows with the iterations. Stops early when none grows any more.

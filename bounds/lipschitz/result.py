@@ -88,14 +88,14 @@ class LipschitzEstimate(Estimate):
         return self.length * self.value
 
     def find(self, method: str) -> Estimate | None:
-        """Return what one search met; None where it was not made."""
+        """Returns what one search met; None where it was not made."""
         for search in self.searches:
             if search.method == method:
                 return search
         return None
 
     def row(self) -> dict[str, Any]:
-        """Return the numbers as a row of a table, one column per search."""
+        """Returns the numbers as a row of a table, one column per search."""
         return {
             "n": self.length,
             "estimate": self.value,

@@ -97,7 +97,7 @@ class Searches:
         return {"query": self.query, "target": self.target}
 
     def look(self, index: int, tokens: np.ndarray, slopes: bool) -> Look:
-        """Return the local norms and the exact substitutions on one input.
+        """Returns the local norms and the exact substitutions on one input.
 
         Args:
             index: Which input it is.
@@ -136,7 +136,7 @@ class Searches:
         )
 
     def substitution(self, looks: list[Look]) -> Estimate:
-        """Return the largest exact ratio over all inputs."""
+        """Returns the largest exact ratio over all inputs."""
         top = max(looks, key=lambda look: look.best.ratio)
         return Estimate(
             top.best.ratio,
@@ -149,7 +149,7 @@ class Searches:
         )
 
     def local(self, looks: list[Look]) -> Estimate:
-        """Return the largest local norm over all inputs."""
+        """Returns the largest local norm over all inputs."""
         top = max(looks, key=lambda look: look.norm)
         count = sum(look.iterations for look in looks)
         return Estimate(
@@ -157,7 +157,7 @@ class Searches:
         )
 
     def relaxed(self, looks: list[Look], domain: Domain) -> Estimate:
-        """Return the largest local norm that gradient ascent met in a domain."""
+        """Returns the largest local norm that gradient ascent met in a domain."""
         order = sorted(looks, key=lambda look: -look.norm)
         best = Estimate(0.0, domain.name, self.seed, 0)
         for restart in range(self.effort.restarts):
@@ -173,7 +173,7 @@ class Searches:
         return dataclasses.replace(best, iterations=made)
 
     def _start(self, look: Look, domain: Domain, restart: int) -> Point:
-        """Return where a restart begins: the first at tokens, the others off them."""
+        """Returns where a restart begins: the first at tokens, the others off them."""
         dtype = self.model.dtype
         rows = embed(self.model, jnp.asarray(look.tokens, jnp.int32))
         vector = jnp.asarray(look.directions[look.position], dtype)
@@ -199,7 +199,7 @@ class Searches:
         )
 
     def tokens(self, looks: list[Look]) -> tuple[Estimate, float]:
-        """Return the largest exact ratio after discrete ascent, and any influence."""
+        """Returns the largest exact ratio after discrete ascent, and any influence."""
         order = sorted(looks, key=lambda look: -look.best.ratio)
         best = Estimate(0.0, "tokens", self.seed, 0)
         made, influence = 0, 0.0

@@ -35,12 +35,12 @@ class Substitution:
 
 
 def all_positions(model: Transformer, length: int) -> bool:
-    """Return whether every position of an input is substituted; see `largest_ratio`."""
+    """Returns whether every position of an input is substituted; see `largest_ratio`."""
     return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
 
 
 def embedding_distances(model: Transformer, tokens: np.ndarray) -> np.ndarray:
-    """Return |embedding[s] - embedding[x_i]| of every substitution [n, V]."""
+    """Returns |embedding[s] - embedding[x_i]| of every substitution [n, V]."""
     embedding = np.asarray(model.embedding, np.float64)
     between = np.array([np.linalg.norm(embedding - e, axis=1) for e in embedding])
     return between[tokens]
@@ -55,7 +55,7 @@ def largest_ratio(
     target: str,
     include_query: bool = False,
 ) -> Substitution:
-    """Return the substitution that changes the output most per change of embedding.
+    """Returns the substitution that changes the output most per change of embedding.
 
     All positions where the model has at most two layers or n is at most 256; beyond,
     where each position costs a forward pass, the 32 of largest local norm.
@@ -103,7 +103,7 @@ def largest_ratio(
 
 
 def free_rows(model: Transformer, tokens: np.ndarray) -> np.ndarray:
-    """Return which positions hold a token that may be substituted [n]."""
+    """Returns which positions hold a token that may be substituted [n]."""
     if model.substitutable is None:
         return np.ones(len(tokens), bool)
     return np.isin(tokens, np.array(model.substitutable))

@@ -32,7 +32,7 @@ def ascend_tokens(
     target: str,
     rounds: int,
 ) -> tuple[Array, Array, Array]:
-    """Return tokens on which a substitution changes the output more.
+    """Returns tokens on which a substitution changes the output more.
 
     Args:
         model: A softmax transformer.
@@ -97,6 +97,6 @@ def ascend_tokens(
 
 
 def _sizes(length: int) -> np.ndarray:
-    """Return how many changes are made together: 1, 4, 16, ... and all."""
+    """Returns how many changes are made together: 1, 4, 16, ... and all."""
     powers = 4 ** np.arange(int(np.ceil(np.log(max(length, 2)) / np.log(4))))
     return np.unique(np.append(powers, length)).astype(float)

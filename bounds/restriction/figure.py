@@ -29,7 +29,7 @@ LEGIBLE = 24
 
 
 def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
-    """Return what a picture of a restriction shows, in JSON types.
+    """Returns what a picture of a restriction shows, in JSON types.
 
     Args:
         model: The transformer.

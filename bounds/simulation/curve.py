@@ -52,7 +52,7 @@ class SimulationCurve:
     table: Table
 
     def __len__(self) -> int:
-        """Return the number of lengths."""
+        """Returns the number of lengths."""
         return len(self.table)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
@@ -60,7 +60,7 @@ class SimulationCurve:
         return iter(self.table)
 
     def column(self, name: str) -> np.ndarray:
-        """Return one column, an entry per n; see `Table.column`."""
+        """Returns one column, an entry per n; see `Table.column`."""
         return self.table.column(name)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:

@@ -59,7 +59,7 @@ class HeadMeasure:
         return "tied" if self.tied_rows else "tieless"
 
     def merge(self, other: "HeadMeasure") -> "HeadMeasure":
-        """Return the measure over both sets of rows."""
+        """Returns the measure over both sets of rows."""
         return dataclasses.replace(
             self,
             tied_rows=self.tied_rows + other.tied_rows,
@@ -90,7 +90,7 @@ class LayerMeasure:
     input_size: float
 
     def merge(self, other: "LayerMeasure") -> "LayerMeasure":
-        """Return the measure over both sets of inputs."""
+        """Returns the measure over both sets of inputs."""
         pairs = zip(self.heads, other.heads, strict=True)
         return dataclasses.replace(
             self,
@@ -150,7 +150,7 @@ class HardMeasure:
         return tuple(head for head in self.heads if not head.uniform)
 
     def merge(self, other: "HardMeasure") -> "HardMeasure":
-        """Return the measure over both sets of inputs."""
+        """Returns the measure over both sets of inputs."""
         pairs = zip(self.layers, other.layers, strict=True)
         return HardMeasure(
             self.length,
@@ -161,7 +161,7 @@ class HardMeasure:
 
 
 def merge_all(measures: list[HardMeasure]) -> HardMeasure:
-    """Return the measure over several sets of inputs.
+    """Returns the measure over several sets of inputs.
 
     Args:
         measures: At least one, all of one model and length.

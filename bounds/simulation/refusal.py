@@ -5,7 +5,7 @@ from jax_models.model_check import check_model
 
 
 def check_simulable(model: Transformer) -> Transformer:
-    """Return a model whose simulation is proved; refuse others with all reasons.
+    """Returns a model whose simulation is proved; refuse others with all reasons.
 
     Proved are residual layers of hard attention with dot-product scores (scaled or not),
     any mask, any number of heads, output matrices, biases, ReLU or GELU.

@@ -98,7 +98,7 @@ class Simulation:
         return self.measured.score_error / self.temperature
 
     def twin(self, temperature: float | None = None) -> Transformer:
-        """Return the simulated model with softmax, the certified twin by default.
+        """Returns the simulated model with softmax, the certified twin by default.
 
         Args:
             temperature: τ; the certificate's if None.
@@ -115,7 +115,7 @@ class Simulation:
         return tempered_twin(self.model, tau)
 
     def certify(self, temperature: float) -> float:
-        """Return a bound on the twin's error at a temperature, for these inputs.
+        """Returns a bound on the twin's error at a temperature, for these inputs.
 
         Args:
             temperature: τ > 0.
@@ -162,7 +162,7 @@ class Simulation:
         return tuple(found)
 
     def row(self) -> dict[str, Any]:
-        """Return the simulation as a row of a table, numbers and text only."""
+        """Returns the simulation as a row of a table, numbers and text only."""
         formula = self.theorem_temperature
         finite = math.isfinite(self.measured.gap)
         return {

@@ -9,7 +9,7 @@ SIZES = [10.0**k for k in range(3, 8)]
 
 
 def make_sweep(seconds):
-    """Return a sweep of four kinds and five sizes, each with two data."""
+    """Returns a sweep of four kinds and five sizes, each with two data."""
     cells, rows = [], {}
     for index in range(40):
         kind, size = f"kind={index % 4}", SIZES[index // 8]

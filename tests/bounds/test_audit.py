@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "lemma5-audit.md").read_text()
 
 
 def findings(step, *words):
-    """Return the findings of a step whose model mentions all the words."""
+    """Returns the findings of a step whose model mentions all the words."""
     return [
         f for f in FINDINGS if f.step == step and all(word in f.model for word in words)
     ]

@@ -22,7 +22,7 @@ WITH_ZEROS = Series("with zeros", N, np.array([0.0, 3.0, 2.0, 1.0, 0.0, 0.0]))
 
 
 def drawn(figure, marker):
-    """Return the values that stand in the figure under a marker, open and filled."""
+    """Returns the values that stand in the figure under a marker, open and filled."""
     (axes,) = figure.axes
     lines = [line for line in axes.lines if line.get_marker() == marker]
     is_open = [to_rgba(line.get_markerfacecolor()) == (1, 1, 1, 1) for line in lines]

@@ -52,7 +52,7 @@ class Alteration:
     eps: Interval
 
     def lg_kept(self) -> Interval:
-        """Return lg m, the disjoint activations that are kept of a list, rounded up.
+        """Returns lg m, the disjoint activations that are kept of a list, rounded up.
 
         For c > 1 by -ln(1 - x) >= x and ⌈y⌉ <= y + 1, in logarithms all along.
         """
@@ -61,11 +61,11 @@ class Alteration:
         return lg_sum(log2(self._ln_pairs()) - self.inputs * log2(self.q / 2), 0)
 
     def kept(self) -> int:
-        """Return m itself, for the first layer."""
+        """Returns m itself, for the first layer."""
         return ceiling(self._ln_pairs() / -log_complement(self.q / 2))
 
     def outputs(self) -> Tower:
-        """Return c', rounded up."""
+        """Returns c', rounded up."""
         c, heads = self.inputs, self.num_heads
         if c == 1:
             return Tower.of(1 + 2 * heads * (self.kept() - 1))
@@ -76,7 +76,7 @@ class Alteration:
         return Tower.power_of_two(lg_sum(lg_added, log2(exact)))
 
     def _ln_pairs(self) -> Interval:
-        """Return ln(c 2^c H / (ε φ))."""
+        """Returns ln(c 2^c H / (ε φ))."""
         c = interval(self.inputs)
         return _LN2 * c + log(c * self.num_heads / (self.eps * self.free))
 
@@ -86,7 +86,7 @@ class Alteration:
 
 
 def first_alteration(num_heads: int, kept: Interval) -> Alteration:
-    """Return the first layer's reduction with the least m, of q = (1 - R) i / 40.
+    """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40.
 
     Args:
         num_heads: H >= 1.
@@ -113,7 +113,7 @@ def first_alteration(num_heads: int, kept: Interval) -> Alteration:
 def next_alteration(
     num_heads: int, inputs: int, free: Interval, kept: Interval
 ) -> Alteration:
-    """Return a later layer's reduction with the least c', over a grid.
+    """Returns a later layer's reduction with the least c', over a grid.
 
     η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the rest, for
     a, b = 1 … 39, b < 4c.

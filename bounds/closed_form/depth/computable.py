@@ -14,7 +14,7 @@ from bounds.closed_form.domain import whole
 def computable_length(
     num_layers: int, num_heads: int, *, read_out: bool = False
 ) -> int:
-    """Return the length up to which any function of the input is computed.
+    """Returns the length up to which any function of the input is computed.
 
     n <= (H + 1)^L; with a separate read-out position, which is one of those that the
     look-ups reach, n <= (H + 1)^L - 1.
@@ -40,7 +40,7 @@ def computable_length(
 
 
 def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int:
-    """Return the least length at which one layer cannot compute PARITY, exactly.
+    """Returns the least length at which one layer cannot compute PARITY, exactly.
 
     n = H + 2, or H + 1 with a separate read-out position.
 

@@ -94,7 +94,7 @@ class DyckParameters:
 
 
 def one_layer_dyck_threshold(num_heads: int) -> int:
-    """Return an even length from which on one layer cannot recognise DYCK.
+    """Returns an even length from which on one layer cannot recognise DYCK.
 
     n = 4H.
 
@@ -116,7 +116,7 @@ def one_layer_dyck_threshold(num_heads: int) -> int:
 def dyck_threshold(
     parameters: DyckParameters, numbers: Numbers = CERTIFIED
 ) -> int | None:
-    """Return an even length from which on the parameters prove, found by bisection.
+    """Returns an even length from which on the parameters prove, found by bisection.
 
     The least even n with F - 2k >= 0 at P = J + k, see the module, as far as the
     arithmetic tells: enclosures may put it later, never earlier.
@@ -168,7 +168,7 @@ def proves(
 
 
 def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Real:
-    """Return the lower bound on F, less 2k, at P = J + k.
+    """Returns the lower bound on F, less 2k, at P = J + k.
 
     Args:
         parameters: Of L - 1 steps.
@@ -233,7 +233,7 @@ def dyck_slope(parameters: DyckParameters) -> float:
 
 
 def _repair_risk(parameters: DyckParameters, step: Step, loose: bool) -> Fraction:
-    """Return β / γ."""
+    """Returns β / γ."""
     deviations = 1 if step is parameters.steps[-1] else 2
     rest = Fraction(999, 1000) - deviations * parameters.delta
     return rest - (parameters.delta if loose else Fraction(1, 20))
@@ -248,7 +248,7 @@ def _columns(
 def _upper_bounds(
     parameters: DyckParameters, n: Real, window: Real, numbers: Numbers
 ) -> list[tuple[Real, Real, Real]]:
-    """Return x, y and the brackets that repairs fix, of every step."""
+    """Returns x, y and the brackets that repairs fix, of every step."""
     log_once = numbers.log(numbers.real(1 / parameters.delta))
     free, depth, bounds = window, 1, []
     for step, deep, spread in _columns(parameters):
@@ -280,7 +280,7 @@ def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
 
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:
-    """Return γ for c = width and √G = root; for an infinite root its limit."""
+    """Returns γ for c = width and √G = root; for an infinite root its limit."""
     tail = lambda z: 1 - 2 * numbers.exp(-z * z / 2)
     wide = numbers.real(WIDE)
     far = tail(width)

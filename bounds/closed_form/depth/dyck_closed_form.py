@@ -19,7 +19,7 @@ MOST_ROUNDS = 400
 
 
 def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
-    """Return a length from which on DYCK is out of reach, for L >= 2.
+    """Returns a length from which on DYCK is out of reach, for L >= 2.
 
     The first 2 · 4^i times Corollary 9's threshold for PARITY that `proves` accepts.
 

@@ -81,7 +81,7 @@ def search_dyck_parameters(
 
 
 def _descended(point: _Point, cost: _Cost, deepest: int) -> _Point:
-    """Return a local minimum, or the best of so many points."""
+    """Returns a local minimum, or the best of so many points."""
     best, improved, looks = cost(point), True, 0
     while improved and looks < MOST_LOOKS // len(point[0]):
         improved = False

@@ -42,7 +42,7 @@ class AlterationRoute:
 def alteration_route(
     num_layers: int, num_heads: int, free: Fraction
 ) -> AlterationRoute:
-    """Return the threshold of route A.
+    """Returns the threshold of route A.
 
     n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1.
 

@@ -57,7 +57,7 @@ class PaperRoute:
 def paper_route(
     num_layers: int, num_heads: int, free: Fraction, weight: Weight
 ) -> PaperRoute:
-    """Return the threshold of the paper's own proof, with corrected constants.
+    """Returns the threshold of the paper's own proof, with corrected constants.
 
     n_L = max(n of (H3) in every reduction, ⌊(H + 1) c_{L-1} / C⌋ + 1); for one layer
     H + 2, since all bits are free before closing.
@@ -109,7 +109,7 @@ def sufficient_log2_k(
     q: Interval,
     weight: Weight,
 ) -> Interval:
-    """Return lg of a real k, such that (H1), (H2) and g > 0 hold from there on.
+    """Returns lg of a real k, such that (H1), (H2) and g > 0 hold from there on.
 
     The closed forms above. With A = 1/(f+1) the third condition is not among them: it
     holds for the free choices.
@@ -148,7 +148,7 @@ def sufficient_log2_k(
 def _next_inputs(
     inputs: Tower, heads: int, free: Interval, kept: Interval, weight: Weight
 ) -> tuple[Tower, Tower]:
-    """Return c' and the least n of (H3) for a reduction with the free choices."""
+    """Returns c' and the least n of (H3) for a reduction with the free choices."""
     if inputs.level > 0:
         # (H3) asks for n in the order of c², far below c'.
         return _giant_step(inputs, heads, free, 1 - kept, weight), Tower.of(0)
@@ -167,7 +167,7 @@ def _next_inputs(
 def _giant_step(
     inputs: Tower, heads: int, free: Interval, lost: Interval, weight: Weight
 ) -> Tower:
-    """Return c' for a c beyond integers; see the module's last formulas."""
+    """Returns c' for a c beyond integers; see the module's last formulas."""
     lg_ratio = log2(heads / (lost * free))
     if weight is Weight.PAPER:
         return giant(inputs, log2(16 / lost), 7, 2 * lg_ratio + 10)
@@ -176,7 +176,7 @@ def _giant_step(
 
 
 def divided(number: Tower, share: Fraction) -> Tower:
-    """Return ⌊number / share⌋ of an integer, an upper bound of it beyond integers.
+    """Returns ⌊number / share⌋ of an integer, an upper bound of it beyond integers.
 
     Args:
         number: At least 0.
@@ -194,7 +194,7 @@ def divided(number: Tower, share: Fraction) -> Tower:
 
 
 def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Tower:
-    """Return 2^{rate c + constant} c^power for a tower c, rounded up.
+    """Returns 2^{rate c + constant} c^power for a tower c, rounded up.
 
     Args:
         inputs: c.

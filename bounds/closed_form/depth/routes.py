@@ -54,7 +54,7 @@ class Route:
 def parity_routes(
     num_layers: int, num_heads: int, free: Fraction, *, read_out: bool = False
 ) -> Iterator[Route]:
-    """Return every route's length from which on PARITY is out of reach.
+    """Returns every route's length from which on PARITY is out of reach.
 
     Args:
         num_layers: L >= 1.
@@ -109,7 +109,7 @@ def parity_routes(
 def switching_routes(
     num_layers: int, num_heads: int, *, needed: int = 1, read_out: bool = False
 ) -> Iterator[Route]:
-    """Return the lengths of route S and of its closed form.
+    """Returns the lengths of route S and of its closed form.
 
     Args:
         num_layers: L >= 1.
@@ -154,7 +154,7 @@ def switching_routes(
 
 
 def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
-    """Return the lengths from which on 1DYCK and 2DYCK are out of reach, n even.
+    """Returns the lengths from which on 1DYCK and 2DYCK are out of reach, n even.
 
     Args:
         num_layers: L >= 1.
@@ -196,7 +196,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
 
 
 def proof_digits(num_layers: int) -> int:
-    """Return to how many decimals probabilities are rounded: R_l falls with φ_l.
+    """Returns to how many decimals probabilities are rounded: R_l falls with φ_l.
 
     Args:
         num_layers: L.
@@ -229,7 +229,7 @@ def _listed(steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 
 def least(routes: Sequence[Route]) -> Route:
-    """Return the route with the least length.
+    """Returns the route with the least length.
 
     Args:
         routes: At least one.

@@ -35,7 +35,7 @@ class ClosedFormSwitching:
 
 
 def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitching:
-    """Return the threshold of Corollary 9.
+    """Returns the threshold of Corollary 9.
 
     n_L = ⌊(H + 1) t_{L-1} / φ_{L-1}⌋ + 1 with the recursion above: polynomial in H for
     each L, and at most (O(L H log(L H)))^L.

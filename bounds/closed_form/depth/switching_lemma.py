@@ -129,7 +129,7 @@ def deep_probability(
 
 
 def _weights(width: int, ratio: Fraction) -> tuple[list[int], int]:
-    """Return C(w, j) r^j for j = 0 … w over their common denominator."""
+    """Returns C(w, j) r^j for j = 0 … w over their common denominator."""
     a, b = ratio.numerator, ratio.denominator
     terms = range(width + 1)
     return [math.comb(width, j) * a**j * b ** (width - j) for j in terms], b**width

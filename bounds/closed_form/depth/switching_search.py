@@ -111,7 +111,7 @@ def _search(
 
 
 def _promising(reached: _Reached) -> _Reached:
-    """Return the depths that no smaller one surpasses, those of the largest φ / t."""
+    """Returns the depths that no smaller one surpasses, those of the largest φ / t."""
     kept, largest = [], 0.0
     for t in sorted(reached):
         if reached[t][0] > largest:

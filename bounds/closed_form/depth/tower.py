@@ -37,21 +37,21 @@ class Tower:
 
     @staticmethod
     def of(number: int) -> "Tower":
-        """Return a whole number >= 0 as a tower."""
+        """Returns a whole number >= 0 as a tower."""
         return _from_integer(whole("number", number, 0))
 
     @staticmethod
     def power_of_two(exponent: Interval) -> "Tower":
-        """Return 2^x for a real x >= 0, given by an enclosure; rounded to an integer."""
+        """Returns 2^x for a real x >= 0, given by an enclosure; rounded to an integer."""
         return _normal(1, exponent)
 
     @staticmethod
     def above(x: Interval) -> "Tower":
-        """Return the least integer above every number >= 0 of an interval."""
+        """Returns the least integer above every number >= 0 of an interval."""
         return _from_integer(floor(x) + 1)
 
     def exp2(self) -> "Tower":
-        """Return 2^self."""
+        """Returns 2^self."""
         if self.level:
             return _normal(self.level + 1, interval(self.top))
         if self.top < MOST_BITS:
@@ -59,7 +59,7 @@ class Tower:
         return _normal(1, interval(self.top))
 
     def log2(self) -> "Tower":
-        """Return log₂ self, at level 0 rounded up to an integer; of 0 and 1 it is 0."""
+        """Returns log₂ self, at level 0 rounded up to an integer; of 0 and 1 it is 0."""
         if self.level > 1:
             return _normal(self.level - 1, interval(self.top))
         if self.level == 1:
@@ -67,7 +67,7 @@ class Tower:
         return Tower.of(max(0, int(self.top) - 1).bit_length())
 
     def times(self, factor: Interval | float) -> "Tower":
-        """Return self times a real factor > 0, at level 0 rounded up to an integer."""
+        """Returns self times a real factor > 0, at level 0 rounded up to an integer."""
         factor = interval(factor)
         if self.level == 0:
             return Tower.of(ceiling(interval(self.top) * factor))
@@ -80,7 +80,7 @@ class Tower:
         return (lifted + Tower.of(ceiling(exponent))).exp2()
 
     def __add__(self, other: "Tower") -> "Tower":
-        """Return self + other; at levels above 1 twice the larger does."""
+        """Returns self + other; at levels above 1 twice the larger does."""
         small, large = sorted((self, other))
         if large.level == 0:
             return Tower.of(int(large.top) + int(small.top))
@@ -93,7 +93,7 @@ class Tower:
         return _normal(large.level, interval(math.nextafter(large.top, math.inf)))
 
     def __mul__(self, other: "Tower") -> "Tower":
-        """Return self times other."""
+        """Returns self times other."""
         small, large = sorted((self, other))
         if large.level == 0:
             return Tower.of(int(large.top) * int(small.top))
@@ -109,7 +109,7 @@ class Tower:
         return (self.level, self.top) < (other.level, other.top)
 
     def log2_enclosure(self) -> Interval:
-        """Return an interval around log₂ of a number > 0 of level 0 or 1.
+        """Returns an interval around log₂ of a number > 0 of level 0 or 1.
 
         Raises:
             ValueError: The number is 0, or its logarithm is itself a tower.
@@ -144,7 +144,7 @@ class Tower:
 
 
 def _up(number: float) -> str:
-    """Return six digits of a number >= 0, rounded up."""
+    """Returns six digits of a number >= 0, rounded up."""
     if number == 0:
         return "0"
     scale = 5 - math.floor(math.log10(number))
@@ -155,7 +155,7 @@ def _up(number: float) -> str:
 
 
 def _normal(level: int, top: Interval) -> Tower:
-    """Return the tower of a level >= 1 and a top that a real encloses, rounded up."""
+    """Returns the tower of a level >= 1 and a top that a real encloses, rounded up."""
     while not top.b < LARGEST_TOP:
         top = log2(top)
         level += 1
@@ -184,18 +184,18 @@ def lg_sum(x: Interval, y: Interval | int) -> Interval:
 
 
 def ceiling(x: Interval) -> int:
-    """Return the least integer that is at least every number of an interval."""
+    """Returns the least integer that is at least every number of an interval."""
     mantissa, exponent = _upper_end(x)
     return mantissa << exponent if exponent >= 0 else -(-mantissa >> -exponent)
 
 
 def floor(x: Interval) -> int:
-    """Return the greatest integer that is at most the upper end of an interval."""
+    """Returns the greatest integer that is at most the upper end of an interval."""
     mantissa, exponent = _upper_end(x)
     return mantissa << exponent if exponent >= 0 else mantissa >> -exponent
 
 
 def _upper_end(x: Interval) -> tuple[int, int]:
-    """Return m and e with m 2^e the upper end of an interval."""
+    """Returns m and e with m 2^e the upper end of an interval."""
     sign, mantissa, exponent, _ = x._mpi_[1]
     return -int(mantissa) if sign else int(mantissa), exponent

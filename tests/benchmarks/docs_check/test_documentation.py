@@ -11,7 +11,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def command_lines(page):
-    """Return the command lines of a page that this process can judge."""
+    """Returns the command lines of a page that this process can judge."""
     found = []
     for block in read_page(page):
         if block.is_paragraph:

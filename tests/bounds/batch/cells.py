@@ -4,7 +4,7 @@ from bounds.batch.cells import BatchCell, Work
 
 
 def make_cell(index, *, shape="", size=1.0, levels=()):
-    """Return a cell whose passes are `size`."""
+    """Returns a cell whose passes are `size`."""
     terms = {"runs": 1.0, "tokens": size**0.5, "passes": size, "positions": size**1.5}
     return BatchCell(
         key=f"key{index}",

@@ -15,7 +15,7 @@ FACTORS = {"kind=a": 1.0, "kind=b": 8.0}
 
 
 def make_sweep():
-    """Return cells, and what they take: 2 ms, 3 ns per pass, times the kind."""
+    """Returns cells, and what they take: 2 ms, 3 ns per pass, times the kind."""
     cells, rows = [], {}
     for index, (kind, size, seed) in enumerate(
         itertools.product(FACTORS, SIZES, range(2))
@@ -35,7 +35,7 @@ def make_sweep():
 
 
 def within_two(cells, rows, model):
-    """Return the share of cells whose estimate is within a factor of 2."""
+    """Returns the share of cells whose estimate is within a factor of 2."""
     found = model.estimates(cells)
     ratios = [t / rows[c.key]["seconds"] for c, t in zip(cells, found, strict=True)]
     return np.mean([0.5 <= ratio <= 2.0 for ratio in ratios])

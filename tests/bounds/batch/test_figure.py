@@ -15,7 +15,7 @@ VALUES = {1: 0.0, 2: 1.0, 3: 1e3, 4: None, 5: np.nan}
 
 
 def make_rows(value=lambda **flags: 1.0, **swept):
-    """Return a row for each cell of a cross product."""
+    """Returns a row for each cell of a cross product."""
     return [
         {
             "status": "done",
@@ -73,7 +73,7 @@ def test_a_column_that_cannot_be_drawn_is_named_with_those_that_can(chosen):
 
 
 def drawn(axes):
-    """Return the light marks and the lines of a panel, as lists of (x, y)."""
+    """Returns the light marks and the lines of a panel, as lists of (x, y)."""
     found = {True: [], False: []}
     for line in axes.lines:
         points = list(zip(line.get_xdata(), line.get_ydata(), strict=True))

@@ -14,7 +14,7 @@ FLAGS |= {"method": "incremental"}
 
 
 def planned_cell(monkeypatch, host, **flags):
-    """Return the cell of a plan that is made on a machine with some memory."""
+    """Returns the cell of a plan that is made on a machine with some memory."""
     monkeypatch.setattr(memory, "host_bytes", lambda: host)
     (cell,) = make_cells(Specification("influence", {**FLAGS, **flags}, {}))
     return cell

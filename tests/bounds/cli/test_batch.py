@@ -24,7 +24,7 @@ STORE = "results/batch/results.sqlite"
 
 
 def result_rows(path):
-    """Return the rows of a store, sorted, without what two runs differ in."""
+    """Returns the rows of a store, sorted, without what two runs differ in."""
     # Somebody may commit between two runs.
     left_out = (*TIMING, "git_commit")
     rows = [

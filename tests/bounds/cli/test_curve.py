@@ -38,7 +38,7 @@ def read_json(path):
 
 
 def influences(model, tokens):
-    """Return the influence of flipping each bit but the last, by the definition."""
+    """Returns the influence of flipping each bit but the last, by the definition."""
     base = np.asarray(jm.apply(model, tokens))[-1]
     found = []
     for position in range(len(tokens) - 1):

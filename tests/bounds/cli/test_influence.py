@@ -31,7 +31,7 @@ def read_json():
 
 
 def influences(model, tokens, query):
-    """Return the influence of every substitution, by the definition."""
+    """Returns the influence of every substitution, by the definition."""
     base = np.asarray(jm.apply(model, tokens))[query]
     found = {}
     for position in range(len(tokens)):

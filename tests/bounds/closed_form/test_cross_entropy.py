@@ -36,7 +36,7 @@ def enclose(fraction):
 
 
 def solved(p, share, closeness, class_pairs):
-    """Return the least mean loss over two members' logits, by a generic solver."""
+    """Returns the least mean loss over two members' logits, by a generic solver."""
     ends, goes_on = np.array([(1 - p) / 2, (1 - p) / 2, p]), np.array([0.5, 0.5, 0.0])
 
     def loss(z):
@@ -158,7 +158,7 @@ def test_the_parity_floor_is_the_mean_over_its_pairs():
 
 
 def exact_shares(p, n):
-    """Return P_0(n) and P(H_n > 0) in rational numbers, step by step."""
+    """Returns P_0(n) and P(H_n > 0) in rational numbers, step by step."""
     law = {(0, 0): Fraction(1)}
     for _ in range(n):
         moved = {}

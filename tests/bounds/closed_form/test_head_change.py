@@ -37,7 +37,7 @@ def test_it_dominates_where_it_is_nearly_attained(case, saturating):
 
 
 def dominated(cases):
-    """Return the cases whose exact change exceeds what the recursion says."""
+    """Returns the cases whose exact change exceeds what the recursion says."""
     return [
         case.name
         for case in cases
@@ -52,7 +52,7 @@ def test_the_recursion_dominates_them_too():
 
 
 def planted(weight, with_weight_change=True):
-    """Return Corollary B with another weight bound, or without one of its terms."""
+    """Returns Corollary B with another weight bound, or without one of its terms."""
 
     def change_bound(score, norm, length, query, other, own, saturating):
         heaviest = weight(score.half_oscillation(norm), length)

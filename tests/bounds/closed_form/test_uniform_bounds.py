@@ -29,7 +29,7 @@ GRID = [
 
 
 def by_definition(name, a, lipschitz, heads, depth, n, d):
-    """Return ln of the bound off and at position i."""
+    """Returns ln of the bound off and at position i."""
     a, lipschitz = mpmath.mpf(a), mpmath.mpf(lipschitz)
     e = mpmath.exp(2 * a)
     if name == "C1":
@@ -93,7 +93,7 @@ def test_uniform_constants_are_the_largest_over_layers_and_heads():
 
 
 def missed(closed, change=lambda constants, n: (constants, n)):
-    """Return the sharp cases that a closed form does not dominate."""
+    """Returns the sharp cases that a closed form does not dominate."""
     names = []
     for case in CASES:
         constants, n = change(uniform_constants([case.layer]), case.length)

@@ -14,7 +14,7 @@ SOURCES = {"parity": ParitySource(float(P)), "dyck2": DyckSource(float(P))}
 
 
 def random_model(source, seed=0, **options):
-    """Return a small random transformer for a source, an end token included."""
+    """Returns a small random transformer for a source, an end token included."""
     options = {"mask": "future", "num_layers": 1, "dtype": "float64", **options}
     return jm.random_transformer(
         jax.random.key(seed),
@@ -28,7 +28,7 @@ def random_model(source, seed=0, **options):
 
 
 def blind_model(source, length, reading):
-    """Return the best prediction from the token at the query alone: no layers.
+    """Returns the best prediction from the token at the query alone: no layers.
 
     After the end token that is the best constant.
     """

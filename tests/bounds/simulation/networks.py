@@ -36,7 +36,7 @@ class Networks:
         return len(self.embedding)
 
     def model(self, index, weighting=None):
-        """Return one of them as a model."""
+        """Returns one of them as a model."""
 
         def array(values):
             return jnp.asarray(values[index], jnp.float64)
@@ -62,7 +62,7 @@ class Networks:
         )
 
     def run(self, weights):
-        """Return the final activations [M, S, n, d] under weights of (scores, layer)."""
+        """Returns the final activations [M, S, n, d] under weights of (scores, layer)."""
         m = np.arange(self.count)[:, None, None]
         rows = self.embedding[m, INPUTS[None]] + self.position[:, None]
         for depth, w in enumerate(self.layers):
@@ -80,12 +80,12 @@ class Networks:
         return self.run(lambda scores, depth: average_hard(scores))
 
     def soft(self, temperatures):
-        """Return the same with softmax, one temperature per network [M]."""
+        """Returns the same with softmax, one temperature per network [M]."""
         tau = np.asarray(temperatures)[:, None, None, None]
         return self.run(lambda scores, depth: softmax(scores / tau))
 
     def errors(self, temperatures):
-        """Return the largest difference of the two over all inputs [M]."""
+        """Returns the largest difference of the two over all inputs [M]."""
         return np.abs(self.soft(temperatures) - self.hard()).max(axis=(1, 2, 3))
 
 
@@ -105,7 +105,7 @@ def softmax(scores):
 
 
 def draw_networks(seed, count, layers, *, ties):
-    """Return random networks; a third of the layers uniform, the first never.
+    """Returns random networks; a third of the layers uniform, the first never.
 
     With ties embeddings, positions, queries and keys are small integers, so that scores
     of the first layer tie exactly; without them all are Gaussian.

@@ -18,7 +18,7 @@ EPSILON = 0.01
 
 
 def temperatures(networks):
-    """Return the measures, and the temperatures of theorem and certificate [M].
+    """Returns the measures, and the temperatures of theorem and certificate [M].
 
     NaN where no temperature is certified: tied scores of deep layers that float64 does
     not know to be equal well enough.

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 
 def parity_follows(p):
-    """Return what follows a bit string: after an even count of ones it may end."""
+    """Returns what follows a bit string: after an even count of ones it may end."""
 
     def follows(string):
         if sum(string) % 2:
@@ -17,7 +17,7 @@ def parity_follows(p):
 
 
 def dyck_follows(p, k=2, depth=math.inf):
-    """Return what follows a bracket string, read with a stack."""
+    """Returns what follows a bracket string, read with a stack."""
 
     def follows(string):
         stack = []
@@ -35,7 +35,7 @@ def dyck_follows(p, k=2, depth=math.inf):
 
 
 def prefix_law(follows, length):
-    """Return every prefix of a length with its probability, not yet conditional."""
+    """Returns every prefix of a length with its probability, not yet conditional."""
     law = {(): Fraction(1)}
     for _ in range(length):
         law = {
@@ -48,7 +48,7 @@ def prefix_law(follows, length):
 
 
 def cross_entropy(follows, length, predict):
-    """Return the expected loss of a prediction of what follows a prefix, in nats."""
+    """Returns the expected loss of a prediction of what follows a prefix, in nats."""
     law = prefix_law(follows, length)
     total = sum(law.values())
     return sum(
@@ -60,7 +60,7 @@ def cross_entropy(follows, length, predict):
 
 
 def best_given(follows, length, seen):
-    """Return the least expected loss of predictions that see only `seen(prefix)`."""
+    """Returns the least expected loss of predictions that see only `seen(prefix)`."""
     law, tables = prefix_law(follows, length), {}
     for string, weight in law.items():
         table = tables.setdefault(seen(string), itertools.repeat(Fraction(0)))

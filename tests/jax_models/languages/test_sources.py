@@ -58,7 +58,7 @@ compiled_source = pytest.mark.parametrize(
 
 
 def evaluate(model, strings):
-    """Return ln P(prefix), what follows, and whether each string is a prefix, a word."""
+    """Returns ln P(prefix), what follows, and whether each string is a prefix, a word."""
 
     @jax.jit
     def compiled(tokens):
@@ -104,7 +104,7 @@ def test_levels_are_those_of_all_prefixes(model, follows, n, shorter):
 
 
 def chi_square(model, law, n, drawn):
-    """Return the statistic over its degrees of freedom, which is about 1."""
+    """Returns the statistic over its degrees of freedom, which is about 1."""
     strings = sorted(law)
     total = sum(law.values())
     expected = len(drawn) * np.array([float(law[x] / total) for x in strings])
