@@ -22,7 +22,7 @@ from absl import app, flags
 from benchmarks.cells import find_or_measure
 from benchmarks.device import device_name
 from benchmarks.page import replace_table
-from bounds.cli.main import one_line, refuse_nan
+from bounds.cli.main import one_line, refuse_what_passes
 from bounds.cli.platforms import request_platform, require_platform
 from bounds.figures import save_figure
 from bounds.output import canonical_json, plain, write_bytes
@@ -198,7 +198,7 @@ def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
             raise app.UsageError(f"unexpected arguments {arguments[1:]}")
         values.mark_as_parsed()
         try:
-            refuse_nan(values)
+            refuse_what_passes(values)
             main()
         except (InputError, OSError) as error:
             raise SystemExit(f"{program}: {error}") from error

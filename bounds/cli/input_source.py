@@ -130,8 +130,12 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
 def _load_array(path: str) -> np.ndarray:
     """Returns the array of a NumPy file as sequences [K, n]."""
     try:
-        tokens = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        # Not `np.load`, which opens archives and pickles too.
+        with open(path, "rb") as file:
+            tokens = np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # of many kinds: the header is parsed as Python
         raise jm.InputError(f"{path}: not a NumPy array file ({error})") from error
     if tokens.dtype.kind not in "iu" or tokens.ndim not in (1, 2):
         raise jm.InputError(

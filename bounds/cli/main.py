@@ -18,6 +18,7 @@ from absl import flags
 
 from bounds.cli.usage import FlagGroup, command_usage, overview
 from bounds.version import __version__
+from jax_models.arguments import show
 from jax_models.errors import InputError
 
 PROGRAM = "attention-bounds"
@@ -193,7 +194,10 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         error = OSError(f"{error.strerror}: {os.fspath(error.filename)}")
     text = " ".join(str(error).split())
-    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
+    if len(text) <= LONGEST_LINE:
+        return text
+    # What was typed stands first, what was expected last.
+    return f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
 
 
 def _dispatch(arguments: list[str]) -> None:
@@ -256,18 +260,38 @@ def read_flags(
     options = flags.FlagValues()
     for group in groups:
         options.append_flag_values(group.options)
-    extra = options([PROGRAM, *arguments])[1:]
+    try:
+        extra = options([PROGRAM, *arguments])[1:]
+    except flags.IllegalFlagValueError as error:
+        raise InputError(_say_expected(options, error)) from error
     if extra:
         raise InputError(
             f"unexpected argument {extra[0]!r}; every option of {command} is a "
             f"flag, see {PROGRAM} {command} --help"
         )
-    refuse_nan(options)
+    refuse_what_passes(options)
     return options
 
 
-def refuse_nan(options: flags.FlagValues) -> None:
-    """Raise `InputError` for a flag that is NaN, which absl's bounds let pass.
+def _say_expected(options: flags.FlagValues, error: flags.IllegalFlagValueError) -> str:
+    """Return absl's complaint about a value, which may not say what was expected."""
+    text, reason = str(error), str(error.__context__)
+    name = text.removeprefix("flag --").partition("=")[0]
+    if name not in options or error.__context__ is None:
+        return text
+    parser = options[name].parser
+    boolean = isinstance(parser, flags.BooleanParser)
+    expected = "true or false" if boolean else parser.syntactic_help
+    if not expected or expected in reason:
+        return text
+    if boolean or isinstance(parser, flags.IntegerParser | flags.FloatParser):
+        # The reason is Python's, in words of its own.
+        return f"{text.removesuffix(reason)}expected {expected}"
+    return f"{text}; expected {expected}"
+
+
+def refuse_what_passes(options: flags.FlagValues) -> None:
+    """Raise `InputError` for what absl lets pass: NaN, and text that no file has as name.
 
     Args:
         options: Parsed flags.
@@ -276,6 +300,10 @@ def refuse_nan(options: flags.FlagValues) -> None:
         value = options[name].value
         if isinstance(value, float) and math.isnan(value):
             raise InputError(f"--{name} = {value} is not a number; give one")
+        if isinstance(value, str) and "\0" in value:
+            raise InputError(
+                f"--{name} = {show(value)} holds a null byte; leave it out"
+            )
 
 
 def _find(name: str) -> Command:

@@ -73,6 +73,28 @@ def test_a_number_that_is_none_is_one_line(capsys):
 
 
 @pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--d_ff=1,2", "--d_ff=1,2: expected a positive integer"),
+        ("--d_ff=-1", "-1 is not a positive integer"),
+        ("--c=x", "--c=x: expected a number"),
+        ("--fresh=maybe", "--fresh=maybe: expected true or false"),
+        ("--lengths=4:x:2", "'x' in '4:x:2' is not a whole number; expected a comma"),
+        (f"--mask={5000 * '['}", "value should be one of <none|future|past|"),
+        (f"--d_ff={5000 * '1'}", "expected a positive integer"),
+        ("--out=a\0b", "--out = 'a\\x00b' holds a null byte"),
+    ],
+)
+def test_a_value_that_is_none_is_told_what_was_expected(capsys, flag, expected):
+    code, out, err = run(capsys, "curve", flag)
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert expected in err
+    assert len(err) < 1100
+    assert "int()" not in err  # in Python's words
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         ([], "no command given"),

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import struct
 import sys
 
 import pytest
@@ -51,6 +52,28 @@ def test_a_config_of_many_brackets_is_one_line(run, tmp_path, make_model):
     tensors = {"embedding": jm.build_preset("first").embedding.__array__()}
     safetensors.numpy.save_file(tensors, tmp_path / "deep.safetensors", content)
     run("influence", "--model=deep.safetensors").assert_refused("is not JSON")
+
+
+def numpy_file(header):
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        numpy_file(
+            b"{'descr': '<i8', 'fortran_order': False, 'shape': (%d,)}" % 10**20
+        ),
+        numpy_file(b"{'descr': "),
+        b"PK\3\4 an archive",
+        b"",
+    ],
+    ids=["a shape of 10^20", "half a header", "an archive", "nothing"],
+)
+def test_what_numpy_cannot_read_is_no_array_file(run, tmp_path, content):
+    (tmp_path / "odd.npy").write_bytes(content)
+    ended = run("influence", "--tokens=odd.npy", *SMALL)
+    ended.assert_refused("odd.npy: not a NumPy array file")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
