@@ -113,8 +113,8 @@ def gamma(count: int) -> Interval:
         count: k, with k u < 1.
 
     Source:
-        Higham, Accuracy and Stability of Numerical Algorithms, 2002, Lemma 3.1 and
-        sections 3.1 and 3.5.
+        Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1
+        (Lemma 3.1) and 3.5.
     """
     steps = count * interval(2.0**-53)
     return steps / (1 - steps)

@@ -1,8 +1,7 @@
 """The JSON config of a model file: what is not a tensor, both ways.
 
-The format page leaves open where `combine` and `tie_resolution` stand: they are read at
-the top level or in a layer's entry (the entry wins) and written at the top level where
-all layers agree.
+The keys, their defaults and where they stand: docs/model-format.md, sections 4 and 5. The
+entry of a layer wins over the top level, and what all layers agree on is written there.
 """
 
 import dataclasses

@@ -56,8 +56,8 @@ def choice(values: Any) -> Choice:
 
 
 def all_pages() -> list[Path]:
-    """Returns README.md and the pages of docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """Returns README.md and the pages of docs/ and docs/theory/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def check_whole(report: Report) -> None:

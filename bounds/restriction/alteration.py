@@ -6,7 +6,7 @@ bits than the cap allows, the first entry of its list is fixed to its maximum, u
 left. Several draws are made, and the one that leaves most bits free is taken: the expected
 number of free bits is what the theorem bounds, so that some outcome has as many.
 
-Source: hard-attention.md, section 3, Theorem 6, and section 5.4.
+Source: docs/theory/hard-attention.md, section 5, Theorem 6; docs/restriction.md, section 2.
 """
 
 import math

@@ -5,7 +5,7 @@ certificate says is what this analysis found.
 
 Shapes: n positions, L layers.
 
-Source: hard-attention.md, sections 5.1 and 5.2.
+Source: docs/restriction.md, section 1.
 """
 
 import dataclasses

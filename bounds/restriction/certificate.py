@@ -5,7 +5,7 @@ witnesses and the bits that the output depends on: enough for someone who shares
 with the search to check each exclusion, to tabulate every row and to see that the query's
 output is the same for all completions. Positions and tokens count from 0.
 
-Source: hard-attention.md, section 5.5.
+Source: docs/certificates-of-restrictions.md, section 1.
 """
 
 from collections.abc import Sequence

@@ -4,10 +4,10 @@ It shares no code with the search. Where it accepts, all 2^F completions of the
 restriction have one final activation at the query, and the pair, if there is one, is of
 a member and a non-member of the language: at least one of them is misclassified.
 
-The proof goes layer by layer (hard-attention.md, section 5.6). The tables of y^(0)
-follow from the restriction. For each listed row and head a witness is seen whose cell is
-at least g under every completion; whoever is not in the possible set stays below g, or
-loses the tie. So the tables of the next layer follow from the possible sets alone. A
+The proof goes layer by layer (docs/certificates-of-restrictions.md, section 2). The tables
+of y^(0) follow from the restriction. For each listed row and head a witness is seen whose
+cell is at least g under every completion; whoever is not in the possible set stays below g,
+or loses the tie. So the tables of the next layer follow from the possible sets alone. A
 machine's rounding is enclosed (`checking.enclosure`): where it could decide something,
 the certificate is rejected.
 """
@@ -74,7 +74,7 @@ def check_certificate(
             attention, float32, or float64 without x64.
 
     Source:
-        Hahn 2020, Theorem 1; hard-attention.md, section 5.6.
+        Hahn 2020, Theorem 1; docs/certificates-of-restrictions.md, section 2.
     """
     model = check_model(model)
     _require_hard_float64(model)

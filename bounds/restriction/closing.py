@@ -4,7 +4,8 @@ With one value of the query's own row chosen, each head's list is followed: the 
 first entry are fixed so that it has its largest score, and then, whatever the other bits
 are, the head attends to it. Every value of the query's row is tried.
 
-Source: hard-attention.md, section 1, Lemma 2 (Hahn 2020, the last step of Theorem 1).
+Source: docs/theory/hard-attention.md, section 2, Lemma 2 (Hahn 2020, the last step of
+Theorem 1).
 """
 
 import numpy as np

@@ -4,7 +4,7 @@ For PARITY half of the completions of a restriction are misclassified. Where all
 completions are alike to the language as well, there is no contradiction: the model may be
 right.
 
-Source: hard-attention.md, section 1, Corollary 3, and section 4 (Hahn 2020, Corollary 2).
+Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary 2).
 """
 
 import dataclasses
@@ -87,7 +87,8 @@ def find_counterexample(
             is too small, and as `find_restriction`.
 
     Source:
-        Hahn 2020, Corollary 2, as hard-attention.md, sections 1 and 4 correct it.
+        Hahn 2020, Corollary 2; docs/theory/hard-attention.md, sections 2 and 7,
+        Corollary 3.
     """
     length = expect_length(length)
     given = _given(model, length, language, seed)

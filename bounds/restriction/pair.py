@@ -6,7 +6,7 @@ below zero, and the word is balanced exactly if the window is. A language that a
 automaton decides at each length: by the states that can be reached, exactly. A membership
 function: all completions, or many drawn ones.
 
-Source: hard-attention.md, section 1, Corollary 3, and section 4 (Hahn 2020, Corollary 2).
+Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary 2).
 """
 
 from collections.abc import Callable

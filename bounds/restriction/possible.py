@@ -13,7 +13,7 @@ rounding leaves open are taken at their lower end in lo and at their upper end i
 
 Shapes: r query rows of a block, m slots, K rows.
 
-Source: hard-attention.md, section 5.2 (the captured pairs of Hahn 2020, Lemma 4).
+Source: docs/restriction.md, section 1 (the captured pairs of Hahn 2020, Lemma 4).
 """
 
 import dataclasses

@@ -136,7 +136,7 @@ def find_restriction(
             bit has a part in.
 
     Source:
-        Hahn 2020, Theorem 1 and Lemma 4, as an algorithm: hard-attention.md, section 5.
+        Hahn 2020, Theorem 1 and Lemma 4, as an algorithm: docs/restriction.md.
     """
     plan = Plan(caps, method, attempts, reverse_pass, False, seed, remember)
     return restrict(

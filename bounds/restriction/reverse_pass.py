@@ -3,7 +3,7 @@
 A fixed bit is freed where the query's output is constant without it too, by an analysis
 from scratch. Bits are tried in batches, which are halved where they fail.
 
-Source: hard-attention.md, section 5.3.
+Source: docs/restriction.md, section 2.
 """
 
 import time

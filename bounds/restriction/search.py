@@ -5,7 +5,7 @@ bits is fixed, and the possible sets are formed again; then the rows are tabulat
 comes out is sound whatever was voted for, as soundness rests on the possible sets alone.
 It ends: every round fixes a bit.
 
-Source: hard-attention.md, section 5.3.
+Source: docs/restriction.md, section 2.
 """
 
 import dataclasses

@@ -5,8 +5,8 @@ produces do not force the answer (Hahn 2020, after Corollary 2). Given a restric
 `reachable_classes` says whether a member and a non-member both complete it, with one of
 each. Given a length, `most_free_forced` says how many bits may be free in a restriction
 that forces the answer; one more, F, keeps it open whatever the restriction, and the
-threshold recursion of hard-attention.md applies with F free bits asked for in place of
-one (section 4, "General languages").
+threshold recursion applies with F free bits asked for in place of one
+(docs/theory/hard-attention.md, sections 6 and 8).
 
 A restriction is an array of tokens with -1 at its free positions, as a certificate's
 `rho`; a free position takes one of two symbols.
@@ -95,8 +95,8 @@ def reachable_classes(
         InputError: if the restriction or the symbols are none, or a key is missing.
 
     Source:
-        Hahn 2020, section 5, the discussion after Corollary 2; hard-attention.md,
-        section 4, "General languages".
+        Hahn 2020, section 5, the discussion after Corollary 2;
+        docs/theory/hard-attention.md, section 8.
     """
     tokens, pair = _check(rho, symbols)
     if isinstance(language, Automaton):
@@ -150,7 +150,7 @@ def most_free_forced(
         InputError: if the restriction or the symbols are none.
 
     Source:
-        hard-attention.md, section 4, "General languages".
+        docs/theory/hard-attention.md, section 8.
     """
     tokens, pair = _check(rho, symbols)
     length = _num_symbols(automaton, tokens, pair)
@@ -201,7 +201,7 @@ def first_impossible_length(
         The first of them with guaranteed_free(n) >= least_free(n) <= n, or None.
 
     Source:
-        hard-attention.md, section 4, Theorem 8 and "General languages".
+        docs/theory/hard-attention.md, sections 6 and 8, Theorem 8.
     """
     for length in lengths:
         if guaranteed_free(length) >= least_free(length) <= length:

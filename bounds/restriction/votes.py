@@ -5,7 +5,7 @@ it may attend to, by falling score): fixing the bits of such a position to the v
 maximise its score makes it win, and hides all that follow. The entry of rank r with k bits
 gets 1 / ((1 + r) k) votes, and bits that many rows ask for are fixed first.
 
-Source: hard-attention.md, section 5.3.
+Source: docs/restriction.md, section 2.
 """
 
 from collections.abc import Mapping, Sequence

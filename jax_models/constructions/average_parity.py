@@ -64,7 +64,7 @@ def average_parity_transformer(
         InputError: if `max_length` is below 1, or for float64 without x64.
 
     Source:
-        hard-attention.md, section 1, "Average-hard attention".
+        docs/theory/hard-attention.md, section 3.
     """
     if max_length < 1:
         raise InputError(f"average_parity needs max_length >= 1, got {max_length}")

@@ -87,7 +87,7 @@ def hard_parity_transformer(
         InputError: if L or H is below 1, or for float64 without x64.
 
     Source:
-        hard-attention.md, Theorem 5.
+        docs/theory/hard-attention.md, section 3, Theorem 5.
     """
     for name, value in (("num_layers", num_layers), ("num_heads", num_heads)):
         if value < 1:

@@ -99,7 +99,7 @@ def first_alteration(num_heads: int, kept: Interval) -> Alteration:
         ValueError: H is below 1.
 
     Source:
-        hard-attention.md section 3, Table A.
+        docs/theory/hard-attention.md, section 5, Theorem 6.
     """
     heads = whole("num_heads", num_heads, 1)
     one, zero = interval(1), interval(0)
@@ -131,7 +131,7 @@ def next_alteration(
         ValueError: H is below 1 or c below 2.
 
     Source:
-        hard-attention.md section 3, Table A.
+        docs/theory/hard-attention.md, section 5, Theorem 6.
     """
     heads = whole("num_heads", num_heads, 1)
     c = interval(whole("inputs", inputs, 2))

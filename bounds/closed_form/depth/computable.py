@@ -32,7 +32,7 @@ def computable_length(
         ValueError: A number is below 1.
 
     Source:
-        hard-attention.md section 1, Theorem 5.
+        docs/theory/hard-attention.md, section 3, Theorem 5.
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
@@ -56,6 +56,6 @@ def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int
         ValueError: H is below 1.
 
     Source:
-        hard-attention.md section 1, Theorem 4.
+        docs/theory/hard-attention.md, section 3, Theorem 4.
     """
     return computable_length(1, num_heads, read_out=read_out) + 1

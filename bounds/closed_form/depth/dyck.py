@@ -108,7 +108,7 @@ def one_layer_dyck_threshold(num_heads: int) -> int:
         ValueError: H is below 1.
 
     Source:
-        hard-attention.md section 4, 1DYCK / 2DYCK, with a window of 2H.
+        docs/theory/hard-attention.md, section 7, with a window of 2H.
     """
     return 4 * whole("num_heads", num_heads, 1)
 
@@ -133,8 +133,7 @@ def dyck_threshold(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, 1DYCK / 2DYCK, with the walk's own deviations in
-        place of thirds, and balancing.
+        docs/theory/hard-attention.md, section 7.
     """
     if dyck_slope(parameters) <= 0:
         return None
@@ -162,7 +161,7 @@ def proves(
         Whether the margin is certainly not negative.
 
     Source:
-        hard-attention.md section 4, 1DYCK / 2DYCK.
+        docs/theory/hard-attention.md, section 7.
     """
     return numbers.least(dyck_margin(parameters, length, numbers)) >= 0
 

@@ -35,7 +35,7 @@ def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, Corollary 9 and 1DYCK / 2DYCK.
+        docs/theory/hard-attention.md, sections 6 and 7, Corollary 9.
     """
     layers = whole("num_layers", num_layers, 2)
     heads = whole("num_heads", num_heads, 1)

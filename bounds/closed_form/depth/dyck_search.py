@@ -53,7 +53,7 @@ def search_dyck_parameters(
         trees that are too deep to look at.
 
     Source:
-        hard-attention.md section 4, 1DYCK / 2DYCK.
+        docs/theory/hard-attention.md, section 7.
     """
     deepest = 2 * start[-1].depth + 20
     if not affordable(len(start) + 1, num_heads, deepest):

@@ -83,7 +83,7 @@ class PaperReduction:
             ValueError: k is below 2.
 
         Source:
-            hard-attention.md section 2, (H1) to (H3).
+            docs/theory/hard-attention.md, section 4, (H1) to (H3).
         """
         c, k = self.inputs, whole("k", k, 2)
         lost = self.eta * self.free
@@ -152,7 +152,7 @@ def best_paper_reduction(
         ValueError: H is below 1.
 
     Source:
-        hard-attention.md section 2, Table H.
+        docs/theory/hard-attention.md, section 4.
     """
     heads = whole("num_heads", num_heads, 1)
     cells = (PaperReduction(heads, 1, free, *cell, weight) for cell in _grid(kept))

@@ -60,7 +60,7 @@ def alteration_route(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 3, Theorem 6.
+        docs/theory/hard-attention.md, section 5, Theorem 6.
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)

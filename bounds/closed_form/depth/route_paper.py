@@ -77,7 +77,8 @@ def paper_route(
         ValueError: A number is outside its range.
 
     Source:
-        Hahn 2020, Theorem 1 and Lemma 4, corrected; hard-attention.md section 2.
+        Hahn 2020, Theorem 1 and Lemma 4, corrected; docs/theory/hard-attention.md,
+        section 4.
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
@@ -127,7 +128,7 @@ def sufficient_log2_k(
         An enclosure of lg k; k itself is no integer.
 
     Source:
-        hard-attention.md section 2, closed sufficient forms.
+        docs/theory/hard-attention.md, section 4, "Enough k".
     """
     c, lost = inputs, eta * free
     lg_w = log2(c * c / lost) + c * log2(2 / q)

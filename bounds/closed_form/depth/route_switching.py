@@ -79,7 +79,7 @@ def switching_proof(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, Theorem 8.
+        docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     heads = whole("num_heads", num_heads, 1)
     fraction, lost, depth = Fraction(start), Fraction(0), 1

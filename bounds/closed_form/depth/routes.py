@@ -70,12 +70,15 @@ def parity_routes(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md sections 1 to 4.
+        docs/theory/hard-attention.md, sections 2 to 6.
     """
     if num_layers == 1:
         length = one_layer_parity_threshold(num_heads, read_out=read_out)
         yield Route(
-            "one layer, exact", Tower.of(length), {}, "hard-attention.md, Theorem 4"
+            "one layer, exact",
+            Tower.of(length),
+            {},
+            "docs/theory/hard-attention.md, section 3, Theorem 4",
         )
     else:
         yield from switching_routes(num_layers, num_heads, read_out=read_out)
@@ -90,7 +93,7 @@ def parity_routes(
             "inputs": [str(c) for c in alteration.inputs[:4]],
             "reductions": [one.parameters() for one in alteration.reductions],
         },
-        "hard-attention.md, Theorem 6",
+        "docs/theory/hard-attention.md, section 5, Theorem 6",
     )
     for weight in Weight:
         paper = paper_route(num_layers, num_heads, free, weight)
@@ -102,7 +105,7 @@ def parity_routes(
             f"paper, A = {weight.value}",
             paper.length,
             parameters,
-            "Hahn 2020, Theorem 1, corrected; hard-attention.md section 2",
+            "Hahn 2020, Theorem 1, corrected; docs/theory/hard-attention.md, section 4",
         )
 
 
@@ -126,7 +129,7 @@ def switching_routes(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, Theorem 8 and Corollary 9.
+        docs/theory/hard-attention.md, section 6, Theorem 8 and Corollary 9.
     """
     steps = RELEASED.get((num_layers, num_heads)) if needed == 1 else None
     if steps is None:
@@ -141,7 +144,7 @@ def switching_routes(
                 "switching",
                 Tower.of(proof.length),
                 {"steps": _listed(steps), "free_bits": needed, "digits": digits},
-                "hard-attention.md, Theorem 8",
+                "docs/theory/hard-attention.md, section 6, Theorem 8",
             )
     if needed == 1 and not read_out:
         closed = closed_form_switching(num_layers, num_heads)
@@ -149,7 +152,7 @@ def switching_routes(
             "switching, closed form",
             closed.length,
             {},
-            "hard-attention.md, Corollary 9",
+            "docs/theory/hard-attention.md, section 6, Corollary 9",
         )
 
 
@@ -167,9 +170,9 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, 1DYCK / 2DYCK.
+        docs/theory/hard-attention.md, section 7.
     """
-    source = "hard-attention.md section 4, 1DYCK / 2DYCK, sharpened"
+    source = "docs/theory/hard-attention.md, section 7"
     if num_layers == 1:
         length = one_layer_dyck_threshold(num_heads)
         yield Route("one layer", Tower.of(length), {}, source)

@@ -51,7 +51,7 @@ def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitchin
         ValueError: A number is below 1.
 
     Source:
-        hard-attention.md section 4, Corollary 9.
+        docs/theory/hard-attention.md, section 6, Corollary 9.
     """
     heads = whole("num_heads", num_heads, 1)
     depth, inverse, depths, bits = 1, interval(1), [], []

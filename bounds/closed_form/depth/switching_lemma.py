@@ -58,7 +58,7 @@ def depth_tails(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, Lemma 7.
+        docs/theory/hard-attention.md, section 6, Lemma 7.
     """
     width = whole("width", width, 1)
     num_lists = whole("num_lists", num_lists, 1)
@@ -112,7 +112,7 @@ def deep_probability(
         ValueError: A number is outside its range.
 
     Source:
-        hard-attention.md section 4, Theorem 8 (R_l).
+        docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     t = whole("depth", depth, 1)
     most = whole("most", most, 1)

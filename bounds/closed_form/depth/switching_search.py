@@ -50,7 +50,7 @@ def search_steps(
         ValueError: A number is below 1.
 
     Source:
-        hard-attention.md section 4, Theorem 8.
+        docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
@@ -134,7 +134,7 @@ def deep_shares(t: int, heads: int, deepest: int, p: np.ndarray) -> np.ndarray:
         [k, deepest + 1], in floats.
 
     Source:
-        hard-attention.md section 4, Theorem 8.
+        docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     tails = _tails(t, heads, deepest + 1, p)
     shares = np.zeros((len(p), deepest + 1))

@@ -36,7 +36,7 @@ def check_possible(
             set.
 
     Source:
-        hard-attention.md, sections 5.2 and 5.6.
+        docs/restriction.md, section 1; docs/certificates-of-restrictions.md, section 2.
     """
     possible = np.zeros(len(low), bool)
     possible[list(claim.possible)] = True

@@ -146,7 +146,7 @@ def check_counts(claim: Claim) -> None:
         Refuted: if a count is wrong.
 
     Source:
-        hard-attention.md, Corollary 3.
+        docs/theory/hard-attention.md, section 2, Corollary 3.
     """
     free = len(claim.free_positions)
     if claim.free != free:

@@ -1,6 +1,6 @@
 """The score cells of one head, as intervals that hold every machine's.
 
-A score becomes the cell round(score / tie_resolution) (model format, "Ties"). The
+A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3). The
 division by that constant is compiled to a product with its reciprocal on CPUs, so a
 cell is enclosed under either reading.
 """

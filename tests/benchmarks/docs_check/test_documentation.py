@@ -3,11 +3,12 @@
 import pytest
 
 from benchmarks.docs_check import api_page, figures
+from benchmarks.docs_check.__main__ import all_pages
 from benchmarks.docs_check.commands import ROOT, refusal
 from benchmarks.docs_check.pages import inline_commands, read_page, split_commands
 from benchmarks.docs_check.ties import untied
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = all_pages()
 
 
 def command_lines(page):

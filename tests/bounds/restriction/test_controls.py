@@ -49,7 +49,7 @@ def halves(tokens):
     ],
 )
 def test_one_symbol_and_the_querys_own_decide_what_is_recognised(name, length, member):
-    """Hard-attention.md, section 6: n - 2 positions free, and no contradiction.
+    """n - 2 positions free, and no contradiction.
 
     The final activation holds the query's own token, so that is fixed too.
     """
@@ -132,7 +132,7 @@ def test_no_restriction_of_one_symbol_closes_the_whole_activation(name):
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), *MORE])
 def test_a_model_of_parity_leaves_no_bit_free(layers, heads):
-    """Hard-attention.md, Theorem 5 and section 8, test 7."""
+    """docs/theory/hard-attention.md, section 3, Theorem 5."""
     model = preset("hard_parity", num_layers=layers, num_heads=heads)
     n = (heads + 1) ** layers
     found = find_counterexample(model, n, "parity", query=-1)
@@ -142,7 +142,7 @@ def test_a_model_of_parity_leaves_no_bit_free(layers, heads):
 
 
 def test_average_hard_parity_depends_on_every_position():
-    """Hard-attention.md, section 8, test 8: no false constant."""
+    """docs/theory/hard-attention.md, section 3: no false constant."""
     found = find_counterexample(preset("average_parity"), 12, "parity")
     assert found.free == ()
     assert "leave 12 that matter" in found.reasons[0]

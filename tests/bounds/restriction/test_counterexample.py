@@ -68,7 +68,7 @@ def test_a_pair_is_found_and_accepted(language, length):
 @pytest.mark.slow
 @pytest.mark.parametrize(("heads", "length"), [(1, 37), (2, 103)])
 def test_parity_fails_on_every_model_at_the_length_of_the_table(heads, length):
-    """Hard-attention.md, Table S, L = 2: all of 50 random models."""
+    """docs/theory/hard-attention.md, section 6, L = 2: all of 50 random models."""
     for seed in range(50):
         model = drawn(seed, num_heads=heads, weighting=TIES[seed % 2])
         found = find_counterexample(

@@ -130,7 +130,7 @@ def test_enumeration_notices_a_bit_that_matters():
 
 
 def test_a_model_with_one_layer_always_keeps_a_free_bit():
-    """Hard-attention.md, Theorem 4: n = H + 2 suffices."""
+    """docs/theory/hard-attention.md, section 3, Theorem 4: n = H + 2 suffices."""
     for seed, heads in itertools.product(range(5), (1, 4)):
         model = random_model(seed, num_layers=1, num_heads=heads)
         assert find_restriction(model, heads + 2).free

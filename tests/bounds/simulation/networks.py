@@ -1,6 +1,6 @@
 """Random average-hard networks, many at once, and both attentions as plainly as possible.
 
-The oracle of the simulation tests: section 1's layers in NumPy, float64, all inputs of
+The oracle of the simulation tests: the theorems' layers in NumPy, float64, all inputs of
 all networks in one array. M networks, S inputs, n positions, d width; n x n without
 shame.
 """

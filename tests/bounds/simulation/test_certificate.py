@@ -79,7 +79,7 @@ def test_an_error_that_is_no_number_is_no_certificate():
 
 
 def shapes(networks):
-    """P, x(n) and the shape of each network, as section 7.1 has them."""
+    """P, x(n) and the shape of each network, as Theorem 26 has them."""
     for index in range(networks.count):
         entries = [np.abs(v[index]).max() for w in networks.layers for v in w.values()]
         start = networks.embedding[index][:, None] + networks.position[index]

@@ -89,7 +89,7 @@ def sharpness(num_tokens, scaled):
 
 
 def closed_form(num_tokens, odd, c):
-    """OUT of section 10 without its factor 1/N, with enough digits."""
+    """OUT of the construction without its factor 1/N, with enough digits."""
     with mpmath.workdps(50):
         even, rest = mpmath.mpf((num_tokens + 1) // 2), num_tokens // 2
         mine, other = (rest, even) if odd else (even, rest)

@@ -176,7 +176,7 @@ def test_no_row_is_farther_than_the_lemma_says(lemma):
 
 
 def test_a_constant_gap_keeps_the_error_up_to_its_temperature_and_no_farther():
-    """Both directions of Lemma 5' at its own temperature; n = 1000 as in section 13."""
+    """Both directions of Lemma 5' at its own temperature."""
     rng = generator(3)
     for n, gap, eps in [
         (1000, 0.3, 0.01),
