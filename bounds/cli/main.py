@@ -216,6 +216,9 @@ def _dispatch(arguments: list[str]) -> None:
 def _run(command: Command, arguments: list[str]) -> None:
     """Parse a command's flags and run it, or show its help."""
     module = command.load()
+    # absl reads whatever stands there, a pipe without end among it.
+    if any(part.lstrip("-").partition("=")[0] == "flagfile" for part in arguments):
+        raise InputError("flags are read from no file; give them in place of --flagfile")
     groups = flag_groups(module, arguments)
     if {"--help", "-help", "-h"} & set(arguments):
         print(command_usage(PROGRAM, command.name, command.summary, module, groups))
@@ -264,6 +267,8 @@ def read_flags(
         extra = options([PROGRAM, *arguments])[1:]
     except flags.IllegalFlagValueError as error:
         raise InputError(_say_expected(options, error)) from error
+    except ValueError as error:  # a value after --no and a name
+        raise InputError(str(error)) from error
     if extra:
         raise InputError(
             f"unexpected argument {extra[0]!r}; every option of {command} is a "

@@ -83,6 +83,8 @@ def test_a_number_that_is_none_is_one_line(capsys):
         (f"--mask={5000 * '['}", "value should be one of <none|future|past|"),
         (f"--d_ff={5000 * '1'}", "expected a positive integer"),
         ("--out=a\0b", "--out = 'a\\x00b' holds a null byte"),
+        ("--nofresh=3", "--nofresh=3 does not take an argument"),
+        ("--flagfile=/dev/null", "give them in place of --flagfile"),
     ],
 )
 def test_a_value_that_is_none_is_told_what_was_expected(capsys, flag, expected):
