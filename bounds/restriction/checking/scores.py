@@ -76,7 +76,7 @@ class HeadScores:
     queries: Enclosure  # [K, e]
     keys: Enclosure  # [K, e]
     scale: Enclosure  # [K, 1]
-    exact: bool  # whether all inner products of queries and keys are
+    exact: bool  # whether all scores are, products of queries and keys
     bit: int  # what divides them then, as an exponent of 2
 
     @property
@@ -113,7 +113,7 @@ class HeadScores:
         are equal where the cells are and in the same order.
         """
         scores = self.scores(rows)
-        if self.exact and self.attention.score != "additive":
+        if self.exact:
             size = np.abs(scores.centre).max(initial=0.0)
             if 2.0**self.bit > 2 * self.resolution + 8 * UNIT * size:
                 return scores.centre, scores.centre
@@ -141,9 +141,10 @@ def score_head(
     queries = project(attention.query, attention.query_bias, head, rows)
     keys = project(attention.key, attention.key_bias, head, rows)
     scale = score_scale(attention, length, places)
-    if attention.score != "additive":
-        # The model divides the queries, not the scores.
-        queries = divide(queries, scale)
+    if attention.score == "additive":  # through tanh, which rounds
+        return HeadScores(attention, head, queries, keys, scale, False, 0)
+    # The model divides the queries, not the scores.
+    queries = divide(queries, scale)
     shared = last_bit(queries.centre).min(axis=0) + last_bit(keys.centre).min(axis=0)
     bit = int(min(shared.min(), 900))
     size = np.abs(queries.centre).max(axis=0) @ np.abs(keys.centre).max(axis=0)

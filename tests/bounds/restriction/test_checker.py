@@ -1,7 +1,9 @@
 """The independent checker accepts what enumeration certifies, of any hard attention."""
 
+import dataclasses
 import itertools
 
+import jax.numpy as jnp
 import pytest
 
 import jax_models as jm
@@ -56,6 +58,24 @@ def test_accepts_what_enumeration_certifies_of_integer_models(weighting, mask):
         found = check_certificate(model, changed(certificate, mode=mode))
         assert found.accepted, found.reasons
         assert is_true(enumeration, certificate)
+
+
+def test_accepts_a_mean_of_two():
+    """Average-hard attention to scores that all tie, at two positions."""
+    model = integer_model(0, weighting="average_hard")
+    layers = [
+        dataclasses.replace(
+            layer,
+            attention=dataclasses.replace(
+                layer.attention, query=jnp.zeros_like(layer.attention.query)
+            ),
+        )
+        for layer in model.layers
+    ]
+    model = dataclasses.replace(model, layers=tuple(layers))
+    _, certificate = certified(model, 0, length=2)
+    found = check_certificate(model, changed(certificate, mode="exact"))
+    assert found.accepted, found.reasons
 
 
 @pytest.mark.parametrize(

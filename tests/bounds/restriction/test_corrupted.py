@@ -133,7 +133,9 @@ def test_a_pair_that_differs_in_a_fixed_bit_is_rejected(cases):
             mutant = changed(certificate)
             mutant["pair"][1] = list(mutant["pair"][0])
             mutant["pair"][1][at] = 1 - mutant["pair"][1][at]
-            assert rejected(enumeration, mutant)
+            # What the model makes of a string that is no completion is moot.
+            (reason,) = check_certificate(enumeration.model, mutant).reasons
+            assert f"at position {at}, where rho allows" in reason
 
 
 def test_what_is_said_of_the_pair_must_hold(cases):
@@ -325,6 +327,26 @@ def test_inexact_numbers_are_not_called_exact():
     enumeration, certificate = certified(model, 0)
     assert not rejected(enumeration, certificate)
     assert rejected(enumeration, changed(certificate, mode="exact"))
+
+
+@pytest.mark.parametrize("feature", [{"score": "additive"}, {"final_norm": True}])
+def test_an_exact_claim_is_of_scores_and_of_the_output_as_well(feature):
+    """All activations of these are exact; scores of tanh, a norm at the end are not."""
+    enumeration, certificate = certified(integer_model(0, **feature), 0)
+    found = check_certificate(enumeration.model, certificate)
+    assert "rounding is enclosed" in found.reasons[1]
+    assert rejected(enumeration, changed(certificate, mode="exact"))
+
+
+def test_a_machine_that_runs_otherwise_is_believed(cases, monkeypatch):
+    """The tables are a proof; a run of the model may still refute it."""
+    enumeration, certificate = cases["leftmost_hard", 0]
+    run = jm.apply
+    assert not rejected(enumeration, certificate)
+    monkeypatch.setattr(jm, "apply", lambda *given, **more: run(*given, **more) + 1)
+    found = check_certificate(enumeration.model, certificate)
+    assert len(found.reasons) == 1
+    assert "does not give the output of the certificate" in found.reasons[0]
 
 
 def test_a_tie_that_rounding_decides_is_rejected():

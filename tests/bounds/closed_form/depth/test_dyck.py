@@ -167,6 +167,13 @@ def test_the_released_parameters_prove_less_than_the_published_thresholds(shape)
         assert proves(parameters, larger + larger % 2)
 
 
+def test_a_bracket_may_stay_free_with_probability_one_half():
+    parameters = DyckParameters(
+        1, (Step(Fraction(1, 2), 9),), (Fraction(0),), (None,), Fraction(1, 10)
+    )
+    assert 36 < threshold(parameters) < 400
+
+
 def test_the_margin_is_its_formula_by_hand():
     """L = 2, H = 1, only J held: every line of the proof with plain floats."""
     step = Step(Fraction(7, 20), 9)
@@ -249,6 +256,12 @@ def test_the_closed_form_is_weaker_than_a_search_and_certified(layers, heads):
     if (layers, heads) in DYCK_RELEASED:
         assert closed.top > threshold(_dyck_parameters(layers, heads))
     assert closed.top > computable_length(layers, heads)
+
+
+def test_a_closed_form_of_one_layer_is_refused():
+    """It has a threshold of its own, `one_layer_dyck_threshold`."""
+    with pytest.raises(ValueError, match="num_layers is 1, expected an integer >= 2"):
+        closed_form_dyck(1, 1)
 
 
 def test_a_search_finds_what_the_table_has_within_a_tenth():

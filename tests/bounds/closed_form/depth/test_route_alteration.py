@@ -115,6 +115,18 @@ def test_the_shares_of_a_later_layer_add_up(c):
     assert reduction.q.a > 0
 
 
+@pytest.mark.parametrize("heads", [1, 8])
+def test_no_cell_of_the_grid_leaves_fewer_inputs(heads):
+    """All 39 x 7 cells of c = 2, by the bound itself."""
+    free, kept = interval(1) / 2, interval(1) / 2
+    found = next_alteration(heads, 2, free, kept).outputs()
+    for a, b in itertools.product(range(1, 40), range(1, 8)):
+        eta = (1 - kept) * a / 80
+        eps = (1 - eta - kept) * b / 8
+        q = (1 - eta - kept) / (1 - eta) * (1 - interval(b) / 8)
+        assert found <= Alteration(heads, 2, free, eta, q, eps).outputs()
+
+
 def by_definition(reduction):
     """c' = c + H 2^c m (c + c (T-1)(c-1)), m rounded up, with 60 digits."""
     with mpmath.workdps(80):

@@ -156,6 +156,7 @@ def test_many_levels_are_as_cheap_as_few():
         (Tower.of(123456), "123456"),
         (Tower.of(10**40), "10^40.0001"),
         (Tower.of(3 * 10**40), "10^40.4772"),
+        (Tower.of(2000000).exp2(), "10^602060"),
         (Tower.of(10**7).exp2(), "2^10000000"),
         (Tower.of(10**7).exp2().exp2(), "2^2^10000000"),
         (Tower(7, 99.5), "a tower of 7 twos below 99.5"),

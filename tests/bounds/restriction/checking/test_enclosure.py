@@ -21,7 +21,13 @@ from bounds.restriction.checking.enclosure import (
     mean_of_rows,
     times,
 )
-from bounds.restriction.checking.pointwise import feed_forward, gelu, layer_norm, tanh
+from bounds.restriction.checking.pointwise import (
+    feed_forward,
+    gelu,
+    layer_norm,
+    relu,
+    tanh,
+)
 from jax_models.layers import activate
 
 mp: Any = mpmath.mp
@@ -92,6 +98,38 @@ def test_a_sum_that_needs_54_bits_is_not_exact():
     assert not linear(
         Enclosure.exactly(np.array([[1 / 3]])), np.array([[3.0]]), None
     ).exact
+
+
+@pytest.mark.parametrize("terms", [8, 300])
+def test_a_radius_is_of_two_evaluations_each_as_far_off_as_it_may_be(terms):
+    """The machine's and ours, either by a unit for each sum and product."""
+    generator = np.random.default_rng(0)
+    x, w = generator.normal(size=(2, 3, terms))
+    off = 2 * terms * enclosure.UNIT
+    found = linear(Enclosure.exactly(x), w, None)
+    assert (found.radius >= off * (np.abs(x) @ np.abs(w).T)).all()
+    mean = mean_of_rows(Enclosure.exactly(x.T))
+    assert (mean.radius >= off * np.abs(x).mean(axis=1)).all()
+
+
+def test_a_layer_norm_has_a_variance_of_two_evaluations():
+    """Of rows and means that are exact; the root takes half of the variance's share."""
+    half = np.random.default_rng(0).integers(1, 2**40, (3, 512)) + 0.0
+    rows = np.concatenate([half, -half], axis=1)
+    norm = jm.LayerNorm(jnp.ones(1024), jnp.zeros(1024), 1e-5)
+    found = layer_norm(norm, Enclosure.exactly(rows))
+    assert (found.radius >= 1024 * enclosure.UNIT * np.abs(found.centre)).all()
+
+
+@pytest.mark.parametrize("function", [relu, gelu, tanh])
+def test_activations_of_zero_are_exactly_zero(function):
+    """However a machine computes them; what is rounded at 0 is no longer."""
+    found = function(Enclosure(np.zeros(2), np.array([0.0, 1e-9])))
+    assert not found.centre.any()
+    assert (found.radius > 0).tolist() == [False, True]
+    dead = relu(Enclosure(np.array([-1.0, -1.0]), np.array([0.5, 1.0])))
+    assert not dead.centre.any()
+    assert dead.exact
 
 
 def test_last_bits():

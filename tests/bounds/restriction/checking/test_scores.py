@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.restriction.checking.enclosure import Enclosure
+from bounds.restriction.checking.enclosure import UNIT, Enclosure
 from bounds.restriction.checking.scores import HeadScores, score_scale
 from jax_models import attention as machine_attention
 from jax_models.weighting.cells import to_cells
@@ -55,6 +55,12 @@ def test_cells_of_the_machine_and_of_the_format_are_enclosed(resolution):
     # Not by being wide: cells of moderate scores are single, edges apart.
     narrow = np.abs(keys[1::2] / resolution) < 1e12
     assert (low[0] == high[0])[1::2][narrow].mean() > 0.9
+
+
+def test_a_radius_of_a_product_is_of_two_evaluations():
+    keys = np.random.default_rng(0).normal(size=9)
+    found = head(np.ones(9), keys, 1.0, False).scores(slice(0, 9))
+    assert (found.radius >= 2 * UNIT * np.abs(keys)).all()
 
 
 def test_a_score_at_the_edge_of_a_cell_has_the_cells_of_both_readings():
