@@ -218,7 +218,9 @@ def _run(command: Command, arguments: list[str]) -> None:
     module = command.load()
     # absl reads whatever stands there, a pipe without end among it.
     if any(part.lstrip("-").partition("=")[0] == "flagfile" for part in arguments):
-        raise InputError("flags are read from no file; give them in place of --flagfile")
+        raise InputError(
+            "flags are read from no file; give them in place of --flagfile"
+        )
     groups = flag_groups(module, arguments)
     if {"--help", "-help", "-h"} & set(arguments):
         print(command_usage(PROGRAM, command.name, command.summary, module, groups))
@@ -279,7 +281,7 @@ def read_flags(
 
 
 def _say_expected(options: flags.FlagValues, error: flags.IllegalFlagValueError) -> str:
-    """Return absl's complaint about a value, which may not say what was expected."""
+    """Returns absl's complaint about a value, which may not say what was expected."""
     text, reason = str(error), str(error.__context__)
     name = text.removeprefix("flag --").partition("=")[0]
     if name not in options or error.__context__ is None:

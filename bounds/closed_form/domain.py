@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 
 def nonnegative(name: str, value: float) -> float:
@@ -17,10 +18,10 @@ def nonnegative(name: str, value: float) -> float:
     Raises:
         ValueError: It is negative or NaN.
     """
-    value = float(value)
-    if math.isnan(value) or value < 0:
-        raise ValueError(f"{name} is {value}, expected a number >= 0")
-    return value
+    found = number(value)
+    if not found >= 0:
+        raise ValueError(f"{name} is {_shown(value)}, expected a number >= 0")
+    return found
 
 
 def positive(name: str, value: float) -> float:
@@ -36,10 +37,10 @@ def positive(name: str, value: float) -> float:
     Raises:
         ValueError: It is not a finite number above zero.
     """
-    value = float(value)
-    if not (0 < value < math.inf):
-        raise ValueError(f"{name} is {value}, expected a finite number > 0")
-    return value
+    found = number(value)
+    if not (0 < found < math.inf):
+        raise ValueError(f"{name} is {_shown(value)}, expected a finite number > 0")
+    return found
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -56,9 +57,13 @@ def whole(name: str, value: int, least: int) -> int:
     Raises:
         ValueError: It is not an integer or too small.
     """
-    if int(value) != value or value < least:
-        raise ValueError(f"{name} is {value}, expected an integer >= {least}")
-    return int(value)
+    try:
+        found = None if isinstance(value, str | bytes) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found != value or found < least:
+        raise ValueError(f"{name} is {_shown(value)}, expected an integer >= {least}")
+    return found
 
 
 def probability(name: str, value: Fraction | int | str) -> Fraction:
@@ -80,7 +85,30 @@ def probability(name: str, value: Fraction | int | str) -> Fraction:
             f"{name} is the float {value}, expected an exact number: a Fraction, or "
             "text such as '7/20'"
         )
-    exact = Fraction(value)
+    try:
+        exact = Fraction(value)
+    except (TypeError, ValueError, ZeroDivisionError):
+        exact = Fraction(0)
     if not 0 < exact < 1:
-        raise ValueError(f"{name} is {exact}, expected a number between 0 and 1")
+        raise ValueError(
+            f"{name} is {_shown(value)}, expected a number between 0 and 1"
+        )
     return exact
+
+
+def number(value: Any) -> float:
+    """Returns the value as a float, NaN where it is no number or beyond the floats.
+
+    Args:
+        value: Anything; text is no number.
+    """
+    try:
+        return math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _shown(value: Any) -> str:
+    """The value in a message: what has a long text is named by its type."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else f"of type {type(value).__name__}"

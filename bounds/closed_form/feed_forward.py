@@ -12,7 +12,7 @@ from typing import Any
 
 from mpmath import MPContext
 
-from bounds.closed_form.domain import nonnegative
+from bounds.closed_form.domain import nonnegative, number
 from bounds.interval import interval, log_upper, minimum
 from bounds.result import Bound, Sense
 
@@ -58,7 +58,7 @@ def feed_forward_lipschitz(
     Source:
         Hahn 2020, Lemma 5 (the constant L_fact), made explicit.
     """
-    if not slope >= 0.5:
+    if not number(slope) >= 0.5:
         raise ValueError(f"slope is {slope}, expected at least 1/2")
     pi = interval(nonnegative("product", product))
     half = interval(nonnegative("half_norm", half_norm))

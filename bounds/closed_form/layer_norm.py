@@ -12,7 +12,7 @@ applies, and its conclusion can fail.
 
 import math
 
-from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.domain import nonnegative, number, whole
 from bounds.interval import Interval, interval, log_upper, maximum, sqrt
 from bounds.result import Bound, Sense
 
@@ -47,7 +47,7 @@ def layer_norm_lipschitz(
     Source:
         Hahn 2020, Lemma 5 is stated without LayerNorm.
     """
-    if not 0 < epsilon < math.inf:
+    if not 0 < number(epsilon) < math.inf:
         raise ValueError(
             f"layer_norm_epsilon is {epsilon}, expected a finite number > 0: with "
             "epsilon = 0 LayerNorm is discontinuous where all entries are equal, has "

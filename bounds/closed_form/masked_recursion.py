@@ -142,7 +142,7 @@ def masked_recursion(
             f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer "
             "and at least one layer"
         )
-    if position is not None and not 0 <= position < n:
+    if position is not None and whole("position", position, 0) >= n:
         raise ValueError(f"position is {position}, expected it in [0, {n})")
     changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
     if any(_is_unbounded(layer) for layer in layers):
