@@ -13,11 +13,12 @@ and ReLU's (GELU's) slope s give
 
     h = e + Σ_heads (D R/2 + G e),    e' = h + s |W2| |W1| h.
 
-A uniform head has D = 0, a unique-hard one with ties D = 2. The sizes that section 7.4 of
-the spec takes, a_l |V| for R/2 and 2 a_l |B| for p, are larger. Everything is a sum of
-terms >= 0, so that rounding only has to inflate it, and what underflows is replaced by
-the smallest normal number. With ties the bound is not monotone in τ, once w is not 0: the
-temperature that is found is evaluated again.
+A uniform head has D = 0, a unique-hard one with ties D = 2. With a bound a on the layer's
+entries p <= 2 a |B| and R/2 <= a |V|, as docs/theory/softmax-approximation.md, section 9,
+takes them for all layers at once. Everything is a sum of terms >= 0, so that rounding only
+has to inflate it, and what underflows is replaced by the smallest normal number. With ties
+the bound is not monotone in τ, once w is not 0: the temperature that is found is evaluated
+again.
 """
 
 import math

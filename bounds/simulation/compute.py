@@ -60,8 +60,8 @@ def simulate(
         TieError: Rounding decides a hard winner.
 
     Source:
-        Yang, Strobl, Chiang and Angluin 2026, Theorem 26; simulating-hard-attention.md,
-        section 7.
+        Yang, Strobl, Chiang and Angluin 2026, Theorem 26;
+        docs/theory/softmax-approximation.md, sections 9 and 10.
     """
     model = check_simulable(model)
     if expect_number("epsilon", epsilon, 0, above=True) > 1:

@@ -176,7 +176,7 @@ def normalised_parity_transformer(
     Source:
         Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
         the transformer for PARITY and layer norm on doubled activations;
-        simulating-hard-attention.md, section 10. The erasing and the marks of one size
+        docs/theory/parity.md, section 2. The erasing and the marks of one size
         are worked out here.
     """
     if not 0 < c < math.inf:

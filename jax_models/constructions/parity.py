@@ -102,7 +102,7 @@ def parity_transformer(
     Source:
         Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
         the exact transformer for PARITY, and scores multiplied by ln n;
-        simulating-hard-attention.md, section 10; the language as in Hahn 2020.
+        docs/theory/parity.md, section 1; the language as in Hahn 2020.
     """
     if not 0 < c < math.inf:
         raise InputError(f"parity needs a finite sharpness c > 0, got {c}")

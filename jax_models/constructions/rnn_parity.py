@@ -43,7 +43,7 @@ def rnn_parity(
         InputError: for p or B out of range, or float64 without x64.
 
     Source:
-        soft-attention.md section 2.1, RNN contrast.
+        docs/theory/parity.md, section 3.
     """
     check_float_type(dtype, "the network asked for")
     if not 0 < end_probability < 1:

@@ -40,7 +40,7 @@ class FlipFlop(Language):
         >>> FlipFlop().contains([[0, 4, 2, 3, 1, 4], [0, 4, 2, 3, 1, 3]])
         array([ True, False])
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
 
     @property

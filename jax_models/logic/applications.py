@@ -39,7 +39,7 @@ def starting_ngram(gram: Sequence[str]) -> Formula:
     Raises:
         InputError: if there is none.
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
     *rest, formula = _symbols(gram)
     for symbol in reversed(rest):
@@ -56,7 +56,7 @@ def ending_ngram(gram: Sequence[str]) -> Formula:
     Raises:
         InputError: if there is none.
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
     formula, *rest = _symbols(gram)
     for symbol in rest:
@@ -87,7 +87,7 @@ def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
     Raises:
         InputError: if the alphabet lacks `output` or is none, or k is negative.
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
     symbols = check_alphabet(alphabet)
     if output not in symbols:
@@ -121,7 +121,7 @@ def induction(alphabet: Sequence[str], output: str) -> Formula:
     Raises:
         InputError: if the alphabet lacks `output`, or is none.
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
     return hops(alphabet, output, 1)
 
@@ -133,7 +133,7 @@ def flip_flop() -> Formula:
     the first symbol is w; a bit after r is the bit after the latest w; the last symbol
     is such a bit.
 
-    Source: simulating-hard-attention.md, section 9; `jax_models.languages.FlipFlop`.
+    Source: docs/logic.md, section 3; `jax_models.languages.FlipFlop`.
     """
     write, read, ignore, zero, one = map(Symbol, ("w", "r", "i", "0", "1"))
     bit, instruction = Or(zero, one), any_of([write, read, ignore])
@@ -158,7 +158,7 @@ def odd_parity(one: str = "1") -> Formula:
     Args:
         one: the symbol that is counted.
 
-    Source: simulating-hard-attention.md, section 9, PARITY (i).
+    Source: docs/logic.md, section 3.
     """
     return OfCount(ODD, Count("prefix", Symbol(one)))
 
@@ -173,7 +173,7 @@ def odd_parity_by_halves(one: str = "1") -> Formula:
     Args:
         one: the symbol that is counted.
 
-    Source: simulating-hard-attention.md, section 9, PARITY (ii).
+    Source: docs/logic.md, section 3.
     """
     before = Term.of(Count("prefix", Previous(Symbol(one))))
     rest = Term.of(Count("suffix", Symbol(one)))
@@ -188,7 +188,7 @@ def majority(one: str = "1", zero: str = "0") -> Formula:
         one: the symbol that is to be more frequent.
         zero: the other.
 
-    Source: simulating-hard-attention.md, section 9; `jax_models.languages.Majority`.
+    Source: docs/logic.md, section 3; `jax_models.languages.Majority`.
     """
     ones, zeros = (Term.of(Count("prefix", Symbol(name))) for name in (one, zero))
     return ones.more_than(zeros)

@@ -32,7 +32,7 @@ def add_rounded(
         number: the form x.
         gates: forms that are exact Booleans.
 
-    Source: simulating-hard-attention.md, Lemma 9 and "gated rounding".
+    Source: docs/theory/softmax-approximation.md, section 6, Lemma 9.
     """
     closed = times(-2.0, plus(*gates))
     read = plus(times(2.0, number), closed)

@@ -47,7 +47,7 @@ def compile_formula(
 
     Source:
         Yang, Strobl, Chiang & Angluin 2024, Theorems 12-23;
-        simulating-hard-attention.md, sections 3, 5 and 6.
+        docs/logic.md, section 6.
     """
     symbols = check_alphabet(alphabet)
     chosen = get_mode(mode)

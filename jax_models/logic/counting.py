@@ -25,7 +25,8 @@ def lookup_sharpness(factors: Sequence[int]) -> float:
     Each C is then found within e^-γ (1 + 1/(2γ)) < 9/(8 · 64 M) and the sum within 1/56:
     far below the 1/4 that decides whether it is at least 1; the rest is for rounding.
 
-    Source: simulating-hard-attention.md, Lemma 7 and section 6, step 3.
+    Source: docs/logic.md, section 6.4; docs/theory/softmax-approximation.md, section 4,
+    Lemma 7.
     """
     return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
 
@@ -65,7 +66,7 @@ def lookup(
         sharpness: γ.
         value: the coordinate of the values; the position j (TB: j/n) by default.
 
-    Source: simulating-hard-attention.md, section 6, step 2.
+    Source: docs/logic.md, section 6.4.
     """
     length = {"TB": -2, "U": 1}.get(mode.name, 0)
     if value is None:
@@ -96,7 +97,7 @@ def comparison(builder: Builder, mode: Mode, terms: Sequence[Term], offset: int)
         terms: the counts and their factors.
         offset: λ_0.
 
-    Source: simulating-hard-attention.md, section 6, Theorems 20 and 21.
+    Source: docs/logic.md, sections 6.4 and 6.5, Theorem 20 and Theorem 21.
     """
     if mode.name == "FU":
         return _compare_fractions(builder, terms, offset)
@@ -145,7 +146,7 @@ def _amplified(
     side at most twice the other. A string of one symbol has no even position, but there
     D itself is read.
 
-    Source: simulating-hard-attention.md, section 6, "amplifier lemma".
+    Source: docs/logic.md, section 6.5; docs/theory/softmax-approximation.md, section 7.
     """
     sign = builder.position(alternating=True)
     query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
@@ -185,7 +186,7 @@ def _compare_fractions(builder: Builder, terms: Sequence[Term], offset: int) -> 
     least e^g/2 if D >= 1 and at most e^-g if D <= 0. At i = 1 there is no even
     position, and D itself is read.
 
-    Source: simulating-hard-attention.md, section 6, Theorem 21-U.
+    Source: docs/logic.md, section 6.5; docs/theory/softmax-approximation.md, section 7.
     """
     unit = reciprocal(builder, "prefix")
     parts: Mapping[int, float] = {unit: float(offset)}

@@ -54,7 +54,7 @@ def hop_outputs(strings: np.ndarray, num_hops: int) -> np.ndarray:
     Returns:
         Symbol ids [count, n]; `NOWHERE` where a hop has no place to go.
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
 
     def target(row: Sequence[int], at: int) -> int:
@@ -81,7 +81,7 @@ def induction_outputs(strings: np.ndarray) -> np.ndarray:
     Returns:
         Symbol ids [count, n]; `NOWHERE` where no earlier symbol is alike.
 
-    Source: simulating-hard-attention.md, section 9.
+    Source: docs/logic.md, section 3.
     """
     outputs = np.full(strings.shape, NOWHERE)
     for place, row in enumerate(strings.tolist()):

@@ -55,7 +55,7 @@ def exact_length(model: Transformer) -> int:
     Raises:
         InputError: for a model that is not compiled from a formula.
 
-    Source: simulating-hard-attention.md, section 12, worked out in docs/logic.md.
+    Source: docs/logic.md, section 7.
     """
     require_compiled(model)
     roundoff = float(jnp.finfo(model.dtype).eps) / 2

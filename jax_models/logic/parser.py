@@ -73,7 +73,7 @@ def parse_formula(text: str, alphabet: Sequence[str] | None = None) -> Formula:
     Raises:
         InputError: if the text is no formula; the message begins with the column.
 
-    Source: simulating-hard-attention.md, section 4.
+    Source: docs/logic.md, section 1.
 
     Example:
         >>> parse_formula("#<[Q_1] >= #<[Q_0] + 1") is parse_formula("#<[Q_1]>#<[Q_0]")

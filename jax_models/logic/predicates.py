@@ -28,7 +28,7 @@ def of_count(
         truth: the coordinate of what is counted.
         predicate: θ.
 
-    Source: simulating-hard-attention.md, section 6, step 3', and Theorem 21-U.
+    Source: docs/logic.md, section 6.6.
     """
     values = of_position(builder, predicate)
     some = has_any(builder, mode, side, truth)
@@ -54,7 +54,8 @@ def _add_by_halves(
     scores -(j - C)² finds θ. The number found differs from C by less than 1/8, so that
     these fall off by at least 3/4 of what they do about C itself.
 
-    Source: simulating-hard-attention.md, Lemma 7' and section 6, Theorem 21-U.
+    Source: docs/logic.md, section 6.6; docs/theory/softmax-approximation.md, section 4,
+    Lemma 7'.
     """
     if "everywhere" not in builder.memory:
         builder.memory["everywhere"] = builder.coordinate("everywhere", constant=1.0)

@@ -22,7 +22,7 @@ def end_mark(builder: Builder, side: Side) -> int:
         builder: the plan.
         side: "prefix" for the first position, "suffix" for the last.
 
-    Source: simulating-hard-attention.md, section 3 (Proposition 11).
+    Source: docs/logic.md, section 6.1.
     """
     sign = builder.position(alternating=True)
     factor = -1.0 if side == "prefix" else 1.0
@@ -45,7 +45,7 @@ def reciprocal(builder: Builder, side: Side | None) -> int:
         builder: the plan.
         side: which positions are counted.
 
-    Source: simulating-hard-attention.md, section 3 (Proposition 11).
+    Source: docs/logic.md, section 6.1.
     """
     mark = end_mark(builder, side or "prefix")
     mask = mask_of(side) if side else "none"
@@ -80,7 +80,8 @@ def select(
         gap: a number γ > 0 by which scores below the maximum are below it.
         value: the coordinate of the values.
 
-    Source: simulating-hard-attention.md, Lemma 8 (a), (b), (d) and section 5.
+    Source: docs/logic.md, section 6.1; docs/theory/softmax-approximation.md, section 5,
+    Lemma 8.
     """
     scale = SHARPNESS / gap
     turn = 1.0 if side == "prefix" else -1.0

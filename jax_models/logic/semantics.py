@@ -55,7 +55,7 @@ def evaluate_formula(
         InputError: if an id is none of the alphabet's, a symbol of the formula is not in
             it, or the strings are empty or no integers.
 
-    Source: simulating-hard-attention.md, section 4.
+    Source: docs/logic.md, section 1.
 
     Example:
         >>> evaluate_formula(Since(Symbol("a"), Symbol("b")), [0, 1, 0, 0], "ab")

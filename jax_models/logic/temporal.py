@@ -22,7 +22,7 @@ def neighbour(builder: Builder, mode: Mode, side: Side, operand: int) -> int:
         side: "prefix" for P, "suffix" for N.
         operand: the coordinate of φ.
 
-    Source: simulating-hard-attention.md, section 5, Theorems 12 and 13.
+    Source: docs/logic.md, section 6.2, Theorem 12 and Theorem 13.
     """
     sign = builder.position(alternating=True)
     end = end_mark(builder, side)
@@ -49,7 +49,7 @@ def since(
         left: the coordinate of φ; None for the formula T.
         right: the coordinate of ψ.
 
-    Source: simulating-hard-attention.md, section 5, Theorems 15 and 16.
+    Source: docs/logic.md, section 6.3, Theorem 15 and Theorem 16.
     """
     score = {right: 1.0}
     if left is not None:

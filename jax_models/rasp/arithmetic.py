@@ -4,7 +4,7 @@ A Boolean is a form of value 0 or 1, an integer a form of integer value, so that
 rectifier has its kink on an integer: no threshold is near a value.
 
 Source:
-    simulating-hard-attention.md, section 2, Boolean FFNs; docs/rasp.md.
+    docs/rasp.md, section 2; docs/theory/softmax-approximation.md, section 6.
 """
 
 from collections.abc import Callable, Sequence

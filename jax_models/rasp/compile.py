@@ -3,7 +3,7 @@
 The weights depend on the program and its alphabet alone; the length enters by the
 position encoding. The scores are scaled so that the best is 1 or more above the next in
 real arithmetic, at every length, so that softmax at a temperature of
-simulating-hard-attention.md, Theorem 26, computes the same.
+docs/theory/softmax-approximation.md, section 10, Theorem 26, computes the same.
 """
 
 import dataclasses

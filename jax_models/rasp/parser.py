@@ -19,7 +19,7 @@ Symbols stand between quotation marks, comments begin with `#` or `--`. No opera
 follows the default of a lookup: parentheses say whether it is meant for that or for all.
 
 Source:
-    simulating-hard-attention.md, section 9, whose grammar this writes down.
+    docs/rasp.md, section 1.
 """
 
 from collections.abc import Callable

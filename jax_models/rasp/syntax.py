@@ -6,7 +6,7 @@ they say the same, wherever they stand in the text.
 
 Source:
     Yang, Strobl, Chiang and Angluin, Simulating Hard Attention Using Soft Attention;
-    simulating-hard-attention.md, section 9.
+    docs/rasp.md, section 1.
 """
 
 import dataclasses

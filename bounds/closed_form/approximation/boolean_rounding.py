@@ -36,7 +36,7 @@ def rounding_error(
         ValueError: ε is negative or NaN, or not 0 <= t0 < t1 <= 1.
 
     Source:
-        simulating-hard-attention.md, Lemma 9.
+        docs/theory/softmax-approximation.md, section 6, Lemma 9.
     """
     if not 0 <= low < high <= 1:
         raise ValueError(
@@ -69,7 +69,7 @@ def gated_rounding_error(error: float, gates: int) -> Bound:
         ValueError: ε is negative or NaN, or G no integer of at least 0.
 
     Source:
-        simulating-hard-attention.md, Lemma 9, gated rounding.
+        docs/theory/softmax-approximation.md, section 6, Lemma 9.
     """
     closed = whole("gates", gates, 0)
     if not closed:

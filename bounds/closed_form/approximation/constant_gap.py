@@ -41,7 +41,7 @@ def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 5'.
+        docs/theory/softmax-approximation.md, section 2, Lemma 5'.
 
     >>> print(constant_gap_distance(1.0, 0.1, 100))
     |ah(s) - S_tau(s)|_1 at most 0.008949
@@ -71,7 +71,7 @@ def constant_gap_temperature(gap: float, visible: int, error: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 5', converse.
+        docs/theory/softmax-approximation.md, section 2, Lemma 5'.
     """
     eps = interval(_share(error))
     others = whole("visible", visible, 2) - 1

@@ -41,7 +41,7 @@ def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 6.
+        docs/theory/softmax-approximation.md, section 3, Lemma 6.
     """
     return _decay(slope, temperature, "s_j <= s_{j*} - slope |j - j*| for all j", "6")
 
@@ -62,7 +62,7 @@ def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 6, one-sided.
+        docs/theory/softmax-approximation.md, section 3, Lemma 6.
     """
     value = 2 * exp(-slope_of("slope", slope, temperature))
     hypotheses = (
@@ -88,7 +88,7 @@ def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 6'.
+        docs/theory/softmax-approximation.md, section 3, Lemma 6'.
     """
     hypothesis = (
         "on each side of j* the deficits are at least distinct positive integer "
@@ -113,7 +113,7 @@ def quadratic_decay_distance(curvature: float, temperature: float = 1.0) -> Boun
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 6, quadratic decay.
+        docs/theory/softmax-approximation.md, section 3, Lemma 6.
     """
     hypothesis = "s_j <= s_{j*} - slope (j - j*)^2 for all j"
     return _decay(curvature, temperature, hypothesis, "6, quadratic decay")

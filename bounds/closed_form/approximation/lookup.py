@@ -34,7 +34,7 @@ def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain, or γ/τ is below 1/2.
 
     Source:
-        simulating-hard-attention.md, Lemma 7.
+        docs/theory/softmax-approximation.md, section 4, Lemma 7.
     """
     g = _sharp(slope_of("sharpness", sharpness, temperature))
     return upper_bound(_delta(g), _ERROR, (_QUADRATIC,), f"{PAPER}, Lemma 7")
@@ -56,7 +56,7 @@ def lookup_weight(sharpness: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 7.
+        docs/theory/softmax-approximation.md, section 4, Lemma 7.
     """
     value = _missed(slope_of("sharpness", sharpness, temperature))
     return upper_bound(value, _WEIGHT, (_QUADRATIC,), f"{PAPER}, Lemma 7")
@@ -78,7 +78,7 @@ def cubic_lookup_error(kappa: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain, or κ/τ is below 1.
 
     Source:
-        simulating-hard-attention.md, Lemma 7'.
+        docs/theory/softmax-approximation.md, section 4, Lemma 7'.
     """
     g = _sharp(slope_of("kappa", kappa, temperature) / 2)
     return upper_bound(_delta(g), _ERROR, (_CUBIC,), f"{PAPER}, Lemma 7'")
@@ -100,7 +100,7 @@ def cubic_lookup_weight(kappa: float, temperature: float = 1.0) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 7'.
+        docs/theory/softmax-approximation.md, section 4, Lemma 7'.
     """
     value = _missed(slope_of("kappa", kappa, temperature) / 2)
     return upper_bound(value, _WEIGHT, (_CUBIC,), f"{PAPER}, Lemma 7'")

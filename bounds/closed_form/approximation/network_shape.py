@@ -89,7 +89,7 @@ def activation_bound(shape: NetworkShape, embedding: float, layer: int) -> Bound
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 29.
+        docs/theory/softmax-approximation.md, section 9, Lemma 29.
     """
     depth = whole("layer", layer, 0)
     if depth > shape.layers:
@@ -130,7 +130,7 @@ def layer_error(
         ValueError: A number is out of its domain, or K1 x(n) ε is not below γ.
 
     Source:
-        simulating-hard-attention.md, Lemma 25, explicit.
+        docs/theory/softmax-approximation.md, section 9, Lemma 25.
     """
     x, eps = embedding_size(embedding), interval(nonnegative("error", error))
     left = interval(positive("gap", gap)) - shape.score_gain * x * eps

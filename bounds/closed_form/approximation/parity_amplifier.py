@@ -31,7 +31,7 @@ def amplifier_weight(score: float, visible: int) -> Bound:
         ValueError: y is zero or not finite, or n is below 2: then no position is even.
 
     Source:
-        simulating-hard-attention.md, section 6, amplifier lemma.
+        docs/theory/softmax-approximation.md, section 7.
     """
     n = whole("visible", visible, 2)
     y = interval(positive("|score|", abs(score)))
@@ -65,7 +65,7 @@ def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bou
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Theorem 21-U, comparison.
+        docs/theory/softmax-approximation.md, section 7.
     """
     i = whole("visible", visible, 2)
     if int(number) != number:

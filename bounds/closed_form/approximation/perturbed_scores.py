@@ -41,7 +41,7 @@ def perturbed_distance(
         ValueError: A number is out of its domain, or ρ is not below γ/2.
 
     Source:
-        simulating-hard-attention.md, Lemma 33.
+        docs/theory/softmax-approximation.md, section 8, Lemma 33.
     """
     others = whole("visible", visible, 1) - 1
     odds = others * exp(-_narrowed(gap, error) / positive("temperature", temperature))
@@ -72,7 +72,7 @@ def perturbed_ties_distance(
         ValueError: A number is out of its domain, or ρ is not below γ/2.
 
     Source:
-        simulating-hard-attention.md, Lemma 33-T.
+        docs/theory/softmax-approximation.md, section 8, Lemma 33-T.
     """
     count, members = whole("visible", visible, 1), whole("tied", tied, 1)
     if members > count:

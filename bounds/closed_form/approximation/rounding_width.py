@@ -40,7 +40,7 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
         ValueError: A number is out of its domain, or the hypothesis is unknown.
 
     Source:
-        simulating-hard-attention.md, Lemma 27, with the hypothesis that it needs.
+        docs/theory/softmax-approximation.md, section 11, Lemma 27.
     """
     outputs = 2 ** whole("bits", bits, 1)
     pieces = {"all": 2 * outputs - 1, "all_but_largest": outputs}
@@ -75,7 +75,7 @@ def two_preimages(outputs: Sequence[float]) -> Preimages | None:
         ValueError: The outputs decrease somewhere, or there are none.
 
     Source:
-        simulating-hard-attention.md, Lemma 27, required hypothesis.
+        docs/theory/softmax-approximation.md, section 11, Lemma 27.
     """
     if not len(outputs) or any(b < a for a, b in itertools.pairwise(outputs)):
         raise ValueError("outputs decrease, expected those of a monotone rounding")

@@ -47,7 +47,7 @@ def simulation_temperature(
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Theorem 26, explicit.
+        docs/theory/softmax-approximation.md, section 10, Theorem 26.
     """
     gamma = interval(positive("gap", gap))
     start, gain, _ = _terms(shape, embedding, gamma, length, error)
@@ -79,7 +79,7 @@ def tied_simulation_temperature(
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Theorem 26-T.
+        docs/theory/softmax-approximation.md, section 10, Theorem 26-T.
     """
     gamma = interval(positive("gap", gap))
     start, gain, x = _terms(shape, embedding, gamma, length, error)

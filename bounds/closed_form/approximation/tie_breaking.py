@@ -46,7 +46,7 @@ def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (a), with half its constant.
+        docs/theory/softmax-approximation.md, section 5, Lemma 8 (a).
     """
     steps = whole("length", length, 1) ** 2
     value = _distance(slope_of("gap", gap, temperature) / steps)
@@ -73,7 +73,7 @@ def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (b), with half its constant.
+        docs/theory/softmax-approximation.md, section 5, Lemma 8 (b).
     """
     value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
     return upper_bound(
@@ -98,7 +98,7 @@ def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
         ValueError: A number is out of its domain.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (c), with half its constant.
+        docs/theory/softmax-approximation.md, section 5, Lemma 8 (c).
     """
     value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
     return upper_bound(
@@ -122,7 +122,7 @@ def boolean_tie_break(sharpness: float) -> Bound:
         ValueError: C is not a finite number above zero.
 
     Source:
-        simulating-hard-attention.md, Lemma 8 (d), with half its constant.
+        docs/theory/softmax-approximation.md, section 5, Lemma 8 (d).
     """
     value = _distance(slope_of("sharpness", sharpness, 1.0))
     hypotheses = ("future mask", "scores C(i b_j + j) of Booleans b_j")
@@ -145,7 +145,7 @@ def tie_break_range(visible: int) -> Bound:
         ValueError: i is not an integer of at least 2.
 
     Source:
-        simulating-hard-attention.md, Lemma 8-lower.
+        docs/theory/softmax-approximation.md, section 5, Lemma 8-lower.
     """
     value = (whole("visible", visible, 2) - 1) * log(interval(3))
     return lower_bound(

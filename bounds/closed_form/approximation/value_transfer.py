@@ -24,7 +24,7 @@ def value_transfer(spread: float, distance: float) -> Bound:
         ValueError: A number is negative or NaN.
 
     Source:
-        simulating-hard-attention.md, section 2, value transfer.
+        docs/theory/softmax-approximation.md, section 1.
     """
     half = interval(nonnegative("spread", spread)) / 2
     value = half * minimum(interval(nonnegative("distance", distance)), interval(2))

@@ -21,7 +21,7 @@ EPSILON = 0.01
 def theorem_26(plan, model, length):
     """tau(n) = gamma / (2 [log(n x/E) + L log(2 K2)]), in logarithms.
 
-    The constants of simulating-hard-attention.md, 7.1 and 7.2, for H heads whose values
+    The constants of docs/theory/softmax-approximation.md, section 9, for H heads whose values
     add up, and one coordinate more for the biases.
     """
     layers, attentions = len(model.layers), [one.attention for one in model.layers]
