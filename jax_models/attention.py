@@ -7,16 +7,16 @@ head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperatu
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from jax_models.blocks import fold_tiles, key_tile, slice_tile
-from jax_models.changes import tanh_change
 from jax_models.mask import Mask, visible
 from jax_models.pytree import register
+from jax_models.scores import SCORES, MovedRows, Score
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -24,8 +24,6 @@ from jax_models.temperature import (
 )
 from jax_models.weighting import Weighting
 
-Score = Literal["dot_product", "scaled_dot_product", "additive"]
-SCORES: tuple[str, ...] = get_args(Score)
 Schedule = ConstantTemperature | InverseLogTemperature | PowerTemperature
 
 
@@ -42,11 +40,11 @@ class Attention:
     key_bias: Array | None = None  # [h, e]
     value_bias: Array | None = None  # [h, v]
     output_bias: Array | None = None  # [d]
-    score_vector: Array | None = None  # [h, e], additive scores only
+    score_vector: Array | None = None  # [h, e], of scores that take one
     weighting: Weighting = dataclasses.field(kw_only=True)
     temperature: Schedule | None = None
     mask: Mask = dataclasses.field(default="none", metadata={"static": True})
-    score: Score = dataclasses.field(
+    score: str = dataclasses.field(
         default="scaled_dot_product", metadata={"static": True}
     )
 
@@ -70,6 +68,21 @@ class Attention:
         """d_k."""
         return self.query.shape[1]
 
+    @property
+    def scoring(self) -> Score:
+        """What `score` names, with the layer's own numbers."""
+        return SCORES[self.score].with_vector(self.score_vector)
+
+    @property
+    def hidden_width(self) -> int:
+        """How many numbers a (query, key) pair holds before they are summed; 0 if none."""
+        return self.scoring.hidden_width(self.key_width)
+
+    @property
+    def pair_width(self) -> int:
+        """How many numbers a pair holds while it is scored, its score alone if no more."""
+        return max(1, self.hidden_width)
+
 
 def project(weight: Array, bias: Array | None, rows: Array) -> Array:
     """Returns the projection of rows [..., d] by every head [h, ..., e]."""
@@ -91,8 +104,9 @@ def score_scale(attention: Attention, length: int, rows: Array) -> Array:
     """
     dtype = attention.query.dtype
     scale = jnp.ones((), dtype)
-    if attention.score == "scaled_dot_product":
-        scale = scale * math.sqrt(attention.key_width)
+    square = attention.scoring.square_scale(attention.key_width)
+    if square != 1:
+        scale = scale * math.sqrt(square)
     if attention.temperature is not None:
         scale = scale * attention.temperature(length, rows, dtype)
     return scale
@@ -101,7 +115,7 @@ def score_scale(attention: Attention, length: int, rows: Array) -> Array:
 def project_queries(
     attention: Attention, rows: Array, length: int, positions: Array
 ) -> Array:
-    """Returns queries [h, r, e]; for dot products already divided by the score scale."""
+    """Returns queries [h, r, e]; of bilinear scores already divided by the scale."""
     queries = project(attention.query, attention.query_bias, rows)
     return _scaled(attention, queries, length, positions)
 
@@ -117,7 +131,7 @@ def project_query_changes(
 def _scaled(
     attention: Attention, queries: Array, length: int, positions: Array
 ) -> Array:
-    if attention.score == "additive":
+    if not attention.scoring.bilinear:
         return queries
     return queries / per_row(score_scale(attention, length, positions))
 
@@ -131,32 +145,93 @@ def compute_scores(
     attention: Attention, queries: Array, keys: Array, length: int, positions: Array
 ) -> Array:
     """Returns the scores [h, r, k] of projected queries and keys."""
-    if attention.score != "additive":
-        return jnp.einsum(
-            "hre,hke->hrk", queries, keys, precision=jax.lax.Precision.HIGHEST
-        )
-    assert attention.score_vector is not None
-    hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
-    scores = (hidden * attention.score_vector[:, None, None]).sum(axis=-1)
+    scores = attention.scoring.scores(queries, keys)
+    return _over_scale(attention, scores, length, positions)
+
+
+def _over_scale(
+    attention: Attention, scores: Array, length: int, positions: Array
+) -> Array:
+    """Scores, or their changes, over what has not divided the queries already."""
+    if attention.scoring.bilinear:
+        return scores
     return scores / per_row(score_scale(attention, length, positions))
 
 
-def additive_score_changes(
-    attention: Attention, start: Array, moved: Array, length: int, positions: Array
+def score_changes(
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    length: int,
+    positions: Array,
+    moved_queries: Array | None = None,
+    moved_keys: Array | None = None,
 ) -> Array:
-    """Returns the changes [h, r, k] of additive scores when q + k moves.
+    """Returns the changes of scores [h, r, k] when queries move, or keys, or both.
 
     Args:
-        attention: an attention sublayer with additive scores.
-        start: q + k before [h, r, k, e].
-        moved: its change, of a shape that broadcasts to that.
+        attention: the sublayer.
+        queries: projected and scaled, before [h, r, e].
+        keys: before [h, k, e].
+        length: n.
+        positions: of the rows [r].
+        moved_queries: changes of the queries [h, r, e]; None where none has moved.
+        moved_keys: of the keys [h, k, e].
+    """
+    moved = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
+    return _over_scale(attention, moved, length, positions)
+
+
+def own_score_changes(
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    moved_queries: Array,
+    moved_keys: Array,
+    own: Array,
+    length: int,
+    positions: Array,
+) -> Array:
+    """Returns the changes [h, r, k] when rows move their queries and one key each.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled, before [h, r, e].
+        keys: before [h, k, e].
+        moved_queries: changes of the queries [h, r, e].
+        moved_keys: of the key that each row moves [h, r, e].
+        own: which key that is [r, k].
         length: n.
         positions: of the rows [r].
     """
-    assert attention.score_vector is not None
-    inner = tanh_change(start, moved)
-    total = (inner * attention.score_vector[:, None, None]).sum(axis=-1)
-    return total / per_row(score_scale(attention, length, positions))
+    moved = attention.scoring.own_changes(queries, keys, moved_queries, moved_keys, own)
+    return _over_scale(attention, moved, length, positions)
+
+
+def score_changes_of_rows(
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    moved_queries: Array,
+    rows: MovedRows,
+    length: int,
+    positions: Array,
+) -> Array:
+    """Returns the changes [h, r, k] when queries move, and the rows of all keys.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled, before [h, r, e] or [h, 1, e].
+        keys: before [h, k, e].
+        moved_queries: changes of the queries [h, r, e].
+        rows: those of the keys' rows.
+        length: n.
+        positions: of the rows [r], or of the one [1].
+    """
+    moved = attention.scoring.changes_of_rows(
+        attention.key, queries, keys, moved_queries, rows
+    )
+    return _over_scale(attention, moved, length, positions)
 
 
 @register

@@ -12,6 +12,7 @@ from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
 from jax_models.layers import FeedForward, LayerNorm, Readout
 from jax_models.position import PositionTable
+from jax_models.scores import SCORES
 from jax_models.transformer import Layer, Transformer
 from jax_models.weighting import make_weighting
 
@@ -78,7 +79,6 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
             ("value", (heads, value.shape[1])),
         )
     }
-    additive = entry["score"] == "additive"
     attention = Attention(
         query=query,
         key=reader.take(f"{prefix}.key", heads, key_width, d),
@@ -89,7 +89,7 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         ),
         score_vector=(
             reader.take(f"{prefix}.score_vector", heads, key_width)
-            if additive
+            if SCORES[entry["score"]].takes_vector
             else None
         ),
         weighting=make_weighting(entry["weighting"], entry["tie_resolution"]),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax_models.arguments import choose_name, expect_integer, expect_number, show
-from jax_models.attention import SCORES, Schedule
+from jax_models.attention import Schedule
 from jax_models.errors import InputError
 from jax_models.layers import ACTIVATIONS, Accept
 from jax_models.mask import MASKS
@@ -20,6 +20,7 @@ from jax_models.position import (
     ResidueTerm,
     Sinusoidal,
 )
+from jax_models.scores import SCORES
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -253,7 +254,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
     return {
         "weighting": weighting,
         "mask": mask,
-        "score": choose_name(f"{where}.score", score, SCORES),
+        "score": choose_name(f"{where}.score", score, tuple(SCORES)),
         "temperature": decode_temperature(
             f"{where}.temperature", entry.get("temperature"), mask
         ),

@@ -87,9 +87,7 @@ def _apply_layer(layer: Layer, rows: Array, queried: Array | None) -> Array:
         )
         return combine_heads(layer, y, join_heads(contract(weights, store.values)))
 
-    per_row = layer.attention.num_heads * length
-    if layer.attention.score == "additive":
-        per_row *= layer.attention.key_width
+    per_row = layer.attention.num_heads * length * layer.attention.pair_width
     if queried is not None:
         rows, inputs = rows[queried], inputs[queried]
     block = row_block(positions.shape[0], per_row)

@@ -15,7 +15,7 @@ from jax_models.arguments import (
     expect_number,
     show,
 )
-from jax_models.attention import SCORES, Attention, Schedule
+from jax_models.attention import Attention, Schedule
 from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
@@ -23,6 +23,7 @@ from jax_models.layers import ACTIVATIONS, FeedForward, LayerNorm, Readout
 from jax_models.mask import MASKS
 from jax_models.model_check import check_model
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
+from jax_models.scores import SCORES
 from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Layer, Transformer
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
@@ -144,7 +145,7 @@ def random_transformer(
             "divisor, so that every head has width d_model / num_heads"
         )
     choose_name("mask", mask, MASKS)
-    choose_name("score", score, SCORES)
+    choose_name("score", score, tuple(SCORES))
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
     choose_name("activation", activation, ACTIVATIONS)
     choose_name("combine", combine, COMBINATIONS)
@@ -187,13 +188,13 @@ def random_transformer(
             output_bias=output_bias if biases and not concat else None,
             score_vector=(
                 gaussian(vector, num_heads, head, fan_in=1)
-                if score == "additive"
+                if SCORES[score].takes_vector
                 else None
             ),
             weighting=make_weighting(name, tie_resolution),
             temperature=schedule,
             mask=mask,  # pyright: ignore[reportArgumentType]
-            score=score,  # pyright: ignore[reportArgumentType]
+            score=score,
         )
         feed_forward = FeedForward(
             gaussian(next(keys), d_ff, read, fan_in=read),

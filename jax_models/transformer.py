@@ -193,8 +193,7 @@ def read_heads(
 
 def scores_per_row(attention: Attention, tile: int) -> int:
     """Returns how many numbers a row holds while it is scored against a tile of keys."""
-    hidden = attention.key_width if attention.score == "additive" else 1
-    return attention.num_heads * tile * hidden
+    return attention.num_heads * tile * attention.pair_width
 
 
 def reduce_reports(reports: TieReport) -> TieReport:

@@ -5,6 +5,10 @@ only the radii around the centres are left to the perturbation lemma. With radii
 result is the exact change. Shapes: p substitutions with one row each, n keys, h heads.
 """
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -29,9 +33,9 @@ from bounds.certificate.row_deviation import RowReference, row_deviation
 from bounds.influence.query_row import row_products, weighted_rows
 from jax_models.attention import (
     KeyStore,
-    additive_score_changes,
     compute_scores,
     project_query_changes,
+    score_changes_of_rows,
     summarise,
 )
 from jax_models.mask import visible
@@ -39,6 +43,25 @@ from jax_models.transformer import Layer, join_heads
 from jax_models.weighting import MovedKeys, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclasses.dataclass(frozen=True)
+class Centres:
+    """The centres of all rows [n, d, p], as scores read moved rows."""
+
+    centre: Array
+
+    def formed(self) -> Array:
+        """Returns them."""
+        return self.centre
+
+    def products(self, queries: Array) -> Array:
+        """Returns sum_d queries[h, d, p] centre[k, d, p] as [h, k, p]."""
+        return row_products(queries, self.centre)
+
+    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+        """Returns function(*arguments)."""
+        return function(*arguments)
 
 
 @jax.jit
@@ -95,7 +118,9 @@ def _heads(
     change, radius = inner.take(at)
     query_change = project_query_changes(attention, change, n, at)
     score = compute_scores(attention, queries, held.store.keys, n, at)
-    score_change = _score_changes(layer, held, inner, queries, query_change)
+    score_change = score_changes_of_rows(
+        attention, queries, held.store.keys, query_change, Centres(inner.centre), n, at
+    )
     seen = visible(attention.mask, at, key)
 
     # Values are kept as inputs: weighted sums of rows are projected once.
@@ -182,27 +207,3 @@ def _rounding(
     # A score that is no number may leave a mean that is one.
     sound = jnp.where(row.seen, scores[0] + scores[1], 0.0).sum(axis=-1)
     return resting_on(times(roundoff, terms) + off, sound)
-
-
-def _score_changes(
-    layer: Layer,
-    held: LayerBase,
-    inner: MovedRows,
-    queries: Array,
-    query_change: Array,
-) -> Array:
-    """Changes [h, p, n] of the scores when every input row moves to its centre."""
-    attention, keys = layer.attention, held.store.keys
-    if attention.score != "additive":
-        back = jnp.einsum(
-            "hed,hpe->hdp", attention.key, queries + query_change, precision=HIGHEST
-        )
-        change = row_products(back, inner.centre).swapaxes(1, 2)
-        return change + jnp.einsum(
-            "hpe,hke->hpk", query_change, keys, precision=HIGHEST
-        )
-    pushed = jnp.einsum("hed,kdp->hpke", attention.key, inner.centre, precision=HIGHEST)
-    start = queries[:, :, None] + keys[:, None]
-    moved = pushed + query_change[:, :, None]
-    n = held.rows.shape[0]
-    return additive_score_changes(attention, start, moved, n, held.position)

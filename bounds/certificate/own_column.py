@@ -33,8 +33,7 @@ from bounds.certificate.row_base import (
     row_scale,
 )
 from bounds.certificate.score_error import base_score_error
-from bounds.influence.first_layer import score_changes
-from jax_models.attention import compute_scores, project
+from jax_models.attention import compute_scores, project, score_changes
 from jax_models.mask import visible
 from jax_models.pytree import register
 from jax_models.transformer import Layer
@@ -98,7 +97,7 @@ def see_column(
     key_change = project(attention.key, None, own.centre)
     value_change = project(attention.value, None, own.centre)
     score = compute_scores(attention, queries, keys, n, at)
-    change = score_changes(layer, queries, keys, key_change, n, at)
+    change = score_changes(attention, queries, keys, n, at, moved_keys=key_change)
     seen = visible(attention.mask, at, position) & (
         ~same_position(at[:, None], position, score.dtype)
     )

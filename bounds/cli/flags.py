@@ -12,10 +12,10 @@ from bounds.cli.values import LengthsParser, LengthsSerializer
 from bounds.figures import FORMATS
 from bounds.inputs import RANDOM
 from bounds.notation import parse_temperature
-from jax_models.attention import SCORES
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES
 from jax_models.mask import MASKS
+from jax_models.scores import SCORES
 from jax_models.transformer import NORM_PLACEMENTS
 from jax_models.weighting import WEIGHTINGS
 
@@ -155,7 +155,9 @@ def define_shape(values: flags.FlagValues) -> None:
     size("d_model", 16, "Random model: width of the activations.")
     size("d_ff", 64, "Random model: neurons of each feed-forward layer.")
     choice("mask", "future", MASKS, "Random model: mask; future is causal.")
-    choice("score", "scaled_dot_product", SCORES, "Random model: attention score.")
+    choice(
+        "score", "scaled_dot_product", tuple(SCORES), "Random model: attention score."
+    )
     choice("position", "sinusoidal", POSITIONS, "Random model: position encoding.")
     choice("layer_norm", "none", NORM_PLACEMENTS, "Random model: layer normalisation.")
 

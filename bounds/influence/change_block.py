@@ -181,9 +181,7 @@ def block_bytes(
     widths = []
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
-        by_head = attention.value.shape[1]
-        if attention.score == "additive":
-            by_head += 4 * attention.key_width
+        by_head = attention.value.shape[1] + 4 * attention.hidden_width
         widest = max(model.width, attention.num_heads * by_head)
         widths.append(4 * widest + 2 * hidden + 8 * attention.num_heads)
     heads = max(layer.attention.num_heads for layer in model.layers)

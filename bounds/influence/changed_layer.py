@@ -17,15 +17,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.deep import moved_score_changes
 from bounds.influence.first_layer import PreparedLayer, take_rows
 from bounds.influence.pointwise import change_rows
 from bounds.influence.query_row import input_changes
 from jax_models.attention import (
-    additive_score_changes,
     compute_scores,
     project,
     project_query_changes,
+    score_changes,
 )
 from jax_models.blocks import fold_tiles, formed_once, key_tile, row_block, slice_tile
 from jax_models.mask import visible
@@ -78,8 +77,8 @@ def _moved_keys(
     return summary, MovedKeys(
         index=line.index,
         score=compute_scores(attention, queries, keys, n, line.at),
-        score_change=moved_score_changes(
-            layer, queries, query_changes, keys, moved, n, line.at
+        score_change=score_changes(
+            attention, queries, keys, n, line.at, query_changes, moved
         ),
         visible=visible(attention.mask, line.at, index) & real,
         spread=spread_of(layer.attention.weighting, values),
@@ -120,9 +119,7 @@ def replace_rows(
         return (_outputs(layer, base, some, heads), decided), ties
 
     (_, rows), members = lines.at.shape, lines.index.shape[1]
-    per_line = 8 * attention.num_heads * rows * members
-    if attention.score == "additive":
-        per_line *= attention.key_width
+    per_line = 8 * attention.num_heads * rows * members * attention.pair_width
     return _over_lines(run, lines, count, per_line, layer)
 
 
@@ -175,7 +172,9 @@ def rescan_rows(
                 MovedKeys(
                     index=index,
                     score=compute_scores(attention, queries, keys, n, at),
-                    score_change=_turned_scores(layer, queries, turned, keys, n, at),
+                    score_change=score_changes(
+                        attention, queries, keys, n, at, moved_queries=turned
+                    ),
                     visible=seen,
                     spread=spread_of(layer.attention.weighting, values),
                     carry=lambda w: jnp.zeros((*w.shape[:2], values.shape[2]), w.dtype),
@@ -189,21 +188,8 @@ def rescan_rows(
         return _outputs(layer, base, some, heads), ties
 
     rows = lines.at.shape[1]
-    per_line = attention.num_heads * rows * key_tile(n)
-    if attention.score == "additive":
-        per_line *= attention.key_width
+    per_line = attention.num_heads * rows * key_tile(n) * attention.pair_width
     return _over_lines(run, lines, count, per_line, layer)
-
-
-def _turned_scores(
-    layer: Layer, queries: Array, turned: Array, keys: Array, length: int, at: Array
-) -> Array:
-    """Changes of scores of keys that stayed [h, i, k], from those of the queries."""
-    attention = layer.attention
-    if attention.score != "additive":
-        return jnp.einsum("hie,hke->hik", turned, keys, precision=HIGHEST)
-    start = queries[:, :, None] + keys[:, None]
-    return additive_score_changes(attention, start, turned[:, :, None], length, at)
 
 
 def _rows_of_lines(x: Array) -> Array:

@@ -20,7 +20,6 @@ from jax import Array
 from bounds.influence.base import Ties
 from bounds.influence.change_block import finish, merge_reports
 from bounds.influence.classes import Configurations
-from bounds.influence.deep import moved_score_changes
 from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows
@@ -35,6 +34,7 @@ from jax_models.attention import (
     project,
     project_queries,
     project_query_changes,
+    score_changes,
     score_scale,
 )
 from jax_models.blocks import tile_elements
@@ -119,8 +119,8 @@ def move_classes(
         MovedKeys(
             index=index,
             score=scores,
-            score_change=moved_score_changes(
-                layer, queries, moved_queries, store.keys, moved_keys, ANY, at
+            score_change=score_changes(
+                attention, queries, store.keys, ANY, at, moved_queries, moved_keys
             ),
             visible=visible,
             spread=spread_of(weighting, store.values),
@@ -227,11 +227,7 @@ def change_configurations(
 def batch_size(model: Transformer, configurations: Configurations) -> int:
     """Returns how many configurations run at once: a tile of scores of all of them."""
     k = configurations.symbol.shape[1]
-    per_pair = max(
-        x.attention.num_heads
-        * (x.attention.key_width if x.attention.score == "additive" else 1)
-        for x in model.layers
-    )
+    per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)
     room = tile_elements() // (per_pair * k * k)
     wanted = next(
         (size for size in AT_ONCE if size >= len(configurations)), AT_ONCE[-1]

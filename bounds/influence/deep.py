@@ -19,7 +19,6 @@ from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
     other_rows,
-    score_changes,
     take_rows,
 )
 from bounds.influence.pointwise import change_rows
@@ -32,10 +31,10 @@ from bounds.influence.query_row import (
     read_query_row,
 )
 from jax_models.attention import (
-    additive_score_changes,
     compute_scores,
     project,
     project_query_changes,
+    score_changes,
 )
 from jax_models.blocks import (
     fold_tiles,
@@ -105,8 +104,8 @@ def move_rows(
                 MovedKeys(
                     index=index,
                     score=compute_scores(attention, before, old, n, at),
-                    score_change=moved_score_changes(
-                        layer, before, moved_queries, old, moved, n, at
+                    score_change=score_changes(
+                        attention, before, old, n, at, moved_queries, moved
                     ),
                     visible=visible(attention.mask, at, index) & valid,
                     spread=spread_of(weighting, at_keys),
@@ -119,45 +118,10 @@ def move_rows(
         ties = weighting.ties_changed(folded, at)
         return change_rows(layer, rows, entering, heads), _for_each(at, ties)
 
-    per_pair = 4 * attention.num_heads
-    if attention.score == "additive":
-        per_pair *= attention.key_width
+    per_pair = 4 * attention.num_heads * attention.pair_width
     block = row_block(n, per_pair * key_tile(n))
     rows, ties = map_rows(run, (everywhere, change, queries.swapaxes(0, 1)), block)
     return rows, _joined(ties)
-
-
-def moved_score_changes(
-    layer: Layer,
-    queries: Array,
-    moved_queries: Array,
-    keys: Array,
-    moved_keys: Array,
-    length: int,
-    at: Array,
-) -> Array:
-    """Returns the changes of all scores of the rows [h, j, k].
-
-    Args:
-        layer: the layer.
-        queries: of the rows before [h, j, e].
-        moved_queries: their changes [h, j, e].
-        keys: before [h, k, e].
-        moved_keys: their changes [h, k, e].
-        length: n.
-        at: positions of the rows [j].
-    """
-    attention = layer.attention
-    if attention.score != "additive":
-        by_keys = score_changes(
-            layer, queries + moved_queries, keys, moved_keys, length, at
-        )
-        return by_keys + jnp.einsum(
-            "hje,hke->hjk", moved_queries, keys, precision=HIGHEST
-        )
-    start = queries[:, :, None] + keys[:, None]
-    moved = moved_queries[:, :, None] + moved_keys[:, None]
-    return additive_score_changes(attention, start, moved, length, at)
 
 
 def last_row(

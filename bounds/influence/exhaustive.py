@@ -165,7 +165,7 @@ def pass_bytes(model: Transformer, length: int) -> float:
         by_head = 2 * attention.key_width + 3 * attention.value.shape[1]
         row = 6 * model.width + 2 * hidden + attention.num_heads * by_head
         widest = max(widest, row)
-        units = attention.key_width if attention.score == "additive" else 1
+        units = attention.pair_width
         one_row = attention.num_heads * key_tile(length) * units
         rows = length if depth < len(model.layers) else 1
         tile = min(one_row * rows, max(one_row, tile_elements()))

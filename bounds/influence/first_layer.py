@@ -23,11 +23,12 @@ from bounds.influence.pointwise import (
 from jax_models.attention import (
     Attention,
     KeyStore,
-    additive_score_changes,
     compute_scores,
+    own_score_changes,
     project,
     project_queries,
     project_query_changes,
+    score_changes,
     summarise,
 )
 from jax_models.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
@@ -115,9 +116,7 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
         base = order_neurons(layer, base_rows(layer, y, heads))
         return by_row, base, combine_heads(layer, y, heads)
 
-    per_row = attention.num_heads * key_tile(n)
-    if attention.score == "additive":
-        per_row *= attention.key_width
+    per_row = attention.num_heads * key_tile(n) * attention.pair_width
     block = row_block(wanted.shape[0], per_row)
     rows_in = (wanted, rows[wanted], queries.swapaxes(0, 1))
     by_row, base, output = map_rows(run, rows_in, block)
@@ -155,7 +154,7 @@ def shares_offsets(attention: Attention) -> bool:
     Softmax takes no notice of it then, and it is left out: it may be far larger than what
     scores differ by, and they would be rounded relative to it.
     """
-    return attention.score != "additive" and not attention.weighting.hard
+    return attention.scoring.bilinear and not attention.weighting.hard
 
 
 def common_part(rows: Array) -> Array:
@@ -209,26 +208,6 @@ def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumn
     )
 
 
-def score_changes(
-    layer: Layer, queries: Array, keys: Array, moved: Array, length: int, rows: Array
-) -> Array:
-    """Returns the changes [h, j, i] of row j's score of column i when the key moves.
-
-    Args:
-        layer: the layer.
-        queries: of the rows [h, j, e].
-        keys: of the columns before [h, i, e].
-        moved: change of those keys [h, i, e].
-        length: n.
-        rows: positions of the rows [j].
-    """
-    attention = layer.attention
-    if attention.score != "additive":
-        return jnp.einsum("hje,hie->hji", queries, moved, precision=HIGHEST)
-    start = queries[:, :, None] + keys[:, None]
-    return additive_score_changes(attention, start, moved[:, None], length, rows)
-
-
 def other_rows(
     layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
 ) -> tuple[Array, TieReport | None]:
@@ -252,7 +231,9 @@ def other_rows(
     column = Column(
         index=position,
         score=scores,
-        score_change=score_changes(layer, queries, keys, columns.key_change, n, at),
+        score_change=score_changes(
+            attention, queries, keys, n, at, moved_keys=columns.key_change
+        ),
         value=columns.values,
         value_change=columns.value_change,
         visible=seen & (at[:, None] != position),
@@ -337,7 +318,8 @@ def _own_block(
         values = slice_tile(first.store.values, index, 1)
         own = index[None, :] == at[:, None]
         scores = compute_scores(attention, queries, keys, n, at)
-        change = own_score_changes(layer, queries, keys, replaced, own, n)
+        moved = replaced.query_change, replaced.key_change
+        change = own_score_changes(attention, queries, keys, *moved, own, n, at)
         return weighting.lift_change(
             summary,
             MovedKeys(
@@ -360,22 +342,3 @@ def _own_block(
 def _own(weights: Array, own: Array) -> Array:
     """Row i's weight of its own column [h, i], from those of all [h, i, k]."""
     return jnp.where(own, weights, 0.0).sum(axis=-1)
-
-
-def own_score_changes(
-    layer: Layer, queries: Array, keys: Array, replaced: Replaced, own: Array, n: int
-) -> Array:
-    """Returns row i's score changes [h, i, k]: its query moved, and its own key too."""
-    attention = layer.attention
-    if attention.score != "additive":
-        change = jnp.einsum(
-            "hie,hke->hik", replaced.query_change, keys, precision=HIGHEST
-        )
-        moved_query = queries + replaced.query_change
-        extra = (moved_query * replaced.key_change).sum(axis=-1)
-        return change + jnp.where(own, extra[..., None], 0.0)
-    moved = replaced.query_change[:, :, None] + jnp.where(
-        own[..., None], replaced.key_change[:, :, None], 0.0
-    )
-    start = queries[:, :, None] + keys[:, None]
-    return additive_score_changes(attention, start, moved, n, replaced.position)

@@ -7,6 +7,7 @@ Shapes: i substitutions, j rows, h heads, e = d_k.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,11 +18,11 @@ from bounds.influence.first_layer import common_part, keys_about
 from bounds.influence.pointwise import RowBase, base_rows, change_rows
 from jax_models.attention import (
     KeyStore,
-    additive_score_changes,
     compute_scores,
     project,
     project_queries,
     project_query_changes,
+    score_changes_of_rows,
     summarise,
 )
 from jax_models.blocks import formed_once, slice_tile
@@ -137,15 +138,17 @@ class MovedRows:
 
     def products(self, queries: Array) -> Array:
         """Returns sum_d queries[h, d, i] change[j, d, i] as [h, j, i]."""
-        others = formed_once(self.valid.any(), row_products, queries, self.changes)
+        others = self.once(row_products, queries, self.changes)
         alone = (queries * self.own).sum(axis=1)[:, None]
         return jnp.where(self.here, alone, others)
 
+    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+        """Returns function(*arguments), behind a wall; zeros where no row is valid."""
+        return formed_once(self.valid.any(), function, *arguments)
+
     def weighted(self, weights: Array) -> Array:
         """Returns sum_j weights[h, i, j] change[j, d, i] as [h, i, d]."""
-        others = formed_once(
-            self.valid.any(), weighted_rows, weights.transpose(2, 0, 1), self.changes
-        )
+        others = self.once(weighted_rows, weights.transpose(2, 0, 1), self.changes)
         slot = jnp.clip(self.position - self.at[0], 0, self.at.shape[0] - 1)
         alone = jnp.take_along_axis(weights, slot[None, :, None], axis=2)[:, None, :, 0]
         alone = jnp.where(self.at[slot] == self.position, alone, 0)
@@ -161,7 +164,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: MovedRows) 
         moved: its own change per configuration.
         rows: the tile, rows of the layer's input.
     """
-    attention, at = layer.attention, rows.at
+    attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
     if layer.layer_norm == "pre":
         before = slice_tile(last.rows, at, 0)
@@ -176,35 +179,14 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: MovedRows) 
         MovedKeys(
             index=at,
             score=slice_tile(last.scores, at, 2),
-            score_change=_score_changes(layer, last, moved, keys, rows),
+            score_change=score_changes_of_rows(
+                attention, last.query, keys, moved.query_change, rows, n, last.position
+            ),
             visible=visible(attention.mask, last.position, at) & rows.valid,
             spread=spread_of(attention.weighting, inputs),
             carry=rows.weighted,
         ),
     )
-
-
-def _score_changes(
-    layer: Layer, last: QueryRow, moved: MovedQuery, keys: Array, rows: MovedRows
-) -> Array:
-    """Score changes [h, i, j] from moved keys and a moved query."""
-    attention = layer.attention
-    if attention.score != "additive":
-        query = last.query + moved.query_change
-        back = jnp.einsum("hed,hie->hdi", attention.key, query, precision=HIGHEST)
-
-        def change(by_keys: Array, moved: Array, keys: Array) -> Array:
-            by_query = jnp.einsum("hie,hje->hij", moved, keys, precision=HIGHEST)
-            return by_keys.swapaxes(1, 2) + by_query
-
-        products = rows.products(back)
-        return formed_once(rows.valid.any(), change, products, moved.query_change, keys)
-    inner = rows.formed()
-    pushed = jnp.einsum("hed,jdi->hije", attention.key, inner, precision=HIGHEST)
-    pushed = pushed + moved.query_change[:, :, None]
-    start = last.query[:, :, None] + keys[:, None]
-    n = last.rows.shape[0]
-    return additive_score_changes(attention, start, pushed, n, last.position)
 
 
 def row_products(queries: Array, rows: Array) -> Array:

@@ -26,8 +26,9 @@ def _refuse(problem: Problem) -> str | None:
                 f"it needs softmax, and layer {depth} is "
                 f"{layer.attention.weighting.name}"
             )
-        if layer.attention.score == "additive" and depth > 1:
-            return f"it needs dot-product scores, and layer {depth} has additive ones"
+        scoring = layer.attention.scoring
+        if not scoring.bilinear and depth > 1:
+            return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
     return None
 
 

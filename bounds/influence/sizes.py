@@ -49,23 +49,18 @@ def score_rounding(
 ) -> Array:
     """Returns how many unit roundoffs the scores of a layer may be off by [].
 
-    sum_e |q_e| max_k |k_e|, what a score's products come to before they cancel, times half
-    their number and 2, for the products, their sum, and the query and key themselves:
-    exp(score) is off by that relative to itself. For additive scores, whose terms are at
-    most |w_e|, the sum of those.
+    What a score's terms come to before they cancel, times half their number and 2, for the
+    terms, their sum, and the query and key themselves: exp(score) is off by that relative
+    to itself.
 
     Args:
         attention: the sublayer.
         queries: as scores use them [h, r, e].
         keys: likewise [h, k, e].
-        scale: what additive scores are divided by.
+        scale: the score scale.
     """
     steps = attention.key_width / 2 + 2
-    if attention.score == "additive":
-        assert attention.score_vector is not None
-        return steps * (jnp.abs(attention.score_vector).sum(axis=1).max() / scale).max()
-    largest = jnp.abs(keys).max(axis=1, keepdims=True)
-    return steps * (jnp.abs(queries) * largest).sum(axis=-1).max()
+    return steps * attention.scoring.largest_terms(queries, keys, scale)
 
 
 # A layer above the first may meet larger scores than the base pass when a row moves.

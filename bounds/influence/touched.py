@@ -15,17 +15,15 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.query_row import input_changes
 from jax_models.attention import (
-    additive_score_changes,
     compute_scores,
     project,
     project_query_changes,
+    score_changes,
 )
 from jax_models.blocks import map_rows, row_block
 from jax_models.mask import visible
 from jax_models.transformer import Layer
 from jax_models.weighting import HardWeighting
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @jax.jit
@@ -78,23 +76,15 @@ def touched_rows(
     def run(block: tuple[Array, Array, Array]) -> Array:
         at, before, step = block
         before, step = before.swapaxes(0, 1), step.swapaxes(0, 1)
-        if attention.score == "additive":
-            old = compute_scores(attention, base.queries, before, n, wanted)
-            start = base.queries[:, :, None] + before[:, None]
-            grown = additive_score_changes(attention, start, step[:, None], n, wanted)
-            old, grown = old.swapaxes(1, 2), grown.swapaxes(1, 2)
-        else:
-            old, grown = (
-                jnp.einsum("hpe,hre->hpr", x, base.queries, precision=HIGHEST)
-                for x in (before, step)
-            )
-        best = old + jnp.maximum(grown, 0)
+        old = compute_scores(attention, base.queries, before, n, wanted)
+        grown = score_changes(
+            attention, base.queries, before, n, wanted, moved_keys=step
+        )
+        best = (old + jnp.maximum(grown, 0)).swapaxes(1, 2)
         seen = visible(attention.mask, wanted, at).T
         return (best >= least[:, None]).any(axis=0) & seen
 
-    per_key = 2 * attention.num_heads * wanted.shape[0]
-    if attention.score == "additive":
-        per_key *= attention.key_width
+    per_key = 2 * attention.num_heads * wanted.shape[0] * attention.pair_width
     keys = base.store.keys[:, moved].swapaxes(0, 1)
     block = row_block(moved.shape[0], per_key)
     hits = map_rows(run, (moved, keys, speaks[0].swapaxes(0, 1)), block)

@@ -113,7 +113,7 @@ def possible_blocks(
     one_way = np.concatenate([ones, zeros], axis=1)
     other_way = np.concatenate([zeros, ones], axis=1)
     num_heads = scored.attention.num_heads
-    width = scored.attention.key_width if scored.attention.score == "additive" else 1
+    width = scored.attention.pair_width
     most = max(1, BLOCK // (tables.num_rows * num_heads * width))
     slots = np.asarray(slots, np.intp)
     sizes = np.diff(tables.starts)[slots]

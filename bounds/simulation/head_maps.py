@@ -61,7 +61,7 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
     assert attention.output is not None
     output = np.asarray(attention.output, np.float64)
     width = attention.value.shape[1]
-    scaled = attention.score == "scaled_dot_product"
+    divisor = math.sqrt(attention.scoring.square_scale(attention.key_width))
 
     def pair(name: str, head: int) -> tuple[Floats, Floats | None]:
         weight, bias = getattr(attention, name), getattr(attention, f"{name}_bias")
@@ -76,7 +76,7 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
             pair("key", h),
             pair("value", h),
             output[:, h * width : (h + 1) * width],
-            math.sqrt(attention.key_width) if scaled else 1.0,
+            divisor,
         )
         for h in range(attention.num_heads)
     )

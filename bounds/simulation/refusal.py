@@ -34,8 +34,8 @@ def check_simulable(model: Transformer) -> Transformer:
             reasons.append(f"layers.{k} has a LayerNorm, whose error gain has no bound")
         if layer.combine != "residual":
             reasons.append(f"layers.{k} concatenates its heads")
-        if attention.score == "additive":
-            reasons.append(f"layers.{k} has additive scores")
+        if not attention.scoring.bilinear:
+            reasons.append(f"layers.{k} has {attention.scoring.word} scores")
     if reasons:
         raise InputError(
             "this model cannot be simulated: "

@@ -1,0 +1,24 @@
+"""Scores: what a query and a key say to each other, as values.
+
+A new score is one file with a `Score` and one row in `SCORES`.
+"""
+
+from jax_models.scores.additive import AdditiveScore
+from jax_models.scores.base import MovedRows, Score
+from jax_models.scores.dot_product import DotProductScore
+from jax_models.scores.pairwise import PairwiseScore
+
+SCORES: dict[str, Score] = {
+    "dot_product": DotProductScore(scaled=False),
+    "scaled_dot_product": DotProductScore(scaled=True),
+    "additive": AdditiveScore(),
+}
+
+__all__ = [
+    "SCORES",
+    "AdditiveScore",
+    "DotProductScore",
+    "MovedRows",
+    "PairwiseScore",
+    "Score",
+]

@@ -1,0 +1,45 @@
+"""Additive scores: a vector times the hyperbolic tangents of query plus key."""
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.changes import tanh_change
+from jax_models.scores.pairwise import PairwiseScore
+
+
+@dataclasses.dataclass(frozen=True)
+class AdditiveScore(PairwiseScore):
+    """s = w . tanh(q + k)."""
+
+    vector: Any = None  # w [h, e], of a layer
+
+    word: ClassVar[str] = "additive"
+    takes_vector: ClassVar[bool] = True
+
+    def with_vector(self, vector: Array | None) -> Self:
+        """Returns w . tanh(q + k) of this w."""
+        return dataclasses.replace(self, vector=vector)
+
+    def pair_scores(self, queries: Array, keys: Array) -> Array:
+        """See `PairwiseScore.pair_scores`."""
+        return (jnp.tanh(queries + keys) * self.vector[:, None, None]).sum(axis=-1)
+
+    def pair_changes(
+        self,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array | None,
+        moved_keys: Array | None,
+    ) -> Array:
+        """See `PairwiseScore.pair_changes`; saturation cancels nothing."""
+        moved = [x for x in (moved_queries, moved_keys) if x is not None]
+        inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))
+        return (inner * self.vector[:, None, None]).sum(axis=-1)
+
+    def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
+        """See `Score.largest_terms`: |w|_1 over the scale, as no tanh is above 1."""
+        del queries, keys
+        return (jnp.abs(self.vector).sum(axis=1).max() / scale).max()
