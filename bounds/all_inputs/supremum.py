@@ -117,7 +117,7 @@ def supremum(
         TieError: for an ambiguous tie under ties="error".
 
     Source:
-        spec/exact-influence, section 8; docs/lumped.md.
+        docs/lumped.md.
     """
     inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
     return _go_through(choose_plan(inputs, budget, seed), ties, progress)

@@ -3,7 +3,7 @@
 For softmax models of two layers and more. Every influence is enclosed; the maximum is
 exact where the screen closes, and an enclosure that says so where it does not.
 
-Source: exact influence; proofs in docs/screened.md.
+Source: docs/screened.md.
 """
 
 import math

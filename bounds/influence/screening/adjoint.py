@@ -11,7 +11,7 @@ cotangents B_j of the heads, the first part's transpose at m is
 
 in tiles of rows and columns; nothing n x n is kept.
 
-Source: exact influence, sections 2 and 6 (adjoint pass).
+Source: docs/screened.md, sections 2.1 and 2.2.
 """
 
 from typing import Any

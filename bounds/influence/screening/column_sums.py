@@ -1,6 +1,6 @@
 """Sums over all columns of what moves a row, for every group of rows and substitution.
 
-Source: exact influence, section 4. Shapes: n columns, g groups, i substitutions.
+Source: docs/screened.md, section 2.5. Shapes: n columns, g groups, i substitutions.
 """
 
 import dataclasses

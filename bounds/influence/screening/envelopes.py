@@ -12,7 +12,7 @@ Any grouping is sound. Rows are split in halves along the principal direction of
 their log weights vary with: the query, in the metric of the keys, and the log-partition
 function, in which the length of a masked row shows.
 
-Source: exact influence, section 4; groups of equal size here, so that a maximum over a
+Source: docs/screened.md, section 2.5; groups of equal size here, so that a maximum over a
 group is one over an axis.
 """
 

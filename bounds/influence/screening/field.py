@@ -14,7 +14,7 @@ What it misses is at most sum_m |rho_jm| (|W_v x_m| + |q_j| |W_k x_m| |v_m - b_j
 factors are sound. These are of a randomised range finder with one power iteration; under a
 mask, whose edge no few terms follow, stretches are short.
 
-Source: exact influence, section 13.4 (low-rank structure), with exact queries and outputs
+Source: docs/screened.md, section 2.6, with exact queries and outputs
 in place of a cluster's means.
 """
 

@@ -11,7 +11,7 @@ ends, because these are sorted by their errors where weights are peaked.
 An estimate decides only what is evaluated next: the maximum's lower end is that of an exact
 evaluation, its upper end the largest upper end of what is left.
 
-Source: exact influence, section 5.
+Source: docs/screened.md, section 4.
 """
 
 import dataclasses

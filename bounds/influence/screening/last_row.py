@@ -5,7 +5,7 @@ changes move it by their base derivative, which the cotangents carry back, and b
 the derivative differs from the base's, attention and the row map are not linear, nor is a
 final norm.
 
-Source: exact influence, section 3.2. Shapes: h heads, i substitutions, n columns, c wanted
+Source: docs/screened.md, section 2.10. Shapes: h heads, i substitutions, n columns, c wanted
 coordinates.
 """
 

@@ -1,6 +1,6 @@
 """What the base pass and the adjoint pass fix of a layer that is screened.
 
-Source: exact influence, sections 2 and 6.
+Source: docs/screened.md, sections 2.1 and 2.2.
 """
 
 import dataclasses

@@ -7,8 +7,8 @@ its effect on what is wanted is a product with N_m (`adjoint`), to first order, 
 over all rows at once. What is of second order is bounded row by row and weighed with the
 norms of the cotangents.
 
-Source: exact influence, sections 2 to 4. Shapes: n rows, j of a tile, i substitutions,
-c wanted coordinates.
+Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6. Shapes: n rows, j of a tile, i
+substitutions, c wanted coordinates.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ bounded by the softmax lemma; its sums over the columns are exact but for the tr
 inequality in |v'_m - output| <= |v_m - b| + |W_v x_m| + |change of b| and likewise for
 keys, which enter terms of second order only.
 
-Source: exact influence, sections 3.1 and 3.2. Shapes: h heads, i substitutions, j columns
+Source: docs/screened.md, sections 2.9 and 2.10. Shapes: h heads, i substitutions, j columns
 of a tile, n in all.
 """
 

@@ -9,7 +9,7 @@ times sqrt(rho ((1 + 2 c^2 - 3 rho c^2)^2 + 4 c^2 (1 - c^2))) <= 2 / sqrt(3); a 
 bilinear map is as large on equal arguments as on any. s is 1/sqrt(d)-Lipschitz, so along
 a path of length |p| + |e| it stays above max(sqrt(epsilon), s - (|p| + |e|) / sqrt(d)).
 
-Source: derived here, in the format of exact influence, section 2 (docs/screened.md).
+Source: docs/screened.md, section 2.8.
 """
 
 import math

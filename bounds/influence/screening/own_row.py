@@ -1,6 +1,6 @@
 """Row i itself in a middle layer: its reference z, and how far from it the row may be.
 
-Source: exact influence, section 3.1. Shapes: h heads, i substitutions, n columns.
+Source: docs/screened.md, section 2.9. Shapes: h heads, i substitutions, n columns.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Column i of a middle layer, replaced: what it does to every row, exactly.
 
-Source: exact influence, section 2.1 (direct effect). Shapes: h heads, j rows, i
+Source: docs/screened.md, section 2.4. Shapes: h heads, j rows, i
 substitutions.
 """
 

@@ -12,7 +12,7 @@ neurons, and the outer norm.
   most (2 lambda - 1) b, the width of the range of gelu'.
 * A norm: `norm_defect`.
 
-Source: exact influence, section 2.1 (ReLU lemma) and 3; the norms docs/screened.md.
+Source: docs/screened.md, sections 2.7 and 2.8.
 Shapes: j rows of a tile, i substitutions, c cotangents, f neurons, s = 1 + H sources.
 """
 

@@ -8,7 +8,7 @@ With weights a_m over the visible keys, mean key kbar and output b of a head,
 all centred before they are summed. The query's own change dq moves the head by
 Cov dq to first order.
 
-Source: exact influence, section 3, in the heads' own spaces.
+Source: docs/screened.md, section 2.3, in the heads' own spaces.
 """
 
 import dataclasses

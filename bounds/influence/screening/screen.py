@@ -5,7 +5,7 @@
 the estimate being the known change of the target and, to first order, what the layers
 between did not know of their rows. See docs/screened.md for the identity and its proof.
 
-Source: exact influence, sections 2 and 6. Shapes: i substitutions of a block, c wanted
+Source: docs/screened.md, section 2. Shapes: i substitutions of a block, c wanted
 coordinates.
 """
 

@@ -23,8 +23,7 @@ Where the reference is the base with column i replaced (weights t before and t' 
 others times f = 1 / (1 + ...), outputs b and c = b + a), the reference's derivative is not
 the base's; `column_terms` bounds the difference.
 
-Source: the identity replaces the path argument of exact influence, section 3, which
-bounds the same quantities; proof in docs/screened.md.
+Source: docs/screened.md, sections 2.3 and 2.4.
 Shapes: h heads, j rows, i substitutions.
 """
 

@@ -4,7 +4,7 @@ Row j != i changes by a known vector and an unknown one of bounded norm. Row i, 
 change is not small, has a reference of its own: z, its row when the others have their
 known changes; the rest of its change is unknown.
 
-Source: exact influence, section 2. Shapes: n rows, i substitutions.
+Source: docs/screened.md, section 1. Shapes: n rows, i substitutions.
 """
 
 import dataclasses
