@@ -124,6 +124,30 @@ def test_citations_are_found():
     assert sum(page.startswith("docs/theory/") for page in pages) > 60
 
 
+def astray(page):
+    """Returns the sections of other pages that a page links to and that are not there."""
+    text = " ".join(page.read_text().split())
+    return [
+        f"{target}, section {number}"
+        for target, numbers in re.findall(
+            rf"\]\(([\w./-]+\.md)\),? {SECTIONS.pattern}", text
+        )
+        for number in listed(numbers)
+        if number not in sections_of((page.parent / target).read_text())
+    ]
+
+
+def test_pages_name_sections_of_other_pages_that_are_there():
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    assert {page.name: wrong for page in pages if (wrong := astray(page))} == {}
+
+
+def test_a_page_that_names_a_section_that_is_not_there_is_noticed(root):
+    page = root / "docs" / "b.md"
+    page.write_text("As in [a](a.md), sections 2.1 and\n3, and [a](a.md), section 1.")
+    assert astray(page) == ["a.md, section 3"]
+
+
 @pytest.fixture
 def root(tmp_path):
     """A repository of one page."""
