@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.classes import places_repeat
+from bounds.influence.classes import Places, classify, places_repeat
 from jax_models.position import Coordinates, PositionTable, ResidueTerm, Sinusoidal
 from tests.bounds.influence.models import build
 
@@ -58,3 +58,19 @@ def test_equal_first_coordinates_are_not_equal_places():
     position = table(0, 1, 2)
     same_first = position.table.at[:, 0].set(1.0)
     assert not places_repeat(model(PositionTable(same_first)), 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_class_knows_the_two_outermost_members_at_each_end(seed):
+    n, query, rng = 12, 4, np.random.default_rng(seed)
+    tokens, places = rng.integers(0, 3, (2, n))
+    found = classify(tokens, Places(np.zeros((3, 1)), places), query)
+    kinds = set(zip(np.delete(tokens, query), np.delete(places, query), strict=True))
+    assert {*zip(found.symbol, found.place, strict=True)} == kinds
+    for c, (symbol, place) in enumerate(zip(found.symbol, found.place, strict=True)):
+        own = np.flatnonzero((tokens == symbol) & (places == place))
+        own = own[own != query].tolist()
+        second = [own[1], own[-2]] if len(own) > 1 else [n, n]
+        assert found.ends[:, c].tolist() == [own[0], second[0], own[-1], second[1]]
+        assert found.count[c] == len(own)
+        assert (found.of[own] == c).all()

@@ -141,6 +141,7 @@ def test_what_the_masks_keep_from_the_query_does_not_move():
             for query in range(5):
                 first, last = reach.reaching([below, above], 5, query)
                 inside = (first <= np.arange(5)) & (np.arange(5) <= last)
+                assert 0 <= first <= query <= last < 5
                 assert (inside >= truth[query]).all()
                 if not any("strict" in mask for mask in (below, above)):
                     assert (inside == truth[query]).all()

@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_models.weighting import WEIGHTINGS, Column, MovedKeys, contract, spread_of
-from tests.jax_models.weighting.laws import LAWS
+from tests.jax_models.weighting.laws import LAWS, lift
+from tests.jax_models.weighting.rows import CASES
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -14,6 +16,16 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("name", WEIGHTINGS)
 def test_law(name, law):
     LAWS[law](WEIGHTINGS[name]())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_top_columns_weight_is_the_largest_and_the_rest_its_complement(case):
+    softmax, rows = WEIGHTINGS["softmax"](), CASES[case]
+    found, sees = lift(softmax, rows), rows.visible.any(axis=1)
+    weights = np.asarray(softmax.weights(jnp.asarray(rows.scores), rows.visible))
+    np.testing.assert_allclose(found.top_weight, weights.max(axis=-1), rtol=1e-14)
+    rest = np.sort(weights, axis=-1)[..., :-1].sum(axis=-1)
+    np.testing.assert_allclose(found.rest_weight[:, sees], rest[:, sees], rtol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

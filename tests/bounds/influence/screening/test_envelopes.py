@@ -72,6 +72,16 @@ def test_envelopes_are_above_the_weights_of_their_rows(mask, quick_compilation):
         np.testing.assert_allclose(found_weights, weights[head], rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_keys_of_a_plane_are_grouped_too(seed):
+    """Rounding leaves eigenvalues below 0 where keys do not span the space."""
+    rng = np.random.default_rng(seed)
+    keys = rng.normal(size=(64, 2)) @ rng.normal(size=(2, 6))
+    found = group_rows(rng.normal(size=(64, 6)), keys, rng.normal(size=64), 8)
+    assert found.shape == (8, 8)
+    assert sorted(found.ravel()) == list(range(64))
+
+
 def weights_of(base, mask):
     """The weights [h, n, n] and v_m - b_j [h, n, n, v], by NumPy."""
     queries, store = base.prepared.queries, base.prepared.store

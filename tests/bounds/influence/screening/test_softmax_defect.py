@@ -146,6 +146,56 @@ def test_no_row_goes_beyond_the_lemma_and_some_come_near(found):
     assert 0.999 < _excess(found, found[2]) <= 1 + 1e-2
 
 
+# What each number is counted in, as powers of a value's and of a key's unit.
+UNITS = {
+    "key": (0, 1),
+    "key_value": (1, 1),
+    "key_reach": (1, 1),
+    "key2_reach": (1, 2),
+    "largest_key": (0, 1),
+    "old_key": (0, 1),
+    "new_key": (0, 1),
+    "query": (0, -1),
+    "query_change": (0, -1),
+    "spread": ((0, 1), (0, 2), (1, 1), (1, 2)),
+    "reach": ((0, 1), (1, 0)),
+    **dict.fromkeys(
+        ("value", "largest_value", "old_value", "new_value", "shift"), (1, 0)
+    ),
+}
+
+
+def _in_units(part, value, key):
+    """The same numbers in other units, powers of two."""
+
+    def scaled(number, unit):
+        if isinstance(number, tuple):
+            return tuple(map(scaled, number, unit))
+        return number * (value ** unit[0] * key ** unit[1])
+
+    return dataclasses.replace(
+        part,
+        **{
+            name: scaled(getattr(part, name), unit)
+            for name, unit in UNITS.items()
+            if hasattr(part, name)
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "key"), [(2.0**20, 1.0), (2.0**-20, 1.0), (1.0, 2.0**20)]
+)
+def test_bounds_are_in_the_units_of_values(found, value, key):
+    """Whatever keys are counted in, if queries are in the inverse unit."""
+    here = head_defect(*found[2])
+    there = head_defect(*(_in_units(part, value, key) for part in found[2]))
+    for name in ("defect", "column"):
+        np.testing.assert_allclose(
+            getattr(there, name), value * getattr(here, name), rtol=1e-12
+        )
+
+
 MOMENTS = tuple(field.name for field in dataclasses.fields(Moments))
 
 
