@@ -14,9 +14,8 @@ from bounds.certificate.all_rows import move_all_rows, replace_column
 from bounds.certificate.base_radius import embedding_radius
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.moved_rows import MovedRows, OwnMove, put_row
-from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.one_row import move_one_row
-from bounds.certificate.order import bounded, greatest, resting_on, settle, times
+from bounds.certificate.order import greatest, settle, times
 from bounds.certificate.other_columns import LARGEST_EXPONENT
 from bounds.certificate.output import certified_norms
 from bounds.certificate.roundoff import Roundoff
@@ -28,6 +27,7 @@ from bounds.certificate.row_base import (
     row_scale,
     take_rows,
 )
+from bounds.certificate.scores.base import score_rule
 from bounds.influence.base import Problem
 from bounds.rounding import (
     certificate_roundoff,
@@ -35,7 +35,6 @@ from bounds.rounding import (
     summation_depth,
     tiled_summation,
 )
-from jax_models.attention import Attention
 from jax_models.transformer import Layer, Transformer, embed
 
 # Numbers of the widest array [n, width, substitutions] of a block.
@@ -157,14 +156,11 @@ def _batch(problem: Problem) -> int:
 
 @jax.jit
 def score_bound(layer: Layer, held: LayerBase) -> Array:
-    """Returns a bound on every |score| of a layer: |q||k|, or |w|_1 over the scale."""
-    attention: Attention = layer.attention
-    sizes = [vector_norms(x).max(axis=-1) for x in (held.queries, held.store.keys)]
-    if attention.score == "additive":
-        scale = row_scale(attention, held.rows.shape[0], held.position).min()
-        bound = 0.5 * held.constants.score_range.max() / scale
-        return resting_on(bound, *(x.max() for x in sizes))
-    return bounded((sizes[0] * sizes[1]).max())
+    """Returns a bound on every |score| of a layer."""
+    scale = row_scale(layer.attention, held.rows.shape[0], held.position)
+    return score_rule(layer.attention.scoring).largest_score(
+        held.constants, held.queries, held.store.keys, scale
+    )
 
 
 @functools.partial(jax.jit, static_argnames="length")

@@ -14,20 +14,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import norm_gain, vector_norms
+from bounds.certificate.norm_gain import farthest_from_mean, norm_gain, vector_norms
 from bounds.certificate.order import bounded, least, surely_above, times
+from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase
-from bounds.rounding import gamma_upper, tiled_summation, unit_roundoff
-from jax_models.attention import Attention, KeyStore, project
+from bounds.rounding import SCALAR_STEPS, gamma_upper, tiled_summation, unit_roundoff
+from jax_models.attention import KeyStore, project
 from jax_models.layers import LayerNorm, activate, linear
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, join_heads
 
 HIGHEST = jax.lax.Precision.HIGHEST
-
-# Roundings of a few scalar operations, elementary functions among them: a score scale,
-# a tanh, the division by a deviation, an activation.
-SCALING = 16
 
 
 @register
@@ -103,9 +100,8 @@ def base_radius(
     query = constants.query[:, None] * read
     query = (query + rounded(attention.query, attention.query_bias))[:, wanted]
     key = key.max(axis=1)
-    if attention.score != "additive":
-        query = query / scale
-    query = query + gamma_upper(SCALING) * vector_norms(queries)
+    query = over_query_scale(attention, query, scale)
+    query = query + gamma_upper(SCALAR_STEPS) * vector_norms(queries)
     output = constants.output_entries
     # O_h (W_V u + b_V): the projection's rounding, then that of the output's.
     value_size = vector_norms(store.values)
@@ -114,13 +110,13 @@ def base_radius(
     value = constants.value[:, None] * read + output[:, None] * value
     value, value_size = value.max(axis=1), value_size.max(axis=1)
 
-    score, slope, largest = _scores(
-        attention, constants, queries, query, scale, store, key
+    score, slope, largest = score_rule(attention.scoring).radii(
+        constants, queries, query, scale, store.keys, key
     )
     # A weight rounds in its exponent, twice the largest score, and in the sum over keys.
-    steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALING
+    steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALAR_STEPS
     roundoff = jnp.expm1(unit_roundoff(jnp.float64) * steps)
-    spread = value + _spread(projected)
+    spread = value + farthest_from_mean(projected)
     mean = value[:, None] + roundoff * (output * value_size)[:, None]
     mean += mean_radius(2 * score + roundoff, spread[:, None])
     summed, preactivation, left, out = _pointwise(
@@ -151,44 +147,9 @@ def mean_radius(log_weight: Array, largest: Array) -> Array:
     return largest * least(jnp.expm1(log_weight), 2.0)
 
 
-def _spread(points: Array) -> Array:
-    """The largest distance [h] of points [h, n, e] from their mean."""
-    return vector_norms(points - points.mean(axis=1, keepdims=True)).max(axis=1)
-
-
 def centred(rows: Array, radius: Array) -> Array:
     """Returns the radius of rows [..., d] once the rounding of centring is added."""
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
-
-
-def _scores(
-    attention: Attention,
-    constants: LayerConstants,
-    queries: Array,
-    query: Array,
-    scale: Array,
-    store: KeyStore,
-    key: Array,
-) -> tuple[Array, Array, Array]:
-    """Radii of scores and of their slopes in the query, and largest scores [h, r].
-
-    What all scores of a row are off by alike moves no weight: of what the query is off
-    by, only the keys' spread is seen.
-    """
-    key_size = vector_norms(store.keys).max(axis=1)[:, None]
-    query_size, key = vector_norms(queries), key[:, None]
-    roundoff = gamma_upper(attention.key_width + SCALING)
-    if attention.score != "additive":
-        largest = query_size * key_size
-        within = gamma_upper(attention.key_width) * largest
-        score = query_size * key + (_spread(store.keys)[:, None] + key) * query + within
-        return score, jnp.broadcast_to(key, score.shape), largest
-    argument = query + key + gamma_upper(1) * (query_size + key_size)
-    steepest, most = constants.score[:, None], constants.score_range[:, None]
-    score = least(steepest * argument, most) + roundoff * most
-    slope = least(constants.curvature[:, None] * argument, 2 * steepest)
-    slope += roundoff * steepest
-    return score / scale, slope / scale, 0.5 * most / scale
 
 
 def _behind_norm(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Array:
@@ -197,7 +158,7 @@ def _behind_norm(norm: LayerNorm, largest: Array, rows: Array, radius: Array) ->
     gain = norm_gain(norm, largest, rows, radius)
     rounded = largest * root + vector_norms(norm.bias)
     carried = least(times(gain, radius), 2 * largest * root)
-    return carried + gamma_upper(rows.shape[-1] + SCALING) * rounded
+    return carried + gamma_upper(rows.shape[-1] + SCALAR_STEPS) * rounded
 
 
 def _pointwise(
@@ -224,7 +185,7 @@ def _pointwise(
     sizes, joined = vector_norms(block.w1), join_heads(heads)
     relu, z = block.activation == "relu", base.preactivation
     within = gamma_upper(block.w1.shape[1] + 1)
-    through = gamma_upper(block.w1.shape[0] + (2 if relu else 2 * SCALING))
+    through = gamma_upper(block.w1.shape[0] + (2 if relu else 2 * SCALAR_STEPS))
 
     def enter(moved: Array, read: Array) -> tuple[Array, Array]:
         """Of the preactivations [r, f], moved by what they read; and their rounding."""

@@ -12,6 +12,7 @@ from jax import Array
 from bounds.certificate.base_radius import RowRadius, mean_radius
 from bounds.certificate.order import least, times
 from bounds.certificate.row_base import LayerBase
+from bounds.certificate.scores.base import score_rule
 from jax_models.pytree import register
 from jax_models.transformer import Layer
 
@@ -46,9 +47,8 @@ def inflate(
     # Scores enter a weight twice, once in its own exponential and once in the sum.
     weight = 2 * score + roundoff
     values = (constants.output_entries * held.value_size)[:, None]
-    slopes = held.key_size[:, None]
-    if layer.attention.score == "additive":
-        slopes = constants.score[:, None] / scale
+    rule = score_rule(layer.attention.scoring)
+    slopes = rule.query_slope_size(constants, held.key_size, scale)
     return Inflation(
         weight=weight,
         value=2 * bound.value[:, None]

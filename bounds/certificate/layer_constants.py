@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bounds.certificate.scores import score_rule
 from bounds.constants.feed_forward import (
     activation_slope,
     path_gain,
@@ -60,11 +61,6 @@ def layer_constants(layer: Layer) -> LayerConstants:
             [path_gain(block, Enclosure(blocks[:, k])) for k in range(h)]
         )
     whole = residual_lipschitz if layer.layer_norm != "pre" else path_gain
-    scores = np.zeros((h, 1))
-    if attention.score_vector is not None:
-        scores = np.asarray(attention.score_vector, np.float64)
-    additive = attention.score == "additive"
-    sizes = np.asarray([np.abs(row).sum() for row in scores])
     norms = [
         0.0 if norm is None else float(np.abs(np.asarray(norm.scale)).max())
         for norm in (layer.norm1, layer.norm2)
@@ -73,9 +69,7 @@ def layer_constants(layer: Layer) -> LayerConstants:
         "query": _norms(attention.query),
         "key": _norms(attention.key),
         "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
-        "score": np.asarray([frobenius_upper(row) for row in scores]),
-        "score_range": 2 * sizes if additive else np.full(h, np.inf),
-        "curvature": np.abs(scores).max(axis=1) * _TANH_CURVATURE,
+        **score_rule(attention.scoring).constants(h),
         "spread": 2 * activation_slope(block) - 1,
         "block": whole(block, parts[0]),
         "heads": heads,
@@ -90,10 +84,6 @@ def layer_constants(layer: Layer) -> LayerConstants:
     return LayerConstants(
         **{k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
     )
-
-
-# max |tanh''| = 4 / (3 sqrt 3) = 0.7698003...
-_TANH_CURVATURE = 0.76980036
 
 
 def value_maps(attention: Attention) -> list[Enclosure]:

@@ -123,3 +123,19 @@ def vector_norms(rows: Array) -> Array:
     kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
     above = math.sqrt(width) * jnp.abs(rows).max(axis=-1, initial=0.0)
     return jnp.where(kept, jnp.sqrt(squares), above)
+
+
+def distances(points: Array, centres: Array) -> Array:
+    """Returns |points - centres| over the last axis, one coordinate at a time.
+
+    The CPU compiler does not vectorise a sum over a short last axis.
+    """
+    squares = [
+        (points[..., k] - centres[..., k]) ** 2 for k in range(centres.shape[-1])
+    ]
+    return jnp.sqrt(sum(squares[1:], squares[0]))
+
+
+def farthest_from_mean(points: Array) -> Array:
+    """Returns the largest distance [h] of points [h, n, e] from their mean."""
+    return vector_norms(points - points.mean(axis=1, keepdims=True)).max(axis=1)

@@ -13,6 +13,7 @@ from jax import Array
 
 from bounds.certificate.inflation import Inflation
 from bounds.certificate.moved_rows import MovedRows, sizes
+from bounds.certificate.norm_gain import distances
 from bounds.certificate.order import perhaps_above
 from bounds.certificate.own_column import OwnColumn
 from bounds.certificate.own_query import OwnQuery
@@ -20,13 +21,13 @@ from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
     RowSpread,
-    distances,
     key_slopes,
     project_values,
     query_slopes,
     row_scale,
     row_weights,
 )
+from bounds.certificate.scores.base import score_rule
 from jax_models.pytree import register
 from jax_models.transformer import Layer
 from jax_models.weighting.base import same_position
@@ -64,10 +65,7 @@ def other_columns(
     centres = sizes(inner.centre)
     moved = jnp.where(own, 0.0, centres + inner.radius)
     largest = moved.max(axis=0)
-    if layer.attention.score == "additive":
-        bend = (constants.curvature * constants.key**2).max() / scale
-    else:
-        bend = (constants.query * constants.key).max() / scale
+    bend = score_rule(layer.attention.scoring).growth(constants, scale)
     growth = spread.key_slope.max() + bend * largest
     exponent = growth * moved
     # Too large for sums of exponentials: no number, and convexity bounds the change.
@@ -130,13 +128,9 @@ def other_sums(
     )
     values = jnp.einsum("hjk,hkp->hjp", weights, others.values, precision=HIGHEST)
     key_slope = spread.key_slope.T[..., None]
-    if attention.score == "additive":
-        curvature = constants.curvature[:, None, None] / scale[:, None]
-        second = curvature * constants.key[:, None, None] ** 2 * others.largest
-        constant = curvature * query.size**2
-    else:
-        second = constants.key[:, None, None] * query.size
-        constant = jnp.zeros_like(query.size)
+    second, constant = score_rule(attention.scoring).second_order(
+        constants, query.size, others.largest, scale
+    )
     exponent = query.size * column.steepest
     common = jnp.exp(exponent + constant)
     slack = jnp.expm1(exponent + constant)

@@ -15,7 +15,7 @@ from jax import Array
 from bounds.certificate.inflation import Inflation
 from bounds.certificate.mean_deviation import odds_change
 from bounds.certificate.moved_rows import OwnMove
-from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import (
     greatest,
     least,
@@ -27,12 +27,12 @@ from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
     RowSpread,
-    distances,
     project_values,
     query_slopes,
     row_scale,
 )
 from bounds.certificate.score_error import base_score_error
+from bounds.certificate.scores.base import score_rule
 from jax_models.attention import compute_scores, project, score_changes
 from jax_models.mask import visible
 from jax_models.pytree import register
@@ -153,11 +153,8 @@ def see_column(
     # A value change rounds as its entries do, a score change as its terms do.
     size = vector_norms(own.centre)
     output = (constants.output_entries)[:, None, None]
-    terms = vector_norms(queries)[..., None]
-    if attention.score == "additive":
-        terms = jnp.broadcast_to(
-            (constants.score[:, None] / scale)[..., None], terms.shape
-        )
+    terms = score_rule(attention.scoring).key_slope_size(constants, queries, scale)
+    terms = terms[..., None]
     entries = jnp.abs(own.centre)
     keys_terms, value_terms = (
         vector_norms(project(jnp.abs(weight), None, entries))[:, None]

@@ -14,6 +14,7 @@ from bounds.certificate.inflation import Inflation
 from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.own_column import OwnColumn
 from bounds.certificate.row_base import LayerBase, RowSpread, project_values
+from bounds.certificate.scores.base import over_query_scale, score_rule
 from jax_models.attention import Attention
 from jax_models.pytree import register
 
@@ -59,12 +60,12 @@ def move_own_query(
     query = jnp.einsum("hed,jdp->hjep", attention.query, centre, precision=HIGHEST)
     gain = jnp.broadcast_to(constants.query[:, None], (query.shape[0], scale.shape[0]))
     query_entries = jnp.broadcast_to(constants.query_entries[:, None], gain.shape)
-    slope_size = jnp.broadcast_to(held.key_size[:, None], gain.shape)
-    if attention.score == "additive":
-        slope_size = constants.score[:, None] / scale
-    else:
-        query, gain = query / scale[:, None, None], gain / scale
-        query_entries = query_entries / scale
+    rule = score_rule(attention.scoring)
+    slope_size = rule.query_slope_size(constants, held.key_size, scale)
+    slope_size = jnp.broadcast_to(slope_size, gain.shape)
+    query = over_query_scale(attention, query, scale[:, None, None])
+    gain = over_query_scale(attention, gain, scale)
+    query_entries = over_query_scale(attention, query_entries, scale)
     gain, value_size = gain[..., None], held.value_size
     size = jnp.sqrt((query * query).sum(axis=2))
     whole, rest = (

@@ -1,9 +1,7 @@
 """The base pass of a layer, and what the certificates need to know of each row of it.
 
 Shapes: r rows wanted, n keys, h heads, e = d_k, v = d_v, o the width of value space
-(see `layer_constants`). The slope of a score in the query is the key for dot products
-and w * (1 - tanh^2) over the score scale for additive scores, where it is the slope in
-the key as well; in a dot product that is the scaled query, the same for all keys.
+(see `layer_constants`). What the slopes of a score are is said in `scores`.
 """
 
 import dataclasses
@@ -15,8 +13,9 @@ from jax import Array
 
 from bounds.certificate.base_radius import BaseRadius, RowRadius, base_radius
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.pointwise import RowNorms, row_norms
+from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase, base_rows
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff, tiled_summation
@@ -216,12 +215,7 @@ def query_slopes(
     attention: Attention, queries: Array, keys: Array, scale: Array
 ) -> Any:
     """Returns the slopes of the scores in the query, broadcastable to [h, j, n, e]."""
-    if attention.score != "additive":
-        return keys[:, None]
-    assert attention.score_vector is not None
-    hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
-    slopes = (1 - hidden * hidden) * attention.score_vector[:, None, None]
-    return slopes / scale[:, None, None]
+    return score_rule(attention.scoring).query_slopes(queries, keys, scale)
 
 
 def key_slopes(
@@ -239,11 +233,10 @@ def key_slopes(
         attention: the sublayer.
         constants: of its layer.
         queries: [h, j, e].
-        slopes: in the query [h, j, n, e]; not read for dot products.
-        radius: of the query, or of the slopes of additive scores [h, j].
+        slopes: in the query [h, j, n, e].
+        radius: of `slope_radius` [h, j].
     """
-    if attention.score != "additive":
-        slopes = queries[:, :, None]
+    slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
     back = jnp.einsum("hed,hjke->hjkd", attention.key, slopes, precision=HIGHEST)
     entries = jnp.sqrt((attention.key**2).sum(axis=(1, 2)))[:, None, None]
     roundoff = term_roundoff(attention.key_width)
@@ -253,18 +246,8 @@ def key_slopes(
 
 def slope_radius(attention: Attention, radius: RowRadius) -> Array:
     """Returns the radius [h, j] of what `key_slopes` multiplies with W_K."""
-    return (radius.slope if attention.score == "additive" else radius.query).T
-
-
-def distances(points: Array, centres: Array) -> Array:
-    """Returns |points - centres| over the last axis, one coordinate at a time.
-
-    The CPU compiler does not vectorise a sum over a short last axis.
-    """
-    squares = [
-        (points[..., k] - centres[..., k]) ** 2 for k in range(centres.shape[-1])
-    ]
-    return jnp.sqrt(sum(squares[1:], squares[0]))
+    rule = score_rule(attention.scoring)
+    return rule.key_slope_radius(radius.query, radius.slope).T
 
 
 @jax.jit
@@ -323,9 +306,8 @@ def _spread(
     shown = project_values(attention, covariance.swapaxes(-1, -2))
     through = jnp.einsum("hjeo,hed->hjod", shown, attention.query, precision=HIGHEST)
     norms = spectral_norms(through)
-    if attention.score != "additive":
-        # A dot product's query is scaled; an additive score's slope is.
-        norms = norms / row_scale(attention, length, at)
+    # Where the query is not scaled the slope is.
+    norms = over_query_scale(attention, norms, row_scale(attention, length, at))
     shown = project_values(attention, values)[:, None]
     spread = (
         slope_mean,

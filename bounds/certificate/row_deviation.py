@@ -14,17 +14,16 @@ from jax import Array
 from bounds.certificate.inflation import Inflation, inflated
 from bounds.certificate.mean_deviation import mean_deviation
 from bounds.certificate.moved_rows import MovedRows, sizes
-from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import greatest
 from bounds.certificate.row_base import (
     LayerBase,
-    distances,
     key_slopes,
     project_values,
-    query_slopes,
     slope_radius,
 )
 from bounds.certificate.score_error import base_score_error, own_score_error
+from bounds.certificate.scores.base import MovedKeys, over_query_scale, score_rule
 from jax_models.attention import project
 from jax_models.transformer import Layer
 from jax_models.weighting.base import same_position
@@ -96,44 +95,30 @@ def row_deviation(
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
     apart += constants.value[:, None, None] * centre_size
     gain = jnp.broadcast_to(constants.query[:, None], weight.shape)
-    if attention.score == "additive":
-        keys = held.store.keys[:, None] + jnp.einsum(
-            "hed,kdp->hpke", attention.key, inner.centre, precision=HIGHEST
-        )
-        slopes = jax.vmap(
-            lambda q, k, s: query_slopes(attention, q[:, None], k, s[None])[:, 0],
-            in_axes=(1, 1, 0),
-            out_axes=1,
-        )(queries, keys, scale)
-        slope_mean = jnp.einsum("hpk,hpke->hpe", weights, slopes, precision=HIGHEST)
-        steepness = distances(slopes, slope_mean[:, :, None])
-        key_slope = key_slopes(attention, constants, queries, slopes, known)
-        slope_size = constants.score[:, None, None] / scale[:, None]
-        size_of_query = slope_size
-    else:
-        gain = gain / scale
-        keys = held.store.keys
-        slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
-        slope_mean += jnp.einsum(
-            "hed,hpd->hpe", attention.key, mean_move, precision=HIGHEST
-        )
-        steepness = distances(keys[:, None], slope_mean[:, :, None])
-        steepness += constants.key[:, None, None] * centre_size
-        own_key = keys[:, position] + project(attention.key, None, moved)
-        own_steepness = distances(own_key, slope_mean)[..., None]
-        steepness = jnp.where(own, own_steepness, steepness)
-        key_slope = key_slopes(
-            attention, constants, queries, queries[:, :, None], known
-        )
-        slope_size = vector_norms(keys)[:, None]
-        slope_size += constants.key[:, None, None] * centre_size
-        size_of_query = vector_norms(queries)[..., None]
+    gain = over_query_scale(attention, gain, scale)
+    rule = score_rule(attention.scoring)
+    steepness, slopes, slope_size, size_of_query = rule.moved_slopes(
+        constants,
+        queries,
+        scale,
+        MovedKeys(
+            attention.key,
+            held.store.keys,
+            inner.centre,
+            centre_size,
+            weights,
+            mean_move,
+            own,
+            position,
+            moved,
+        ),
+    )
+    key_slope = key_slopes(attention, constants, queries, slopes, known)
 
     steepness += inflation.slope[..., None]
     # Every product of the centres rounds like its terms, not like what they leave.
     query_terms = constants.query_entries[:, None] * row.row_size
-    if attention.score != "additive":
-        query_terms = query_terms / scale
+    query_terms = over_query_scale(attention, query_terms, scale)
     query_size = gain * row.query_radius + roundoff * query_terms
     error = own_score_error(
         attention, constants, scale, query_size[..., None], steepness, key_slope, radius

@@ -4,7 +4,7 @@ from jax import Array
 
 from bounds.certificate.inflation import Inflation
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.order import least
+from bounds.certificate.scores.base import score_rule
 from jax_models.attention import Attention
 
 
@@ -32,11 +32,9 @@ def base_score_error(
         key: radius of the keys [h].
         moved: |dk|, broadcastable to [h, j, p].
     """
-    if attention.score != "additive":
-        return query_size * key[:, None, None] + inflation.query[..., None] * moved
-    steps = (query_size + moved) / scale[:, None]
-    bent = constants.curvature[:, None] * inflation.argument
-    return least(bent, 2 * constants.score[:, None])[..., None] * steps
+    return score_rule(attention.scoring).base_error(
+        constants, scale, query_size, inflation.query, inflation.argument, key, moved
+    )
 
 
 def own_score_error(
@@ -67,14 +65,5 @@ def own_score_error(
     """
     keys = constants.key[:, None, None] * radius
     error = query_size * steepness + key_slope * radius
-    if attention.score != "additive":
-        return error + query_size * keys
-    by_row = scale[:, None]
-    error += (
-        0.5 * constants.curvature[:, None, None] / by_row * (query_size + keys) ** 2
-    )
-    slope = constants.score[:, None, None] / by_row
-    steps = least(
-        slope * (query_size + keys), constants.score_range[:, None, None] / by_row
-    )
-    return least(error, steps + slope * query_size)
+    rule = score_rule(attention.scoring)
+    return rule.own_error(constants, scale, query_size, keys, error)

@@ -1,5 +1,7 @@
 """Constants of one attention sublayer: its scores, its heads' matrices, its biases."""
 
+import functools
+
 import numpy as np
 from jax import Array
 
@@ -7,7 +9,7 @@ from bounds.closed_form import Additive, DotProduct, Score
 from bounds.interval import Interval, exp, interval, log, lower, minimum, sqrt, upper
 from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper, norm_upper
-from jax_models import InputError
+from jax_models import InputError, scores
 from jax_models.attention import Attention, Schedule
 from jax_models.temperature import ConstantTemperature, InverseLogTemperature
 
@@ -24,7 +26,8 @@ def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ..
         One score per head.
 
     Raises:
-        InputError: The temperature is zero as a float.
+        InputError: The temperature is zero as a float, or there are no constants of
+            the layer's score.
     """
     divisor = lowest_temperature(attention.temperature, length)
     if lower(divisor) == 0:
@@ -32,11 +35,12 @@ def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ..
             f"{name}: the temperature {attention.temperature} is below every float at "
             f"n = {length}, expected a positive number; use a larger one"
         )
-    if attention.score == "scaled_dot_product":
-        divisor *= sqrt(interval(attention.key_width))
-    read = _additive if attention.score == "additive" else _dot_product
+    scoring = attention.scoring
+    square = scoring.square_scale(attention.key_width)
+    if square != 1:
+        divisor *= sqrt(interval(square))
     return tuple(
-        read(attention, head).at_temperature(lower(divisor))
+        read_score(scoring, attention, head).at_temperature(lower(divisor))
         for head in range(attention.num_heads)
     )
 
@@ -118,7 +122,25 @@ def _vector(bias: Array | None, size: int) -> Enclosure:
     return Enclosure(values[:, None])
 
 
-def _dot_product(attention: Attention, head: int) -> DotProduct:
+@functools.singledispatch
+def read_score(score: scores.Score, attention: Attention, head: int) -> Score:
+    """Read the norms of a head's logits before they are divided by anything.
+
+    Args:
+        score: What the layer scores.
+        attention: The sublayer.
+        head: Which of its heads.
+
+    Raises:
+        InputError: There are no constants of such a score.
+    """
+    del attention, head
+    raise InputError(f"{score.word} scores have no constants; use compute_influence")
+
+
+@read_score.register
+def _(score: scores.DotProductScore, attention: Attention, head: int) -> DotProduct:
+    del score
     query = Enclosure(as_float64(attention.query)[head])
     key = Enclosure(as_float64(attention.key)[head]).transposed
     c = 0.0
@@ -128,9 +150,9 @@ def _dot_product(attention: Attention, head: int) -> DotProduct:
     return DotProduct((key @ query).norm_upper(), c)
 
 
-def _additive(attention: Attention, head: int) -> Additive:
-    assert attention.score_vector is not None
-    vector = as_float64(attention.score_vector)[head]
+@read_score.register
+def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
+    vector = as_float64(score.vector)[head]
     size = interval(frobenius_upper(vector))
     total = interval(float(np.sum(np.abs(vector)))) / (1 - gamma(len(vector)))
     m1, m2 = (

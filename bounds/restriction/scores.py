@@ -10,6 +10,7 @@ Shapes: h heads, r query rows, k key rows, e = d_k, v = d_v.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,9 @@ from bounds.restriction.enclosed import (
 )
 from bounds.restriction.pointwise import attention_input
 from bounds.rounding import SCALAR_STEPS, gamma_upper
+from jax_models import InputError
 from jax_models.attention import Attention, score_scale
+from jax_models.scores import AdditiveScore, DotProductScore, Score
 from jax_models.temperature import ConstantTemperature
 from jax_models.transformer import Layer
 from jax_models.weighting.cells import HardWeighting
@@ -42,10 +45,10 @@ class ScoredRows:
 
     Attributes:
         attention: The sublayer.
-        query: Projected, and scaled for dot products [h, K, e].
+        query: Projected, and scaled where queries are [h, K, e].
         key: Projected [h, K, e].
         value: Projected [h, K, v].
-        scale: What an additive score is divided by [K, 1]; 1 for dot products.
+        scale: What a score is divided by [K, 1]; 1 where queries are instead.
         exact: Whether all scores are known to the bit.
     """
 
@@ -85,15 +88,15 @@ class ScoredRows:
             rows: The query rows of the block.
         """
         query, key = self.query[head, rows], self.key[head]
-        if self.attention.score == "additive":
-            return self._additive(
-                head, query[:, None], key[None], self.scale[rows], self.resolution
-            )
-        score = query.value @ key.value.T
-        if self.exact:
-            return self._cells(score, 0.0)
-        q, k = _sizes(query), _sizes(key)
-        radius = _product_radius([size[:, None] for size in q], k, key.value.shape[-1])
+        score, radius = score_enclosed(
+            self.attention.scoring,
+            head,
+            query,
+            key,
+            self.scale[rows],
+            self.exact,
+            every=True,
+        )
         return self._cells(score, radius)
 
     def pairs(
@@ -107,29 +110,11 @@ class ScoredRows:
             keys: Key row of each pair [p].
         """
         query, key = self.query[head, queries], self.key[head, keys]
-        if self.attention.score == "additive":
-            return self._additive(
-                head, query, key, self.scale[queries][:, 0], self.resolution
-            )
-        score = (query.value * key.value).sum(axis=-1)
-        if self.exact:
-            return self._cells(score, 0.0)
-        radius = _product_radius(_sizes(query), _sizes(key), key.value.shape[-1])
+        scale = self.scale[queries][:, 0]
+        score, radius = score_enclosed(
+            self.attention.scoring, head, query, key, scale, self.exact, every=False
+        )
         return self._cells(score, radius)
-
-    def _additive(
-        self, head: int, query: Enclosed, key: Enclosed, scale: Floats, width: float
-    ) -> tuple[Floats, Floats]:
-        """Cells of w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
-        assert self.attention.score_vector is not None
-        vector = np.asarray(self.attention.score_vector)[head]
-        size = np.abs(vector)
-        score = (np.tanh(query.value + key.value) * vector).sum(axis=-1) / scale
-        moved = (query.radius + key.radius) @ size
-        around = (np.abs(query.value) + np.abs(key.value)) @ size
-        steps = gamma_upper(len(vector) + 2 * SCALAR_STEPS)
-        radius = moved + 2 * steps * (around + moved + size.sum())
-        return self._cells(score, inflated(radius / scale, 2 * len(vector) + 16))
 
     def _cells(self, score: Floats, radius: Floats | float) -> tuple[Floats, Floats]:
         """The cells of score ± radius, as any order of operations computes them."""
@@ -144,6 +129,80 @@ class ScoredRows:
         off = inflated(np.asarray(off), 8)
         low, high = np.rint(place - off), np.rint(place + off)
         return low, high
+
+
+@functools.singledispatch
+def score_enclosed(
+    score: Score,
+    head: int,
+    query: Enclosed,
+    key: Enclosed,
+    scale: Floats,
+    exact: bool,
+    every: bool,
+) -> tuple[Floats, Floats | float]:
+    """Returns scores and their radii, as any order of operations computes them.
+
+    Args:
+        score: What the layer scores.
+        head: Which head.
+        query: Of the rows [r, e].
+        key: Of all keys [K, e], or one for each query.
+        scale: What divides scores, of each query.
+        exact: Whether no score is rounded.
+        every: Whether every query meets every key; else each meets its own.
+
+    Raises:
+        InputError: There is no enclosure of such a score.
+    """
+    del head, query, key, scale, exact, every
+    raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
+
+
+@score_enclosed.register
+def _(
+    score: AdditiveScore,
+    head: int,
+    query: Enclosed,
+    key: Enclosed,
+    scale: Floats,
+    exact: bool,
+    every: bool,
+) -> tuple[Floats, Floats | float]:
+    """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
+    del exact  # tanh rounds
+    if every:
+        query, key = query[:, None], key[None]
+    vector = np.asarray(score.vector)[head]
+    size = np.abs(vector)
+    found = (np.tanh(query.value + key.value) * vector).sum(axis=-1) / scale
+    moved = (query.radius + key.radius) @ size
+    around = (np.abs(query.value) + np.abs(key.value)) @ size
+    steps = gamma_upper(len(vector) + 2 * SCALAR_STEPS)
+    radius = moved + 2 * steps * (around + moved + size.sum())
+    return found, inflated(radius / scale, 2 * len(vector) + 16)
+
+
+@score_enclosed.register
+def _(
+    score: DotProductScore,
+    head: int,
+    query: Enclosed,
+    key: Enclosed,
+    scale: Floats,
+    exact: bool,
+    every: bool,
+) -> tuple[Floats, Floats | float]:
+    del score, head, scale
+    if every:
+        found = query.value @ key.value.T
+    else:
+        found = (query.value * key.value).sum(axis=-1)
+    if exact:
+        return found, 0.0
+    q, k = _sizes(query), _sizes(key)
+    q = [size[:, None] for size in q] if every else q
+    return found, _product_radius(q, k, key.value.shape[-1])
 
 
 def _product_radius(q: Sequence[Floats], k: Sequence[Floats], width: int) -> Floats:
@@ -192,7 +251,7 @@ def score_rows(
     scale = np.asarray(score_scale(attention, length, at)).reshape(-1, 1)
     scale = np.broadcast_to(scale, (len(positions), 1))
     exact = False
-    if attention.score != "additive":
+    if attention.scoring.bilinear:
         # A power or a logarithm may come out otherwise in a compiled program.
         temperature = attention.temperature
         plain = temperature is None or isinstance(temperature, ConstantTemperature)

@@ -6,6 +6,7 @@ cell is enclosed under either reading.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -24,7 +25,9 @@ from bounds.restriction.checking.enclosure import (
 )
 from bounds.restriction.checking.pointwise import tanh
 from bounds.rounding import gamma_upper
+from jax_models import InputError
 from jax_models.attention import Attention
+from jax_models.scores import AdditiveScore, DotProductScore, Score
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -47,8 +50,9 @@ def score_scale(attention: Attention, length: int, places: np.ndarray) -> Enclos
         places: the position of each row [k].
     """
     scale = np.ones((len(places), 1))
-    if attention.score == "scaled_dot_product":
-        scale *= math.sqrt(attention.key_width)
+    square = attention.scoring.square_scale(attention.key_width)
+    if square != 1:
+        scale *= math.sqrt(square)
     relative = 0.0
     schedule = attention.temperature
     if schedule is not None:
@@ -87,23 +91,7 @@ class HeadScores:
 
     def scores(self, rows: slice) -> Enclosure:
         """Returns the scores of query rows against all rows [a, K]."""
-        q, k = self.queries[rows], self.keys
-        if self.attention.score == "additive":
-            vector = np.asarray(self.attention.score_vector)[self.head]
-            centre = q.centre[:, None] + k.centre
-            radius = q.radius[:, None] + k.radius
-            rounding = 2 * UNIT * (np.abs(centre) + radius)
-            hidden = tanh(Enclosure(centre, outwards(radius + rounding, 3)))
-            found = linear(hidden, vector[None], None)[..., 0]
-            return divide(found, self.scale[rows])
-        centre = q.centre @ k.centre.T
-        if self.exact:
-            return Enclosure.exactly(centre)
-        terms = q.centre.shape[1]
-        spread = np.abs(q.centre) @ k.radius.T + q.radius @ k.reach.T
-        size = q.reach @ k.reach.T
-        rounded = spread + 2 * gamma_upper(terms) * size + 2 * terms * SMALLEST
-        return Enclosure(centre, outwards(rounded, terms + 2))
+        return enclose_scores(self.attention.scoring, self, rows)
 
     def cells(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Returns the least and the greatest cells [a, K] of the scores of rows.
@@ -126,6 +114,47 @@ class HeadScores:
         return ends[0], ends[1]
 
 
+@functools.singledispatch
+def enclose_scores(score: Score, head: HeadScores, rows: slice) -> Enclosure:
+    """Returns the scores of a head's query rows against all rows [a, K].
+
+    Args:
+        score: what the layer scores.
+        head: its queries and keys.
+        rows: the query rows.
+
+    Raises:
+        InputError: if there is no enclosure of such a score.
+    """
+    del head, rows
+    raise InputError(f"no enclosure of {score.word} scores; no restriction is checked")
+
+
+@enclose_scores.register
+def _(score: AdditiveScore, head: HeadScores, rows: slice) -> Enclosure:
+    q, k, vector = head.queries[rows], head.keys, np.asarray(score.vector)[head.head]
+    centre = q.centre[:, None] + k.centre
+    radius = q.radius[:, None] + k.radius
+    rounding = 2 * UNIT * (np.abs(centre) + radius)
+    hidden = tanh(Enclosure(centre, outwards(radius + rounding, 3)))
+    found = linear(hidden, vector[None], None)[..., 0]
+    return divide(found, head.scale[rows])
+
+
+@enclose_scores.register
+def _(score: DotProductScore, head: HeadScores, rows: slice) -> Enclosure:
+    del score
+    q, k = head.queries[rows], head.keys
+    centre = q.centre @ k.centre.T
+    if head.exact:
+        return Enclosure.exactly(centre)
+    terms = q.centre.shape[1]
+    spread = np.abs(q.centre) @ k.radius.T + q.radius @ k.reach.T
+    size = q.reach @ k.reach.T
+    rounded = spread + 2 * gamma_upper(terms) * size + 2 * terms * SMALLEST
+    return Enclosure(centre, outwards(rounded, terms + 2))
+
+
 def score_head(
     attention: Attention, head: int, rows: Enclosure, length: int, places: np.ndarray
 ) -> HeadScores:
@@ -141,7 +170,8 @@ def score_head(
     queries = project(attention.query, attention.query_bias, head, rows)
     keys = project(attention.key, attention.key_bias, head, rows)
     scale = score_scale(attention, length, places)
-    if attention.score == "additive":  # through tanh, which rounds
+    if not attention.scoring.bilinear:
+        # No sum of products: what is scored pair by pair rounds.
         return HeadScores(attention, head, queries, keys, scale, False, 0)
     # The model divides the queries, not the scores.
     queries = divide(queries, scale)

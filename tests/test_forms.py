@@ -1,0 +1,44 @@
+"""Which form something has is asked in the file of that form and nowhere else."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def modules(*homes):
+    """Yields the modules of the packages that are not of a form's home, parsed."""
+    for package in ("jax_models", "bounds"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(homes):
+                yield name, ast.parse(path.read_text())
+
+
+def compared(tree, names):
+    """Returns the names that a module compares something with."""
+    sides = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides += [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            sides.append(node.value)
+    parts = [part for side in sides for part in ast.walk(side)]
+    return sorted({x.value for x in parts if isinstance(x, ast.Constant)} & set(names))
+
+
+def test_scores_are_compared_by_name_nowhere():
+    names = ("additive", "dot_product", "scaled_dot_product")
+    found = {
+        name: compared(tree, names) for name, tree in modules("jax_models/scores/")
+    }
+    assert not {name: words for name, words in found.items() if words}
+
+
+@pytest.mark.parametrize(
+    "line", ["score == 'additive'", "x if 'a' not in ('b', 'additive') else y"]
+)
+def test_a_comparison_with_a_name_is_found(line):
+    assert compared(ast.parse(line), ("additive",)) == ["additive"]
