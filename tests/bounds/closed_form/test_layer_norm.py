@@ -40,6 +40,18 @@ def test_no_jacobian_is_larger_and_at_equal_entries_it_is_attained(epsilon):
     assert at_equal == pytest.approx(bound, rel=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("size", [1e-3, 0.1, 30.0])
+def test_at_a_row_it_is_attained(size, epsilon):
+    """A ball of radius 0: in a direction across the row, whatever the row's size."""
+    z = size * np.array([1.0, -1.0, 1.0, -1.0])
+    bound = layer_norm_lipschitz(
+        1.0, epsilon, width=4, centred_norm=2 * size, radius=0.0
+    )
+    attained = np.linalg.norm(jacobian(z, np.ones(4), epsilon), 2)
+    assert attained == pytest.approx(bound.value, rel=1e-12)
+
+
 def test_the_jacobian_used_here_is_the_derivative():
     rng = np.random.default_rng(1)
     z, step, gamma = rng.normal(size=(3, 5))

@@ -1,5 +1,6 @@
 """What is stated holds where rounding is hardest, in both float types."""
 
+import types
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,9 @@ from bounds.influence import (
     incremental,
     reach,
 )
+from bounds.influence.sizes import score_rounding
 from jax_models.mask import MASKS, visible
+from jax_models.scores import SCORES
 from jax_models.weighting import Softmax
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -125,6 +128,23 @@ def test_published_parity_keeps_its_digits(dtype):
         goal = 2e-11 if dtype == "float64" else 1e-2
         assert np.abs((lower + upper) / 2 - truth).max() <= goal * truth
         assert (upper - lower).max() <= 2 * 30 * goal * truth
+
+
+def test_scores_are_off_by_what_is_said_of_them():
+    """Eight sums side by side, one of which loses all its terms but the first."""
+    width, eps = 512, float(np.finfo(np.float32).eps)
+    attention: Any = types.SimpleNamespace(
+        key_width=width, scoring=SCORES["dot_product"]
+    )
+    keys = np.full(width, 0.45 * eps, np.float32)
+    keys[0] = 1
+    sums = np.zeros(8, np.float32)
+    for terms in keys.reshape(-1, 8):
+        sums += terms
+    off = keys.astype(np.float64).sum() - sums.sum(dtype=np.float64)
+    keys = jnp.asarray(keys)[None, None]
+    units = score_rounding(attention, jnp.ones_like(keys), keys, 1.0)
+    assert 20 * eps < off <= float(units) * eps / 2
 
 
 def test_what_the_masks_keep_from_the_query_does_not_move():

@@ -1,5 +1,7 @@
 """Score cells are enclosed under both readings of the division by the resolution."""
 
+import dataclasses
+import itertools
 from fractions import Fraction
 
 import jax
@@ -63,6 +65,21 @@ def test_a_radius_of_a_product_is_of_two_evaluations():
     assert (found.radius >= 2 * UNIT * np.abs(keys)).all()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_hold_those_of_queries_and_keys_within_their_radii(seed):
+    rng = np.random.default_rng(seed)
+    (q, k), (off, away) = rng.normal(size=(2, 9)), 1e-3 * rng.uniform(size=(2, 9))
+    near = dataclasses.replace(
+        head(q, k, 1.0, False),
+        queries=Enclosure(q[:, None], off[:, None]),
+        keys=Enclosure(k[:, None], away[:, None]),
+    )
+    found = near.scores(slice(0, 9))
+    for a, b in itertools.product((-1, 0, 1), repeat=2):
+        moved = np.outer(q + a * off, k + b * away)
+        assert (np.abs(moved - found.centre) <= found.radius).all()
+
+
 def test_a_score_at_the_edge_of_a_cell_has_the_cells_of_both_readings():
     """An edge as the quotient rounds it may lie elsewhere as a product rounds it."""
     resolution, places = 1e-9, np.arange(1.0, 20000) + 0.5
@@ -79,6 +96,15 @@ def test_a_score_at_the_edge_of_a_cell_has_the_cells_of_both_readings():
     for cells in (quotient[differ], product[differ]):
         assert (low[0] <= cells).all()
         assert (cells <= high[0]).all()
+
+
+def test_a_cell_is_told_up_to_two_roundings_here_and_two_in_the_machine():
+    """Of a score of 2^52 cells, each of half a cell."""
+    one = head(np.ones(1), np.array([2.0**52]), 1.0, True, bit=-90)
+    low, high = one.cells(slice(0, 1))
+    assert low[0, 0] <= 2.0**52 - 2
+    assert high[0, 0] >= 2.0**52 + 2
+    assert high[0, 0] - low[0, 0] <= 16
 
 
 def test_large_integer_scores_are_their_own_cells():
