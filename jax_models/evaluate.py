@@ -16,7 +16,7 @@ from jax_models.errors import InputError, TieError
 from jax_models.model_check import check_model
 from jax_models.sharded_forward import forward_sharded
 from jax_models.transformer import Transformer, forward
-from jax_models.weighting import HardWeighting, TieReport
+from jax_models.weighting import TieReport, Weighting
 
 TieRule = Literal["error", "warn", "ignore"]
 
@@ -55,7 +55,7 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
 
 
 def describe_tie(
-    weightings: Sequence[HardWeighting], best: float, next_: float, dtype: Any
+    weightings: Sequence[Weighting], best: float, next_: float, dtype: Any
 ) -> str:
     """Returns why rounding decides the winner of an ambiguous row, and what to do.
 
@@ -66,7 +66,7 @@ def describe_tie(
         dtype: the float type of the scores.
     """
 
-    def cells_per_rounding(weighting: HardWeighting) -> float:
+    def cells_per_rounding(weighting: Weighting) -> float:
         return weighting.score_roundoff(dtype) / weighting.resolution(dtype)
 
     finest = max(weightings, key=cells_per_rounding)
@@ -109,7 +109,6 @@ def check_ties(
             continue
         high, low = (float(score) for score in report.scores)
         weighting = model.layers[depth].attention.weighting
-        assert isinstance(weighting, HardWeighting)
         why = describe_tie([weighting], high, low, model.dtype)
         message = f"layer {depth}, row {int(report.row)}: {why}"
         if ties == "error":

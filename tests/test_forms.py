@@ -37,6 +37,38 @@ def test_scores_are_compared_by_name_nowhere():
     assert not {name: words for name, words in found.items() if words}
 
 
+WEIGHTINGS = ("softmax", "leftmost_hard", "rightmost_hard", "average_hard")
+FINALS = ("Softmax", "LeftmostHardmax", "RightmostHardmax", "AverageHardmax")
+
+
+def told_apart(tree):
+    """Returns the classes that a module tests something for, by isinstance or match."""
+    parts = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            parts += ast.walk(node.args[1])
+        elif isinstance(node, ast.MatchClass):
+            parts.append(node.cls)
+    names = {getattr(part, "id", getattr(part, "attr", "")) for part in parts}
+    return sorted(names & {*FINALS, *(f"{name}Summary" for name in FINALS)})
+
+
+def test_weightings_are_told_apart_by_what_they_say_of_themselves():
+    found = {
+        name: told_apart(tree) + compared(tree, WEIGHTINGS)
+        for name, tree in modules("jax_models/weighting/")
+    }
+    assert not {name: words for name, words in found.items() if words}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["isinstance(x, jm.Softmax | LeftmostHardmax)", "isinstance(x, (Softmax, int))"],
+)
+def test_a_test_for_a_class_is_found(line):
+    assert "Softmax" in told_apart(ast.parse(line))
+
+
 @pytest.mark.parametrize(
     "line", ["score == 'additive'", "x if 'a' not in ('b', 'additive') else y"]
 )

@@ -27,7 +27,6 @@ from bounds.all_inputs.arrangements import (
 from bounds.all_inputs.block import Attained, Found, largest
 from bounds.all_inputs.universe import Universe
 from bounds.influence.classes import Configurations
-from jax_models.weighting import LeftmostHardmax, RightmostHardmax
 
 # Configurations of a block: what a command records, and repeats if it was interrupted.
 BLOCK = 2**17
@@ -296,7 +295,4 @@ def _states(
 
 
 def _reads_orders_alone(universe: Universe) -> bool:
-    return all(
-        isinstance(layer.attention.weighting, LeftmostHardmax | RightmostHardmax)
-        for layer in universe.model.layers
-    )
+    return all(layer.attention.weighting.side for layer in universe.model.layers)

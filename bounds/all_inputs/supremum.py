@@ -21,7 +21,6 @@ from bounds.notation import enclosure_label
 from jax_models import InputError, TieError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
-from jax_models.weighting import HardWeighting
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
 # classes: two symbols without positions. A configuration of k classes costs (k / 4)^2.
@@ -298,7 +297,7 @@ def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
     if met is None or not met.ambiguous or ties == "ignore":
         return found
     layers = (layer.attention.weighting for layer in plan.universe.model.layers)
-    hard = [weighting for weighting in layers if isinstance(weighting, HardWeighting)]
+    hard = [weighting for weighting in layers if weighting.hard]
     why = describe_tie(hard, *met.scores, plan.universe.model.dtype)
     message = f"on some input of length {plan.universe.length}: {why}"
     if ties == "error":

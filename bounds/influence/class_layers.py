@@ -49,7 +49,6 @@ from jax_models.transformer import (
 from jax_models.transformer import attention_input as read_rows
 from jax_models.weighting import (
     MovedKeys,
-    RightmostHardmax,
     TieReport,
     contract,
     spread_of,
@@ -108,7 +107,7 @@ def move_classes(
     moved_keys = project(attention.key, None, moved)
     moved_values = project(attention.value, None, moved)
     visible = seen[wanted][:, None] & seen
-    index = one.last if isinstance(weighting, RightmostHardmax) else one.first
+    index = one.last if weighting.side == -1 else one.first
     count = one.count.astype(rows.dtype)
     scores = compute_scores(attention, queries, store.keys, ANY, at)
     seen_classes = (scores, store.values, index, visible, count)

@@ -20,7 +20,6 @@ import numpy as np
 from jax_models.position import Coordinates, PositionTable, Sinusoidal
 from jax_models.pytree import register
 from jax_models.transformer import Transformer, encode_positions
-from jax_models.weighting import LeftmostHardmax, RightmostHardmax
 
 # Classes of one input, at most.
 MAX_CLASSES = 256
@@ -133,8 +132,8 @@ def tie_orders(model: Transformer) -> tuple[bool, bool]:
     """Returns whether some layer reads the leftmost, and some the rightmost of ties."""
     weightings = [layer.attention.weighting for layer in model.layers]
     return (
-        any(isinstance(weighting, LeftmostHardmax) for weighting in weightings),
-        any(isinstance(weighting, RightmostHardmax) for weighting in weightings),
+        any(weighting.side == 1 for weighting in weightings),
+        any(weighting.side == -1 for weighting in weightings),
     )
 
 

@@ -42,7 +42,6 @@ from jax_models.evaluate import (
 )
 from jax_models.float_type import check_float_type
 from jax_models.model_check import check_model
-from jax_models.weighting import HardWeighting
 
 METHODS: dict[str, Method] = {
     method.name: method for method in (LUMPED, INCREMENTAL, SCREENED, EXHAUSTIVE)
@@ -283,7 +282,7 @@ def _judge_ties(model: Any, met: Ties | None, rule: TieRule) -> None:
     if met is None or not met.ambiguous or rule == "ignore":
         return
     layers = (layer.attention.weighting for layer in model.layers)
-    hard = [weighting for weighting in layers if isinstance(weighting, HardWeighting)]
+    hard = [weighting for weighting in layers if weighting.hard]
     message = f"row {met.row}: {describe_tie(hard, *met.scores, model.dtype)}"
     if rule == "error":
         raise TieError(message)

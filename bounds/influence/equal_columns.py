@@ -11,6 +11,7 @@ the second factor since rows may mostly be what all inputs have in common, which
 part. It is a model of rounding, like the radius that it adds to (`bounds.rounding`).
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -115,15 +116,20 @@ def _mean_size(rows: Array) -> Array:
     return scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
 
 
+@functools.singledispatch
 def largest_weight(summary: Any, scores: Array, visible: Array) -> Array:
-    """Returns the largest weight of a column, a member of its class [], 1 if not softmax.
+    """Returns the largest weight of a column, a member of its class []; 1 if not known.
 
     Args:
         summary: of the rows, over classes.
         scores: of the classes, without their counts [h, j, k].
         visible: whether a row sees a class [j, k].
     """
-    if not isinstance(summary, SoftmaxSummary):
-        return jnp.ones((), scores.dtype)
+    del summary, visible
+    return jnp.ones((), scores.dtype)
+
+
+@largest_weight.register
+def _(summary: SoftmaxSummary, scores: Array, visible: Array) -> Array:
     above = jnp.where(visible, scores - summary.lse[..., None], -jnp.inf)
     return jnp.exp(jnp.minimum(above, 0)).max()

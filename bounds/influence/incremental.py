@@ -89,7 +89,8 @@ def _cost(problem: Problem) -> float:
     depth, each = len(model.layers), count / max(problem.tokens.size, 1)
     if depth <= 2:
         return 1 + (0.01 if depth == 1 else 12) * each
-    averages = (x.attention.weighting.name == "average_hard" for x in model.layers)
+    weightings = [layer.attention.weighting for layer in model.layers]
+    averages = (one.hard and not one.side for one in weightings)
     if is_sparse(problem) and not (model.position is None and any(averages)):
         return 1 + min(SPARSE_PASSES * each, 3 * count)
     return 1 + 3 * count

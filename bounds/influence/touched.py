@@ -23,29 +23,12 @@ from jax_models.attention import (
 from jax_models.blocks import map_rows, row_block
 from jax_models.mask import visible
 from jax_models.transformer import Layer
-from jax_models.weighting import HardWeighting
 
 
 @jax.jit
 def least_scores(layer: Layer, base: PreparedLayer) -> Array:
-    """Returns, per row, the least score that touches it [h, r].
-
-    Cells are in the order of their scores, so that a key in one of the best two cells, or
-    above them, scores no less than the lowest in the second. What is computed anew may
-    come out lower by rounding: by less than a cell, or where cells are narrower than that
-    by the rounding of both scores. A soft row is touched by all.
-    """
-    weighting = layer.attention.weighting
-    if not isinstance(weighting, HardWeighting):
-        shape = base.queries.shape[:2]
-        return jnp.full(shape, -jnp.inf, base.queries.dtype)
-    levels = base.summary.levels
-    low = levels.low[..., 1]
-    known = levels.cell[..., 1] > -jnp.inf
-    size = jnp.maximum(jnp.abs(low), jnp.abs(levels.high[..., 0]))
-    cell = weighting.resolution(low.dtype)
-    slack = cell + 2 * weighting.score_roundoff(low.dtype) * size
-    return jnp.where(known, low - slack, -jnp.inf)
+    """Returns, per row, the least score that touches it [h, r]; all touch a soft one."""
+    return layer.attention.weighting.least_touching(base.summary, base.queries)
 
 
 @jax.jit

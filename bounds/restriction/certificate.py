@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from bounds.output import sha256
 from bounds.restriction.analysis import Analysis, RowSets
 from bounds.restriction.enclosed import Floats
-from bounds.restriction.possible import tie_order
-from jax_models import AverageHardmax, Transformer, model_bytes
+from jax_models import Transformer, model_bytes
 
 FORMAT = "attention-bounds restriction certificate 1"
 
@@ -76,9 +75,7 @@ def _entry(sets: RowSets) -> dict[str, Any]:
 
 
 def _tie(weighting: Any) -> str:
-    if isinstance(weighting, AverageHardmax):
-        return "avg"
-    return "L" if tie_order(weighting) == 1 else "R"
+    return {1: "L", -1: "R", 0: "avg"}[weighting.side]
 
 
 def _shared(values: Sequence[T]) -> T | list[T]:

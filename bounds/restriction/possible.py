@@ -27,7 +27,7 @@ from bounds.restriction.enclosed import Floats
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables
 from jax_models.mask import Mask, visible
-from jax_models.weighting import AverageHardmax, RightmostHardmax, Weighting
+from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.
 BLOCK = 2**20
@@ -81,7 +81,7 @@ def tie_order(weighting: Weighting) -> int:
     Args:
         weighting: A hard weighting; for average-hard the order names witnesses alone.
     """
-    return -1 if isinstance(weighting, RightmostHardmax) else 1
+    return weighting.side or 1
 
 
 def seen(mask: Mask, rows: Rows, keys: Rows) -> Booleans:
@@ -164,7 +164,7 @@ def _head_block(
     order = tie_order(weighting)
     first = (lowest[:, ::order] == least).argmax(axis=1)
     witness = first if order == 1 else lowest.shape[1] - 1 - first
-    if isinstance(weighting, AverageHardmax):
+    if not weighting.side:
         possible = highest >= least
     else:
         place = order * np.arange(lowest.shape[1])

@@ -36,7 +36,6 @@ from jax_models.attention import Attention, score_scale
 from jax_models.scores import AdditiveScore, DotProductScore, Score
 from jax_models.temperature import ConstantTemperature
 from jax_models.transformer import Layer
-from jax_models.weighting.cells import HardWeighting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +75,7 @@ class ScoredRows:
     @property
     def resolution(self) -> float:
         """The width of a cell in score units."""
-        weighting = self.attention.weighting
-        assert isinstance(weighting, HardWeighting)
-        return weighting.resolution(self.attention.query.dtype)
+        return self.attention.weighting.resolution(self.attention.query.dtype)
 
     def block(self, head: int, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Returns the lowest and the highest cell of query rows with all keys [r, K].

@@ -19,7 +19,6 @@ from bounds.restriction.possible import Block, Booleans, tie_order
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables, normal_form
 from jax_models.transformer import Layer
-from jax_models.weighting import AverageHardmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +135,7 @@ def _decide(
     low = np.where(allowed, low.reshape(rows.shape), -np.inf)
     high = np.where(allowed, high.reshape(rows.shape), -np.inf)
     best = low.max(axis=0)
-    if isinstance(weighting, AverageHardmax):
+    if not weighting.side:
         chosen = allowed & (high >= best)
         open_ = (chosen & (low != high)).any(axis=0) | (high > best).any(axis=0)
     else:
@@ -198,7 +197,7 @@ def tabulate(
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
     """The head's output for all assignments of all slots [sum T, v]."""
     value = scored.value[head]
-    average = isinstance(scored.attention.weighting, AverageHardmax)
+    average = not scored.attention.weighting.side
     parts = []
     for one in read:
         members, chosen = one.members[head], one.chosen[head]

@@ -34,12 +34,6 @@ from jax_models.attention import Attention
 from jax_models.mask import visible
 from jax_models.temperature import PowerTemperature
 from jax_models.transformer import Layer, encode_positions
-from jax_models.weighting import (
-    AverageHardmax,
-    HardWeighting,
-    LeftmostHardmax,
-    RightmostHardmax,
-)
 
 # Scores held at once: 32 MiB each of a dozen arrays.
 MOST_SCORES = 2**22
@@ -209,11 +203,10 @@ class HeadPass:
         # What the two ends and their difference round.
         half = (high - low) / 2 + np.where(high > low, 2.0**-50 * size, 0.0)
         weighting = self.attention.weighting
-        assert isinstance(weighting, HardWeighting)
         rounding = weighting.score_roundoff(self.attention.query.dtype)
         return HeadMeasure(
-            uniform=maps.uniform and isinstance(weighting, AverageHardmax),
-            averages=isinstance(weighting, AverageHardmax),
+            uniform=maps.uniform and not weighting.side,
+            averages=not weighting.side,
             tied_rows=self.tied_rows,
             gap=self.gap,
             spread=self.spread,
@@ -249,9 +242,8 @@ def cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
         at: Positions of the rows [r].
         length: n.
     """
-    weighting: Any = attention.weighting
     dtype = attention.query.dtype
-    width = weighting.resolution(dtype) * np.ones((len(at), 1))
+    width = attention.weighting.resolution(dtype) * np.ones((len(at), 1))
     if attention.temperature is None:
         return width
     rows = jnp.asarray(at, jnp.int32)
@@ -261,10 +253,8 @@ def cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
 
 def _chosen(attention: Attention, members: Booleans) -> Booleans:
     """Which of the maximisers the weighting reads."""
-    weighting = attention.weighting
-    if isinstance(weighting, LeftmostHardmax):
-        return members & (np.cumsum(members, axis=-1) == 1)
-    if isinstance(weighting, RightmostHardmax):
-        backwards = np.cumsum(members[..., ::-1], axis=-1)[..., ::-1]
-        return members & (backwards == 1)
-    return members
+    side = attention.weighting.side
+    if not side:
+        return members
+    met = np.cumsum(members[..., ::side], axis=-1)[..., ::side]
+    return members & (met == 1)

@@ -9,6 +9,7 @@ Every output of the hard model stays as it was, in the coordinates that it had.
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,6 @@ from bounds.simulation.measured import HardMeasure, LayerMeasure
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.attention import Attention
 from jax_models.transformer import Layer, encode_positions
-from jax_models.weighting import HardWeighting, LeftmostHardmax
 
 
 def needs_tie_breaking(measure: HardMeasure) -> bool:
@@ -92,8 +92,7 @@ def _widened_layer(layer: Layer, measure: LayerMeasure, length: int) -> Layer:
 
 def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Attention:
     """The sublayer with one key component more, its scores no longer divided."""
-    weighting = attention.weighting
-    assert isinstance(weighting, HardWeighting)
+    weighting: Any = attention.weighting  # a frozen dataclass
     for head in measure.heads:
         step = _coefficient(head.gap) / length
         if head.spread >= step / 2:
@@ -103,7 +102,7 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
                 "less than half a step: use float64, a shorter length, or scores that "
                 "are exact"
             )
-    sign = -1.0 if isinstance(weighting, LeftmostHardmax) else 1.0
+    sign = -float(weighting.side)
     gaps = np.array([_coefficient(head.gap) for head in measure.heads])
     dtype = attention.query.dtype
     heads, key_width = len(gaps), attention.key_width

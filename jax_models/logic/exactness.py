@@ -33,6 +33,7 @@ from jax_models.layers import Accept
 from jax_models.logic.modes import SHARPNESS
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
+from jax_models.weighting import Softmax
 
 Holds = Callable[[int], bool]
 """Whether a head's result is near enough at a length."""
@@ -88,7 +89,7 @@ def require_compiled(model: Transformer) -> None:
     weightings = {layer.attention.weighting.name for layer in model.layers}
     weight = None if model.readout is None else np.asarray(model.readout.weight)
     reads_one = weight is not None and len(weight) == weight.sum() == weight.max() == 1
-    if model.accept != Accept(0, 0.5) or weightings != {"softmax"} or not reads_one:
+    if model.accept != Accept(0, 0.5) or weightings != {Softmax.name} or not reads_one:
         raise InputError(
             "the model is not compiled from a formula, which has softmax attention and "
             "accepts where one coordinate is at least 1/2; make it by compile_formula"

@@ -128,6 +128,28 @@ class Weighting(abc.ABC):
 
     name: ClassVar[str]
     hard: ClassVar[bool]
+    # Which of equal columns it reads: 1 the first, -1 the last, 0 all of them alike.
+    side: ClassVar[int] = 0
+
+    def resolution(self, dtype: Any) -> float:
+        """Returns the width of a score cell; 0 where scores stand for themselves."""
+        del dtype
+        return 0.0
+
+    def score_roundoff(self, dtype: Any) -> float:
+        """Returns how far a score may be rounded, over its magnitude; 0 if not asked."""
+        del dtype
+        return 0.0
+
+    def least_touching(self, summary: Any, queries: Array) -> Array:
+        """Returns, per row, the least score of a key that a row can tell has moved [h, r].
+
+        Args:
+            summary: of all keys.
+            queries: of the rows [h, r, e].
+        """
+        del summary
+        return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
 
     def for_scores(self, steps: int) -> "Weighting":
         """Returns the weighting for scores that `steps` roundings went into."""

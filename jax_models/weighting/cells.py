@@ -67,6 +67,22 @@ class HardWeighting(Weighting):
         """Returns k u: how far a score may be rounded, over its magnitude."""
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
+    def least_touching(self, summary: Any, queries: Array) -> Array:
+        """Returns the lowest score in the second of a row's cells, less its rounding.
+
+        Cells are in the order of their scores, so that a key in one of the best two cells,
+        or above them, scores no less. What is computed anew may come out lower by
+        rounding: by less than a cell, or where cells are narrower than that by the
+        rounding of both scores.
+        """
+        del queries
+        low = summary.levels.low[..., 1]
+        known = summary.levels.cell[..., 1] > -jnp.inf
+        size = jnp.maximum(jnp.abs(low), jnp.abs(summary.levels.high[..., 0]))
+        cell = self.resolution(low.dtype)
+        slack = cell + 2 * self.score_roundoff(low.dtype) * size
+        return jnp.where(known, low - slack, -jnp.inf)
+
     @abc.abstractmethod
     def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:
         """Summarises a row of which only some keys moved, from its summary alone.

@@ -86,8 +86,7 @@ class HeadScores:
     @property
     def resolution(self) -> float:
         """The width of a cell."""
-        weighting: Any = self.attention.weighting
-        return weighting.resolution(np.float64)
+        return self.attention.weighting.resolution(np.float64)
 
     def scores(self, rows: slice) -> Enclosure:
         """Returns the scores of query rows against all rows [a, K]."""
