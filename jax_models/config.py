@@ -12,7 +12,7 @@ from jax_models.arguments import choose_name, expect_integer, expect_number, sho
 from jax_models.attention import Schedule
 from jax_models.errors import InputError
 from jax_models.layers import ACTIVATIONS, Accept
-from jax_models.mask import MASKS
+from jax_models.mask import MASKS, SIGHTS
 from jax_models.position import (
     Coordinates,
     PositionTable,
@@ -76,7 +76,7 @@ def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
         return InverseLogTemperature(scale)
     exponent = expect_number(f"{where}.exponent", entry.get("exponent"))
     of = choose_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
-    if of == "position" and mask not in ("future", "strict_future"):
+    if of == "position" and SIGHTS[mask].after:
         raise InputError(
             f'{where}.of = "position" needs a future mask, the layer has {mask!r}'
         )

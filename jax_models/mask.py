@@ -4,13 +4,60 @@ A mask depends on positions only, never on tokens, so a replaced column is visib
 before the replacement exactly when it is visible after it.
 """
 
-from typing import Literal, get_args
+import dataclasses
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 from jax import Array
 
 Mask = Literal["none", "future", "past", "strict_future", "strict_past"]
 MASKS: tuple[str, ...] = get_args(Mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sight:
+    """Which positions a row sees: all, or one side of it, with its own or without."""
+
+    before: bool = True
+    after: bool = True
+    itself: bool = True
+
+    @property
+    def everything(self) -> bool:
+        """Whether every row sees every position."""
+        return self.before and self.after and self.itself
+
+    def visible(self, rows: Any, keys: Any) -> Array:
+        """Returns which keys each row sees, as booleans.
+
+        Args:
+            rows: positions of the rows, an array that broadcasts with `keys`.
+            keys: positions of the keys.
+        """
+        if self.before and self.after:
+            return jnp.ones(jnp.broadcast_shapes(rows.shape, keys.shape), bool)
+        if self.before:
+            return keys <= rows if self.itself else keys < rows
+        return keys >= rows if self.itself else keys > rows
+
+    def count(self, row: int, length: int) -> int:
+        """Returns how many positions a row sees.
+
+        Args:
+            row: its position, from 0.
+            length: n.
+        """
+        return row * self.before + self.itself + (length - 1 - row) * self.after
+
+
+# A new mask is one row here and a word in `Mask`.
+SIGHTS: dict[str, Sight] = {
+    "none": Sight(),
+    "future": Sight(after=False),
+    "past": Sight(before=False),
+    "strict_future": Sight(after=False, itself=False),
+    "strict_past": Sight(before=False, itself=False),
+}
 
 
 def visible(mask: Mask, rows: Array, keys: Array) -> Array:
@@ -27,18 +74,7 @@ def visible(mask: Mask, rows: Array, keys: Array) -> Array:
     Returns:
         Booleans [rows, keys].
     """
-    i, j = rows[:, None], keys[None, :]
-    match mask:
-        case "none":
-            return jnp.ones((rows.shape[0], keys.shape[0]), bool)
-        case "future":
-            return j <= i
-        case "past":
-            return j >= i
-        case "strict_future":
-            return j < i
-        case "strict_past":
-            return j > i
+    return SIGHTS[mask].visible(rows[:, None], keys[None, :])
 
 
 def sees_any(mask: Mask, rows: Array, length: int) -> Array:
@@ -49,8 +85,7 @@ def sees_any(mask: Mask, rows: Array, length: int) -> Array:
         rows: 0-based positions of the rows [r].
         length: n.
     """
-    if mask == "strict_future":
-        return rows > 0
-    if mask == "strict_past":
-        return rows < length - 1
-    return jnp.ones(rows.shape, bool)
+    sight = SIGHTS[mask]
+    if sight.itself:
+        return jnp.ones(rows.shape, bool)
+    return rows > 0 if sight.before else rows < length - 1

@@ -61,6 +61,34 @@ def test_weightings_are_told_apart_by_what_they_say_of_themselves():
     assert not {name: words for name, words in found.items() if words}
 
 
+# The closed forms import no models, the meaning of a program is written apart from them.
+OTHER_MASKS = ("bounds/closed_form/", "jax_models/rasp/")
+
+
+def test_masks_are_compared_by_name_nowhere():
+    names = ("none", "future", "past", "strict_future", "strict_past")
+    found = {
+        name: sorted(set(compared(tree, names[1:])) | set(masks_compared(tree)))
+        for name, tree in modules("jax_models/mask.py", *OTHER_MASKS)
+    }
+    assert not {name: words for name, words in found.items() if words}
+
+
+def masks_compared(tree):
+    """Returns what a module compares a mask with, `none` included."""
+    return [
+        word
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and "mask" in ast.unparse(node.left)
+        for word in compared(node, ("none",))
+    ]
+
+
+@pytest.mark.parametrize("line", ["x.mask == 'none'", "mask in ('past', 'none')"])
+def test_a_comparison_of_a_mask_is_found(line):
+    assert masks_compared(ast.parse(line)) == ["none"]
+
+
 @pytest.mark.parametrize(
     "line",
     ["isinstance(x, jm.Softmax | LeftmostHardmax)", "isinstance(x, (Softmax, int))"],

@@ -8,11 +8,11 @@ from absl import flags
 from bounds.cli import flags as shared
 from bounds.cli.platforms import define_platform
 from jax_models.languages import SOURCES
+from jax_models.mask import SIGHTS
 from jax_models.training import Training
 from jax_models.training.settings import READINGS
 
 CHECKPOINTS = 20  # of a run where nothing is said
-CAUSAL = ("future", "strict_future")
 
 
 def define_flags() -> flags.FlagValues:
@@ -110,7 +110,7 @@ def read_training(options: flags.FlagValues) -> Training:
     names = (field.name for field in dataclasses.fields(Training))
     values: dict[str, Any] = {name: options[name].value for name in names}
     if values["all_positions"] is None:
-        causal = options.mask in CAUSAL and options.reading == "last"
+        causal = not SIGHTS[options.mask].after and options.reading == "last"
         values["all_positions"] = causal
     if values["checkpoint_every"] is None:
         values["checkpoint_every"] = -(-options.steps // CHECKPOINTS)

@@ -11,6 +11,7 @@ from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models import InputError, scores
 from jax_models.attention import Attention, Schedule
+from jax_models.mask import SIGHTS
 from jax_models.temperature import ConstantTemperature, InverseLogTemperature
 
 
@@ -108,7 +109,7 @@ def read_offset(attention: Attention) -> float:
 
 def has_blind_rows(attention: Attention) -> bool:
     """Whether some row sees no position."""
-    return attention.mask.startswith("strict")
+    return not SIGHTS[attention.mask].itself
 
 
 def as_float64(array: Array) -> np.ndarray:

@@ -34,6 +34,7 @@ from bounds.result import Bound, Claim
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.evaluate import require_readout
+from jax_models.mask import SIGHTS, Sight
 from jax_models.model_check import check_model
 
 
@@ -205,8 +206,9 @@ def _recursion(
 
 def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
     """At i = 1, where the bound is largest: it grows with ln(n/i)."""
-    masks, n = set(constants.masks[:layer]), constants.length
-    if (masks, query) not in (({"future"}, n - 1), ({"past"}, 0)):
+    sights, n = {SIGHTS[mask] for mask in constants.masks[:layer]}, constants.length
+    last, first = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
+    if (sights, query) not in (last, first):
         return None
     layers = constants.layers[:layer]
     return causal_bound(layers, n, 0, constants.embedding.distance)

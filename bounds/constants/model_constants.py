@@ -10,6 +10,7 @@ from bounds.interval import interval, maximum, upper
 from bounds.spectral import norm_upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
+from jax_models.mask import SIGHTS
 from jax_models.model_check import check_model
 
 
@@ -38,7 +39,7 @@ class ModelConstants:
     @property
     def is_masked(self) -> bool:
         """Whether some row of some layer does not see every position."""
-        return any(mask != "none" for mask in self.masks)
+        return not all(SIGHTS[mask].everything for mask in self.masks)
 
     def attended_norm(self, layer: int) -> float:
         """F: bound on what the attention of layers 1 … k reads."""
@@ -54,7 +55,7 @@ class ModelConstants:
         for constants, mask in zip(
             self.layers[:layer], self.masks[:layer], strict=True
         ):
-            if visible := count_visible(mask, query, self.length):
+            if visible := SIGHTS[mask].count(query, self.length):
                 half = upper(_half_oscillation(constants))
                 weights.append(largest_weight(half, visible).value)
         return max(weights)
@@ -132,14 +133,6 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
             else norm_upper(as_float64(model.readout.weight))
         ),
     )
-
-
-def count_visible(mask: str, query: int, length: int) -> int:
-    """The number of positions that the query row (counted from 0) sees."""
-    if mask == "none":
-        return length
-    seen = query + 1 if mask.endswith("future") else length - query
-    return seen - mask.startswith("strict")
 
 
 def _half_oscillation(layer: LayerConstants):

@@ -46,7 +46,7 @@ from bounds.influence.sizes import (
 from bounds.influence.target import change_target
 from jax_models.attention import project_queries, score_scale, store_keys
 from jax_models.blocks import fold_tiles, key_tile, tile_elements
-from jax_models.mask import visible
+from jax_models.mask import SIGHTS, visible
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, attention_input, embed
 from jax_models.weighting import TieReport
@@ -276,7 +276,7 @@ def second_layer(
         def compute() -> Any:
             return other_rows(below, first, columns, at, slice_rows(first, at))
 
-        if mask == "none":
+        if SIGHTS[mask].everything:
             changes, ties = compute()
         else:
             shape = (at.shape[0], *own.shape)

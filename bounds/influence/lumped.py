@@ -15,6 +15,7 @@ from bounds.influence.base import Block, Method, Problem
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from jax_models import Transformer
+from jax_models.mask import SIGHTS
 
 # Substitutions of a block.
 BLOCK = 2**18
@@ -28,7 +29,7 @@ def refuse_model(model: object) -> str | None:
         return "it needs a layer, and the model has none"
     for depth, layer in enumerate(model.layers):
         attention = layer.attention
-        if attention.mask != "none":
+        if not SIGHTS[attention.mask].everything:
             return (
                 f"it needs attention without a mask, and layer {depth} has mask "
                 f"{attention.mask!r}, so that equal rows see different keys"

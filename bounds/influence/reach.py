@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from jax_models.mask import Mask
+from jax_models.mask import SIGHTS, Mask
 from jax_models.transformer import Transformer
 
 
@@ -24,9 +24,9 @@ def reaching(masks: Sequence[Mask], length: int, query: int) -> tuple[int, int]:
     """
     first = last = query
     for mask in reversed(masks):
-        if mask in ("none", "future", "strict_future"):  # it sees the past
+        if SIGHTS[mask].before:
             first = 0
-        if mask in ("none", "past", "strict_past"):
+        if SIGHTS[mask].after:
             last = length - 1
     return first, last
 

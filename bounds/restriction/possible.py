@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables
-from jax_models.mask import Mask, visible
+from jax_models.mask import SIGHTS, Mask, visible
 from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.
@@ -92,7 +92,7 @@ def seen(mask: Mask, rows: Rows, keys: Rows) -> Booleans:
         rows: Positions of the rows [r].
         keys: Positions of the keys [k].
     """
-    if mask == "none":
+    if SIGHTS[mask].everything:
         return np.ones((len(rows), len(keys)), bool)
     # A comparison of positions is NumPy's where they are.
     places: Any = rows, keys

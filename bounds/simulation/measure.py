@@ -31,7 +31,7 @@ from bounds.simulation.measured import (
 from bounds.simulation.refusal import check_simulable
 from jax_models import Transformer
 from jax_models.attention import Attention
-from jax_models.mask import visible
+from jax_models.mask import SIGHTS, visible
 from jax_models.temperature import PowerTemperature
 from jax_models.transformer import Layer, encode_positions
 
@@ -68,7 +68,8 @@ def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
             rows, measure, scores_exact = measure_layer(
                 layer, rows, classes, f"layers.{k}"
             )
-            if layer.attention.mask != "none" or by_position(layer.attention):
+            sight = SIGHTS[layer.attention.mask]
+            if not sight.everything or by_position(layer.attention):
                 # Equal rows see different positions or divide by different temperatures,
                 # and may become different.
                 classes = np.broadcast_to(np.arange(classes.shape[1]), classes.shape)

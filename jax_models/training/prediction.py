@@ -16,6 +16,7 @@ from jax_models.errors import InputError
 from jax_models.evaluate import require_readout
 from jax_models.float_type import check_float_type
 from jax_models.languages.source import Source
+from jax_models.mask import SIGHTS
 from jax_models.model_check import check_model
 from jax_models.rnn import ElmanNetwork, hidden_states
 from jax_models.training.settings import Training
@@ -98,7 +99,7 @@ def _(network: Transformer, training: Training) -> Transformer:
             "re-weight the model after"
         )
     masks = {layer.attention.mask for layer in network.layers}
-    if training.all_positions and not masks <= {"future", "strict_future"}:
+    if training.all_positions and any(SIGHTS[mask].after for mask in masks):
         raise InputError(
             f"masks {sorted(masks)} let a row see what it is to predict; use the mask "
             '"future", or all_positions=False'

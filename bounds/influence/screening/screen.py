@@ -35,6 +35,7 @@ from bounds.influence.screening.state import State
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import target_map
 from jax_models.blocks import map_rows
+from jax_models.mask import SIGHTS
 from jax_models.pytree import register
 from jax_models.transformer import Layer, Transformer, embed
 
@@ -114,7 +115,7 @@ def prepare_envelopes(
     n = base.first.store.length
 
     def stretch(layer: Layer) -> int:
-        if layer.attention.mask == "none":
+        if SIGHTS[layer.attention.mask].everything:
             return n
         return max(SHORTEST, -(-n // (STRETCHES * SHORTEST)) * SHORTEST)
 
@@ -219,6 +220,5 @@ def reached(masks: list[str]) -> tuple[bool, bool]:
     Args:
         masks: of all layers so far.
     """
-    hides_future = [mask.endswith("future") for mask in masks]
-    hides_past = [mask.endswith("past") for mask in masks]
-    return not all(hides_future), not all(hides_past)
+    sights = [SIGHTS[mask] for mask in masks]
+    return any(one.after for one in sights), any(one.before for one in sights)
