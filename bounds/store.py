@@ -32,6 +32,7 @@ from bounds.store_file import (
     row_digest,
 )
 from bounds.table import Table
+from jax_models.arguments import expect_kind
 
 __all__ = ["ResultStore", "StoreBusyError", "StoreError", "cell_key", "read_store"]
 
@@ -239,6 +240,7 @@ def read_store(path: str | os.PathLike[str]) -> Table:
             version than this program writes.
         StoreBusyError: Another program keeps readers out.
     """
+    expect_kind("result store", path, str | os.PathLike, "a path")
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from jax_models.arguments import expect_kind, expect_sequence
 from jax_models.errors import InputError
 
 
@@ -14,6 +15,7 @@ def read_alphabet(text: str) -> tuple[str, ...]:
     Raises:
         InputError: if there is no symbol, an empty name, or one twice.
     """
+    expect_kind("alphabet", text, str, "text, as in ab")
     names = [name.strip() for name in text.split(",")] if "," in text else list(text)
     return check_alphabet(names)
 
@@ -27,6 +29,8 @@ def check_alphabet(alphabet: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: if there is none, one that is empty or no string, or one twice.
     """
+    if not isinstance(alphabet, str):
+        alphabet = expect_sequence("alphabet", alphabet, "symbols, as in ab")
     symbols = tuple(alphabet)
     if not symbols:
         raise InputError("the alphabet is empty; give at least one symbol, as in ab")

@@ -4,6 +4,7 @@ What a caller passes, what a file says and what a flag says are the same questio
 message names the thing, what was found and what was expected.
 """
 
+import contextlib
 import errno
 import math
 import os
@@ -60,11 +61,54 @@ def choose_names(what: str, names: Any, allowed: Sequence[str]) -> list[str]:
     Raises:
         InputError: naming the first that is not, or what is no sequence.
     """
-    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
-        raise InputError(
-            f"{what} = {show(names)}; expected some of {', '.join(allowed)}, in a list"
-        )
-    return [choose_name(what, name, allowed) for name in names]
+    some = expect_sequence(what, names, f"some of {', '.join(allowed)}, in a list")
+    return [choose_name(what, name, allowed) for name in some]
+
+
+def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
+    """Returns the entries of a sequence, an iterator or an array; text is none.
+
+    Args:
+        what: the argument, as the message is to begin.
+        values: what was passed.
+        expected: what is to be said of it.
+
+    Raises:
+        InputError: for what has no entries.
+    """
+    single = getattr(values, "shape", None) == ()
+    if isinstance(values, str | bytes) or single or not isinstance(values, Iterable):
+        raise InputError(f"{what} = {show(values)}; expected {expected}")
+    return list(values)
+
+
+def expect_kind(what: str, value: Any, kind: Any, expected: str) -> None:
+    """Raises `InputError` for a value that is not of a type, or of some types.
+
+    Args:
+        what: the argument, as the message is to begin.
+        value: what was passed.
+        kind: a type, or a union of types.
+        expected: what is to be said of it.
+    """
+    if not isinstance(value, kind):
+        raise InputError(f"{what} = {show(value)}; expected {expected}")
+
+
+def expect_array(what: str, value: Any) -> np.ndarray:
+    """Returns a value as an array, of whatever type and shape.
+
+    Args:
+        what: the argument, as the message is to begin.
+        value: what was passed.
+
+    Raises:
+        InputError: for rows of different lengths, and what is no array otherwise.
+    """
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what} = {show(value)}; expected an array") from error
 
 
 def expect_integer(
@@ -121,13 +165,13 @@ def expect_integers(
     Raises:
         InputError: naming the first entry that is none, or what is no sequence.
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(f"{what} = {show(values)}; expected a sequence of integers")
     if isinstance(values, np.ndarray):
         values = values.tolist() if values.ndim else [values]
     return [
         expect_integer(f"{what}[{at}]", value, least, most)
-        for at, value in enumerate(values)
+        for at, value in enumerate(
+            expect_sequence(what, values, "a sequence of integers")
+        )
     ]
 
 
@@ -201,5 +245,6 @@ def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
 def _item(value: Any) -> Any:
     """A number of NumPy or JAX as Python's; all else as it is."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        return value.item()
+        with contextlib.suppress(NotImplementedError):  # a random key has none
+            return value.item()
     return value

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from jax_models.arguments import expect_file
+from jax_models.arguments import expect_file, expect_kind
 from jax_models.atomic import write_atomically
 from jax_models.build import build_model, name_tensors
 from jax_models.config import decode_config, encode_config
@@ -57,6 +57,7 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
         OSError: if the file cannot be written.
     """
     model = check_model(model)
+    expect_kind("model file", path, str | os.PathLike, "a path")
 
     def read_back(written: Path) -> None:
         if not same_model(model, load(written)):

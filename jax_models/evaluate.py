@@ -11,7 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_array, expect_integer
 from jax_models.errors import InputError, TieError
 from jax_models.model_check import check_model
 from jax_models.sharded_forward import forward_sharded
@@ -33,7 +33,7 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
             [0, V).
     """
     if not isinstance(tokens, jax.Array):
-        tokens = np.asarray(tokens)
+        tokens = expect_array("tokens", tokens)
     shape, dtype = tokens.shape, tokens.dtype
     if len(shape) != 1 or shape[0] == 0:
         raise InputError(
@@ -212,5 +212,6 @@ def accepts(model: Transformer, tokens: Any, *, query: int = -1) -> bool:
     model = check_model(model)
     if model.accept is None:
         raise InputError("the model has no accept rule, so it accepts no language")
-    logit = apply_logits(model, tokens)[query, model.accept.class_]
-    return bool(logit >= model.accept.threshold)
+    logits = apply_logits(model, tokens)
+    query = expect_integer("query", query, -len(logits), len(logits) - 1)
+    return bool(logits[query, model.accept.class_] >= model.accept.threshold)

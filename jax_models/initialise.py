@@ -40,7 +40,7 @@ def _gaussian(
     (JAX's default generator, partitionable), so the first of a longer draw are those of
     `jax.random.normal`; compiling that for every shape of a small model took a second.
     """
-    size = math.prod(shape)
+    size = math.prod(map(int, shape))
     if size > MOST_DRAWN_AHEAD:
         return jax.random.normal(key, shape, dtype) * deviation
     drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())

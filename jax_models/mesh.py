@@ -12,6 +12,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jax_models.arguments import expect_integer, expect_kind
 from jax_models.errors import InputError
 from jax_models.pytree import in_bytes
 
@@ -33,6 +34,7 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
     """
     found = jax.local_device_count()
     wanted = found if num_devices is None else num_devices
+    expect_integer("num_devices", wanted)
     if not 1 <= wanted <= found:
         raise InputError(
             f"{wanted} devices asked for, but this process has {found} "
@@ -48,6 +50,7 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
 
 def check_mesh(mesh: Mesh) -> None:
     """Raises `InputError` unless a mesh has the axis of `device_mesh` and no other."""
+    expect_kind("mesh", mesh, Mesh, "a mesh, as device_mesh makes it")
     if mesh.axis_names != (POSITIONS,):
         raise InputError(
             f"the mesh has axes {mesh.axis_names}; expected ({POSITIONS!r},), as "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_integers, expect_length
+from jax_models.arguments import expect_array, expect_integers, expect_length
 
 FREE = -1
 
@@ -107,7 +107,7 @@ def read_partial_input(
         )
     if tokens is None:
         tokens = np.full(length, FREE)
-    given = np.asarray(tokens)
+    given = expect_array("the pre-restriction", tokens)
     if given.shape != (length,) or given.dtype.kind not in "iu":
         raise InputError(
             f"the pre-restriction is an array of {given.dtype} of shape {given.shape}; "

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from bounds.restriction.checking.claim import FREE
 from jax_models import InputError
+from jax_models.arguments import expect_array, expect_integers, expect_kind, show
 from jax_models.languages import Automaton, Language
 
 Membership = Callable[[np.ndarray], Any]
@@ -103,6 +104,11 @@ def reachable_classes(
         found = [_complete(language, tokens, pair, wanted) for wanted in (True, False)]
         return ReachableClasses(found[0], found[1], exact=True)
     member = language.contains if isinstance(language, Language) else language
+    if not callable(member):
+        raise InputError(
+            f"language = {show(language)}; expected an automaton, a language or a "
+            "membership function"
+        )
     free = np.flatnonzero(tokens == FREE)
     exact = len(free) <= MOST_ENUMERATED
     if exact:
@@ -153,6 +159,7 @@ def most_free_forced(
         docs/theory/hard-attention.md, section 8.
     """
     tokens, pair = _check(rho, symbols)
+    expect_kind("automaton", automaton, Automaton, "an Automaton")
     length = _num_symbols(automaton, tokens, pair)
     # By set of states, as a bit mask: free bits, and the choices that lead there.
     best: dict[int, tuple[int, Any]] = {1 << automaton.start: (0, None)}
@@ -213,7 +220,7 @@ def _check(
     rho: ArrayLike, symbols: Sequence[int]
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Returns a restriction [n] and the two symbols, once they are such."""
-    tokens = np.asarray(rho)
+    tokens = expect_array("rho", rho)
     if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
         raise InputError(
             f"rho is {tokens.dtype} of shape {tokens.shape}; expected tokens [n], with "
@@ -221,8 +228,8 @@ def _check(
         )
     if tokens.min() < FREE:
         raise InputError(f"rho has {tokens.min()}; expected tokens, or {FREE} for free")
-    found = tuple(int(symbol) for symbol in symbols)
-    if len(found) != 2 or found[0] == found[1] or min(found) < 0:
+    found = tuple(expect_integers("symbols", symbols, 0))
+    if len(found) != 2 or found[0] == found[1]:
         raise InputError(f"symbols = {found}; expected two different tokens")
     return tokens.astype(np.int64), (found[0], found[1])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jax_models.arguments import expect_integer
 from jax_models.assembly import (
     Head,
     Neuron,
@@ -16,7 +17,7 @@ from jax_models.assembly import (
     build_readout,
     embed_symbols,
 )
-from jax_models.errors import InputError
+from jax_models.device_memory import require_memory
 from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
@@ -66,8 +67,9 @@ def average_parity_transformer(
     Source:
         docs/theory/hard-attention.md, section 3.
     """
-    if max_length < 1:
-        raise InputError(f"average_parity needs max_length >= 1, got {max_length}")
+    expect_integer("max_length", max_length, 1)
+    # Kept as written: a neuron for every count of ones.
+    require_memory(f"a neuron for each of {max_length} counts", 200 * max_length)
     y = Coordinate
     width = len(y)
     average = Head(query=[{}], key=[{}], value=[{y.ONE: 1}], write=[{y.MEAN: 1}])

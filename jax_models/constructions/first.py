@@ -5,12 +5,12 @@ not spread as 1/n over the string; it falls like 1/n only because a bounded scor
 hold the query's attention. A temperature 1/ln n in the second layer cures that.
 """
 
-import math
 from enum import IntEnum, auto
 from typing import Any
 
 import jax.numpy as jnp
 
+from jax_models.arguments import expect_number
 from jax_models.assembly import (
     CONSTANT,
     Head,
@@ -20,7 +20,6 @@ from jax_models.assembly import (
     embed_symbols,
 )
 from jax_models.attention import Schedule
-from jax_models.errors import InputError
 from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
@@ -77,8 +76,7 @@ def first_transformer(
         Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
         the exact transformer for FIRST and scores multiplied by ln n.
     """
-    if not math.isfinite(c):
-        raise InputError(f"first needs a finite score c, got {c}")
+    c = expect_number("score c", c)
     y = Coordinate
     width = len(y)
     marks = [

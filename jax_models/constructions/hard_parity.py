@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jax_models.arguments import expect_integer
 from jax_models.assembly import (
     CONSTANT,
     Head,
@@ -18,7 +19,7 @@ from jax_models.assembly import (
     build_readout,
     embed_symbols,
 )
-from jax_models.errors import InputError
+from jax_models.device_memory import require_memory
 from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
@@ -90,8 +91,8 @@ def hard_parity_transformer(
         docs/theory/hard-attention.md, section 3, Theorem 5.
     """
     for name, value in (("num_layers", num_layers), ("num_heads", num_heads)):
-        if value < 1:
-            raise InputError(f"hard_parity needs {name} >= 1, got {value}")
+        expect_integer(name, value, 1)
+        require_memory(f"{name} = {value}", 200 * value)
     y = Coordinate
     width = len(y)
 

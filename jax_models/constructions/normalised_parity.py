@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jax_models.arguments import expect_number
 from jax_models.assembly import (
     Form,
     Head,
@@ -23,7 +24,6 @@ from jax_models.assembly import (
 )
 from jax_models.attention import Schedule
 from jax_models.constructions.parity import flat_hat
-from jax_models.errors import InputError
 from jax_models.layers import Accept, LayerNorm
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Layer, Transformer
@@ -179,12 +179,8 @@ def normalised_parity_transformer(
         docs/theory/parity.md, section 2. The erasing and the marks of one size
         are worked out here.
     """
-    if not 0 < c < math.inf:
-        raise InputError(f"normalised_parity needs a finite sharpness c > 0, got {c}")
-    if not 0 <= epsilon < math.inf:
-        raise InputError(
-            f"normalised_parity needs a finite epsilon >= 0, got {epsilon}"
-        )
+    c = expect_number("sharpness c", c, 0, above=True)
+    epsilon = expect_number("epsilon", epsilon, 0)
     y = Coordinate
     count = Head(
         query=[{}],

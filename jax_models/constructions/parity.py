@@ -4,12 +4,12 @@ The transformer is right on every string. Its margin, and with it the influence 
 bit on the read-out, falls like 1/N^2: Hahn's Lemma 5 leaves no more than O(1/N).
 """
 
-import math
 from enum import IntEnum, auto
 from typing import Any
 
 import jax.numpy as jnp
 
+from jax_models.arguments import expect_number
 from jax_models.assembly import (
     Head,
     Neuron,
@@ -18,7 +18,6 @@ from jax_models.assembly import (
     embed_symbols,
 )
 from jax_models.attention import Schedule
-from jax_models.errors import InputError
 from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
@@ -104,8 +103,7 @@ def parity_transformer(
         the exact transformer for PARITY, and scores multiplied by ln n;
         docs/theory/parity.md, section 1; the language as in Hahn 2020.
     """
-    if not 0 < c < math.inf:
-        raise InputError(f"parity needs a finite sharpness c > 0, got {c}")
+    c = expect_number("sharpness c", c, 0, above=True)
     y = Coordinate
     width = len(y)
     count = Head(

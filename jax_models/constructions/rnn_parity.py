@@ -9,8 +9,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.errors import InputError
+from jax_models.arguments import expect_number
 from jax_models.float_type import check_float_type
+from jax_models.languages.source import check_probability
 from jax_models.layers import Readout
 from jax_models.rnn import ElmanNetwork
 
@@ -46,12 +47,8 @@ def rnn_parity(
         docs/theory/parity.md, section 3.
     """
     check_float_type(dtype, "the network asked for")
-    if not 0 < end_probability < 1:
-        raise InputError(
-            f"end probability p = {end_probability}; expected one inside (0, 1)"
-        )
-    if not 0 <= sharpness < math.inf:
-        raise InputError(f"sharpness B = {sharpness}; expected a number at least 0")
+    check_probability("end probability p", end_probability)
+    expect_number("sharpness B", sharpness, 0)
     p, b = end_probability, sharpness
     return ElmanNetwork(
         embedding=jnp.asarray([[0, 0], [-1, 1]], dtype),

@@ -115,11 +115,11 @@ def get_language(name: str, num_symbols: int | None = None) -> Language:
     Raises:
         InputError: if there is no such language, or "random" comes without an alphabet.
     """
-    if name in LANGUAGES:
+    if isinstance(name, str) and name in LANGUAGES:
         return LANGUAGES[name]
-    if name != "random":
+    if not isinstance(name, str) or name != "random":
         raise InputError(
-            f"unknown language {name!r}; known are {', '.join(LANGUAGES)}, random"
+            f"unknown language {show(name)}; known are {', '.join(LANGUAGES)}, random"
         )
     if num_symbols is None:
         raise InputError("random strings need the number of symbols to draw from")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jax_models.arguments import expect_integer, expect_integers, expect_sequence
+from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 
 
@@ -34,9 +36,17 @@ class Automaton:
 
     def __post_init__(self) -> None:
         """Checks that all states exist."""
-        table = tuple(tuple(int(q) for q in row) for row in self.transitions)
+        rows = expect_sequence("transitions", self.transitions, "a row for each state")
+        table = tuple(
+            tuple(expect_integers(f"transitions[{at}]", row))
+            for at, row in enumerate(rows)
+        )
+        accepting = frozenset(expect_integers("accepting", self.accepting))
         object.__setattr__(self, "transitions", table)
-        object.__setattr__(self, "accepting", frozenset(self.accepting))
+        object.__setattr__(self, "accepting", accepting)
+        expect_integer("start", self.start)
+        if self.end is not None:
+            expect_integer("end", self.end)
         sizes = {len(row) for row in table}
         if len(sizes) != 1 or 0 in sizes:
             raise InputError(
@@ -120,8 +130,8 @@ def threshold_automaton(least: int) -> Automaton:
     Raises:
         InputError: if it is negative.
     """
-    if least < 0:
-        raise InputError(f"a threshold is at least 0, got {least}")
+    expect_integer("least", least, 0)
+    require_memory(f"an automaton of {least} states", 100 * least)
     rows = tuple((k, min(k + 1, least)) for k in range(least + 1))
     return Automaton(rows, frozenset({least}), end=2)
 
@@ -138,8 +148,11 @@ def word_automaton(word: Sequence[int], num_symbols: int = 2) -> Automaton:
     Raises:
         InputError: if the word has a symbol outside the alphabet.
     """
+    word = expect_integers("word", word)
+    expect_integer("num_symbols", num_symbols, 1)
     if any(not 0 <= symbol < num_symbols for symbol in word):
-        raise InputError(f"the word {list(word)} leaves the {num_symbols} symbols")
+        raise InputError(f"the word {word} leaves the {num_symbols} symbols")
+    require_memory(f"an automaton of {num_symbols} symbols", 8 * num_symbols)
     dead = len(word) + 1
     rows = [
         tuple(at + 1 if symbol == right else dead for symbol in range(num_symbols))

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jax_models.arguments import expect_integer, expect_sequence
 from jax_models.errors import InputError
 from jax_models.languages.source import Source, entropy
 
@@ -52,6 +53,14 @@ class AutomatonSource(Source):
 
     def __post_init__(self) -> None:
         """Checks shapes, states and probabilities."""
+        for name in ("transitions", "probabilities"):
+            rows = expect_sequence(name, getattr(self, name), "a row for each state")
+            for at, row in enumerate(rows):
+                expect_sequence(f"{name}[{at}]", row, "a number for each symbol")
+        expect_sequence(
+            "end_probabilities", self.end_probabilities, "a number for each state"
+        )
+        expect_integer("start", self.start)
         states = len(self.transitions)
         sizes = {len(row) for row in (*self.transitions, *self.probabilities)}
         counts = {states, len(self.probabilities), len(self.end_probabilities)}

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 from jax import Array
 
-from jax_models.errors import InputError
+from jax_models.arguments import expect_integer
 from jax_models.languages.automaton_source import AutomatonSource
 from jax_models.languages.bracket_source import BracketSource
 from jax_models.languages.dyck import brackets_of
@@ -37,8 +37,7 @@ class BoundedDyckSource(BracketSource):
         """Checks p, k and D."""
         check_probability("bracket probability p", self.up_probability)
         brackets_of(self.num_types)
-        if self.depth < 1:
-            raise InputError(f"depth = {self.depth}; expected at least 1")
+        expect_integer("depth", self.depth, 1)
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.languages.base import Language
 
@@ -128,6 +129,7 @@ def brackets_of(num_types: int) -> tuple[str, ...]:
     Raises:
         InputError: if k is not 1 to 4.
     """
+    expect_integer("num_types", num_types)
     if not 1 <= num_types <= len(BRACKETS):
         raise InputError(
             f"DYCK-k is defined here for k = 1 to {len(BRACKETS)} bracket types, got "

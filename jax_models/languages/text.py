@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jax_models.arguments import expect_kind, expect_sequence
 from jax_models.errors import InputError
 
 
@@ -26,6 +27,9 @@ def read_text(
             character outside the vocabulary (the message gives its place), or if the
             vocabulary is not made of different single characters.
     """
+    expect_kind("text file", path, str | os.PathLike, "a path")
+    if vocabulary is not None and not isinstance(vocabulary, str):
+        vocabulary = expect_sequence("vocabulary", vocabulary, "single characters")
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -50,7 +54,7 @@ def read_text(
 
 def _character_ids(vocabulary: Sequence[str]) -> dict[str, int]:
     for token, entry in enumerate(vocabulary):
-        if len(entry) != 1:
+        if not isinstance(entry, str) or len(entry) != 1:
             raise InputError(
                 "text needs a vocabulary of single characters, entry "
                 f"{token} is {entry!r}; give the tokens as integers instead"

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 from jax import Array
 
+from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.languages.base import Language, draw_uniform
 
@@ -23,6 +24,7 @@ class UniformStrings(Language):
 
     def __post_init__(self) -> None:
         """Checks the alphabet."""
+        expect_integer("num_symbols", self.num_symbols)
         if self.num_symbols < 1:
             raise InputError(
                 f"random strings need at least 1 symbol, got {self.num_symbols}"

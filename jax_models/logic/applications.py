@@ -6,6 +6,8 @@ What each says is defined without formulas in `direct` or in `jax_models.languag
 from collections.abc import Sequence
 
 from jax_models.alphabet import check_alphabet
+from jax_models.arguments import expect_integer
+from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.logic.derived import (
     all_of,
@@ -95,8 +97,8 @@ def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
             f"the output {output!r} is not in the alphabet {' '.join(symbols)}; name one "
             "of its symbols"
         )
-    if num_hops < 0:
-        raise InputError(f"the number of hops is at least 0, got {num_hops}")
+    expect_integer("num_hops", num_hops, 0)
+    require_memory(f"a formula of {num_hops} hops", 500 * num_hops * len(symbols))
     formula: Formula = Symbol(output)
     for _ in range(num_hops):
         formula = any_of([_latest_after(Symbol(name), formula) for name in symbols])

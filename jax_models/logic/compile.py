@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_models.alphabet import check_alphabet
+from jax_models.arguments import expect_kind
 from jax_models.evaluate import apply_logits, check_tokens
 from jax_models.logic.exactness import require_compiled, require_exact
 from jax_models.logic.modes import get_mode
@@ -51,6 +52,7 @@ def compile_formula(
     """
     symbols = check_alphabet(alphabet)
     chosen = get_mode(mode)
+    expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     require_expressible(formula, symbols, chosen)
     plan = plan_formula(formula, symbols, chosen)
     layers = schedule_plan(plan)

@@ -31,6 +31,7 @@ from jax_models.attention import Attention
 from jax_models.errors import InputError
 from jax_models.layers import Accept
 from jax_models.logic.modes import SHARPNESS
+from jax_models.model_check import check_model
 from jax_models.position import Coordinates, PowerTerm
 from jax_models.transformer import Transformer
 from jax_models.weighting import Softmax
@@ -86,6 +87,7 @@ def require_compiled(model: Transformer) -> None:
     Raises:
         InputError: if it is not compiled from a formula.
     """
+    model = check_model(model)
     weightings = {layer.attention.weighting.name for layer in model.layers}
     weight = None if model.readout is None else np.asarray(model.readout.weight)
     reads_one = weight is not None and len(weight) == weight.sum() == weight.max() == 1

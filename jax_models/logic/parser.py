@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from jax_models.alphabet import check_alphabet
+from jax_models.arguments import expect_kind
 from jax_models.errors import InputError
 from jax_models.logic.lexer import Piece, pieces, place_of, refuse, suggestion
 from jax_models.logic.operators import CONSTANTS, INFIX, PREFIX, Operator
@@ -98,6 +99,7 @@ def locate_formula(
     Raises:
         InputError: as `parse_formula`.
     """
+    expect_kind("formula", text, str, "its text")
     if not text.strip():
         refuse(text, 0, "found an empty formula, expected one; write for instance Q_a")
     symbols = None if alphabet is None else check_alphabet(alphabet)

@@ -7,6 +7,7 @@ exponentially more than the formula.
 
 import re
 
+from jax_models.arguments import expect_kind
 from jax_models.logic.syntax import (
     And,
     AtPosition,
@@ -53,6 +54,7 @@ def format_formula(formula: Formula) -> str:
         >>> format_formula(And(Or(Symbol("a"), Symbol("(")), Not(Symbol("b"))))
         "(Q_a or Q_'(') and not Q_b"
     """
+    expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     written: list[str] = []
     # What is still to be written, the next part last.
     waiting: list[Part] = [(formula, _OR)]

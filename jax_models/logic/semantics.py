@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jax_models.alphabet import check_alphabet
+from jax_models.arguments import expect_array, expect_kind
 from jax_models.errors import InputError
 from jax_models.logic.syntax import (
     And,
@@ -106,7 +107,7 @@ def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
     Raises:
         InputError: if they are empty, no integers, or hold an id that is none.
     """
-    tokens = np.asarray(strings)
+    tokens = expect_array("strings", strings)
     if (
         tokens.ndim not in (1, 2)
         or tokens.shape[-1] == 0
@@ -136,6 +137,7 @@ def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
     Raises:
         InputError: if one is missing.
     """
+    expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     named = {part.name for part in subformulas(formula) if isinstance(part, Symbol)}
     missing = sorted(named - set(alphabet))
     if missing:

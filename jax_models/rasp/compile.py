@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jax_models.arguments import expect_integer
 from jax_models.assembly import (
     Head,
     Neuron,
@@ -72,8 +73,7 @@ def compile_program(
     Source:
         docs/rasp.md, Theorem.
     """
-    if max_length < 1:
-        raise InputError(f"max_length is {max_length}; expected a length n >= 1")
+    expect_integer("max_length", max_length, 1)
     plan = plan_program(check_program(text, alphabet))
     check_length(plan, max_length, dtype)
     return build_model(plan, dtype)

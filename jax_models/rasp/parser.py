@@ -24,6 +24,7 @@ Source:
 
 from collections.abc import Callable
 
+from jax_models.arguments import expect_kind
 from jax_models.mask import Mask
 from jax_models.rasp.syntax import (
     INPUT,
@@ -300,4 +301,5 @@ def parse_program(text: str) -> Program:
     Raises:
         InputError: where the text departs from the grammar, with line and column.
     """
+    expect_kind("program", text, str, "its text")
     return _Parser(split_tokens(text)).program()

@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from jax_models.arguments import expect_integer
+from jax_models.arguments import expect_integer, expect_kind, show
 from jax_models.device_memory import require_memory
+from jax_models.errors import InputError
 from jax_models.languages.base import check_sample
 from jax_models.languages.source import Source
 from jax_models.pytree import in_bytes
@@ -93,19 +94,27 @@ def run_training(
             if a loss or weight is not finite. The last good checkpoint is kept then.
     """
     measuring = measuring or Measuring()
+    expect_kind("training", training, Training, "the settings, a Training")
+    expect_kind("source", source, Source, "a source, such as get_source returns")
     network = check_network(network, training)
     check_sample(training.length, training.batch_size)
     # A step's loss and the least possible one; steps are counted in 32 bits.
     require_memory(f"the losses of {training.steps} steps", 16 * training.steps)
     expect_integer("steps", training.steps, 1, 2**31 - 1)
     check_classes(network, source, training)
+    try:
+        data = np.asarray(jax.random.key_data(key))
+    except TypeError as error:
+        raise InputError(
+            f"key = {show(key)}; expected a JAX random key, such as jax.random.key(0)"
+        ) from error
     start = begin(network, training, measuring)
     configuration = {
         **(about or {}),
         "training": dataclasses.asdict(training),
         "source": repr(source),
         "measuring": dataclasses.asdict(measuring),
-        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "key": data.tolist(),
         "first weights": hashlib.sha256(in_bytes(network)).hexdigest(),
     }
     standing = None

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.errors import InputError
 
 Reading = Literal["last", "query"]
@@ -55,16 +56,13 @@ class Training:
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
-        positive = "length steps batch_size learning_rate num_lengths checkpoint_every"
-        for name in positive.split():
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name} = {value}; expected a positive number")
-        if not self.weight_decay >= 0:
-            raise InputError(
-                f"weight_decay = {self.weight_decay}; expected a number at least 0"
-            )
-        if not 0 <= self.growth <= 1:
+        for name in ("length", "steps", "batch_size", "num_lengths"):
+            expect_integer(name, getattr(self, name), 1)
+        if self.checkpoint_every is not None:
+            expect_integer("checkpoint_every", self.checkpoint_every, 1)
+        expect_number("learning_rate", self.learning_rate, 0, above=True)
+        expect_number("weight_decay", self.weight_decay, 0)
+        if not 0 <= expect_number("growth", self.growth) <= 1:
             raise InputError(
                 f"growth = {self.growth}; expected a share of the steps, 0 to 1"
             )
@@ -73,10 +71,7 @@ class Training:
                 f"num_lengths = {self.num_lengths}; there are only {self.length} "
                 f"lengths up to {self.length}"
             )
-        if self.reading not in READINGS:
-            raise InputError(
-                f"reading = {self.reading!r}; expected one of {', '.join(READINGS)}"
-            )
+        choose_name("reading", self.reading, READINGS)
         if self.all_positions and self.reading == "query":
             raise InputError(
                 "an end token follows the whole sequence alone; of every prefix the "

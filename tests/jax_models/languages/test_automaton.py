@@ -59,7 +59,7 @@ def test_parity_is_the_language_of_that_name():
         (lambda: Automaton(((0, 0), (1,)), frozenset()), "one row per state"),
         (lambda: Automaton((), frozenset()), "one row per state"),
         (lambda: Automaton(((0, 0),), frozenset(), end=1), "end = 1 is a symbol"),
-        (lambda: threshold_automaton(-1), "at least 0, got -1"),
+        (lambda: threshold_automaton(-1), "least = -1; expected"),
         (lambda: word_automaton([0, 2]), "leaves the 2 symbols"),
         (lambda: parity_automaton().contains([0, 2, 1]), "no symbol of the automaton"),
         (lambda: parity_automaton().contains([0.5]), "no symbol of the automaton"),

@@ -28,7 +28,7 @@ def test_beyond_what_is_proved_the_length_is_refused():
     compile_program(text, alphabet, max_length=longest)
     with pytest.raises(InputError, match=f"exact in float32 up to n = {longest}"):
         compile_program(text, alphabet, max_length=longest + 1)
-    with pytest.raises(InputError, match="max_length is 0"):
+    with pytest.raises(InputError, match="max_length = 0; expected an integer"):
         compile_program(text, alphabet, max_length=0)
     with pytest.raises(InputError, match="up to n = 0"):
         compile_program("x = 123456789 + pos\nreturn x", "ab")
