@@ -216,7 +216,7 @@ def test_the_formulas_of_languages_are_those_of_the_issue():
         (lambda: starting_ngram(""), "at least one symbol"),
         (lambda: ending_ngram([]), "at least one symbol"),
         (lambda: hops("ab", "c", 1), "the output 'c' is not in the alphabet a b"),
-        (lambda: hops("ab", "a", -1), "at least 0, got -1"),
+        (lambda: hops("ab", "a", -1), "num_hops = -1; expected"),
         (lambda: induction("aa", "a"), "twice"),
     ],
 )
