@@ -88,6 +88,8 @@ def test_what_rounds_is_enclosed(seed, scale):
     assert holds(times(found, other), real * exactly(other.centre))
     third = divide(found, Enclosure.exactly(np.array(3.0)))
     assert holds(third, real / 3, jnp.asarray(found.centre) * (1 / 3))
+    small = divide(found, Enclosure.exactly(np.array(0.003)))
+    assert holds(small, real / Fraction(0.003), reverse * (1 / 0.003))
 
 
 def test_a_sum_that_needs_54_bits_is_not_exact():
@@ -132,6 +134,11 @@ def test_activations_of_zero_are_exactly_zero(function):
     dead = relu(Enclosure(np.array([-1.0, -1.0]), np.array([0.5, 1.0])))
     assert not dead.centre.any()
     assert dead.exact
+
+
+def test_a_tanh_is_of_two_evaluations_within_the_machines_steps():
+    found = tanh(Enclosure.exactly(np.array([3.0, -30.0])))
+    assert (found.radius >= 1.9 * enclosure.FUNCTION_STEPS * enclosure.UNIT).all()
 
 
 def test_last_bits():
