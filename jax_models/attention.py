@@ -16,7 +16,7 @@ from jax import Array
 from jax_models.blocks import fold_tiles, key_tile, slice_tile
 from jax_models.mask import Mask, visible
 from jax_models.pytree import register
-from jax_models.scores import SCORES, MovedRows, Score
+from jax_models.scores import SCORES, RowMoves, Score
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -213,7 +213,7 @@ def score_changes_of_rows(
     queries: Array,
     keys: Array,
     moved_queries: Array,
-    rows: MovedRows,
+    rows: RowMoves,
     length: int,
     positions: Array,
 ) -> Array:

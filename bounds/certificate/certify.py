@@ -11,6 +11,7 @@ from bounds.certificate.dd_base import DD_BASE
 from bounds.certificate.dd_centred import DD_CENTRED
 from bounds.certificate.layer_constants import needs_positive_epsilon
 from bounds.certificate.result import Certificate, CertificateMethod, Certifier
+from bounds.certificate.scores import score_rule
 from bounds.influence.base import Problem, Target
 from bounds.influence.substitution import check_query, list_substitutions
 from jax_models import InputError, Transformer
@@ -132,6 +133,7 @@ def _refuse(model: Transformer, method: str) -> None:
                 "certificate needs softmax, since a hard weighting jumps; use "
                 "compute_influence, which is exact"
             )
+        score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
     exact = method == "centred" and len(model.layers) == 1
     norm = None if exact else needs_positive_epsilon(model)
     if norm is not None:

@@ -23,7 +23,7 @@ from bounds.certificate.row_base import (
     slope_radius,
 )
 from bounds.certificate.score_error import base_score_error, own_score_error
-from bounds.certificate.scores.base import MovedKeys, over_query_scale, score_rule
+from bounds.certificate.scores.base import KeysAtCentres, over_query_scale, score_rule
 from jax_models.attention import project
 from jax_models.transformer import Layer
 from jax_models.weighting.base import same_position
@@ -101,7 +101,7 @@ def row_deviation(
         constants,
         queries,
         scale,
-        MovedKeys(
+        KeysAtCentres(
             attention.key,
             held.store.keys,
             inner.centre,

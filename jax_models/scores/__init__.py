@@ -4,7 +4,7 @@ A new score is one file with a `Score` and one row in `SCORES`.
 """
 
 from jax_models.scores.additive import AdditiveScore
-from jax_models.scores.base import MovedRows, Score
+from jax_models.scores.base import RowMoves, Score
 from jax_models.scores.dot_product import DotProductScore
 from jax_models.scores.pairwise import PairwiseScore
 
@@ -18,7 +18,7 @@ __all__ = [
     "SCORES",
     "AdditiveScore",
     "DotProductScore",
-    "MovedRows",
     "PairwiseScore",
+    "RowMoves",
     "Score",
 ]

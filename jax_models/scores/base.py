@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 from jax import Array
 
 
-class MovedRows(Protocol):
+class RowMoves(Protocol):
     """Rows that keys are made of, each moved in every configuration of a block."""
 
     def formed(self) -> Array:
@@ -115,7 +115,7 @@ class Score(abc.ABC):
         queries: Array,
         keys: Array,
         moved_queries: Array,
-        rows: MovedRows,
+        rows: RowMoves,
     ) -> Array:
         """Returns the changes [h, r, k] when queries move, and the rows of all keys.
 

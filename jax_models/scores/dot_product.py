@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.scores.base import MovedRows, Score
+from jax_models.scores.base import RowMoves, Score
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -69,7 +69,7 @@ class DotProductScore(Score):
         queries: Array,
         keys: Array,
         moved_queries: Array,
-        rows: MovedRows,
+        rows: RowMoves,
     ) -> Array:
         """See `Score.changes_of_rows`; the keys of moved rows are not formed."""
         after = queries + moved_queries

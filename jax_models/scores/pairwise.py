@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.scores.base import MovedRows, Score
+from jax_models.scores.base import RowMoves, Score
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -90,7 +90,7 @@ class PairwiseScore(Score):
         queries: Array,
         keys: Array,
         moved_queries: Array,
-        rows: MovedRows,
+        rows: RowMoves,
     ) -> Array:
         """See `Score.changes_of_rows`."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)

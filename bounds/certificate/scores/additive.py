@@ -10,7 +10,7 @@ from jax import Array
 
 from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import least, resting_on
-from bounds.certificate.scores.base import MovedKeys, ScoreRule, score_rule
+from bounds.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
 from bounds.rounding import SCALAR_STEPS, gamma_upper
 from bounds.spectral import frobenius_upper
 from jax_models.scores import AdditiveScore
@@ -103,7 +103,7 @@ class AdditiveRule(ScoreRule):
         return second, curvature * query_size**2
 
     def moved_slopes(
-        self, constants: Any, queries: Array, scale: Array, moved: MovedKeys
+        self, constants: Any, queries: Array, scale: Array, moved: KeysAtCentres
     ) -> tuple[Array, Array, Array, Array]:
         """See `ScoreRule.moved_slopes`."""
         keys = moved.before[:, None] + jnp.einsum(

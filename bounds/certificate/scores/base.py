@@ -17,7 +17,7 @@ from jax_models.scores import Score
 
 
 @dataclasses.dataclass(frozen=True)
-class MovedKeys:
+class KeysAtCentres:
     """All keys with their rows at their centres, as one row a substitution sees them."""
 
     key: Array  # [h, e, d] what makes keys of rows
@@ -150,7 +150,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def moved_slopes(
-        self, constants: Any, queries: Array, scale: Array, moved: MovedKeys
+        self, constants: Any, queries: Array, scale: Array, moved: KeysAtCentres
     ) -> tuple[Array, Array, Array, Array]:
         """Returns slopes when all keys have moved, [h, p, n or 1].
 

@@ -9,7 +9,7 @@ from jax import Array
 
 from bounds.certificate.norm_gain import distances, farthest_from_mean, vector_norms
 from bounds.certificate.order import bounded
-from bounds.certificate.scores.base import MovedKeys, ScoreRule, score_rule
+from bounds.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
 from bounds.rounding import gamma_upper
 from jax_models.attention import project
 from jax_models.scores import DotProductScore
@@ -90,7 +90,7 @@ class DotProductRule(ScoreRule):
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
-        self, constants: Any, queries: Array, scale: Array, moved: MovedKeys
+        self, constants: Any, queries: Array, scale: Array, moved: KeysAtCentres
     ) -> tuple[Array, Array, Array, Array]:
         """See `ScoreRule.moved_slopes`; the moved keys of a row are not formed."""
         del scale

@@ -121,3 +121,33 @@ def test_a_score_is_one_file_and_one_row(monkeypatch, quick_compilation):
         np.testing.assert_allclose(
             found.upper[position, other[position]], norm, rtol=1e-9
         )
+
+
+def invented_model(monkeypatch, **options):
+    monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
+    shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
+    return jm.random_transformer(
+        jax.random.key(0), **shape, score="invented", dtype="float64", **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "options"),
+    [
+        (lambda m: bounds.certify_influence(m, [0, 1, 1]), {"num_layers": 1}),
+        (lambda m: bounds.read_constants(m, 3), {"num_layers": 1}),
+        (
+            lambda m: bounds.compute_influence(m, [0, 1, 1], method="screened"),
+            {"num_layers": 2},
+        ),
+        (
+            lambda m: bounds.find_restriction(m, 3),
+            {"num_layers": 1, "weighting": "leftmost_hard"},
+        ),
+    ],
+    ids=["certificate", "constants", "screen", "restriction"],
+)
+def test_what_lacks_a_rule_for_a_score_refuses_it_by_name(monkeypatch, ask, options):
+    model = invented_model(monkeypatch, **options)
+    with pytest.raises(jm.InputError, match="negative-squared-distance"):
+        ask(model)
