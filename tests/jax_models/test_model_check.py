@@ -47,7 +47,7 @@ BAD = [
     (ATTENTION + "temperature", jm.PowerTemperature(0.0, 1), "scale = 0.0"),
     (ATTENTION + "temperature", jm.PowerTemperature(1, 1, "position"), "future mask"),
     (ATTENTION + "mask", "futur", r"layers\[1\].mask = 'futur'"),
-    (ATTENTION + "score", 3, "attention.score = 3"),
+    (ATTENTION + "score", 3, r"layers\[1\].score = 3"),
     (ATTENTION + "key", jnp.ones((2, 2, 5)), "expected \\(2, 2, 4\\)"),
     (ATTENTION + "output", None, "attention.output' is missing"),
     (ATTENTION + "score_vector", jnp.ones((2, 2)), "unexpected tensors"),
