@@ -59,7 +59,7 @@ import jax.numpy as jnp
 from bounds.interval import Interval, interval, upper
 from jax_models import Transformer
 from jax_models.blocks import MAX_KEY_TILE
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 
 SCALAR_STEPS = 16
 # Of what a neuron at its kink reads, seen from the share that one of n columns has in it.
@@ -145,7 +145,7 @@ def change_radius(
         score_steps: unit roundoffs of the scores, a number or one for each influence.
     """
     steps = rounding_steps(model, length, score_steps)
-    if any(layer.feed_forward.activation == "relu" for layer in model.layers):
+    if not all(layer.feed_forward.bend.smooth for layer in model.layers):
         steps += KINK_STEPS * length
     return 2 * unit_roundoff(model.dtype) * steps * influence
 

@@ -18,7 +18,8 @@ from jax_models.languages import (
     read_text,
 )
 from jax_models.languages.parity_source import ParitySource
-from jax_models.layers import Accept, FeedForward, LayerNorm, Readout
+from jax_models.layer import Layer
+from jax_models.layers import Accept, FeedForward, Readout
 from jax_models.logic.compile import compile_formula
 from jax_models.mesh import device_mesh
 from jax_models.position import (
@@ -30,13 +31,14 @@ from jax_models.position import (
 )
 from jax_models.rasp import compile_program
 from jax_models.reweight import with_dtype, with_temperature, with_weighting
+from jax_models.rows import LayerNorm
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
     PowerTemperature,
 )
 from jax_models.training import Training, train
-from jax_models.transformer import Layer, Transformer, forward
+from jax_models.transformer import Transformer, forward
 from jax_models.weighting import (
     WEIGHTINGS,
     AverageHardmax,

@@ -17,9 +17,9 @@ from jax import Array
 
 from jax_models.attention import Attention, Schedule
 from jax_models.float_type import check_float_type
+from jax_models.layer import Layer
 from jax_models.layers import FeedForward, Readout
 from jax_models.mask import Mask
-from jax_models.transformer import Layer
 from jax_models.weighting import Weighting
 
 CONSTANT = -1

@@ -10,10 +10,12 @@ from jax_models.attention import Attention
 from jax_models.config import decode_config
 from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
-from jax_models.layers import FeedForward, LayerNorm, Readout
+from jax_models.layer import Layer
+from jax_models.layers import FeedForward, Readout
 from jax_models.position import PositionTable
+from jax_models.rows import LayerNorm
 from jax_models.scores import SCORES
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Transformer
 from jax_models.weighting import make_weighting
 
 Tensors = dict[str, Any]  # arrays of NumPy or JAX by their names in a file

@@ -11,7 +11,8 @@ from typing import Any
 from jax_models.arguments import choose_name, expect_integer, expect_number, show
 from jax_models.attention import Schedule
 from jax_models.errors import InputError
-from jax_models.layers import ACTIVATIONS, Accept
+from jax_models.layer import COMBINATIONS, NORM_PLACEMENTS
+from jax_models.layers import Accept
 from jax_models.mask import MASKS, SIGHTS
 from jax_models.position import (
     Coordinates,
@@ -20,13 +21,14 @@ from jax_models.position import (
     ResidueTerm,
     Sinusoidal,
 )
+from jax_models.rows import ACTIVATIONS
 from jax_models.scores import SCORES
 from jax_models.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
     PowerTemperature,
 )
-from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Transformer
+from jax_models.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
 FORMAT = "attention-bounds/1"
@@ -229,7 +231,7 @@ def decode_shared(
     """
     found = {key: entry.get(key, top[key]) for key in DEFAULTS}
     choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
-    choose_name(f"{where}activation", found["activation"], ACTIVATIONS)
+    choose_name(f"{where}activation", found["activation"], tuple(ACTIVATIONS))
     expect_number(f"{where}layer_norm_epsilon", found["layer_norm_epsilon"], 0)
     return found
 

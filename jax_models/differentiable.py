@@ -14,10 +14,10 @@ from jax import Array
 
 from jax_models.attention import compute_scores, project_queries, store_keys
 from jax_models.blocks import map_rows, row_block
-from jax_models.layers import linear
+from jax_models.layer import Layer
 from jax_models.mask import visible
+from jax_models.rows import linear
 from jax_models.transformer import (
-    Layer,
     Transformer,
     attention_input,
     combine_heads,

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from jax_models.attention import Attention
 from jax_models.errors import InputError
-from jax_models.transformer import Layer, Transformer, encode_positions
+from jax_models.layer import Layer
+from jax_models.transformer import Transformer, encode_positions
 from jax_models.weighting import Softmax
 
 MAX_SCORES = 2**22

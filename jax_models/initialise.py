@@ -19,12 +19,14 @@ from jax_models.attention import Attention, Schedule
 from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
-from jax_models.layers import ACTIVATIONS, FeedForward, LayerNorm, Readout
+from jax_models.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
+from jax_models.layers import FeedForward, Readout
 from jax_models.mask import MASKS
 from jax_models.model_check import check_model
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
+from jax_models.rows import ACTIVATIONS, LayerNorm
 from jax_models.scores import SCORES
-from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS, Layer, Transformer
+from jax_models.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
 # Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
@@ -147,7 +149,7 @@ def random_transformer(
     choose_name("mask", mask, MASKS)
     choose_name("score", score, tuple(SCORES))
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
-    choose_name("activation", activation, ACTIVATIONS)
+    choose_name("activation", activation, tuple(ACTIVATIONS))
     choose_name("combine", combine, COMBINATIONS)
     if combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
@@ -201,7 +203,7 @@ def random_transformer(
             bias(next(keys), d_ff),
             gaussian(next(keys), d_model, d_ff, fan_in=d_ff),
             bias(next(keys), d_model),
-            activation,  # pyright: ignore[reportArgumentType]
+            activation,
         )
         norms = [norm(next(keys)), norm(next(keys))]
         none = layer_norm == "none"

@@ -13,8 +13,9 @@ from jax import Array
 
 from jax_models.errors import InputError
 from jax_models.float_type import check_float_type
-from jax_models.layers import Readout, linear
+from jax_models.layers import Readout
 from jax_models.pytree import register
+from jax_models.rows import linear
 
 
 @register

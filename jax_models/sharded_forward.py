@@ -29,6 +29,7 @@ from jax.sharding import Mesh
 from jax_models.attention import KeyStore, lift_keys, project_queries, store_keys
 from jax_models.blocks import MAX_KEY_TILE, fold_stacked, map_rows, row_block
 from jax_models.errors import InputError
+from jax_models.layer import Layer
 from jax_models.mesh import (
     EVERYWHERE,
     POSITIONS,
@@ -40,7 +41,6 @@ from jax_models.mesh import (
     written_out,
 )
 from jax_models.transformer import (
-    Layer,
     Transformer,
     attention_input,
     combine_heads,

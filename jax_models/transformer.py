@@ -6,7 +6,7 @@ caller normally wants.
 """
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,30 +20,12 @@ from jax_models.attention import (
 )
 from jax_models.blocks import key_tile, map_rows, row_block
 from jax_models.device_memory import require_memory
-from jax_models.layers import Accept, FeedForward, LayerNorm, Readout, linear
+from jax_models.layer import Layer
+from jax_models.layers import Accept, Readout
 from jax_models.position import Position
 from jax_models.pytree import register
+from jax_models.rows import LayerNorm
 from jax_models.weighting import TieReport
-
-NormPlacement = Literal["none", "pre", "post"]
-NORM_PLACEMENTS: tuple[str, ...] = get_args(NormPlacement)
-Combine = Literal["residual", "concat"]
-COMBINATIONS: tuple[str, ...] = get_args(Combine)
-
-
-@register
-@dataclasses.dataclass(frozen=True)
-class Layer:
-    """Attention and a feed-forward block, combined by residual sums or concatenation."""
-
-    attention: Attention
-    feed_forward: FeedForward
-    norm1: LayerNorm | None = None
-    norm2: LayerNorm | None = None
-    layer_norm: NormPlacement = dataclasses.field(
-        default="none", metadata={"static": True}
-    )
-    combine: Combine = dataclasses.field(default="residual", metadata={"static": True})
 
 
 @register
@@ -111,11 +93,8 @@ def embed(model: Transformer, tokens: Array) -> Array:
 
 
 def attention_input(layer: Layer, rows: Array) -> Array:
-    """Returns what the attention sublayer reads: LN1(y) under pre-norm, else y."""
-    if layer.layer_norm == "pre":
-        assert layer.norm1 is not None
-        return layer.norm1(rows)
-    return rows
+    """Returns what the attention sublayer reads of the layer's input rows [r, d]."""
+    return layer.reads.value({"y": rows})[layer.reads.output]
 
 
 def combine_heads(layer: Layer, rows: Array, heads: Array) -> Array:
@@ -126,18 +105,7 @@ def combine_heads(layer: Layer, rows: Array, heads: Array) -> Array:
         rows: y of the layer's input [r, d].
         heads: the heads' outputs, concatenated in order [r, h v].
     """
-    if layer.combine == "concat":
-        return rows + layer.feed_forward(jnp.concatenate([rows, heads], axis=-1))
-    attention = layer.attention
-    assert attention.output is not None
-    summed = rows + linear(heads, attention.output, attention.output_bias)
-    if layer.layer_norm == "none":
-        return summed + layer.feed_forward(summed)
-    assert layer.norm1 is not None and layer.norm2 is not None
-    if layer.layer_norm == "pre":
-        return summed + layer.feed_forward(layer.norm2(summed))
-    summed = layer.norm1(summed)
-    return layer.norm2(summed + layer.feed_forward(summed))
+    return layer.writes.value({"y": rows, "heads": heads})[layer.writes.output]
 
 
 def join_heads(heads: Array) -> Array:

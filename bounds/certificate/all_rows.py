@@ -45,7 +45,7 @@ from bounds.certificate.row_base import (
 )
 from bounds.certificate.score_error import own_score_error
 from jax_models.blocks import map_rows, row_block
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -186,7 +186,7 @@ def _tile(
     out = carry_radius(
         layer, constants, base, norms, carried, radius, deviation, rounding, known
     )
-    return carried.output.swapaxes(1, 2), out
+    return carried["out"].swapaxes(1, 2), out
 
 
 def model_width(layer: Layer) -> int:

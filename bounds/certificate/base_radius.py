@@ -13,16 +13,18 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.activation_ball import roundings, steepest_within
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import farthest_from_mean, norm_gain, vector_norms
-from bounds.certificate.order import bounded, least, surely_above, times
+from bounds.certificate.order import bounded, least, times
 from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase
 from bounds.rounding import SCALAR_STEPS, gamma_upper, tiled_summation, unit_roundoff
 from jax_models.attention import KeyStore, project
-from jax_models.layers import LayerNorm, activate, linear
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer, Transformer, join_heads
+from jax_models.rows import LayerNorm, linear
+from jax_models.transformer import Transformer, join_heads
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -183,9 +185,9 @@ def _pointwise(
     """
     block, (h, _, v), width = layer.feed_forward, heads.shape, rows.shape[1]
     sizes, joined = vector_norms(block.w1), join_heads(heads)
-    relu, z = block.activation == "relu", base.preactivation
+    z = base.preactivation
     within = gamma_upper(block.w1.shape[1] + 1)
-    through = gamma_upper(block.w1.shape[0] + (2 if relu else 2 * SCALAR_STEPS))
+    through = gamma_upper(block.w1.shape[0] + 2 + 2 * roundings(block.bend))
 
     def enter(moved: Array, read: Array) -> tuple[Array, Array]:
         """Of the preactivations [r, f], moved by what they read; and their rounding."""
@@ -194,10 +196,8 @@ def _pointwise(
 
     def rounded(stream: Array, radius: Array, entering: Array) -> Array:
         """Of the block and its residual; a neuron that is surely inactive has none."""
-        steep = 0.5 * (1 + constants.spread)
-        if relu:
-            steep = 1.0 - surely_above(-z, radius).astype(z.dtype)
-        active = jnp.abs(activate(block.activation, z))
+        steep = steepest_within(block.bend, z, radius)
+        active = jnp.abs(block.bend(z))
         terms = jnp.abs(stream) + linear(active, jnp.abs(block.w2), jnp.abs(block.b2))
         entering = linear(steep * entering, jnp.abs(block.w2))
         return vector_norms(entering + through * terms)
@@ -211,28 +211,28 @@ def _pointwise(
         out += jnp.einsum("h,hr->r", constants.heads, mean, precision=HIGHEST)
         return None, preactivation, None, out + rounded(rows, preactivation, own)
 
-    assert base.summed is not None
     bias = layer.attention.output_bias
     assert layer.attention.output is not None
     terms = linear(jnp.abs(joined), jnp.abs(layer.attention.output))
     terms += jnp.abs(rows) + (0.0 if bias is None else jnp.abs(bias))
     summed = known + mean.sum(axis=0) + gamma_upper(h * v + 2) * vector_norms(terms)
     if layer.layer_norm == "none":
-        preactivation, own = enter(sizes * summed[:, None], base.summed)
-        out = constants.block * summed + rounded(base.summed, preactivation, own)
+        preactivation, own = enter(sizes * summed[:, None], base.rows["summed"])
+        out = constants.block * summed + rounded(
+            base.rows["summed"], preactivation, own
+        )
         return None, preactivation, None, out
     assert layer.norm1 is not None and layer.norm2 is not None
-    pre, at = layer.layer_norm == "pre", centred(base.summed, summed)
+    pre, at = layer.layer_norm == "pre", centred(base.rows["summed"], summed)
     norm = layer.norm2 if pre else layer.norm1
     largest = constants.norm2 if pre else constants.norm1
-    entered = _behind_norm(norm, largest, base.summed, at)
-    behind = base.entered if base.entered is not None else norm(base.summed)
+    entered = _behind_norm(norm, largest, base.rows["summed"], at)
+    behind = base.rows["entered"]
     preactivation, own = enter(sizes * entered[:, None], behind)
     out = constants.block * entered
-    out += rounded(base.summed if pre else behind, preactivation, own)
+    out += rounded(base.rows["summed"] if pre else behind, preactivation, own)
     if pre:
         return at, preactivation, None, summed + out
-    assert base.left is not None
-    left = centred(base.left, out)
-    out = _behind_norm(layer.norm2, constants.norm2, base.left, left)
+    left = centred(base.rows["left"], out)
+    out = _behind_norm(layer.norm2, constants.norm2, base.rows["left"], left)
     return at, preactivation, left, out

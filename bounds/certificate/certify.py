@@ -7,6 +7,7 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
+from bounds.certificate.activation_ball import slope_strays
 from bounds.certificate.dd_base import DD_BASE
 from bounds.certificate.dd_centred import DD_CENTRED
 from bounds.certificate.layer_constants import needs_positive_epsilon
@@ -14,6 +15,7 @@ from bounds.certificate.result import Certificate, CertificateMethod, Certifier
 from bounds.certificate.scores import score_rule
 from bounds.influence.base import Problem, Target
 from bounds.influence.substitution import check_query, list_substitutions
+from bounds.readings import lacks
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.evaluate import check_tokens, require_readout
@@ -134,6 +136,8 @@ def _refuse(model: Transformer, method: str) -> None:
                 "compute_influence, which is exact"
             )
         score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
+    if lack := lacks(model.layers, slope_strays):
+        raise InputError(f"a certificate cannot follow the model: {lack}")
     exact = method == "centred" and len(model.layers) == 1
     norm = None if exact else needs_positive_epsilon(model)
     if norm is not None:

@@ -13,8 +13,8 @@ from bounds.certificate.base_radius import RowRadius, mean_radius
 from bounds.certificate.order import least, times
 from bounds.certificate.row_base import LayerBase
 from bounds.certificate.scores.base import score_rule
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
 
 
 @register

@@ -13,14 +13,14 @@ from jax import Array
 
 from bounds.certificate.scores import score_rule
 from bounds.constants.feed_forward import (
-    activation_slope,
     path_gain,
     residual_lipschitz,
 )
 from bounds.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.attention import Attention
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Transformer
 
 
 @register
@@ -34,7 +34,6 @@ class LayerConstants:
     score: Array  # [h] |w| of additive scores; 0 for dot products
     score_range: Array  # [h] 2 |w|_1, no additive score row varies more; inf otherwise
     curvature: Array  # [h] of additive scores in the argument of tanh; 0 otherwise
-    spread: Array  # [] width of the interval of the activation's slopes
     block: Array  # [] of the block alone (with its residual where there is no norm)
     heads: Array  # [h] of the block in each concatenated head; zeros otherwise
     norm1: Array  # [] max |scale|; 0 where there is no norm
@@ -70,7 +69,6 @@ def layer_constants(layer: Layer) -> LayerConstants:
         "key": _norms(attention.key),
         "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
         **score_rule(attention.scoring).constants(h),
-        "spread": 2 * activation_slope(block) - 1,
         "block": whole(block, parts[0]),
         "heads": heads,
         "norm1": norms[0],

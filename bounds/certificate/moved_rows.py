@@ -13,10 +13,9 @@ from jax import Array
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import norm_gain, norm_rounding
 from bounds.certificate.order import least, times
-from jax_models.changes import norm_change
-from jax_models.layers import LayerNorm
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
+from jax_models.rows import LayerNorm
 
 
 @register
@@ -101,7 +100,7 @@ def behind_norm(
     # A row that is not off at all stays so, even where the gain is unbounded.
     carried = least(times(gain, radius), 2 * largest * rows.shape[-1] ** 0.5)
     rounding = norm_rounding(norm, largest, rows, centre, base)
-    return norm_change(norm, rows, centre), carried + rounding
+    return norm.change(rows, centre), carried + rounding
 
 
 @jax.jit

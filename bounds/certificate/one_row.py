@@ -38,8 +38,9 @@ from jax_models.attention import (
     score_changes_of_rows,
     summarise,
 )
+from jax_models.layer import Layer
 from jax_models.mask import visible
-from jax_models.transformer import Layer, join_heads
+from jax_models.transformer import join_heads
 from jax_models.weighting import MovedKeys, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -101,7 +102,7 @@ def move_one_row(
         rounding,
         known,
     )
-    return carried.output, radius
+    return carried["out"], radius
 
 
 def _heads(

@@ -28,8 +28,8 @@ from bounds.certificate.row_base import (
     row_weights,
 )
 from bounds.certificate.scores.base import score_rule
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST

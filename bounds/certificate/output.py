@@ -16,8 +16,7 @@ from bounds.certificate.order import bounded, least, times
 from bounds.influence.base import Problem
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
-from jax_models.changes import norm_change
-from jax_models.layers import linear
+from jax_models.rows import linear
 from jax_models.transformer import Transformer, embed
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -62,7 +61,7 @@ def certified_norms(
     jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
     carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
     carried = times(carried, radius)
-    change = norm_change(norm, output, centre)
+    change = norm.change(output, centre)
     carried += gain * norm_rounding(norm, largest, output, centre, base)
     carried += 2 * roundoff * entries * vector_norms(change)
     # Two outputs of the norm are no further apart, whatever enters it.

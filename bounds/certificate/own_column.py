@@ -34,9 +34,9 @@ from bounds.certificate.row_base import (
 from bounds.certificate.score_error import base_score_error
 from bounds.certificate.scores.base import score_rule
 from jax_models.attention import compute_scores, project, score_changes
+from jax_models.layer import Layer
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.transformer import Layer
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
 

@@ -15,40 +15,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.activation_ball import slope_strays
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import norm_gains
-from bounds.certificate.order import least, surely_above, times
+from bounds.certificate.order import least, times
 from bounds.certificate.pointwise import (
-    GELU_CURVATURE,
-    Carried,
+    Moved,
     Rounding,
     RowNorms,
 )
 from bounds.influence.pointwise import RowBase
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
-
-
-def slope_strays(
-    activation: str, z: Array, moved: Array, spread: Array, most: Array
-) -> Array:
-    """Returns how far the slope may be from its value at z within z + moved ± spread.
-
-    Args:
-        activation: relu or gelu.
-        z: preactivations at the base [..., f].
-        moved: the centre's change of them.
-        spread: radius around the centre.
-        most: width of the interval of all slopes.
-    """
-    if activation == "relu":
-        end = z + moved
-        active = surely_above(z, 0.0)
-        kept = surely_above(jnp.where(active, end, -end), spread)
-        return 1.0 - kept.astype(z.dtype)
-    return least(GELU_CURVATURE * (jnp.abs(moved) + spread), most)
 
 
 def carry_radius(
@@ -56,7 +36,7 @@ def carry_radius(
     constants: LayerConstants,
     base: RowBase,
     norms: RowNorms,
-    carried: Carried,
+    carried: Moved,
     radius: Array,
     heads: Array,
     rounding: Rounding,
@@ -84,11 +64,10 @@ def carry_radius(
 
     def flips(spread: Array) -> Array:
         strays = slope_strays(
-            block.activation,
+            block.bend,
             base.preactivation,
-            carried.preactivation,
+            carried["preactivation"],
             spread + unknown,
-            constants.spread,
         )
         return (strays * spread * columns).sum(axis=-1)
 
@@ -120,7 +99,7 @@ def _carry_through_norms(
     constants: LayerConstants,
     base: RowBase,
     norms: RowNorms,
-    carried: Carried,
+    carried: Moved,
     radius: Array,
     rounding: Rounding,
     known: RowRadius,
@@ -129,7 +108,6 @@ def _carry_through_norms(
 ) -> Array:
     """The same for residual sums with layer norms, radius that of the sum."""
     assert layer.norm1 is not None and layer.norm2 is not None
-    assert base.summed is not None and carried.summed is not None
     assert norms.whole is not None and norms.norm2 is not None
     pre = layer.layer_norm == "pre"
     inner, largest = (
@@ -137,9 +115,9 @@ def _carry_through_norms(
     )
     assert known.summed is not None
     gain, bend = norm_gains(
-        inner, largest, base.summed, carried.summed, radius, known.summed
+        inner, largest, base.rows["summed"], carried["summed"], radius, known.summed
     )
-    root = math.sqrt(base.summed.shape[-1])
+    root = math.sqrt(base.rows["summed"].shape[-1])
     assert rounding.entered is not None
     entered = least(times(gain, radius), 2 * largest * root) + rounding.entered
     stray = flips(sizes * entered[..., None])
@@ -151,10 +129,14 @@ def _carry_through_norms(
         return least(radius + through, composed) + rounding.output
     assert norms.norm1 is not None and rounding.last is not None
     through = through + rounding.output
-    assert base.left is not None and carried.left is not None
     assert known.left is not None
     gain, last_bend = norm_gains(
-        layer.norm2, constants.norm2, base.left, carried.left, through, known.left
+        layer.norm2,
+        constants.norm2,
+        base.rows["left"],
+        carried["left"],
+        through,
+        known.left,
     )
     # N2' B' N1' = N2 B N1 + N2 (B (N1' - N1) + (B' - B) N1') + (N2' - N2) B' N1'.
     composed = norms.block * (bend * radius + rounding.entered) + stray

@@ -28,9 +28,10 @@ from jax_models.attention import (
     store_keys,
 )
 from jax_models.blocks import fold_tiles, map_rows, row_block, slice_tile
+from jax_models.layer import Layer
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.transformer import Layer, attention_input, combine_heads, join_heads
+from jax_models.transformer import attention_input, combine_heads, join_heads
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST

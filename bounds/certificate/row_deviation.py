@@ -25,7 +25,7 @@ from bounds.certificate.row_base import (
 from bounds.certificate.score_error import base_score_error, own_score_error
 from bounds.certificate.scores.base import KeysAtCentres, over_query_scale, score_rule
 from jax_models.attention import project
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -1,20 +1,19 @@
 """Constants of one feed-forward block: Lipschitz constants, and its value at zero."""
 
+import functools
 from typing import Any
 
 import numpy as np
 from mpmath import MPContext
 
-from bounds.closed_form import RELU_SLOPE, feed_forward_lipschitz, gelu_slope
+from bounds.activation import steepest
+from bounds.closed_form import feed_forward_lipschitz
 from bounds.interval import interval, upper
+from bounds.readings import no_rule
 from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper
 from jax_models.layers import FeedForward
-
-
-def activation_slope(block: FeedForward) -> float:
-    """The Lipschitz constant of the block's activation function."""
-    return RELU_SLOPE if block.activation == "relu" else gelu_slope()
+from jax_models.rows import Gelu, Operation, Relu
 
 
 def path_gain(block: FeedForward, into: Enclosure) -> float:
@@ -30,7 +29,7 @@ def path_gain(block: FeedForward, into: Enclosure) -> float:
     Returns:
         λ π, rounded up.
     """
-    return upper(interval(activation_slope(block)) * interval(_product(block, into)))
+    return upper(interval(steepest(block.bend)) * interval(_product(block, into)))
 
 
 def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
@@ -47,7 +46,7 @@ def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
     width = len(product.middle)
     half = product.scaled(np.full(width, 0.5)) + Enclosure(np.eye(width))
     bound = feed_forward_lipschitz(
-        _product(block, into), half.norm_upper(), slope=activation_slope(block)
+        _product(block, into), half.norm_upper(), slope=steepest(block.bend)
     )
     return bound.value
 
@@ -64,7 +63,7 @@ def value_norm(block: FeedForward, hidden: Enclosure) -> float:
     """
     b2 = Enclosure(np.asarray(block.b2, np.float64)[:, None])
     w2 = Enclosure(np.asarray(block.w2, np.float64))
-    return (w2 @ _activated(block, hidden) + b2).norm_upper()
+    return (w2 @ activated(block.bend, hidden) + b2).norm_upper()
 
 
 def _product(block: FeedForward, into: Enclosure) -> float:
@@ -95,14 +94,29 @@ def _row_sizes(matrix: np.ndarray) -> np.ndarray:
     return largest * np.linalg.norm(matrix / unit[:, None], axis=1)
 
 
-def _activated(block: FeedForward, z: Enclosure) -> Enclosure:
-    if block.activation == "relu":
-        return Enclosure(np.maximum(z.middle, 0.0), z.radius)
+@functools.singledispatch
+def activated(operation: Operation, z: Enclosure) -> Enclosure:
+    """Returns an enclosure of an activation's values.
+
+    Args:
+        operation: The activation.
+        z: What it reads.
+    """
+    raise no_rule("activated", operation)
+
+
+@activated.register
+def _(operation: Relu, z: Enclosure) -> Enclosure:
+    return Enclosure(np.maximum(z.middle, 0.0), z.radius)
+
+
+@activated.register
+def _(operation: Gelu, z: Enclosure) -> Enclosure:
     context: Any = MPContext()
     context.dps = 30
     flat = [context.mpf(float(x)) for x in z.middle.reshape(-1)]
     middle = np.reshape([float(x * context.ncdf(x)) for x in flat], z.middle.shape)
     # 30 digits are far finer than the float they are rounded to.
     rounded = gamma(2) * interval(frobenius_upper(middle))
-    moved = interval(gelu_slope()) * interval(z.radius)
+    moved = interval(steepest(operation)) * interval(z.radius)
     return Enclosure(middle, upper(rounded + moved))

@@ -36,8 +36,8 @@ from bounds.constants.feed_forward import path_gain, residual_lipschitz, value_n
 from bounds.interval import interval, upper
 from bounds.spectral import Enclosure, frobenius_upper
 from jax_models import InputError
-from jax_models.layers import LayerNorm
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
+from jax_models.rows import LayerNorm
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer, take_rows
-from bounds.influence.pointwise import change_rows
-from bounds.influence.query_row import input_changes
+from bounds.influence.pointwise import change_rows, read_change
 from jax_models.attention import (
     compute_scores,
     project,
@@ -27,9 +26,10 @@ from jax_models.attention import (
     score_changes,
 )
 from jax_models.blocks import fold_tiles, formed_once, key_tile, row_block, slice_tile
+from jax_models.layer import Layer
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.transformer import Layer, join_heads
+from jax_models.transformer import join_heads
 from jax_models.weighting import (
     HardWeighting,
     MovedKeys,
@@ -56,7 +56,7 @@ class Lines:
 
 def _query_changes(layer: Layer, base: PreparedLayer, line: Lines) -> Array:
     """Changes of the queries of one line [h, q, e]."""
-    inner = input_changes(layer, base.rows[line.at], line.row_change)
+    inner = read_change(layer, base.rows[line.at], line.row_change)
     return project_query_changes(layer.attention, inner, base.store.length, line.at)
 
 
@@ -68,7 +68,7 @@ def _moved_keys(
     queries, summary, _ = take_rows(base, line.slot)
     real = line.index < n
     index = jnp.where(real, line.index, 0)
-    inner = input_changes(layer, base.rows[index], line.change)
+    inner = read_change(layer, base.rows[index], line.change)
     keys, values = base.store.keys[:, index], base.store.values[:, index]
     moved = project(attention.key, None, inner)
     carried = project(attention.value, None, inner)

@@ -22,8 +22,7 @@ from bounds.influence.change_block import finish, merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
-from bounds.influence.pointwise import base_rows, change_rows
-from bounds.influence.query_row import input_changes
+from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.reach import least_size
 from bounds.influence.sizes import output_size, row_condition, score_rounding
 from bounds.influence.substitution import padded
@@ -38,9 +37,9 @@ from jax_models.attention import (
     score_scale,
 )
 from jax_models.blocks import tile_elements
+from jax_models.layer import Layer
 from jax_models.reweight import at_length
 from jax_models.transformer import (
-    Layer,
     Transformer,
     combine_heads,
     join_heads,
@@ -94,7 +93,7 @@ def move_classes(
     """
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
-    moved = input_changes(layer, rows, change)
+    moved = read_change(layer, rows, change)
     store, offset, centre = centred_store(attention, inputs)
     arrive = None
     if after is not None:

@@ -21,11 +21,10 @@ from bounds.influence.first_layer import (
     other_rows,
     take_rows,
 )
-from bounds.influence.pointwise import change_rows
+from bounds.influence.pointwise import change_rows, read_change
 from bounds.influence.query_row import (
     MovedRows,
     QueryRow,
-    input_changes,
     lift_rows,
     move_query,
     read_query_row,
@@ -43,8 +42,9 @@ from jax_models.blocks import (
     row_block,
     slice_tile,
 )
+from jax_models.layer import Layer
 from jax_models.mask import visible
-from jax_models.transformer import Layer, join_heads, reduce_reports
+from jax_models.transformer import join_heads, reduce_reports
 from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -84,7 +84,7 @@ def move_rows(
     """
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
-    inner = input_changes(layer, base.rows, change)
+    inner = read_change(layer, base.rows, change)
     queries = project_query_changes(attention, inner, n, everywhere)
     keys = project(attention.key, None, inner)
     values = project(attention.value, None, inner)

@@ -22,8 +22,9 @@ from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.query_row import QueryRow
 from bounds.influence.sizes import scaled_norm, written_size
 from jax_models.attention import project
+from jax_models.layer import Layer
 from jax_models.mask import visible
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Transformer
 from jax_models.weighting.softmax import SoftmaxSummary
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -106,7 +107,7 @@ def written_share(layer: Layer, rows: Array, values: Array, output: Array) -> Ar
     """
     written = written_size(layer, values)
     size = _mean_size(output)
-    if layer.layer_norm == "post":
+    if not layer.writes.steps[-1].operation.linear:
         size = _mean_size(rows) + written
     return jnp.where(size > 0, written / jnp.where(size > 0, size, 1), 1)
 

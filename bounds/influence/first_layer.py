@@ -19,6 +19,7 @@ from bounds.influence.pointwise import (
     change_many_rows,
     change_rows,
     order_neurons,
+    read_change,
 )
 from jax_models.attention import (
     Attention,
@@ -32,11 +33,10 @@ from jax_models.attention import (
     summarise,
 )
 from jax_models.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
-from jax_models.changes import norm_change
+from jax_models.layer import Layer
 from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
-    Layer,
     Transformer,
     attention_input,
     combine_heads,
@@ -178,13 +178,11 @@ def replace_tokens(
     """Returns a block of substitutions, as changes of row, query, key and value."""
     layer, attention = model.layers[0], model.layers[0].attention
     change = model.embedding[symbol] - model.embedding[tokens[position]]
-    moved, after = change, model.embedding[symbol]
+    after = model.embedding[symbol]
     if model.position is not None:
         after = after + (first.rows[position] - model.embedding[tokens[position]])
-    if layer.layer_norm == "pre":
-        assert layer.norm1 is not None
-        moved = norm_change(layer.norm1, first.rows[position], change)
-        after = layer.norm1(after)
+    moved = read_change(layer, first.rows[position], change)
+    after = attention_input(layer, after)
     return Replaced(
         position,
         change,

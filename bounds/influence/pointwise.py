@@ -10,56 +10,45 @@ change of the tile, by Cauchy-Schwarz) are corrected exactly.
 """
 
 import dataclasses
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.changes import (
-    feed_forward_change,
-    norm_change,
-    relu_change,
-)
-from jax_models.layers import linear
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
+from jax_models.rows import Affine, Relu
 
+RELU = Relu()
 HIGHEST = jax.lax.Precision.HIGHEST
+
+
+# Rows of a layer that what follows the base pass asks for, where the layer has them.
+KEPT = ("summed", "entered", "preactivation", "left")
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class RowBase:
-    """Base quantities of a layer's rows; None where the layer has no such stage."""
+    """Base quantities of a layer's rows."""
 
-    summed: Array | None  # [..., d] y + W_o heads + b_o (not with concat)
-    entered: Array | None  # [..., d] the sum that the block and its residual see (post)
-    preactivation: Array  # [..., f]
-    left: Array | None  # [..., d] the input of the second norm (post)
+    rows: dict[str, Array]  # those of `Layer.writes` that are `KEPT`
     # The least change of the block's input that flips each neuron, in float32 and never
     # rounded up [..., f], and the 8 neurons where it is least [..., 8].
     distance: Array | None = None
     nearest: Array | None = None
 
+    @property
+    def preactivation(self) -> Array:
+        """What the neurons read [..., f]."""
+        return self.rows["preactivation"]
+
 
 def base_rows(layer: Layer, rows: Array, heads: Array) -> RowBase:
     """Returns the base quantities from input rows [..., d] and heads [..., h v]."""
-    block = layer.feed_forward
-    if layer.combine == "concat":
-        joined = jnp.concatenate([rows, heads], axis=-1)
-        return RowBase(None, None, block.preactivation(joined), None)
-    assert layer.attention.output is not None
-    summed = rows + linear(heads, layer.attention.output, layer.attention.output_bias)
-    if layer.layer_norm == "none":
-        return RowBase(summed, None, block.preactivation(summed), None)
-    assert layer.norm1 is not None and layer.norm2 is not None
-    if layer.layer_norm == "pre":
-        return RowBase(summed, None, block.preactivation(layer.norm2(summed)), None)
-    entered = layer.norm1(summed)
-    return RowBase(
-        summed, entered, block.preactivation(entered), entered + block(entered)
-    )
+    found = layer.writes.value({"y": rows, "heads": heads})
+    return RowBase({name: found[name] for name in KEPT if name in found})
 
 
 MOST_FLIPS = 8
@@ -70,10 +59,10 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
 
     Only where `change_many_rows` uses them: a ReLU block that reads the heads linearly.
     """
-    reads = _reads_heads(layer)
-    if reads is None or reads.shape[0] < 2 * MOST_FLIPS:
+    block = relu_block(layer)
+    if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:
         return base
-    distance = flip_distance(base, reads)
+    distance = flip_distance(base, block.w1)
     _, nearest = jax.lax.top_k(-distance, MOST_FLIPS)
     return dataclasses.replace(base, distance=distance, nearest=nearest)
 
@@ -93,28 +82,47 @@ def flip_distance(base: RowBase, w1: Array) -> Array:
     return jnp.nextafter(distance.astype(jnp.float32), jnp.float32(0))
 
 
-def _reads_heads(layer: Layer) -> Array | None:
-    """W1 seen from the heads [f, h v]; None where the block is not piecewise linear."""
-    block, attention = layer.feed_forward, layer.attention
-    if block.activation != "relu" or layer.layer_norm != "none":
+class ReluBlock(NamedTuple):
+    """A layer seen from its heads: skip x + W2 relu(u + W1 x)."""
+
+    w1: Array  # [f, h v]
+    w2: Array  # [d, f]
+    skip: Array | None  # [d, h v]
+
+
+def relu_block(layer: Layer) -> ReluBlock | None:
+    """Returns the layer as seen from its heads; None where it is no such block."""
+    program = layer.writes
+    if len(program.bent) != 1 or not isinstance(program.bent[0].operation, Relu):
         return None
-    if layer.combine == "concat":
-        return block.w1[:, -attention.num_heads * attention.value.shape[1] :]
-    assert attention.output is not None
-    return jnp.matmul(block.w1, attention.output, precision=HIGHEST)
+    relu = program.bent[0]
+    reader = next(step for step in program.steps if relu.name in step.inputs)
+    if not isinstance(reader.operation, Affine):
+        return None
+    w2 = reader.operation.weight
+    attention = layer.attention
+    into = attention.num_heads * attention.value.shape[1]
+    rows = program.change(
+        {},
+        {
+            "y": jnp.zeros((into, attention.query.shape[2]), w2.dtype),
+            "heads": jnp.eye(into, dtype=w2.dtype),
+            relu.name: jnp.zeros((into, w2.shape[1]), w2.dtype),
+        },
+    )
+    skip = rows[program.output].T if program.reaches("heads", relu.name) else None
+    return ReluBlock(rows[relu.inputs[0]].T, w2, skip)
 
 
-def _around_block(layer: Layer, base: RowBase, change: Array, block: Any) -> Array:
-    """Carries the change of the residual sum through norms and `block`."""
-    if layer.layer_norm == "none":
-        return change + block(change)
-    assert layer.norm1 is not None and layer.norm2 is not None
-    assert base.summed is not None
-    if layer.layer_norm == "pre":
-        return change + block(norm_change(layer.norm2, base.summed, change))
-    entered = norm_change(layer.norm1, base.summed, change)
-    assert base.left is not None
-    return norm_change(layer.norm2, base.left, entered + block(entered))
+def read_change(layer: Layer, rows: Array, change: Array) -> Array:
+    """Returns the change of what attention reads, from that of the layer's input rows.
+
+    Args:
+        layer: the layer.
+        rows: its input, broadcastable to the change [..., d].
+        change: of it [..., d].
+    """
+    return layer.reads.change({"y": rows}, {"y": change})[layer.reads.output]
 
 
 def change_rows(layer: Layer, base: RowBase, change: Array, heads: Array) -> Array:
@@ -126,15 +134,8 @@ def change_rows(layer: Layer, base: RowBase, change: Array, heads: Array) -> Arr
         change: of the layer's input rows [..., d].
         heads: change of the concatenated head outputs [..., h v].
     """
-
-    def block(moved: Array) -> Array:
-        return feed_forward_change(layer.feed_forward, base.preactivation, moved)
-
-    if layer.combine == "concat":
-        return change + block(jnp.concatenate([change, heads], axis=-1))
-    assert layer.attention.output is not None
-    summed = change + linear(heads, layer.attention.output)
-    return _around_block(layer, base, summed, block)
+    moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
+    return moved[layer.writes.output]
 
 
 def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:
@@ -145,15 +146,14 @@ def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:
         base: base quantities of the rows [j, ...].
         heads: change of the concatenated head outputs [j, h v, i].
     """
-    reads = _reads_heads(layer)
-    if reads is None:
+    block = relu_block(layer)
+    if block is None:
         width = layer.attention.query.shape[2]
         unchanged = jnp.zeros((heads.shape[0], width), heads.dtype)
         return jax.vmap(
             lambda one: change_rows(layer, base, unchanged, one), in_axes=2, out_axes=2
         )(heads)
-    skip = layer.attention.output if layer.combine == "residual" else None
-    return relu_block_change(base, reads, layer.feed_forward.w2, skip, heads)
+    return relu_block_change(base, *block, heads)
 
 
 def relu_block_change(
@@ -175,7 +175,7 @@ def relu_block_change(
 
     def whole(x: Array) -> Array:
         moved = jnp.einsum("fm,jmi->jfi", w1, x, precision=HIGHEST)
-        change = relu_change(u[:, :, None], moved)
+        change = RELU.change(u[:, :, None], moved)
         change = jnp.einsum("df,jfi->jdi", w2, change, precision=HIGHEST)
         if skip is None:
             return change
@@ -193,7 +193,7 @@ def relu_block_change(
             near = base.nearest[:, :flips]
             near_u = jnp.take_along_axis(u, near, axis=1)[:, :, None]
             moved = jnp.einsum("jrm,jmi->jri", w1[near], x, precision=HIGHEST)
-            kink = relu_change(near_u, moved) - jnp.where(near_u > 0, moved, 0)
+            kink = RELU.change(near_u, moved) - jnp.where(near_u > 0, moved, 0)
             x = jnp.concatenate([x, kink], axis=1)
             matrix = jnp.concatenate([matrix, w2.T[near].swapaxes(1, 2)], axis=2)
         return jnp.einsum("jdm,jmi->jdi", matrix, x, precision=HIGHEST)

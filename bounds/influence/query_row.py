@@ -15,7 +15,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.first_layer import common_part, keys_about
-from bounds.influence.pointwise import RowBase, base_rows, change_rows
+from bounds.influence.pointwise import (
+    RowBase,
+    base_rows,
+    change_rows,
+    read_change,
+)
 from jax_models.attention import (
     KeyStore,
     compute_scores,
@@ -26,11 +31,10 @@ from jax_models.attention import (
     summarise,
 )
 from jax_models.blocks import formed_once, slice_tile
-from jax_models.changes import norm_change
+from jax_models.layer import Layer
 from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
-    Layer,
     attention_input,
     combine_heads,
     join_heads,
@@ -87,14 +91,6 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     )
 
 
-def input_changes(layer: Layer, rows: Array, change: Array) -> Array:
-    """Returns the change of what attention reads, from the change of the rows."""
-    if layer.layer_norm != "pre":
-        return change
-    assert layer.norm1 is not None
-    return norm_change(layer.norm1, rows, change)
-
-
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedQuery:
@@ -107,7 +103,7 @@ class MovedQuery:
 def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
     """Returns the moved query of each configuration from its row's change [i, d]."""
     attention = layer.attention
-    moved = input_changes(layer, last.rows[last.position], row_change)
+    moved = read_change(layer, last.rows[last.position], row_change)
     n = last.rows.shape[0]
     queries = project_query_changes(attention, moved, n, last.position)
     return MovedQuery(row_change, queries)
@@ -166,10 +162,10 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: MovedRows) 
     """
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
-    if layer.layer_norm == "pre":
+    if layer.reads.bent:
         before = slice_tile(last.rows, at, 0)
         entered = jax.vmap(
-            lambda one: input_changes(layer, before, one), in_axes=2, out_axes=2
+            lambda one: read_change(layer, before, one), in_axes=2, out_axes=2
         )(rows.formed())
         rows = dataclasses.replace(
             rows, changes=entered, position=jnp.full_like(rows.position, -1)

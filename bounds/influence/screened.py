@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from bounds.influence.base import Block, Enclosures, Method, Problem, Progress
 from bounds.influence.screening.ladder import block_sizes, climb_ladder
+from bounds.influence.screening.row_map import neuron_defect
+from bounds.readings import lacks
 from jax_models import InputError, Transformer
 
 
@@ -29,7 +31,7 @@ def _refuse(problem: Problem) -> str | None:
         scoring = layer.attention.scoring
         if not scoring.bilinear and depth > 1:
             return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
-    return None
+    return lacks(model.layers, neuron_defect)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:

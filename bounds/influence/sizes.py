@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.attention import Attention
-from jax_models.transformer import Layer, Transformer, attention_input
+from jax_models.layer import Layer
+from jax_models.transformer import Transformer, attention_input
 
 
 def scaled_norm(change: Array) -> Array:
@@ -92,7 +93,7 @@ def row_condition(layer: Layer, rows: Array, values: Array, size: Array) -> Arra
         size: of its output rows [].
     """
     written = written_size(layer, values)
-    if layer.layer_norm != "post":
+    if layer.writes.steps[-1].operation.linear:
         entered = scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
         written = jnp.maximum(written, entered)
     return jnp.maximum(jnp.where(size > 0, written / size, 1), 1)

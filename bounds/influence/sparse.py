@@ -30,7 +30,8 @@ from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.substitution import padded
 from bounds.influence.touched import least_scores, touched_rows
 from bounds.influence.under_way import ahead
-from jax_models.transformer import Layer, Transformer
+from jax_models.layer import Layer
+from jax_models.transformer import Transformer
 
 # Pairs (changed row, row of the next layer) that are told from one another at a time.
 PAIRS = 2**22

@@ -6,8 +6,7 @@ Shapes: d model width, c = d or the number of classes.
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.changes import norm_change
-from jax_models.layers import linear
+from jax_models.rows import linear
 from jax_models.transformer import Transformer
 
 
@@ -23,7 +22,7 @@ def change_target(
         target: "activation" or "logits".
     """
     if model.final_norm is not None:
-        change = norm_change(model.final_norm, output, change)
+        change = model.final_norm.change(output, change)
     if target == "logits":
         assert model.readout is not None
         change = linear(change, model.readout.weight)

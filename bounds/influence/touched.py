@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
-from bounds.influence.query_row import input_changes
+from bounds.influence.pointwise import read_change
 from jax_models.attention import (
     compute_scores,
     project,
@@ -21,8 +21,8 @@ from jax_models.attention import (
     score_changes,
 )
 from jax_models.blocks import map_rows, row_block
+from jax_models.layer import Layer
 from jax_models.mask import visible
-from jax_models.transformer import Layer
 
 
 @jax.jit
@@ -51,7 +51,7 @@ def touched_rows(
         change: of their input rows [p, d].
     """
     attention, n = layer.attention, base.store.length
-    inner = input_changes(layer, base.rows[moved], change)
+    inner = read_change(layer, base.rows[moved], change)
     asks = project_query_changes(attention, inner, n, moved) != 0
     speaks = project(attention.key, None, inner), project(attention.value, None, inner)
     says = (speaks[0] != 0).any(axis=(0, 2)) | (speaks[1] != 0).any(axis=(0, 2))

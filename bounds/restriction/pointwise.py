@@ -4,27 +4,39 @@ The rules of `jax_models.layers` in NumPy, each with the radius that it hands on
 Lipschitz map multiplies the radius of its operand and adds its own rounding.
 """
 
+import functools
 import math
 
 import numpy as np
 from scipy.special import erf
 
 from bounds.activation import GELU_SLOPE
+from bounds.readings import no_rule
 from bounds.restriction.enclosed import Enclosed, inflated, linear, rounded
 from bounds.rounding import SCALAR_STEPS, gamma_upper
-from jax_models.layers import FeedForward, LayerNorm
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
+from jax_models.layers import FeedForward
+from jax_models.rows import Gelu, LayerNorm, Operation, Relu
 
 
-def activate(kind: str, rows: Enclosed) -> Enclosed:
-    """Returns relu or gelu of rows.
+@functools.singledispatch
+def activate(operation: Operation, rows: Enclosed) -> Enclosed:
+    """Returns an activation of rows.
 
     Args:
-        kind: "relu" or "gelu".
+        operation: The activation.
         rows: Preactivations [..., f].
     """
-    if kind == "relu":
-        return Enclosed(np.maximum(rows.value, 0.0), rows.radius)
+    raise no_rule("activate", operation)
+
+
+@activate.register
+def _(operation: Relu, rows: Enclosed) -> Enclosed:
+    return Enclosed(np.maximum(rows.value, 0.0), rows.radius)
+
+
+@activate.register
+def _(operation: Gelu, rows: Enclosed) -> Enclosed:
     z = rows.value
     value = 0.5 * z * (1 + erf(z / math.sqrt(2)))
     # 1 + erf cancels for z << 0, so the rounding is relative to z, not to the value.
@@ -41,7 +53,7 @@ def feed_forward(block: FeedForward, rows: Enclosed) -> Enclosed:
         rows: z [..., m].
     """
     hidden = linear(rows, np.asarray(block.w1), np.asarray(block.b1))
-    hidden = activate(block.activation, hidden)
+    hidden = activate(block.bend, hidden)
     return linear(hidden, np.asarray(block.w2), np.asarray(block.b2))
 
 

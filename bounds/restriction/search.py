@@ -21,7 +21,7 @@ from bounds.restriction.tables import Rows, Tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from bounds.restriction.votes import cast_votes, elect, first_bits, lean
 from jax_models import InputError, Transformer
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 
 # Rounds begin with n / BATCHES bits each.
 BATCHES = 40

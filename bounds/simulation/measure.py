@@ -31,9 +31,10 @@ from bounds.simulation.measured import (
 from bounds.simulation.refusal import check_simulable
 from jax_models import Transformer
 from jax_models.attention import Attention
+from jax_models.layer import Layer
 from jax_models.mask import SIGHTS, visible
 from jax_models.temperature import PowerTemperature
-from jax_models.transformer import Layer, encode_positions
+from jax_models.transformer import encode_positions
 
 # Scores held at once: 32 MiB each of a dozen arrays.
 MOST_SCORES = 2**22

@@ -18,7 +18,9 @@ from bounds.result import Bound
 from bounds.simulation.head_maps import HeadMaps, magnitude, read_heads
 from bounds.simulation.measured import HardMeasure
 from jax_models import Transformer
-from jax_models.transformer import Layer, encode_positions
+from jax_models.layer import Layer
+from jax_models.rows import Relu
+from jax_models.transformer import encode_positions
 
 # Scores that are farther apart than this share of their size are no equal numbers that
 # float64 rounded, at any depth.
@@ -40,7 +42,7 @@ def theorem_temperature(
         where the theorem says nothing: GELU, ties of unique-hard heads, or tied scores
         that are no equal numbers.
     """
-    if any(layer.feed_forward.activation != "relu" for layer in model.layers):
+    if not all(isinstance(x.feed_forward.bend, Relu) for x in model.layers):
         return None
     tied = measure.tied_rows > 0
     if tied and not all(head.averages for head in measure.heads if head.tied_rows):

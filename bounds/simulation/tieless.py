@@ -19,7 +19,8 @@ from bounds.simulation.head_maps import read_heads
 from bounds.simulation.measured import HardMeasure, LayerMeasure
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.attention import Attention
-from jax_models.transformer import Layer, encode_positions
+from jax_models.layer import Layer
+from jax_models.transformer import encode_positions
 
 
 def needs_tie_breaking(measure: HardMeasure) -> bool:

@@ -24,9 +24,11 @@ from jax_models.assembly import (
 )
 from jax_models.attention import Schedule
 from jax_models.constructions.parity import flat_hat
-from jax_models.layers import Accept, LayerNorm
+from jax_models.layer import Layer
+from jax_models.layers import Accept
 from jax_models.position import Coordinates, PowerTerm
-from jax_models.transformer import Layer, Transformer
+from jax_models.rows import LayerNorm
+from jax_models.transformer import Transformer
 from jax_models.weighting import Softmax
 
 

@@ -8,13 +8,14 @@ import numpy as np
 from jax_models.assembly import Head, Neuron, build_layer, build_readout, embed_symbols
 from jax_models.attention import Schedule
 from jax_models.float_type import check_float_type
+from jax_models.layer import Layer
 from jax_models.layers import Accept
 from jax_models.logic.modes import Mode
 from jax_models.logic.plan import Plan, PlannedHead, Terms
 from jax_models.logic.schedule import PlannedLayer
 from jax_models.position import Coordinates
 from jax_models.temperature import PowerTemperature
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Transformer
 from jax_models.weighting import Softmax
 
 

@@ -23,6 +23,7 @@ from jax_models.assembly import (
 )
 from jax_models.errors import InputError
 from jax_models.evaluate import apply_logits
+from jax_models.layer import Layer
 from jax_models.layers import Accept, Readout
 from jax_models.position import Coordinates
 from jax_models.rasp.affine import Affine
@@ -37,7 +38,7 @@ from jax_models.rasp.plan import (
     PlannedLayer,
     SymbolValue,
 )
-from jax_models.transformer import Layer, Transformer
+from jax_models.transformer import Transformer
 from jax_models.weighting import AverageHardmax
 
 _UNIFORM = (Affine(),)

@@ -10,11 +10,11 @@ import pytest
 
 from jax_models import config
 from jax_models.build import name_tensors
-from jax_models.layers import ACTIVATIONS
+from jax_models.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.mask import MASKS
 from jax_models.position import PositionTable
+from jax_models.rows import ACTIVATIONS
 from jax_models.scores import SCORES
-from jax_models.transformer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.weighting import WEIGHTINGS
 from jax_models.weighting.cells import default_resolution
 

@@ -15,8 +15,8 @@ from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import RowStatistics, weigh_rows
 from bounds.matrix_norm import spectral_norms
 from jax_models.blocks import map_rows
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
 
 # Rows whose derivatives are held at once.
 ROWS_AT_ONCE = 256

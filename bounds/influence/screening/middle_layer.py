@@ -34,8 +34,8 @@ from bounds.influence.screening.row_statistics import RowStatistics
 from bounds.influence.screening.softmax_defect import MovedRow, head_defect
 from bounds.influence.screening.state import State, move_columns, read_inputs
 from jax_models.blocks import map_rows
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

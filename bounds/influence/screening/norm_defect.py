@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.changes import norm_change
-from jax_models.layers import LayerNorm
+from jax_models.rows import LayerNorm
 
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 
@@ -46,9 +45,7 @@ def pull_back(norm: LayerNorm, rows: Array, cotangents: Array) -> Array:
 
 def change_norms(norm: LayerNorm, rows: Array, changes: Array) -> Array:
     """Returns the changes of normalised rows [j, d, i] from those of rows [j, d]."""
-    return jax.vmap(lambda one: norm_change(norm, rows, one), in_axes=2, out_axes=2)(
-        changes
-    )
+    return jax.vmap(lambda one: norm.change(rows, one), in_axes=2, out_axes=2)(changes)
 
 
 def norm_defect(

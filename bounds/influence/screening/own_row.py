@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.activation import STEEPEST
+from bounds.activation import steepest
 from bounds.influence.pointwise import change_rows
 from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.moved_row import (
@@ -25,9 +25,9 @@ from bounds.influence.screening.state import Inputs, State
 from bounds.matrix_norm import spectral_norms
 from jax_models.attention import Attention, KeyStore, project_query_changes
 from jax_models.blocks import fold_tiles
-from jax_models.layers import linear
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer, join_heads
+from jax_models.transformer import join_heads
 from jax_models.weighting import contract
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -161,7 +161,7 @@ def reach_row(
     """
     block = layer.feed_forward
     sizes = [spectral_norms(w) for w in (block.w1, block.w2)]
-    gain = STEEPEST[block.activation] * sizes[0] * sizes[1]
+    gain = steepest(block.bend) * sizes[0] * sizes[1]
     row = state.own_unknown
     if layer.combine == "concat":
         together = jnp.sqrt(row**2 + (further**2).sum(axis=0))
@@ -176,16 +176,15 @@ def reach_row(
     if layer.layer_norm == "none":
         return (1 + gain) * reach
     assert layer.norm1 is not None and layer.norm2 is not None
-    summed = state.own.T + linear(heads, layer.attention.output)
-    summed = base_row.summed + summed
+    moved = layer.writes.change(base_row.rows, {"y": state.own.T, "heads": heads})
+    summed = base_row.rows["summed"] + moved["summed"]
     if layer.layer_norm == "pre":
         _, deviation = deviations(layer.norm2, summed)
         _, entered = norm_defect(layer.norm2, deviation, jnp.zeros_like(reach), reach)
         return reach + gain * entered
     _, deviation = deviations(layer.norm1, summed)
     _, entered = norm_defect(layer.norm1, deviation, jnp.zeros_like(reach), reach)
-    after = layer.norm1(summed)
-    _, deviation = deviations(layer.norm2, after + block(after))
+    _, deviation = deviations(layer.norm2, base_row.rows["left"] + moved["left"])
     left = (1 + gain) * entered
     _, out = norm_defect(layer.norm2, deviation, jnp.zeros_like(left), left)
     return out

@@ -17,12 +17,13 @@ Shapes: j rows of a tile, i substitutions, c cotangents, f neurons, s = 1 + H so
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.activation import GELU_CURVATURE, GELU_SLOPE, activation_slopes
+from bounds.activation import GELU_CURVATURE, slope_width, slopes
 from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.norm_defect import (
     change_norms,
@@ -31,13 +32,12 @@ from bounds.influence.screening.norm_defect import (
     pull_back,
 )
 from bounds.matrix_norm import spectral_norms
-from jax_models.changes import activation_change
+from bounds.readings import no_rule
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
+from jax_models.rows import Gelu, Operation, Relu
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# The width of the interval in which gelu' lies.
-GELU_SLOPES = 2 * GELU_SLOPE - 1
 
 
 @register
@@ -75,8 +75,8 @@ def pull_rows(
     """Returns cotangents of the layer's output rows [r, c, d] at every earlier stage."""
     left = cotangents
     if layer.layer_norm == "post":
-        assert layer.norm2 is not None and base.left is not None
-        left = pull_back(layer.norm2, base.left, cotangents)
+        assert layer.norm2 is not None
+        left = pull_back(layer.norm2, base.rows["left"], cotangents)
     neurons = jnp.matmul(left, layer.feed_forward.w2, precision=HIGHEST)
     back = pull_neurons(layer, slope, neurons)
     return pull_entering(layer, base, left, neurons, back)
@@ -99,13 +99,13 @@ def pull_entering(
     assert layer.attention.output is not None
     summed, inner = left + block, None
     if layer.layer_norm == "pre":
-        assert layer.norm2 is not None and base.summed is not None
+        assert layer.norm2 is not None
         inner = block
-        summed = left + pull_back(layer.norm2, base.summed, block)
+        summed = left + pull_back(layer.norm2, base.rows["summed"], block)
     elif layer.layer_norm == "post":
-        assert layer.norm1 is not None and base.summed is not None
+        assert layer.norm1 is not None
         inner = summed
-        summed = pull_back(layer.norm1, base.summed, summed)
+        summed = pull_back(layer.norm1, base.rows["summed"], summed)
     heads = jnp.matmul(summed, layer.attention.output, precision=HIGHEST)
     return Cotangents(summed, heads, inner, neurons, left)
 
@@ -142,7 +142,7 @@ def make_row_map(
         base: its base quantities at the rows [r, ...].
         cotangents: of what is wanted, by the layer's output rows [r, c, d].
     """
-    slope = activation_slopes(layer.feed_forward.activation, base.preactivation)
+    slope = slopes(layer.feed_forward.bend, base.preactivation)
     r, d = slope.shape[0], layer.attention.query.shape[2]
     w2 = layer.feed_forward.w2
     wanted = pull_rows(layer, base, slope, cotangents)
@@ -216,21 +216,22 @@ def move_row_map(
         read = entered = summed
         if layer.layer_norm != "none":
             norm = layer.norm2 if layer.layer_norm == "pre" else layer.norm1
-            assert norm is not None and base.summed is not None
-            read = change_norms(norm, base.summed, summed)
+            assert norm is not None
+            read = change_norms(norm, base.rows["summed"], summed)
             entered = read if layer.layer_norm == "post" else summed
             reach = jnp.tensordot(
                 entering_norms(layer), sources, axes=1, precision=HIGHEST
             )
-            _, deviation = deviations(norm, base.summed)
+            _, deviation = deviations(norm, base.rows["summed"])
             inner_defect, _ = norm_defect(
                 norm, deviation[:, None], _norm(summed, 1), reach
             )
     moved = _apply(block.w1, read)
     reach = jnp.einsum("jfs,sji->jfi", rows.unit_gain, sources, precision=HIGHEST)
     reach = reach + _norm(block.w1, 1)[:, None] * inner_defect[:, None]
-    kinks = neuron_defect(layer, rows, moved, reach)
-    active = activation_change(block.activation, base.preactivation[..., None], moved)
+    z = base.preactivation[..., None]
+    kinks = neuron_defect(block.bend, z, rows.slope[..., None], moved, reach)
+    active = block.bend.change(z, moved)
     left = entered + _apply(block.w2, active)
     weighed = rows.inner_weight[:, None] * inner_defect
     weighed = weighed + _weigh(rows.unit_weight, kinks)
@@ -238,36 +239,46 @@ def move_row_map(
     out_unknown = out_unknown + rows.inner_gain[:, 1:] * inner_defect
     if layer.layer_norm != "post":
         return MovedOutput(left, out_unknown, weighed)
-    assert layer.norm2 is not None and base.left is not None
+    assert layer.norm2 is not None
     columns = jnp.broadcast_to(_norm(block.w2, 0), rows.slope.shape)
     left_unknown = _gained(rows.left_gain, sources) + _weigh(columns, kinks)
     left_unknown = left_unknown + rows.inner_gain[:, :1] * inner_defect
-    _, deviation = deviations(layer.norm2, base.left)
+    _, deviation = deviations(layer.norm2, base.rows["left"])
     outer, _ = norm_defect(
         layer.norm2, deviation[:, None], _norm(left, 1), left_unknown
     )
     return MovedOutput(
-        change_norms(layer.norm2, base.left, left),
+        change_norms(layer.norm2, base.rows["left"], left),
         out_unknown + outer,
         weighed + rows.out_weight[:, None] * outer,
     )
 
 
-def neuron_defect(layer: Layer, rows: RowMap, moved: Array, reach: Array) -> Array:
+@functools.singledispatch
+def neuron_defect(
+    operation: Operation, z: Array, slope: Array, moved: Array, reach: Array
+) -> Array:
     """Returns how far each neuron may be from linear [j, f, i]; see the module.
 
     Args:
-        layer: the layer.
-        rows: the derivatives at the rows.
+        operation: the activation.
+        z: what the neurons read at the base [j, f, 1].
+        slope: their derivative there [j, f, 1].
         moved: known changes of the neurons' inputs [j, f, i].
         reach: bounds on the unknown ones [j, f, i].
     """
-    start = rows.base.preactivation[..., None]
-    if layer.feed_forward.activation == "relu":
-        side = 2 * rows.slope[..., None] - 1
-        return jnp.clip(reach - side * (start + moved), 0, reach)
+    raise no_rule("neuron_defect", operation)
+
+
+@neuron_defect.register
+def _(operation: Relu, z: Array, slope: Array, moved: Array, reach: Array) -> Array:
+    return jnp.clip(reach - (2 * slope - 1) * (z + moved), 0, reach)
+
+
+@neuron_defect.register
+def _(operation: Gelu, z: Array, slope: Array, moved: Array, reach: Array) -> Array:
     curved = GELU_CURVATURE * (jnp.abs(moved) + reach / 2)
-    return jnp.minimum(curved, GELU_SLOPES) * reach
+    return jnp.minimum(curved, slope_width(operation)) * reach
 
 
 def _apply(weight: Array, x: Array) -> Array:

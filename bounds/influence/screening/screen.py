@@ -35,9 +35,10 @@ from bounds.influence.screening.state import State
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import target_map
 from jax_models.blocks import map_rows
+from jax_models.layer import Layer
 from jax_models.mask import SIGHTS
 from jax_models.pytree import register
-from jax_models.transformer import Layer, Transformer, embed
+from jax_models.transformer import Transformer, embed
 
 # Under a mask rows share factors in so many stretches, each a multiple of the shortest.
 STRETCHES, SHORTEST = 16, 32

@@ -19,8 +19,8 @@ from bounds.influence.screening.norm_defect import (
     norm_defect,
 )
 from jax_models.attention import Attention
+from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.transformer import Layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

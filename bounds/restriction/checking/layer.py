@@ -36,7 +36,7 @@ from bounds.restriction.checking.tables import (
     row_index,
     stack_tables,
 )
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 
 SEES = {
     "none": lambda i, j: j >= 0,

@@ -17,7 +17,8 @@ from bounds.restriction.checking.enclosure import (
     times,
 )
 from bounds.rounding import gamma_upper
-from jax_models.layers import FeedForward, LayerNorm
+from jax_models.layers import FeedForward
+from jax_models.rows import LayerNorm
 
 # |gelu'(z)| = |Phi(z) + z phi(z)| <= 1 + sup |z| phi(z), attained at z = 1.
 GELU_SLOPE = 1 + math.exp(-0.5) / math.sqrt(2 * math.pi)

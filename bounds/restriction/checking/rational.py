@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bounds.restriction.checking.tables import Recipe, Tables
-from jax_models.transformer import Layer
+from jax_models.layer import Layer
 
 _as_fractions = np.vectorize(Fraction, otypes=[object])
 

@@ -166,7 +166,7 @@ def without_own_query(monkeypatch):
 
 def without_flips(monkeypatch):
     """Planted: every neuron is taken to keep its side."""
-    planted = lambda activation, z, moved, spread, most: jnp.zeros_like(z)
+    planted = lambda operation, z, moved, spread: jnp.zeros_like(z)
     monkeypatch.setattr(pointwise_radius, "slope_strays", planted)
 
 

@@ -8,15 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.activation import activation_slopes
+from bounds.activation import slopes
+from bounds.certificate.activation_ball import slope_strays, step_strays
 from bounds.certificate.mean_deviation import mean_deviation, odds_change
 from bounds.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
-from bounds.certificate.pointwise import activation_strays, row_norms
-from bounds.certificate.pointwise_radius import slope_strays
+from bounds.certificate.pointwise import row_norms
 from bounds.influence.pointwise import RowBase
 from bounds.matrix_norm import spectral_norms
-from jax_models.changes import activation_change, norm_change
-from jax_models.layers import LayerNorm, activate
+from jax_models.rows import ACTIVATIONS, LayerNorm
 from tests.bounds.certificate.one_layer import draw_layer
 
 RNG = np.random.default_rng(0)
@@ -136,9 +135,7 @@ def test_a_layer_norm_moves_alike_from_all_rows_within_a_radius():
         moved *= 10 ** RNG.uniform(-3, 1)
         base = 10 ** RNG.uniform(-3, 0)
         true = row + step * (base / np.linalg.norm(step))
-        here, there = (
-            norm_change(norm, *map(jnp.asarray, (x, moved))) for x in (row, true)
-        )
+        here, there = (norm.change(*map(jnp.asarray, (x, moved))) for x in (row, true))
         bound = norm_rounding(norm, *map(jnp.asarray, (1.0, row, moved, base)))
         apart = np.linalg.norm(here - there)
         assert apart <= bound
@@ -156,15 +153,15 @@ def test_the_jacobian_of_a_layer_norm_is_its_derivative():
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_steps_of_an_activation_stray_no_further_than_they_are_said_to(activation):
+    bend = ACTIVATIONS[activation]
     z, moved = RNG.normal(size=(2, 500))
     known = RNG.uniform(0, 0.5, 500)
-    most = jnp.asarray(2 * 1.1289042 - 1)
-    strays = activation_strays(activation, *map(jnp.asarray, (z, moved, known)), most)
-    step = activation_change(activation, jnp.asarray(z), jnp.asarray(moved))
+    strays = step_strays(bend, *map(jnp.asarray, (z, moved, known)))
+    step = bend.change(jnp.asarray(z), jnp.asarray(moved))
     reached = np.zeros(500)
     for share in np.linspace(-1, 1, 21):
         other = jnp.asarray(z + share * known)
-        apart = activation_change(activation, other, jnp.asarray(moved)) - step
+        apart = bend.change(other, jnp.asarray(moved)) - step
         reached = np.maximum(reached, np.abs(apart))
     assert (reached <= np.asarray(strays) + 1e-12).all()
     # Some come near; ReLU units that keep their side do not stray at all.
@@ -174,16 +171,16 @@ def test_steps_of_an_activation_stray_no_further_than_they_are_said_to(activatio
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_slopes_stray_no_further_than_they_are_said_to(activation):
+    bend = ACTIVATIONS[activation]
     z, moved = RNG.normal(size=(2, 500))
     spread = RNG.uniform(0, 1.5, 500)
-    slopes = np.asarray(activation_slopes(activation, jnp.asarray(z)))
-    derivative = jax.vmap(jax.grad(lambda x: activate(activation, x)))
-    np.testing.assert_allclose(slopes, derivative(jnp.asarray(z)), atol=1e-12)
-    most = jnp.asarray(2 * 1.1289042 - 1)
-    strays = slope_strays(activation, *map(jnp.asarray, (z, moved, spread)), most)
+    steep = np.asarray(slopes(bend, jnp.asarray(z)))
+    derivative = jax.vmap(jax.grad(bend))
+    np.testing.assert_allclose(steep, derivative(jnp.asarray(z)), atol=1e-12)
+    strays = slope_strays(bend, *map(jnp.asarray, (z, moved, spread)))
     for share in np.linspace(-1, 1, 21):
         at = derivative(jnp.asarray(z + moved + share * spread))
-        assert (np.abs(at - slopes) <= strays + 1e-12).all()
+        assert (np.abs(at - steep) <= strays + 1e-12).all()
     assert (np.asarray(strays) == 0).any() == (activation == "relu")
 
 
@@ -198,7 +195,7 @@ def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
         block = dataclasses.replace(
             layer.feed_forward, w1=jnp.asarray(w1), w2=jnp.asarray(w2)
         )
-        active = RowBase(jnp.zeros(d), None, jnp.ones(8), None)
+        active = RowBase({"summed": jnp.zeros(d), "preactivation": jnp.ones(8)})
         found = row_norms(dataclasses.replace(layer, feed_forward=block), active).block
         terms = [Fraction(w2[0, u]) * Fraction(w1[u, 0]) for u in range(2)]
         exact = max(1.0, abs(float(1 + sum(terms))))

@@ -24,6 +24,10 @@ EXACT = reference.multiprecision(40)
 FLIPS = {"none": (0, 0), "few": (1, 2), "some": (3, 8), "many": (9, NEURONS)}
 
 
+def at_preactivation(base, moved):
+    return dataclasses.replace(base, rows={**base.rows, "preactivation": moved})
+
+
 @pytest.fixture(scope="module", params=["residual", "concat"])
 def tile(request):
     """A layer, base rows whose neurons stand at known distances, compiled changes."""
@@ -40,7 +44,7 @@ def tile(request):
     distance = 10.0 ** np.minimum(order, 12)
     sign = rng.choice([-1.0, 1.0], size=order.shape)
     moved = jnp.asarray(sign * distance * sizes)
-    base = order_neurons(layer, dataclasses.replace(base, preactivation=moved))
+    base = order_neurons(layer, at_preactivation(base, moved))
     assert base.nearest is not None
 
     def many(base, heads):
@@ -114,7 +118,7 @@ def test_a_wrong_order_of_the_neurons_is_caught(tile, flips):
 def test_a_neuron_at_its_kink_flips_under_any_change(tile):
     layer, base, _, _, many = tile
     u = base.preactivation.at[:, 3].set(0.0)
-    base = order_neurons(layer, dataclasses.replace(base, preactivation=u))
+    base = order_neurons(layer, at_preactivation(base, u))
     heads = 1e-9 * np.random.default_rng(2).normal(size=(ROWS, 8, CHANGES))
     found = np.asarray(many(base, jnp.asarray(heads)))
     expected = whole_change(layer, base, heads, EXACT).astype(float)

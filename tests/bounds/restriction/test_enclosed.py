@@ -14,7 +14,7 @@ from bounds.restriction.enclosed import (
     units,
 )
 from bounds.restriction.pointwise import activate, normalise
-from jax_models.layers import LayerNorm
+from jax_models.rows import Gelu, LayerNorm, Relu
 
 
 def exact_linear(rows, weight, bias):
@@ -122,8 +122,8 @@ def test_activations_and_norms_carry_their_operands_radius():
     moved = Enclosed.exactly(rows + shift)
     norm = LayerNorm(generator.normal(size=6), generator.normal(size=6), 1e-5)  # pyright: ignore[reportArgumentType]
     for change in (
-        lambda x: activate("relu", x),
-        lambda x: activate("gelu", x),
+        lambda x: activate(Relu(), x),
+        lambda x: activate(Gelu(), x),
         lambda x: normalise(norm, x),
     ):
         known, other = change(Enclosed(rows, off)), change(moved)

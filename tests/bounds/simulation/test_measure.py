@@ -15,9 +15,9 @@ import pytest
 import jax_models as jm
 from bounds.simulation.measure import measure_hard_model
 from jax_models.attention import Attention
+from jax_models.layer import Layer
 from jax_models.layers import FeedForward
 from jax_models.reweight import with_temperature
-from jax_models.transformer import Layer
 from tests.bounds.simulation.networks import INPUTS, draw_networks
 
 MASKS = {

@@ -14,9 +14,9 @@ from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.tieless import break_ties, needs_tie_breaking
 from bounds.simulation.twin import final_activations, measured_errors, tempered_twin
 from jax_models.attention import Attention
+from jax_models.layer import Layer
 from jax_models.layers import FeedForward
 from jax_models.reweight import with_weighting
-from jax_models.transformer import Layer
 from tests.bounds.simulation.networks import INPUTS, draw_networks
 
 LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()

@@ -15,8 +15,8 @@ from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.paper_shape import paper_shape
 from bounds.simulation.structure import measure_structure
 from jax_models.attention import Attention
+from jax_models.layer import Layer
 from jax_models.layers import FeedForward
-from jax_models.transformer import Layer
 
 
 def silent(width):

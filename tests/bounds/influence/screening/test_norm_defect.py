@@ -11,7 +11,7 @@ from bounds.influence.screening.norm_defect import (
     norm_defect,
     pull_back,
 )
-from jax_models.layers import LayerNorm
+from jax_models.rows import LayerNorm
 
 WIDTH, ROWS = 4, 20_000
 

@@ -70,7 +70,7 @@ def test_no_error_of_logits_is_beyond_its_bound(name, quick_compilation):
 
 
 def _without_kinks(monkeypatch):
-    zero = lambda layer, rows, moved, reach: jnp.zeros_like(reach)
+    zero = lambda operation, z, slope, moved, reach: jnp.zeros_like(reach)
     monkeypatch.setattr(row_map, "neuron_defect", zero)
 
 

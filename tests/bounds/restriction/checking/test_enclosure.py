@@ -28,7 +28,7 @@ from bounds.restriction.checking.pointwise import (
     relu,
     tanh,
 )
-from jax_models.layers import activate
+from jax_models.rows import ACTIVATIONS, Affine, Gelu
 
 mp: Any = mpmath.mp
 DIGITS = reference.multiprecision(40)
@@ -207,7 +207,7 @@ def test_smooth_activations_are_enclosed(radius, name, function, real):
     found = function(Enclosure(z, np.full(z.shape, radius)))
     machine = jnp.tanh(inner)
     if name == "gelu":
-        machine = activate("gelu", jnp.asarray(inner))
+        machine = Gelu()(jnp.asarray(inner))
     with mp.workdps(40):
         exact = np.array([real(mp.mpf(float(one))) for one in inner])
         for value in (exact, np.asarray(machine)):
@@ -225,7 +225,9 @@ def test_feed_forward_blocks_are_enclosed(activation):
     inner = near(rows, np.full(rows.shape, 1e-10), generator)
     w1, b1, w2, b2 = map(DIGITS.numbers, weights)
     hidden = reference.activate(activation, DIGITS.numbers(inner) @ w1.T + b1, DIGITS)
-    for value in (hidden @ w2.T + b2, np.asarray(block(jnp.asarray(inner)))):
+    machine = Affine(block.w1, block.b1)(jnp.asarray(inner))
+    machine = Affine(block.w2, block.b2)(ACTIVATIONS[activation](machine))
+    for value in (hidden @ w2.T + b2, np.asarray(machine)):
         assert (np.abs(found.centre - value) <= found.radius).all()
 
 

@@ -1,0 +1,42 @@
+"""Readings of row programs: functions with one rule for each class of operation.
+
+A reading is a `functools.singledispatch` over operations. What it has no rule for it
+refuses by name, and so do the methods that need it, before they begin (`lacks`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from jax_models import InputError
+from jax_models.layer import Layer
+from jax_models.rows import Operation
+
+
+def no_rule(reading: str, operation: Operation) -> InputError:
+    """Returns the error of a reading without a rule for an operation.
+
+    Args:
+        reading: what it would tell.
+        operation: what has no rule.
+    """
+    return InputError(_said(reading, operation) + "; use a method that does without")
+
+
+def lacks(layers: tuple[Layer, ...], reading: Callable[..., Any]) -> str | None:
+    """Returns what a reading has no rule for among activations, None where it has all.
+
+    Args:
+        layers: of the model.
+        reading: a `functools.singledispatch`.
+    """
+    of: Any = reading
+    for layer in layers:
+        operation = layer.feed_forward.bend
+        if of.dispatch(type(operation)) is of.dispatch(object):
+            return _said(of.__name__, operation)
+    return None
+
+
+def _said(reading: str, operation: Operation) -> str:
+    name = type(operation).__name__
+    return f"it needs a rule for {reading.replace('_', ' ')} of {name}, and has none"

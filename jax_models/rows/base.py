@@ -1,0 +1,28 @@
+"""What a row program is made of: operations on rows, and how each passes a change on."""
+
+import abc
+from typing import ClassVar
+
+from jax import Array
+
+
+class Operation(abc.ABC):
+    """A map of one row or several to a row. Finals are values, one class in one file."""
+
+    # Whether it is affine in its rows: its change is then a function of theirs alone.
+    linear: ClassVar[bool] = False
+    # Whether its slope moves little where its row does.
+    smooth: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def __call__(self, *rows: Array) -> Array:
+        """Returns the row [..., d'] from its rows [..., d]."""
+
+    @abc.abstractmethod
+    def change(self, *rows: Array) -> Array:
+        """Returns op(rows + changes) - op(rows) without subtracting two outputs.
+
+        Args:
+            rows: the changes of a linear operation's rows; the base row, broadcastable
+                to its change, and the change for one that is not.
+        """
