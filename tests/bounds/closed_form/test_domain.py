@@ -11,7 +11,9 @@ from bounds.closed_form.domain import nonnegative, positive, probability, whole
 NO_NUMBERS = [None, "4", b"4", [], [1.0], {}, 1j, object(), np.zeros(2), float("nan")]
 
 
-@pytest.mark.parametrize("value", [*NO_NUMBERS, -1, -(10**400)], ids=repr)
+@pytest.mark.parametrize(
+    "value", [*NO_NUMBERS, -1, -(10**400)], ids=lambda x: type(x).__name__
+)
 @pytest.mark.parametrize(
     ("check", "expected"),
     [
