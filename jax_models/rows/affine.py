@@ -11,7 +11,13 @@ from jax_models.rows.base import Operation
 
 
 def linear(rows: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Returns rows @ weight^T + bias at full precision, weight stored (out, in)."""
+    """Returns rows @ weight^T + bias at full precision [..., out].
+
+    Args:
+        rows: [..., in].
+        weight: [out, in].
+        bias: [out], none where it is None.
+    """
     product = jnp.matmul(rows, weight.T, precision=jax.lax.Precision.HIGHEST)
     return product if bias is None else product + bias
 

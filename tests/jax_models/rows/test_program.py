@@ -30,7 +30,7 @@ def layer_of(case):
 
 
 def exact_rows(layer, y, heads):
-    """What attention reads of y, and the output, as the format page defines them."""
+    """What attention reads of y, and the output, as a model is defined."""
     block, attention = layer.feed_forward, layer.attention
 
     def affine(z, weight, bias):
