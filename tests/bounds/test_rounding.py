@@ -152,15 +152,16 @@ def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
 
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
-    ("method", "position"),
+    ("num_layers", "method", "position"),
     [
-        ("incremental", None),
-        ("lumped", None),
-        ("incremental", jm.Sinusoidal(scale=1e-6)),
+        (1, "incremental", None),
+        # One layer's classes have the top one's value exactly.
+        (2, "lumped", None),
+        (1, "incremental", jm.Sinusoidal(scale=1e-6)),
+        pytest.param(2, "incremental", None, marks=pytest.mark.slow),
     ],
-    ids=["incremental", "lumped", "nearly equal"],
+    ids=["incremental", "lumped", "nearly equal", "two layers"],
 )
-@pytest.mark.parametrize("num_layers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_radius_holds_what_equal_columns_leave(
     num_layers, method, position, monkeypatch
 ):

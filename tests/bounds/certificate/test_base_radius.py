@@ -56,7 +56,7 @@ def test_base_quantities_of_true_rows_are_within_their_radii(case, values):
             ]
             for name in ("summed", "left"):
                 if getattr(row, name) is not None:
-                    here, true = getattr(found.base, name), getattr(there.base, name)
+                    here, true = found.base.rows[name], there.base.rows[name]
                     moved.append((size(true - here), getattr(row, name)))
             for distance, allowed in moved:
                 assert (distance <= allowed).all()

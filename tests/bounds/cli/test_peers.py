@@ -114,7 +114,8 @@ def test_a_process_ends_in_a_line_where_another_stops(ended, leads, done, monkey
             peers.finish()
         began = time.monotonic()
         stopping.close()
-        assert wait_for(lambda: ended) == [peers.LOST]
+        # One of them says it for all connections that break.
+        assert set(wait_for(lambda: ended)) == {peers.LOST}
         assert not done or time.monotonic() - began >= peers.GRACE_AT_THE_END
         kept.settimeout(0.05)
         with contextlib.suppress(TimeoutError):
@@ -156,4 +157,5 @@ def test_a_process_without_a_leader_any_more_ends_in_a_line(ended, monkeypatch):
         target = gone.getsockname()
     with socket.create_connection(where(peers.reach_leader(*target))) as client:
         client.sendall(HELLO)
-        assert wait_for(lambda: ended) == [peers.LOST]
+        # One of them says it for all connections that break.
+        assert set(wait_for(lambda: ended)) == {peers.LOST}
