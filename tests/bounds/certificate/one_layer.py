@@ -121,3 +121,27 @@ def hand_made(query=0.0, key=0.0, block=0.0) -> Any:
         w2=zero[1].w2.at[3, 0].set(block),
     )
     return dataclasses.replace(layer, attention=attention, feed_forward=feed_forward)
+
+
+def bare(case, **parts) -> Any:
+    """A layer of one row's block: attention and neurons are zero but for `parts`."""
+    layer = draw_layer(case)
+    block = dataclasses.replace(
+        jax.tree.map(jnp.zeros_like, layer.feed_forward), **parts
+    )
+    attention = jax.tree.map(jnp.zeros_like, layer.attention)
+    return dataclasses.replace(layer, attention=attention, feed_forward=block)
+
+
+def post(scale) -> Any:
+    """Two norms and nothing else, the last one of a scale."""
+    layer = bare({"layer_norm": "post", "layer_norm_epsilon": 1e-9})
+    flat = dataclasses.replace(layer.norm1, scale=jnp.ones(D), bias=jnp.zeros(D))
+    last = dataclasses.replace(flat, scale=scale * jnp.ones(D))
+    return dataclasses.replace(layer, norm1=flat, norm2=last)
+
+
+def output(layer, row):
+    """The output row [d] where attention writes nothing."""
+    heads = jnp.zeros((1, layer.attention.num_heads * layer.attention.value.shape[1]))
+    return layer.writes.value({"y": jnp.asarray(row)[None], "heads": heads})["out"][0]

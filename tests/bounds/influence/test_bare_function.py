@@ -138,3 +138,14 @@ def test_what_returns_no_vector_is_refused(function):
 def test_values_that_are_not_finite_are_refused_without_a_warning():
     with pytest.raises(jm.InputError, match="not a finite"):
         ask(lambda tokens: np.asarray([np.inf]), [0, 1, 1])
+
+
+def test_two_radii_are_not_added_to_less_than_their_sum():
+    """1 + 2^-53 is 1 in floating point; a function that stays has nothing beside it."""
+    small = 2.0**-53
+    found = ask(
+        lambda tokens: np.ones(1),
+        [0, 0],
+        radius=lambda tokens: small if tokens.any() else 1.0,
+    )
+    assert Fraction(found.max_upper) >= Fraction(1) + Fraction(small)
