@@ -267,10 +267,11 @@ NARROW = 16
 
 
 def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
-    """Returns sum_k w_k (v_k - o): what equals the origin leaves no rounding behind.
+    """Returns sum_k w_k (v_k - o); what equals the origin leaves no rounding if narrow.
 
     Formed so where one origin serves all rows, or values are narrow, as those of
-    constructions are, which have values in common; wide ones are multiplied first.
+    constructions are, which have values in common; wide ones are multiplied first, and
+    what equals the origin then leaves the rounding of its size behind.
 
     Args:
         weights: [h, i, k].
