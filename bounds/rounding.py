@@ -43,11 +43,10 @@ changes, an offset of all values that the output matrix removes) are larger than
 and the radius is relative to the sum; and a neuron whose change is far below 1/n of what it
 reads; and means or values of hard layers that differ in real numbers and round to one
 float, whose change is computed as 0 and called that; and values of softmax layers that
-are equal in real numbers and not in floats, as means that a layer below formed, or that
-are wider than `NARROW` below the last layer, where all that is left beside them has a
-weight near the roundoff or below. What must hold there too is `certify_influence`, which
-follows the terms. Nothing in the model is fitted, and it is checked against 40 and more
-digits in the tests, and by `benchmarks.radii` over families made to lose digits.
+are equal in real numbers and differ in floats, where all beside them has a weight near
+the roundoff or below. What must hold there too is `certify_influence`, which follows the
+terms. Nothing in the model is fitted, and it is checked against 40 and more digits in
+the tests, and by `benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
 """

@@ -262,16 +262,14 @@ def contract(weights: Array, values: Array) -> Array:
     return jnp.einsum(subscripts, weights, values, precision=jax.lax.Precision.HIGHEST)
 
 
-# Values at most so wide are taken from an origin before they are summed, for every row.
+# Coordinates of values that are summed together; of wider ones one after another.
 NARROW = 16
 
 
 def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
-    """Returns sum_k w_k (v_k - o); what equals the origin leaves no rounding if narrow.
+    """Returns sum_k w_k (v_k - o): what equals the origin leaves no rounding behind.
 
-    Formed so where one origin serves all rows, or values are narrow, as those of
-    constructions are, which have values in common; wide ones are multiplied first, and
-    what equals the origin then leaves the rounding of its size behind.
+    A matrix product where one origin serves all rows.
 
     Args:
         weights: [h, i, k].
@@ -283,14 +281,18 @@ def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
     """
     if origin.shape[1] == 1:
         return contract(weights, values - origin)
-    if values.shape[-1] > NARROW:
-        return contract_about(weights, values, origin)
+
     # By coordinates: nothing of [h, i, k, v] is formed.
-    sums = [
-        (weights * (values[..., None, :, v] - origin[..., v, None])).sum(axis=-1)
-        for v in range(values.shape[-1])
-    ]
-    return jnp.stack(sums, axis=-1)
+    def along(coordinate: tuple[Array, Array]) -> Array:
+        value, about = coordinate
+        return (weights * (value[..., None, :] - about[..., None])).sum(axis=-1)
+
+    columns = jnp.moveaxis(values, -1, 0), jnp.moveaxis(origin, -1, 0)
+    if values.shape[-1] > NARROW:
+        sums = jax.lax.map(along, columns)
+    else:
+        sums = jnp.stack([along(column) for column in zip(*columns, strict=True)])
+    return jnp.moveaxis(sums, 0, -1)
 
 
 def contract_about(weights: Array, values: Array, origin: Array) -> Array:

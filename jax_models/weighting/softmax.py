@@ -84,7 +84,13 @@ class SoftmaxSummary:
 
     @property
     def mean(self) -> Array:
-        """The attended value [h, r, v]; zero for a row that sees nothing."""
+        """The attended value [h, r, v]; zero for a row that sees nothing.
+
+        Once settled, of values that are all the top one's it is that to the bit: rows
+        that are equal in real numbers stay so for the layer above.
+        """
+        if self.rest_apart is not None:
+            return self.top_value + self.above_top
         # Not `top_weight`: a row that sees nothing has no value to weigh, and with its
         # `where` the CPU compiler's older code generator rounds this sum in another way on
         # one device than on two.

@@ -1,5 +1,6 @@
 """What is stated holds where rounding is hardest, in both float types."""
 
+import dataclasses
 import types
 from typing import Any
 
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import METHODS
+from benchmarks import radii
+from benchmarks.accuracy import METHODS, computed, exact_influences
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
@@ -18,10 +20,12 @@ from bounds.influence import (
     incremental,
     reach,
 )
+from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.sizes import score_rounding
 from jax_models.mask import MASKS, visible
 from jax_models.scores import SCORES
 from jax_models.weighting import Softmax
+from jax_models.weighting.base import NARROW
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TYPES = ("float32", "float64")
@@ -60,6 +64,30 @@ def test_the_truth_is_inside_of_compiled_formulas(drawn, dtype):
         row = measure(config("formula", dtype, drawn + again * len(FORMULAS), None))
         assert outside(row) == 0
         assert row["incremental_of_radius"] < 0.5
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_truth_is_inside_where_values_are_wide(dtype):
+    """A formula's heads with coordinates more that are 0: the same function."""
+    formula = config("formula", dtype, drawn=1, layers=None)
+    problem = radii.build(formula)
+    layers = []
+    for layer in problem.model.layers:
+        attention = layer.attention
+        heads, width, _ = attention.value.shape
+        more = NARROW + 1 - width
+        value = jnp.pad(attention.value, ((0, 0), (0, more), (0, 0)))
+        output = attention.output.reshape(-1, heads, width)
+        output = jnp.pad(output, ((0, 0), (0, 0), (0, more))).reshape(len(output), -1)
+        attention = dataclasses.replace(attention, value=value, output=output)
+        layers.append(dataclasses.replace(layer, attention=attention))
+    model = dataclasses.replace(problem.model, layers=tuple(layers))
+    wide = dataclasses.replace(problem, model=model)
+    every = range(problem.position.size)
+    exact = exact_influences(problem, every, radii.digits(formula))
+    found: Any = computed(INCREMENTAL, wide)
+    for truth, influence, radius in zip(exact, found[0], found[1], strict=True):
+        assert abs(truth - float(influence)) <= 0.5 * radius
 
 
 def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):

@@ -113,7 +113,7 @@ def test_it_is_lost_where_the_rest_is_not_settled():
 
 @pytest.mark.parametrize("width", [2, NARROW + 1])
 def test_contracting_apart_is_contracting_about(width):
-    """And of equal values nothing is left where they are narrow or share an origin."""
+    """And of equal values nothing is left."""
     keys = jax.random.split(jax.random.key(0), 3)
     weights = jax.random.uniform(keys[0], (2, 3, 7))
     values = jax.random.normal(keys[1], (2, 7, width))
@@ -125,8 +125,19 @@ def test_contracting_apart_is_contracting_about(width):
         )
         same = jnp.full_like(values, 0.1)
         left = contract_apart(weights, same, jnp.full_like(origin, 0.1))
-        if rows == 1 or width <= NARROW:
-            assert (left == 0).all()
+        assert (left == 0).all()
+
+
+def test_the_mean_of_one_value_is_that_value():
+    """To the bit, whatever the weights; summed as it comes it would be off by some."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    scores = 5 * jax.random.normal(keys[0], (1, 40, 5))
+    values = jnp.broadcast_to(jnp.asarray([0.1, 1.0]), (1, 5, 2))
+    tile = (scores, values, INDEX, jnp.ones((40, 5), bool))
+    summary = Softmax().lift(*tile)
+    settled = Softmax().settle(summary, lambda lift: lift(*tile))
+    assert (settled.mean == jnp.asarray([0.1, 1.0])).all()
+    assert (summary.mean != jnp.asarray([0.1, 1.0])).any()
 
 
 def test_a_row_that_sees_one_column_or_none_settles():
