@@ -84,11 +84,8 @@ class SoftmaxSummary:
 
     @property
     def mean(self) -> Array:
-        """The attended value [h, r, v]; zero for a row that sees nothing.
-
-        Once settled, of values that are all the top one's it is that to the bit: rows
-        that are equal in real numbers stay so for the layer above.
-        """
+        """The attended value [h, r, v]; zero for a row that sees nothing."""
+        # Of values that are all the top one's it is that to the bit.
         if self.rest_apart is not None:
             return self.top_value + self.above_top
         # Not `top_weight`: a row that sees nothing has no value to weigh, and with its
@@ -102,11 +99,8 @@ class SoftmaxSummary:
 
     @property
     def rest_above_top(self) -> Array:
-        """The mean value without the top column less the top column's [h, r, v].
-
-        Where most columns have the value of the top one, as constructions have it, this
-        is what the others add, however small their weights: `settle` sums them apart.
-        """
+        """The mean value without the top column less the top column's [h, r, v]."""
+        # What others add where most have the top's value: `settle` sums them apart.
         if self.rest_apart is None:
             return self.rest_mean - self.top_value
         some = self.rest_sum > 0
