@@ -94,7 +94,8 @@ def embed(model: Transformer, tokens: Array) -> Array:
 
 def attention_input(layer: Layer, rows: Array) -> Array:
     """Returns what the attention sublayer reads of the layer's input rows [r, d]."""
-    return layer.reads.value({"y": rows})[layer.reads.output]
+    program = layer.reads
+    return program.value({"y": rows})[program.output]
 
 
 def combine_heads(layer: Layer, rows: Array, heads: Array) -> Array:
@@ -105,7 +106,8 @@ def combine_heads(layer: Layer, rows: Array, heads: Array) -> Array:
         rows: y of the layer's input [r, d].
         heads: the heads' outputs, concatenated in order [r, h v].
     """
-    return layer.writes.value({"y": rows, "heads": heads})[layer.writes.output]
+    program = layer.writes
+    return program.value({"y": rows, "heads": heads})[program.output]
 
 
 def join_heads(heads: Array) -> Array:

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -15,12 +14,12 @@ from bounds.all_inputs.counts import TooManyError, plan_counts
 from bounds.all_inputs.search import SearchPlan
 from bounds.all_inputs.strings import StringPlan
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
-from bounds.influence.base import Influence, Target, Ties
+from bounds.influence.base import Influence, Target, Ties, judge_ties
 from bounds.influence.compute import compute_influence
 from bounds.notation import enclosure_label
-from jax_models import InputError, TieError, Transformer
+from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
-from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
+from jax_models.evaluate import TieRule
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
 # classes: two symbols without positions. A configuration of k classes costs (k / 4)^2.
@@ -293,16 +292,9 @@ def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
             f"{error} is not a finite number: the model overflows or divides by zero (a "
             "layer norm with epsilon 0 on a constant row?)"
         ) from error
-    met = found.ties
-    if met is None or not met.ambiguous or ties == "ignore":
-        return found
-    layers = (layer.attention.weighting for layer in plan.universe.model.layers)
-    hard = [weighting for weighting in layers if weighting.hard]
-    why = describe_tie(hard, *met.scores, plan.universe.model.dtype)
-    message = f"on some input of length {plan.universe.length}: {why}"
-    if ties == "error":
-        raise TieError(message)
-    warnings.warn(message, AmbiguousTieWarning, stacklevel=3)
+    universe = plan.universe
+    where = f"on some input of length {universe.length}"
+    judge_ties(universe.model, found.ties, where, ties)
     return found
 
 

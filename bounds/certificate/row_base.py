@@ -31,7 +31,7 @@ from jax_models.blocks import fold_tiles, map_rows, row_block, slice_tile
 from jax_models.layer import Layer
 from jax_models.mask import visible
 from jax_models.pytree import register
-from jax_models.transformer import attention_input, combine_heads, join_heads
+from jax_models.transformer import attention_input, join_heads
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -128,7 +128,7 @@ def prepare_rows(
         summary = _summarise(attention, q.swapaxes(0, 1), at, store)
         joined = join_heads(attention.weighting.read(summary))
         by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
-        return by_row, base_rows(layer, y, joined), combine_heads(layer, y, joined)
+        return by_row, *base_rows(layer, y, joined)
 
     block = row_block(wanted.shape[0], pair_size(attention) * tiled_summation(n)[0])
     by_row, base, output = map_rows(

@@ -7,6 +7,7 @@ what it would take, and `blocks` (or, of a screen, `enclose`) yields what it fin
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,8 @@ from jax.sharding import Mesh
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.classes import Places, distinct_places
 from bounds.notation import enclosure_label
-from jax_models import TieReport
+from jax_models import TieError, TieReport
+from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 if TYPE_CHECKING:
     from bounds.influence.kernel import Kernel
@@ -65,6 +67,28 @@ class Ties:
             kept.row,
             kept.scores,
         )
+
+
+def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
+    """Raises or warns, in the name of the caller's caller's caller, of an ambiguous tie.
+
+    Args:
+        model: What was asked.
+        met: What it met; None where no layer is hard.
+        where: Where that was.
+        rule: What an ambiguous tie is.
+
+    Raises:
+        TieError: If it is an error.
+    """
+    if met is None or not met.ambiguous or rule == "ignore":
+        return
+    layers = (layer.attention.weighting for layer in model.layers)
+    hard = [weighting for weighting in layers if weighting.hard]
+    message = f"{where}: {describe_tie(hard, *met.scores, model.dtype)}"
+    if rule == "error":
+        raise TieError(message)
+    warnings.warn(message, AmbiguousTieWarning, stacklevel=4)
 
 
 class SharedBase:

@@ -41,7 +41,6 @@ from jax_models.layer import Layer
 from jax_models.reweight import at_length
 from jax_models.transformer import (
     Transformer,
-    combine_heads,
     join_heads,
     reduce_reports,
 )
@@ -128,8 +127,7 @@ def move_classes(
         ),
     )
     heads = join_heads(weighting.read(summary) + offset[:, None])
-    base = base_rows(layer, rows[wanted], heads)
-    output = combine_heads(layer, rows[wanted], heads)
+    base, output = base_rows(layer, rows[wanted], heads)
     entering = join_heads(weighting.read_change(lifted))
     ties = None
     if weighting.hard:

@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
@@ -17,7 +16,7 @@ from bounds.influence.base import (
     Problem,
     SharedBase,
     Target,
-    Ties,
+    judge_ties,
 )
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
@@ -31,13 +30,11 @@ from bounds.influence.substitution import (
     list_substitutions,
     not_finite,
 )
-from jax_models import InputError, TieError, Transformer
+from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.evaluate import (
-    AmbiguousTieWarning,
     TieRule,
     check_tokens,
-    describe_tie,
     require_readout,
 )
 from jax_models.float_type import check_float_type
@@ -247,7 +244,8 @@ def _gather(
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
         if progress is not None:
             progress(found.done, len(pairs))
-    _judge_ties(problem.model, met, ties)
+    if met is not None:
+        judge_ties(problem.model, met, f"row {met.row}", ties)
     estimated = not isinstance(problem.model, Transformer) and problem.radius is None
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
@@ -276,14 +274,3 @@ def _gather(
         levels=() if enclosed is None else enclosed.levels,
         block=sizes,
     )
-
-
-def _judge_ties(model: Any, met: Ties | None, rule: TieRule) -> None:
-    if met is None or not met.ambiguous or rule == "ignore":
-        return
-    layers = (layer.attention.weighting for layer in model.layers)
-    hard = [weighting for weighting in layers if weighting.hard]
-    message = f"row {met.row}: {describe_tie(hard, *met.scores, model.dtype)}"
-    if rule == "error":
-        raise TieError(message)
-    warnings.warn(message, AmbiguousTieWarning, stacklevel=4)

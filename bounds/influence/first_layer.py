@@ -39,7 +39,6 @@ from jax_models.pytree import register
 from jax_models.transformer import (
     Transformer,
     attention_input,
-    combine_heads,
     join_heads,
     reduce_reports,
 )
@@ -47,7 +46,6 @@ from jax_models.weighting import (
     Column,
     MovedKeys,
     TieReport,
-    contract_apart,
     spread_of,
 )
 
@@ -113,8 +111,8 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
         values = attention.weighting.read(summary)
         heads = join_heads(values + jnp.where(seen, offset[:, None], 0))
         by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
-        base = order_neurons(layer, base_rows(layer, y, heads))
-        return by_row, base, combine_heads(layer, y, heads)
+        base, written = base_rows(layer, y, heads)
+        return by_row, order_neurons(layer, base), written
 
     per_row = attention.num_heads * key_tile(n) * attention.pair_width
     block = row_block(wanted.shape[0], per_row)
@@ -314,6 +312,7 @@ def _own_block(
     def lift(index: Array, valid: Array) -> Any:
         keys = slice_tile(first.store.keys, index, 1)
         values = slice_tile(first.store.values, index, 1)
+        around = spread_of(weighting, values)
         own = index[None, :] == at[:, None]
         scores = compute_scores(attention, queries, keys, n, at)
         moved = replaced.query_change, replaced.key_change
@@ -325,10 +324,10 @@ def _own_block(
                 score=scores,
                 score_change=change,
                 visible=visible(attention.mask, at, index) & valid,
-                spread=spread_of(weighting, values),
+                spread=around,
                 carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
                 arrive=lambda w, o: (
-                    contract_apart(jnp.where(own, 0.0, w), values, o)
+                    around(jnp.where(own, 0.0, w), o)
                     + _own(w, own)[..., None] * (replaced.new_value - o)
                 ),
             ),

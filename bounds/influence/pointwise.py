@@ -45,10 +45,18 @@ class RowBase:
         return self.rows["preactivation"]
 
 
-def base_rows(layer: Layer, rows: Array, heads: Array) -> RowBase:
-    """Returns the base quantities from input rows [..., d] and heads [..., h v]."""
-    found = layer.writes.value({"y": rows, "heads": heads})
-    return RowBase({name: found[name] for name in KEPT if name in found})
+def base_rows(layer: Layer, rows: Array, heads: Array) -> tuple[RowBase, Array]:
+    """Returns the base quantities, and the layer's output rows [..., d].
+
+    Args:
+        layer: the layer.
+        rows: its input rows [..., d].
+        heads: the concatenated head outputs [..., h v].
+    """
+    program = layer.writes
+    found = program.value({"y": rows, "heads": heads})
+    base = RowBase({name: found[name] for name in KEPT if name in found})
+    return base, found[program.output]
 
 
 MOST_FLIPS = 8
@@ -122,7 +130,8 @@ def read_change(layer: Layer, rows: Array, change: Array) -> Array:
         rows: its input, broadcastable to the change [..., d].
         change: of it [..., d].
     """
-    return layer.reads.change({"y": rows}, {"y": change})[layer.reads.output]
+    program = layer.reads
+    return program.change({"y": rows}, {"y": change})[program.output]
 
 
 def change_rows(layer: Layer, base: RowBase, change: Array, heads: Array) -> Array:
@@ -134,8 +143,8 @@ def change_rows(layer: Layer, base: RowBase, change: Array, heads: Array) -> Arr
         change: of the layer's input rows [..., d].
         heads: change of the concatenated head outputs [..., h v].
     """
-    moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
-    return moved[layer.writes.output]
+    program = layer.writes
+    return program.change(base.rows, {"y": change, "heads": heads})[program.output]
 
 
 def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:

@@ -36,7 +36,6 @@ from jax_models.mask import sees_any, visible
 from jax_models.pytree import register
 from jax_models.transformer import (
     attention_input,
-    combine_heads,
     join_heads,
 )
 from jax_models.weighting import MovedKeys, TieReport, spread_of
@@ -77,6 +76,7 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     heads = jnp.einsum("hvd,hrd->hrv", attention.value, values, precision=HIGHEST)
     offset = project(attention.value, attention.value_bias, centre[None])
     heads = heads + jnp.where(sees_any(attention.mask, at, n)[:, None], offset, 0)
+    base, output = base_rows(layer, rows[at], join_heads(heads))
     return QueryRow(
         rows=rows,
         inputs=centred,
@@ -85,8 +85,8 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
         keys=keys,
         scores=compute_scores(attention, queries, keys, n, at),
         summary=summary,
-        base=base_rows(layer, rows[at], join_heads(heads)),
-        output=combine_heads(layer, rows[at], join_heads(heads))[0],
+        base=base,
+        output=output[0],
         ties=attention.weighting.ties(summary, at),
     )
 

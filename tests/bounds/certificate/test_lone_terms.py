@@ -47,7 +47,7 @@ def carried(layer, row, radius, read=0.0):
     """Radius of the output around a row whose change is only known to be in `radius`."""
     heads = layer.attention.num_heads
     joined = jnp.zeros((1, heads * layer.attention.value.shape[1]))
-    base = base_rows(layer, jnp.asarray(row)[None], joined)
+    base, _ = base_rows(layer, jnp.asarray(row)[None], joined)
     still = jax.tree.map(jnp.zeros_like, base.rows)
     neurons = jnp.zeros_like(base.preactivation)
     none = jnp.zeros((1, heads))

@@ -35,7 +35,7 @@ def tile(request):
     layer = build(case).layers[0]
     rng = np.random.default_rng(0)
     rows, heads = (jnp.asarray(rng.normal(size=(ROWS, 8))) for _ in range(2))
-    base = base_rows(layer, rows, heads)
+    base, _ = base_rows(layer, rows, heads)
     w1 = layer.feed_forward.w1
     reads = w1[:, 8:] if request.param == "concat" else w1 @ layer.attention.output
     sizes = np.linalg.norm(reads, axis=1)
@@ -163,7 +163,7 @@ def test_other_blocks_go_row_by_row(layer_norm, combine, activation):
     rng = np.random.default_rng(3)
     rows, heads = (jnp.asarray(rng.normal(size=(ROWS, 8))) for _ in range(2))
     change = jnp.asarray(1e-3 * rng.normal(size=(ROWS, 8, CHANGES)))
-    base = order_neurons(layer, base_rows(layer, rows, heads))
+    base = order_neurons(layer, base_rows(layer, rows, heads)[0])
     found = change_many_rows(layer, base, change)
     for i in range(CHANGES):
         one = change_rows(layer, base, jnp.zeros_like(rows), change[..., i])

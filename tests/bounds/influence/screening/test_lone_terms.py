@@ -111,7 +111,7 @@ def test_the_last_norm_reads_what_the_block_has_added():
     )
     heads = jnp.zeros((1, layer.attention.num_heads * layer.attention.value.shape[1]))
     size, step = 1e-3, 1e-3 * ACROSS / np.linalg.norm(ACROSS)
-    base = base_rows(layer, jnp.asarray(ROW)[None], heads)
+    base, _ = base_rows(layer, jnp.asarray(ROW)[None], heads)
     none = jnp.zeros((layer.attention.num_heads, 1))
     reach = jax.jit(reach_row)(layer, base, unknown_at(ROW, 0 * ROW, size), heads, none)
     moved = np.linalg.norm(output(layer, ROW + step) - output(layer, ROW))
