@@ -1,10 +1,11 @@
-"""Ascent over inputs where rows do not lump: an estimate of the supremum from below.
+"""Ascent over inputs where there are too many: an estimate of the supremum from below.
 
 From an input drawn at random: the largest of its influences names a substitution; other
 tokens are then changed so that this substitution counts more, one alone or a stretch of
 them at a time, and with the best of these inputs it begins again; where none is better,
 with an input near the best. Changed inputs are compared by subtracting outputs; what is
-kept is an exact influence.
+kept is an exact influence. Where rows lump, all substitutions on all changed inputs are
+gone through instead, whatever the length, and an ascent ends at its first peak.
 """
 
 import dataclasses
@@ -17,7 +18,8 @@ from jax import Array
 
 from bounds.all_inputs.block import Attained, Found
 from bounds.all_inputs.relaxed import ascend_mixture
-from bounds.all_inputs.universe import AllInputs
+from bounds.all_inputs.strings import largest_on
+from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.compute import compute_influence
 from bounds.influence.exhaustive import batch_size, read_target
 from bounds.influence.sizes import scaled_norm
@@ -94,7 +96,7 @@ class AscentPlan:
         rng = np.random.default_rng([self.seed, block])
         tokens = self._draw(rng)
         best = self._exact(rng, tokens)
-        if block % 2:
+        if block % 2 and not isinstance(self.universe, Universe):
             tokens = self._relax(tokens, best.attained)
             best = best.merge(self._exact(rng, tokens, best.attained))
         here = best
@@ -104,6 +106,8 @@ class AscentPlan:
             best = best.merge(found)
             if found.max > here.max:
                 here = found
+            elif isinstance(self.universe, Universe):
+                return best  # of many changes, each with all its substitutions, none is
             else:  # a peak: on from an input near the best one
                 around = self._changed(rng, best.attained.tokens)
                 here = self._exact(rng, around[rng.integers(len(around))])
@@ -123,6 +127,8 @@ class AscentPlan:
     ) -> Found:
         """The largest influence on an input, of all positions or of some."""
         universe, positions = self.universe, None
+        if isinstance(universe, Universe) and (one := largest_on(universe, [tokens])):
+            return one
         deep = len(universe.model.layers) > 2
         if deep and universe.length > EXHAUST_TO:
             drawn = rng.choice(universe.length, POSITIONS, replace=False)
@@ -175,6 +181,9 @@ class AscentPlan:
         """The changed input on which the substitution counts most."""
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, tokens)
+        if isinstance(universe, Universe):
+            found = largest_on(universe, inputs)
+            return tokens if found is None else found.attained.tokens
         sizes = changes_on(
             model,
             jnp.asarray(inputs),

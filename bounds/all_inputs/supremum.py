@@ -11,7 +11,6 @@ import numpy as np
 from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
 from bounds.all_inputs.block import Found, NotFiniteError, Plan
 from bounds.all_inputs.counts import TooManyError, plan_counts
-from bounds.all_inputs.search import SearchPlan
 from bounds.all_inputs.strings import StringPlan
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.base import Influence, Target, Ties, judge_ties
@@ -231,11 +230,6 @@ def exact_supremum(
     plan = choose_plan(inputs, CURVE_BUDGET, 0)
     if isinstance(plan, AscentPlan):
         raise InputError(f"the supremum over all inputs cannot be had: {plan.why}")
-    if not plan.exact:
-        raise InputError(
-            "the exact supremum over all inputs takes more than "
-            f"{CURVE_BUDGET} configurations; `supremum` goes further"
-        )
     return _go_through(plan, ties, None)
 
 
@@ -256,21 +250,23 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:
     universe = lump(inputs)
     if isinstance(universe, str):
         return AscentPlan(inputs, seed, why=universe)
+    why = f"it takes more than the budget of {budget} configurations; with more it is exact"
     classes = universe.places.count * len(universe.symbols) + 2
     budget = budget * 16 // classes**2
     if universe.length == 1 or not len(universe.pairs):
         # Nothing but the query's own token can be exchanged, if that.
         universe = dataclasses.replace(universe, orders=(False, False))
+    search = AscentPlan(universe, seed, why=why)
     try:
         plan = plan_counts(universe, budget)
     except TooManyError:
-        return SearchPlan(universe, seed)
+        return search
     if plan is not None:
         return plan
     substitutions = universe.length * (len(universe.symbols) - 1)
     if universe.num_inputs * substitutions <= budget:
         return StringPlan(universe)
-    return SearchPlan(universe, seed)
+    return search
 
 
 def run_block(plan: Plan, block: int, ties: TieRule) -> Found:

@@ -11,6 +11,8 @@ import bounds
 import jax_models as jm
 from bounds.all_inputs import counts
 from bounds.all_inputs.arrangements import arrange, write_out
+from bounds.all_inputs.ascent import AscentPlan
+from bounds.all_inputs.universe import list_inputs, lump
 from bounds.influence import compute_influence
 from jax_models.evaluate import AmbiguousTieWarning
 from jax_models.position import Coordinates, ResidueTerm
@@ -21,6 +23,12 @@ from tests.bounds.influence.models import build, scaled_weights
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 PERIODIC = Coordinates((ResidueTerm(0, 2, (0,)), ResidueTerm(3, 2, (1,))))
 BINARY = {"vocab_size": 2, "position": None}
+ASKED = {
+    "query": -1,
+    "target": "activation",
+    "query_symbols": None,
+    "include_query": False,
+}
 
 
 def weighted(model, *names, tie_resolution=None):
@@ -193,9 +201,26 @@ def test_beyond_the_budget_it_is_an_estimate_and_says_so():
     assert "estimated" in repr(found)
     assert "estimated" not in repr(exact)
     assert found.max_upper == math.inf
-    assert 0.5 * exact.max <= found.max <= exact.max_upper
+    # Few classes: a search that compares inputs by them does not stop below the top.
+    assert found.max == pytest.approx(exact.max, rel=1e-10)
     assert found.recomputed == pytest.approx(found.max, rel=1e-9)
     assert bounds.supremum(model, 9, budget=100).max == found.max, "it is repeatable"
+    assert "more than the budget of 100 configurations" in found.reason
+
+
+def test_the_search_over_classes_goes_to_any_length():
+    model = build({"position": None, "num_layers": 1})
+    inputs = list_inputs(model, 10_000, **ASKED)
+    plan = AscentPlan(lump(inputs), seed=0, rounds=1)
+    found = plan.run(1)
+    assert found.attained.tokens.shape == (10_000,)
+    again = compute_influence(
+        model,
+        found.attained.tokens,
+        positions=[found.attained.position],
+        symbols=[found.attained.symbol],
+    )
+    assert again.max == pytest.approx(found.max, rel=1e-10)
 
 
 # ----------------------------------------------------------------------- its parts
