@@ -16,37 +16,20 @@ if TYPE_CHECKING:
 
 LINEAR_DECADES = 10
 
-# How each kind of number looks, in the order of the legend.
-KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "exact": ("exact", {"linestyle": "-", "linewidth": 1.4}),
-    "supremum": ("exact, worst input", {"linestyle": "none", "marker": "*"}),
-    "estimate": ("estimated, worst input met", {"linestyle": "none", "marker": "x"}),
-    "certified": (
-        "certified, these inputs",
-        {"linestyle": "none", "marker": "o", "markerfacecolor": "none"},
-    ),
-    "log10_corrected": (
-        "corrected Lemma 5, all inputs",
-        {"linestyle": "--", "marker": "^", "linewidth": 0.9},
-    ),
-    "log10_printed": (
-        "Lemma 5 as printed",
-        {"linestyle": ":", "marker": "v", "linewidth": 0.9},
-    ),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Decades:
     """One line of the panel.
 
     Attributes:
-        kind: A key of `KINDS`.
+        legend: What its kind of number is called; lines of one kind share a name.
+        look: Of the kind, as Matplotlib's `plot` takes it.
         x: Lengths.
         log10: Decimal logarithms.
     """
 
-    kind: str
+    legend: str
+    look: Mapping[str, Any]
     x: np.ndarray
     log10: np.ndarray
 
@@ -63,17 +46,15 @@ def draw_bounds(
     """
     from matplotlib.lines import Line2D
 
-    drawn = set()
+    drawn: dict[str, Mapping[str, Any]] = {}
     for some, colour in zip(lines, colours, strict=True):
         for line in some:
-            look = KINDS[line.kind][1]
-            axes.plot(line.x, line.log10, color=colour, markersize=4.5, **look)
-            drawn.add(line.kind)
+            axes.plot(line.x, line.log10, color=colour, markersize=4.5, **line.look)
+            drawn[line.legend] = line.look
     axes.set_yscale("symlog", linthresh=LINEAR_DECADES, linscale=2)
     axes.set_ylabel("log₁₀ of the same")
     handles = [
         Line2D([], [], color="0.3", markersize=4.5, label=name, **look)
-        for kind, (name, look) in KINDS.items()
-        if kind in drawn
+        for name, look in drawn.items()
     ]
     axes.legend(handles=handles, frameon=False, fontsize=7, loc="best")

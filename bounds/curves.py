@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curve_bounds import CURVE_BOUNDS, REASON
+from bounds.curve_bounds import CURVE_BOUNDS, bound_columns, shown_bounds
+from bounds.curve_cells import CurveCells, curve_cells
 from bounds.decay import DecayFit, fit_decay
 from bounds.influence.base import Target
-from bounds.inputs import InputSource, check_lengths, open_inputs
-from bounds.measurement import Question, influence_value, measure, weighting_label
+from bounds.inputs import InputSource, check_lengths, draw_inputs, open_inputs
+from bounds.measurement import ROW, Question, Subject, influence_value
+from bounds.memory_results import MemoryResults
 from bounds.notation import legend_label
+from bounds.output import sha256
+from bounds.sweep import Results, finish_cells
 from bounds.table import RowPerLength, Table
 from jax_models.arguments import choose_names
+from jax_models.checkpoint import model_bytes
 from jax_models.errors import InputError
 from jax_models.transformer import Transformer
 
@@ -88,6 +93,7 @@ def bound_curve(
     method: str = "auto",
     ties: str = "error",
     bounds: Sequence[str] = (),
+    store: Results | None = None,
 ) -> BoundCurve:
     """Measure the maximum influence of one symbol at each of several lengths.
 
@@ -104,6 +110,9 @@ def bound_curve(
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
         bounds: What is to stand beside the exact influence: some of `CURVE_BOUNDS`,
             "certified", "closed_forms", "estimate" and "supremum".
+        store: A `bounds.store.ResultStore`, open: what it holds is not computed again,
+            and what is found is kept there, as the command `curve` does. By default
+            nothing is kept.
 
     Returns:
         A table with one row per n: the largest influence over the inputs at that n.
@@ -111,6 +120,7 @@ def bound_curve(
     Raises:
         InputError: The lengths do not increase from at least 1, or an input does not
             fit the model.
+        StoreError: A result could not be written.
 
     Example:
         >>> import jax, jax_models as jm
@@ -125,22 +135,37 @@ def bound_curve(
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
     question = Question(query, target, method, ties)
     source = open_inputs(model, inputs, num_inputs, seed)
-    rows, without = [], {}
-    for n in lengths:
-        shared: dict[str, Any] = {}
-        for index in range(source.count):
-            tokens = source.draw(n, index)
-            row = {"n": n, "input": index, **measure(model, tokens, question)}
-            for name in bounds:
-                kind = CURVE_BOUNDS[name]
-                if name not in shared or kind.per_input:
-                    shared[name] = kind.measure(model, tokens, question, seed)
-                row |= {column: shared[name][column] for column in kind.columns}
-                if shared[name][REASON] is not None:
-                    without[f"{name}: {shared[name][REASON]}"] = None
-            rows.append(row)
-    label = weighting_label(model)
-    return BoundCurve(label, target, Table(tuple(rows)), without=tuple(without))
+    subject = Subject(
+        model, sha256(model_bytes(model)), draw_inputs(source, lengths), question, seed
+    )
+    cells = curve_cells(subject, bounds)
+    results = MemoryResults() if store is None else store
+    finish_cells(results, [*cells.measurements, *cells.beside.values()])
+    curve = read_curve(cells, results)
+    rows = tuple(
+        {
+            name: row[name]
+            for name in ("n", "input", *ROW, *bound_columns())
+            if name in row
+        }
+        for row in curve.measurements
+    )
+    return dataclasses.replace(curve, measurements=Table(rows))
+
+
+def read_curve(cells: CurveCells, store: Results) -> BoundCurve:
+    """Returns a curve as far as a store holds it.
+
+    Args:
+        cells: What it consists of.
+        store: Where they were recorded.
+    """
+    rows, without = cells.read(store)
+    missing = len(cells.measurements) - len(rows)
+    subject = cells.subject
+    return BoundCurve(
+        subject.label, subject.question.target, Table(tuple(rows)), missing, without
+    )
 
 
 def plot_curves(
@@ -199,22 +224,20 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
     from bounds.bound_panel import Decades
 
     lines = []
-    for kind in (column for some in CURVE_BOUNDS.values() for column in some.columns):
+    for column in (column for kind in shown_bounds() for column in kind.columns):
         largest: dict[int, float] = {}
         for row in curve.measurements:
-            value = row.get(kind)
-            if value is not None and not kind.startswith("log10_"):
-                value = math.log10(value) if value > 0 else None
+            value = column.decades(row.get(column.name))
             if value is not None:
                 largest[row["n"]] = max(value, largest.get(row["n"], -math.inf))
         if largest:
-            lines.append(
-                Decades(kind, np.array(list(largest)), np.array(list(largest.values())))
-            )
+            points = np.array(list(largest)), np.array(list(largest.values()))
+            lines.append(Decades(column.legend, column.look, *points))
     if not lines:
         return ()
     n, value = _points(curve.table)
-    exact = Decades("exact", n[value > 0], np.log10(value[value > 0]))
+    look = {"linestyle": "-", "linewidth": 1.4}
+    exact = Decades("exact", look, n[value > 0], np.log10(value[value > 0]))
     return (exact, *lines)
 
 

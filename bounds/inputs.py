@@ -30,6 +30,7 @@ __all__ = [
     "SampledInputs",
     "check_changeable",
     "check_lengths",
+    "draw_inputs",
     "open_inputs",
     "sampled_inputs",
 ]
@@ -195,6 +196,21 @@ def open_inputs(
             "as bounds.inputs.GivenInputs"
         )
     return inputs
+
+
+def draw_inputs(
+    source: InputSource, lengths: Sequence[int]
+) -> dict[tuple[int, int], np.ndarray]:
+    """Returns every input of a source at some lengths, by length and index.
+
+    Args:
+        source: The source.
+        lengths: Lengths n.
+
+    Raises:
+        InputError: There is no input of a length.
+    """
+    return {(n, k): source.draw(n, k) for n in lengths for k in range(source.count)}
 
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:

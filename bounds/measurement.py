@@ -17,6 +17,19 @@ from jax_models.config import encode_temperature
 from jax_models.reweight import at_length
 from jax_models.transformer import Transformer
 
+# What `measure` says, in the order of columns.
+ROW = (
+    "influence_lower",
+    "influence_upper",
+    "position",
+    "symbol",
+    "method",
+    "block_substitutions",
+    "block_rows",
+    "exact",
+    "ambiguous",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Question:
@@ -35,6 +48,30 @@ class Question:
     method: str = "auto"
     ties: str = "error"
     memory_limit: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A model, inputs, and what is asked about them.
+
+    Attributes:
+        model: The model.
+        model_sha256: What names it in a store.
+        inputs: Tokens [n], by length n and index.
+        question: What is asked of each.
+        seed: Of what is sampled or searched.
+    """
+
+    model: Transformer
+    model_sha256: str
+    inputs: Mapping[tuple[int, int], np.ndarray]
+    question: Question
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """The model's weighting in a word."""
+        return weighting_label(self.model)
 
 
 def measure(

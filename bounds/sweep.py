@@ -90,17 +90,23 @@ def run_cells(
     """
     failures = []
     for cell in cells:
-        start = time.perf_counter()
         try:
-            payload = cell.compute()
+            _compute(store, cell)
         except InputError as error:
-            seconds = time.perf_counter() - start
-            store.record_failure(cell.config, str(error), seconds)
             failures.append(Failure(cell.label, str(error)))
-        else:
-            store.record(cell.config, payload, time.perf_counter() - start)
         after_each(cell.label)
     return failures
+
+
+def _compute(store: Results, cell: Cell) -> None:
+    """Compute a cell and record it, or that its input was refused."""
+    start = time.perf_counter()
+    try:
+        payload = cell.compute()
+    except InputError as error:
+        store.record_failure(cell.config, str(error), time.perf_counter() - start)
+        raise
+    store.record(cell.config, payload, time.perf_counter() - start)
 
 
 def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
@@ -111,12 +117,15 @@ def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
         cells: What to compute, in this order.
 
     Raises:
-        InputError: The input of a cell is refused.
+        InputError: The input of a cell is refused; of the kind that the cell raised.
         StoreError: A result could not be written.
     """
     for cell in missing_cells(store, cells, fresh=False):
-        for failure in run_cells(store, [cell]):
-            raise InputError(f"{failure.label}: {failure.message}")
+        try:
+            _compute(store, cell)
+        except InputError as error:
+            error.args = (f"{cell.label}: {error}",)
+            raise
 
 
 def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:

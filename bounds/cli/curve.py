@@ -12,7 +12,7 @@ are found, and the same command continues where it stopped.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.curve_cells import (
-    BoundKey,
-    bound_cells,
-    measurement_cells,
-    read_curve,
-)
 from bounds.cli.input_source import load_inputs, num_symbols
 from bounds.cli.length_sweep import raise_failed
 from bounds.cli.memory_flag import define_memory_limit, memory_limit
@@ -40,15 +34,13 @@ from bounds.cli.progress import Progress
 from bounds.cli.record import open_store, run_record
 from bounds.cli.report import curve_report, describe_decay
 from bounds.cli.ties import quiet_ties, warn_of_ties
-from bounds.curve_bounds import CURVE_BOUNDS
-from bounds.curves import BoundCurve, plot_curves
+from bounds.curve_bounds import CURVE_BOUNDS, bound_columns
+from bounds.curve_cells import CurveCells, curve_cells
+from bounds.curves import BoundCurve, plot_curves, read_curve
 from bounds.figures import MAX_SERIES, save_figure
-from bounds.influence.base import Target
 from bounds.influence.substitution import check_query
-from bounds.measurement import (
-    Question,
-    weighting_label,
-)
+from bounds.inputs import draw_inputs
+from bounds.measurement import Question, Subject, weighting_label
 from bounds.output import write_csv, write_json
 from bounds.sweep import Cell, Failure, Results, finish_cells, missing_cells, run_cells
 from jax_models.evaluate import require_readout
@@ -74,7 +66,6 @@ COLUMNS = (
     "method",
     "exact",
     "ambiguous",
-    *(name for kind in CURVE_BOUNDS.values() for name in kind.columns),
 )
 
 
@@ -108,22 +99,25 @@ def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     lengths = options.lengths
     asked = _ask(options)
+    every = _every(asked)
     with open_store(options) as store:
         print(
             f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
             f"{lengths[-1]}; results go to {options.out}",
             flush=True,
         )
-        todo = missing_cells(store, asked.every, fresh=options.fresh)
-        print(f"{len(todo)} of {len(asked.every)} measurements to make", flush=True)
+        todo = missing_cells(store, every, fresh=options.fresh)
+        print(f"{len(todo)} of {len(every)} measurements to make", flush=True)
         with Progress(len(todo), "measurements") as progress, quiet_ties():
             failures = run_cells(store, _by_length(todo), progress.advance)
-        curves = asked.read(store, options.target)
-    names = _write(options, asked.hashes, curves, failures)
+        curves = [read_curve(cells, store) for cells in asked]
+    hashes = [cells.subject.model_sha256 for cells in asked]
+    names = _write(options, hashes, curves, failures)
     print(curve_report(curves))
     print(f"\nWritten to {options.out}: {', '.join(names)}")
     warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
-    raise_failed(failures, len(asked.measurements), "measurements")
+    measured = sum(len(cells.measurements) for cells in asked)
+    raise_failed(failures, measured, "measurements")
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
@@ -141,46 +135,26 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     """
     asked = _ask(options)
     with quiet_ties():
-        finish_cells(store, asked.every)
+        finish_cells(store, _every(asked))
     return [
         {
-            **dict.fromkeys(COLUMNS),
+            **dict.fromkeys([*COLUMNS, *bound_columns()]),
             **row,
-            "model_sha256": asked.hashes[curve.label],
+            "model_sha256": cells.subject.model_sha256,
         }
-        for curve in asked.read(store, options.target)
-        for row in curve.measurements
+        for cells in asked
+        for row in read_curve(cells, store).measurements
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """What the flags ask for: hashes of the models, and the cells, by weighting."""
-
-    hashes: Mapping[str, str]
-    cells: Mapping[str, list[Cell]]
-    beside: Mapping[BoundKey, Cell]
-
-    @property
-    def measurements(self) -> list[Cell]:
-        """The measurements of all weightings."""
-        return [cell for some in self.cells.values() for cell in some]
-
-    @property
-    def every(self) -> list[Cell]:
-        """The measurements, and what stands beside them."""
-        return [*self.measurements, *self.beside.values()]
-
-    def read(self, store: Results, target: Target) -> list[BoundCurve]:
-        """Returns the curves as far as the store holds them."""
-        return [
-            read_curve(store, label, cells, self.beside, target)
-            for label, cells in self.cells.items()
-        ]
+def _every(asked: Sequence[CurveCells]) -> list[Cell]:
+    """Returns the measurements of all curves, then what stands beside them."""
+    measured = [cell for cells in asked for cell in cells.measurements]
+    return measured + [cell for cells in asked for cell in cells.beside.values()]
 
 
-def _ask(options: flags.FlagValues) -> _Asked:
-    """Returns what the flags ask for."""
+def _ask(options: flags.FlagValues) -> list[CurveCells]:
+    """Returns what the flags ask for: a curve for each weighting."""
     lengths = options.lengths
     prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
@@ -197,15 +171,17 @@ def _ask(options: flags.FlagValues) -> _Asked:
         require_readout(model)
     models = _variants(options, model)
     source = load_inputs(options, model, options.num_inputs)
-    hashes = {label: model_sha256(options, models[label]) for label in models}
-    inputs = {
-        (n, index): source.draw(n, index)
-        for n in lengths
-        for index in range(source.count)
-    }
-    cells = measurement_cells(options, models, hashes, inputs, question)
-    beside = bound_cells(options, models, hashes, inputs, question)
-    return _Asked(hashes, cells, beside)
+    inputs = draw_inputs(source, lengths)
+    bounds = [name for name in options.bounds if name != "none"]
+    return [
+        curve_cells(
+            Subject(
+                model, model_sha256(options, model), inputs, question, options.seed
+            ),
+            bounds,
+        )
+        for model in models.values()
+    ]
 
 
 def _variants(
@@ -246,25 +222,25 @@ def _by_length(cells: list[Cell]) -> list[Cell]:
 
 def _write(
     options: flags.FlagValues,
-    hashes: Mapping[str, str],
+    hashes: Sequence[str],
     curves: list[BoundCurve],
     failures: list[Failure],
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
     out = Path(options.out)
     rows = [row for curve in curves for row in curve.measurements]
-    write_csv(out / "curve.csv", COLUMNS, rows)
+    write_csv(out / "curve.csv", [*COLUMNS, *bound_columns()], rows)
     record = run_record("curve", options)
     record["curves"] = [
         {
             "weighting": curve.label,
-            "model_sha256": hashes[curve.label],
+            "model_sha256": model_sha256,
             "fit": dataclasses.asdict(curve.fit),
             "finding": describe_decay(curve),
             "largest": list(curve),
             "without": list(curve.without),
         }
-        for curve in curves
+        for curve, model_sha256 in zip(curves, hashes, strict=True)
     ]
     record["failures"] = [dataclasses.asdict(failure) for failure in failures]
     write_json(out / "curve.json", record)

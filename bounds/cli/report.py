@@ -1,8 +1,10 @@
 """Results as text: the table of a sweep, and what was found in one sentence each."""
 
 import itertools
+import textwrap
 from collections.abc import Sequence
 
+from bounds.curve_bounds import shown_bounds
 from bounds.curves import BoundCurve
 from bounds.measurement import influence_value
 
@@ -11,14 +13,8 @@ SIGNIFICANT = 2.0
 # Values on an exact power of n fit it but for the last bits, which machines differ in.
 ROUNDING = 1e-9
 
-# Heading and column of what stands beside the exact influence.
-BOUND_COLUMNS = (
-    ("certified", "certified"),
-    ("supremum", "supremum"),
-    ("corrected, log10", "log10_corrected"),
-    ("printed, log10", "log10_printed"),
-    ("estimate", "estimate"),
-)
+# Characters of a line of explanation.
+WIDTH = 96
 
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
@@ -77,28 +73,24 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
         Lines of text, none where no bound was asked for.
     """
     columns = [
-        (heading, column)
-        for heading, column in BOUND_COLUMNS
-        if any(row.get(column) is not None for c in curves for row in c.measurements)
+        column
+        for kind in shown_bounds()
+        for column in kind.columns
+        if any(
+            row.get(column.name) is not None for c in curves for row in c.measurements
+        )
     ]
     lines = []
     if columns:
-        table = [["weighting", "n", "exact", *(heading for heading, _ in columns)]]
+        table = [["weighting", "n", "exact", *(column.heading for column in columns)]]
         for curve in curves:
             for row in curve:
-                numbers = [row.get(column) for _, column in columns]
+                numbers = [row.get(column.name) for column in columns]
                 if any(number is not None for number in numbers):
                     exact = f"{influence_value(row):.4g}"
                     cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
                     table.append([curve.label, str(row["n"]), exact, *cells])
-        lines += [
-            "",
-            "Beside the largest of them: certified for that input; over all inputs of the "
-            "length, the exact",
-            "supremum, decimal logarithms of the constants of Lemma 5, and the largest "
-            "that a search met:",
-            *_aligned(table),
-        ]
+        lines += ["", *textwrap.wrap(_meanings(), WIDTH), *_aligned(table)]
     lacking: dict[str, list[str]] = {}
     for curve in curves:
         for without in curve.without:
@@ -107,6 +99,16 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
         *lines,
         *(f"{' and '.join(some)}: no {why}" for why, some in lacking.items()),
     ]
+
+
+def _meanings() -> str:
+    """Returns what the columns beside the exact influence are, in one sentence."""
+    own = [kind.meaning for kind in shown_bounds() if kind.per_input]
+    *others, last = [kind.meaning for kind in shown_bounds() if not kind.per_input]
+    return (
+        f"Beside the largest of them: {', '.join(own)} for that input; over all inputs of "
+        f"the length, {', '.join(others)}, and {last}:"
+    )
 
 
 def describe_decay(curve: BoundCurve) -> str:

@@ -74,7 +74,7 @@ def test_the_supremum_says_where_it_cannot_be_had():
 def test_hard_attention_has_none_and_says_why(name):
     kind = CURVE_BOUNDS[name]
     found = kind.measure(build(weighting="leftmost_hard"), TOKENS, Question(), 0)
-    assert found == {**dict.fromkeys(kind.columns), REASON: HARD}
+    assert found == {**kind.missing, REASON: HARD}
 
 
 def test_deep_certificates_end_where_their_cost_would_explode():

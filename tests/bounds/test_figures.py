@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from bounds.bound_panel import KINDS, Decades
+from bounds.bound_panel import Decades
 from bounds.figures import (
     FORMATS,
     LOOKS,
@@ -100,8 +100,15 @@ def test_the_largest_is_taken_per_key():
 
 def test_bounds_stand_in_a_panel_of_their_own_in_decades():
     decades = (
-        Decades("exact", np.array([16, 64]), np.array([-1.0, -2.0])),
-        Decades("log10_printed", np.array([16, 64]), np.array([400.0, 400.5])),
+        Decades(
+            "exact", {"linestyle": "-"}, np.array([16, 64]), np.array([-1.0, -2.0])
+        ),
+        Decades(
+            "as printed",
+            {"linestyle": ":"},
+            np.array([16, 64]),
+            np.array([400.0, 400.5]),
+        ),
     )
     bounded = Series("bounded", N, 1.0 / N, decades)
     above, below = curve_figure([WITH_ZEROS, bounded], "influence").axes
@@ -113,4 +120,4 @@ def test_bounds_stand_in_a_panel_of_their_own_in_decades():
     colours = {line.get_color() for line in below.lines}
     assert colours == {LOOKS[1]["color"]}
     names = [text.get_text() for text in below.get_legend().get_texts()]
-    assert names == [KINDS["exact"][0], KINDS["log10_printed"][0]]
+    assert names == ["exact", "as printed"]
