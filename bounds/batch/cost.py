@@ -3,8 +3,11 @@
     seconds(cell) = Σ_k a_k term_k(cell) · exp(r(cell))  [+ what compiling its programs takes]
 
 The rates a_k >= 0 are fitted so that relative errors are small; r is what cells that are
-alike leave of them (`residuals.py`): the effect of a weighting, of a method beyond some
-length, the median of cells that differ in their data alone. Time in the compiler is fitted
+alike leave of them: the mean of what was measured, a cell counting by
+
+    w = MISMATCH^(swept values that differ) · exp(-distance of the log sizes / LENGTH)
+
+and the formula itself, with r = 0, by FORMULA. Time in the compiler is fitted
 apart, in the same way, and charged to the first cell that has a program. These are
 estimates: nothing is certified here.
 """
@@ -18,7 +21,6 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bounds.batch.cells import BatchCell
-from bounds.batch.residuals import Place, Residuals, learn_residuals
 
 # Rates where nothing was measured: a guess that only serves to order cells.
 NOMINAL_RUN = {"one": 1e-2, "runs": 1e-2, "passes": 1e-9}
@@ -29,6 +31,36 @@ SHORTEST = 1e-4
 COMPILED_TERMS = ("one", "programs")
 # The sizes by which cells are told to be alike.
 SIZES = ("tokens", "passes")
+# How much a cell counts for another: by `benchmarks/estimate_accuracy.py`.
+MISMATCH, LENGTH, FORMULA = 0.1, 3.0, 0.01
+# Of a long sweep the cells that ran last are learnt from.
+MOST = 1000
+
+# Swept values and logarithms of sizes.
+Place = tuple[tuple[str, ...], tuple[float, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Alike:
+    """What the logarithms of measured times differ by from a formula's.
+
+    Attributes:
+        levels: Swept values of the measured cells [k, l].
+        sizes: Logarithms of their sizes [k, s].
+        off: What each differs by [k].
+    """
+
+    levels: np.ndarray
+    sizes: np.ndarray
+    off: np.ndarray
+
+    def at(self, cell: BatchCell, new: float) -> float:
+        """Returns what a cell differs by, of which this share is new to a process."""
+        levels, sizes = _place(cell, new)
+        differ = (self.levels != np.array(levels)).sum(axis=1)
+        far = np.linalg.norm(self.sizes - np.array(sizes), axis=1)
+        weights = MISMATCH**differ * np.exp(-far / LENGTH)
+        return float(weights @ self.off / (weights.sum() + FORMULA))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +68,7 @@ class Rates:
     """Seconds per unit of each term, and what cells that are alike leave of them."""
 
     rates: Mapping[str, float]
-    residuals: Residuals | None = None
+    alike: Alike | None = None
 
     def seconds(self, cells: Sequence[BatchCell], new: np.ndarray) -> np.ndarray:
         """Returns the estimates for cells of which these shares are new to a process [m]."""
@@ -44,9 +76,10 @@ class Rates:
             return np.zeros(len(cells))
         terms = np.array([[_term(cell, name) for name in self.rates] for cell in cells])
         totals = terms @ np.array(list(self.rates.values()))
-        if self.residuals is None:
+        if self.alike is None:
             return totals
-        return totals * np.exp(self.residuals.at(_places(cells, new)))
+        off = [self.alike.at(*one) for one in zip(cells, new.tolist(), strict=True)]
+        return totals * np.exp(off)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,19 +190,20 @@ def _fit(
     # Relative least squares estimates from below; the median puts it in the middle.
     middle = float(np.median(residuals))
     scaled = (rates * math.exp(middle)).tolist()
-    learnt = learn_residuals(_places(cells, new), residuals - middle)
-    return Rates(dict(zip(names, scaled, strict=True)), learnt)
+    # Cells that differ in their data alone count as one, by their median.
+    together: dict[Place, list[float]] = {}
+    for cell, share, off in zip(cells, new, residuals - middle, strict=True):
+        together.setdefault(_place(cell, share), []).append(off)
+    last = list(together)[-MOST:]
+    levels, sizes = (np.array(part) for part in zip(*last, strict=True))
+    off = np.array([np.median(together[place]) for place in last])
+    return Rates(dict(zip(names, scaled, strict=True)), Alike(levels, sizes, off))
 
 
-def _places(cells: Sequence[BatchCell], new: np.ndarray) -> list[Place]:
-    """Returns where cells lie; that one is the first of its kind counts as a swept value."""
-    return [
-        Place(
-            (*cell.kinds, "first" if share else "later"),
-            tuple(math.log(_term(cell, name)) for name in SIZES),
-        )
-        for cell, share in zip(cells, new.tolist(), strict=True)
-    ]
+def _place(cell: BatchCell, new: float) -> Place:
+    """Returns where a cell lies; that it is the first of its kind counts as a value."""
+    levels = (*cell.kinds, "first" if new else "later")
+    return levels, tuple(math.log(_term(cell, name)) for name in SIZES)
 
 
 def _term(cell: BatchCell, name: str) -> float:

@@ -55,6 +55,28 @@ def test_the_measure_catches_estimates_without_the_kinds():
     assert within_two(cells, rows, fit_cost(cells, one_kind)) < 0.9
 
 
+def test_one_outlier_of_equal_cells_is_outvoted():
+    cells, rows = make_sweep()
+    cells = [dataclasses.replace(cell, programs=("one",)) for cell in cells]
+    expected = fit_cost(cells, rows).estimates(cells)[10]
+    equal = [dataclasses.replace(cells[10], key=f"again {k}") for k in range(4)]
+    more = {cell.key: rows[cells[10].key] for cell in equal}
+    wild = dataclasses.replace(cells[10], key="wild")
+    more["wild"] = rows[cells[10].key] | {"seconds": 1e4}
+    found = fit_cost([*cells, *equal, wild], rows | more).estimates(cells)[10]
+    assert found == pytest.approx(expected, rel=0.3)
+
+
+def test_far_from_everything_the_formula_is_left_alone():
+    cells, rows = make_sweep()
+    cells, rows = cells[2:20:2], {c.key: rows[c.key] for c in cells[2:20:2]}
+    model = fit_cost(cells, rows)
+    assert model.run.alike is not None
+    far = make_cell("far", shape="far", size=1e40, levels=("kind=c",))
+    near = [abs(model.run.alike.at(cell, 1.0)) for cell in cells]
+    assert max(near) > 0.01 > abs(model.run.alike.at(far, 1.0))
+
+
 def test_only_the_first_cell_of_a_shape_compiles():
     cells, rows = make_sweep()
     first, second = fit_cost(cells, rows).estimates(cells[:2])
