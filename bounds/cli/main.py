@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, cast
 
 from absl import flags
 
@@ -35,15 +35,6 @@ class CommandModule(Protocol):
 
     def run(self, options: flags.FlagValues) -> None:
         """Do the work; the flags are parsed and validated."""
-        ...
-
-
-@runtime_checkable
-class ExtendedModule(Protocol):
-    """What the module of a command provides whose arguments bring further flags."""
-
-    def further_flags(self, arguments: Sequence[str]) -> FlagGroup | None:
-        """Returns the flags that the arguments bring, none of its own among them."""
         ...
 
 
@@ -206,7 +197,7 @@ def _dispatch(arguments: list[str]) -> None:
         case ["--version" | "-version"]:
             print(f"{PROGRAM} {__version__}")
         case ["--help" | "-help" | "-h" | "help"]:
-            print(overview(PROGRAM, COMMANDS))
+            print(overview(PROGRAM, {one.name: one.summary for one in COMMANDS}))
         case []:
             raise InputError(f"no command given; choose one of {_names()}")
         case [name, *rest]:
@@ -242,10 +233,9 @@ def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGro
         InputError: What the arguments name to bring flags cannot be read.
     """
     groups = [FlagGroup("Flags", module.define_flags())]
-    if isinstance(module, ExtendedModule):
-        further = module.further_flags(arguments)
-        groups += [] if further is None else [further]
-    return groups
+    bring = getattr(module, "further_flags", lambda _: None)
+    further: FlagGroup | None = bring(arguments)
+    return groups if further is None else [*groups, further]
 
 
 def read_flags(

@@ -3,8 +3,7 @@
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from absl import flags
 
@@ -19,32 +18,18 @@ class FlagGroup:
     options: flags.FlagValues
 
 
-class Named(Protocol):
-    """What an overview needs of a command."""
-
-    @property
-    def name(self) -> str:
-        """What is typed."""
-        ...
-
-    @property
-    def summary(self) -> str:
-        """What it does, in one line."""
-        ...
-
-
-def overview(program: str, commands: Iterable[Named]) -> str:
+def overview(program: str, commands: Mapping[str, str]) -> str:
     """Returns the help of the program: its commands, one line each.
 
     Args:
         program: The program's name.
-        commands: The registry.
+        commands: What each does, in one line.
 
     Returns:
         The text.
     """
     lines = [f"Usage: {program} COMMAND [--flag=value ...]", "", "Commands:"]
-    lines += [f"  {command.name:<12}{command.summary}" for command in commands]
+    lines += [f"  {name:<12}{summary}" for name, summary in commands.items()]
     lines += [
         "",
         f"{program} COMMAND --help lists the flags of a command, {program} --version "

@@ -18,17 +18,17 @@ from jax_models.logic.applications import (
     odd_parity_by_halves,
     starting_ngram,
 )
-from jax_models.logic.direct import (
+from jax_models.logic.parser import parse_formula
+from jax_models.logic.printer import format_formula
+from jax_models.logic.semantics import evaluate_formula, satisfies
+from jax_models.logic.syntax import subformulas
+from tests.jax_models.logic.direct import (
     NOWHERE,
     gram_ends,
     gram_starts,
     hop_outputs,
     induction_outputs,
 )
-from jax_models.logic.parser import parse_formula
-from jax_models.logic.printer import format_formula
-from jax_models.logic.semantics import evaluate_formula, satisfies
-from jax_models.logic.syntax import subformulas
 
 INSTRUCTIONS = FlipFlop().symbols
 

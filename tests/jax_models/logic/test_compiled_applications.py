@@ -20,10 +20,10 @@ from jax_models.logic.applications import (
     starting_ngram,
 )
 from jax_models.logic.compile import compile_formula
-from jax_models.logic.direct import gram_ends, gram_starts, hop_outputs
 from jax_models.logic.modes import MODES
 from jax_models.logic.parser import parse_formula
 from jax_models.logic.self_test import eager_logits, engine_logits
+from tests.jax_models.logic.direct import gram_ends, gram_starts, hop_outputs
 from tests.jax_models.logic.test_applications import flip_flop_members
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
