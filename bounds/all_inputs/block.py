@@ -1,4 +1,11 @@
-"""Blocks of the work: the largest influence of each, with an input that has it."""
+"""Blocks of the work: the largest influence of each, with an input that has it.
+
+Every input of a length, one by one, and the influences of one input by classes.
+
+Where unique-hard attention meets several position encodings, the orders that classes can
+have depend on which positions have which encoding; short inputs are then gone through as
+they are.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -9,7 +16,10 @@ import numpy as np
 from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.base import Ties
 from bounds.influence.class_layers import run_configurations
-from bounds.influence.classes import Configurations
+from bounds.influence.classes import Configurations, InputClasses, classify
+
+# Inputs of a block.
+BLOCK = 2**10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,3 +139,115 @@ class NotFiniteError(ArithmeticError):
             f"on the input {attained.tokens[:32].tolist()}"
             f"{' …' if len(attained.tokens) > 32 else ''}"
         )
+
+
+def substitutions(universe: Universe, tokens: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Returns the positions and symbols of all substitutions on an input [p], [p].
+
+    Args:
+        universe: The question.
+        tokens: The input [n].
+    """
+    at = universe.others
+    if universe.include_query and tokens[universe.query] in universe.symbols:
+        at = np.arange(universe.length)
+    keep = tokens[at][:, None] != universe.symbols
+    position = np.repeat(at, keep.sum(axis=1))
+    return position, np.broadcast_to(universe.symbols, keep.shape)[keep]
+
+
+def _filled(configurations: Configurations, k: int) -> Configurations:
+    """Configurations with classes of no rows put first, k classes in all."""
+    more = k - configurations.symbol.shape[1]
+
+    def fill(field: np.ndarray, value: int) -> np.ndarray:
+        ahead = np.full((len(field), more), value, field.dtype)
+        return np.concatenate([ahead, field], axis=1)
+
+    return Configurations(
+        symbol=fill(configurations.symbol, 0),
+        place=fill(configurations.place, 0),
+        count=fill(configurations.count, 0),
+        first=fill(configurations.first, np.iinfo(np.int32).max),
+        last=fill(configurations.last, np.iinfo(np.int32).max),
+        slot=configurations.slot + more,
+        substitute=configurations.substitute,
+    )
+
+
+def largest_on(universe: Universe, inputs: Iterable[np.ndarray]) -> Found | None:
+    """Returns the largest influence on any of some inputs; None if none can change.
+
+    Args:
+        universe: The question.
+        inputs: Inputs [n].
+    """
+    found: list[tuple[InputClasses, Configurations]] = []
+    for tokens in inputs:
+        position, symbol = substitutions(universe, tokens)
+        if position.size:
+            classes = classify(tokens, universe.places, universe.query)
+            some, _ = classes.configure(position, symbol, universe.orders)
+            found.append((classes, some))
+    if not found:
+        return None
+    # As many classes as an input can have, so that all blocks share one program.
+    most = int(np.minimum(universe.sizes, len(universe.symbols)).sum()) + 2
+    whole = _concatenated([_filled(some, most) for _, some in found])
+    starts = np.cumsum([0, *(len(some) for _, some in found)])
+
+    def attained(index: int) -> Attained:
+        which = int(np.searchsorted(starts, index, side="right")) - 1
+        classes, some = found[which]
+        one = some[index - int(starts[which])]
+        position = universe.query
+        if one.slot == one.symbol.shape[0] - 2:
+            # The replaced row is a class of one, at its position.
+            position = one.first[-2]
+        return Attained(classes.tokens, int(position), int(one.substitute))
+
+    return largest(universe, [(whole, attained)])
+
+
+def _concatenated(parts: list[Configurations]) -> Configurations:
+    names = [field.name for field in dataclasses.fields(Configurations)]
+    return Configurations(
+        **{name: np.concatenate([getattr(x, name) for x in parts]) for name in names}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class StringPlan:
+    """All inputs, one by one."""
+
+    universe: Universe
+    name: str = "inputs"
+    exact: bool = True
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        return -(-self.universe.num_inputs // BLOCK)
+
+    @property
+    def description(self) -> str:
+        """What is gone through, in one line."""
+        return f"all {self.universe.num_inputs} inputs"
+
+    def run(self, block: int) -> Found:
+        """Returns the largest influence of a block."""
+        start = block * BLOCK
+        stop = min(start + BLOCK, self.universe.num_inputs)
+        found = largest_on(self.universe, (self._input(i) for i in range(start, stop)))
+        assert found is not None
+        return found
+
+    def _input(self, number: int) -> np.ndarray:
+        universe = self.universe
+        number, at_query = divmod(number, len(universe.query_symbols))
+        tokens = np.full(universe.length, universe.query_symbols[at_query], np.int32)
+        base = len(universe.symbols)
+        for position in universe.others[::-1]:
+            number, digit = divmod(number, base)
+            tokens[position] = universe.symbols[digit]
+        return tokens

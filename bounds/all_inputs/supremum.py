@@ -9,9 +9,8 @@ from typing import Any, get_args
 import numpy as np
 
 from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
-from bounds.all_inputs.block import Found, NotFiniteError, Plan
+from bounds.all_inputs.block import Found, NotFiniteError, Plan, StringPlan
 from bounds.all_inputs.counts import TooManyError, plan_counts
-from bounds.all_inputs.strings import StringPlan
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.base import Influence, Target, Ties, judge_ties
 from bounds.influence.compute import compute_influence

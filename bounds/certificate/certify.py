@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.certificate.activation_ball import slope_strays
-from bounds.certificate.dd_base import DD_BASE
-from bounds.certificate.dd_centred import DD_CENTRED
 from bounds.certificate.layer_constants import needs_positive_epsilon
+from bounds.certificate.references import DD_BASE, DD_CENTRED
 from bounds.certificate.result import Certificate, CertificateMethod, Certifier
 from bounds.certificate.scores import score_rule
 from bounds.influence.base import Problem, Target

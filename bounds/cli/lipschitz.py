@@ -23,7 +23,7 @@ from bounds.figures import save_figure
 from bounds.influence.substitution import check_query
 from bounds.inputs import InputSource, check_changeable
 from bounds.lipschitz.curve import LipschitzCurve, measure_lipschitz
-from bounds.lipschitz.looseness import NAMES
+from bounds.lipschitz.result import NAMES
 from bounds.lipschitz.searches import Effort
 from bounds.measurement import tokens_sha256, weighting_label
 from bounds.output import write_csv, write_json

@@ -10,35 +10,37 @@ from bounds.closed_form.activation_norm import (
     growth_constant,
     residual_norm,
 )
-from bounds.closed_form.attention_weight import largest_weight
-from bounds.closed_form.causal_average import scaled_causal_average_influence
-from bounds.closed_form.causal_bound import causal_bound
+from bounds.closed_form.causal_bound import (
+    causal_bound,
+    scaled_causal_average_influence,
+)
 from bounds.closed_form.feed_forward import (
     RELU_SLOPE,
     feed_forward_lipschitz,
     gelu_slope,
 )
-from bounds.closed_form.head_change import head_change
+from bounds.closed_form.head_change import head_change, largest_weight
 from bounds.closed_form.layer_constants import HeadConstants, LayerConstants
 from bounds.closed_form.layer_norm import (
     layer_norm_change_cap,
     layer_norm_lipschitz,
     layer_norm_output_norm,
 )
-from bounds.closed_form.masked_recursion import MaskedInfluence, masked_recursion
+from bounds.closed_form.masked_recursion import MASKS, MaskedInfluence, masked_recursion
 from bounds.closed_form.printed import (
     PrintedConstants,
     Reading,
     printed,
     printed_tight,
 )
-from bounds.closed_form.printed_shape import printed_shape_bound
 from bounds.closed_form.recursion import LayerInfluence, influence_recursion
 from bounds.closed_form.scores import Additive, DotProduct, Score
-from bounds.closed_form.single_exponential import single_exponential_bound
+from bounds.closed_form.single_exponential import (
+    printed_shape_bound,
+    single_exponential_bound,
+)
 from bounds.closed_form.temperature import length_exponent
 from bounds.closed_form.uniform_constants import UniformConstants, uniform_constants
-from bounds.closed_form.visibility import MASKS
 
 __all__ = [
     "MASKS",

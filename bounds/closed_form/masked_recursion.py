@@ -31,6 +31,35 @@ outside the means (per head two products, their sum, the gain and the running su
 skip term); the results are raised by twice H + 8 unit roundoffs, and by the smallest
 normal number against underflow. A row that no non-zero coefficient reaches is zero, as
 in every other form, not that number.
+
+How many changed rows each row of masked attention sees.
+
+Counts only: which rows they are does not matter to `weighted_mean`. Rows 0 … n - 1 are
+the rows j != i; then comes the changed row, once if i is given, else once for every i.
+
+The largest weighted mean when no weight is more than E times another.
+
+    W(r; m) = max_k (E Σ_{top k} r + Σ_{rest} r) / (E k + m - k),
+
+over m numbers r sorted downwards, missing ones zero. It is the maximum of Σ α_w r_w
+over weights α >= 0, Σ α = 1, with α_w <= E α_u: such a maximum is attained at an
+extreme point, where weights take two values with ratio E, the larger on the larger
+numbers. Here for many rows at once whose r are prefixes of one sorted array, in
+float64.
+
+Dinkelbach's iteration finds it: the mean λ of some set of heavy numbers, then the set
+of those above λ, its mean, and so on upwards, a few steps. It ends with a *proof*:
+W <= λ if and only if Σ_w c_w (r_w - λ) <= 0 with c_w = E where r_w > λ and 1 elsewhere,
+a set that is found exactly by comparing floats. Until that holds, the mean of the set
+is larger than λ.
+
+Rounding. u = 2^-53. Sums of T non-negative floats have relative error at most γ_T =
+T u/(1 - T u), quotients and products u each; every quantity below is a sum of
+non-negative terms, so with N = T + 8 operations its computed value is within a factor
+(1 ± 2 N u) of the true one (N u <= 1/4). A mean raised three times by s = 2 N u is
+proved when its own set is the one above it: (1 + 3s)(1 - s) > 1 + s. Underflow loses at
+most 2^-1074 per product, nothing beside a numerator of at least r_1 (callers scale r_1
+to about 1).
 """
 
 import dataclasses
@@ -48,12 +77,140 @@ from bounds.closed_form.statements import (
     others,
     own,
 )
-from bounds.closed_form.visibility import Visible, visible_changes
-from bounds.closed_form.weighted_mean import UNIT_ROUNDOFF, largest_weighted_mean
 from bounds.interval import Interval, exp, interval, lower, maximum, upper
 from bounds.result import Bound
 
+UNIT_ROUNDOFF = 2.0**-53
+MASKS = ("none", "future", "past", "strict_future", "strict_past")
 _SMALLEST_NORMAL = 2.0**-1022
+
+
+def largest_weighted_mean(
+    numbers: np.ndarray,
+    present: np.ndarray,
+    visible: np.ndarray,
+    inverse_ratio: float,
+) -> np.ndarray:
+    """Bound W for every row from above.
+
+    Args:
+        numbers: (T,) non-negative, sorted downwards, the first at most about 1.
+        present: (R,) integers c: row t averages the first c_t numbers …
+        visible: (R,) integers m >= c: … and m_t - c_t zeros.
+        inverse_ratio: 1/E in [0, 1], rounded down.
+
+    Returns:
+        (R,) upper bounds on W, zero where c is zero; within 1e-9 of it, relatively, up
+        to a million numbers.
+    """
+    bounds = np.zeros(len(present))
+    rows = np.flatnonzero(present)
+    if not len(rows) or numbers[0] == 0:
+        return bounds
+    c, m = present[rows], visible[rows]
+    sums = np.concatenate([[0.0], np.cumsum(numbers)])
+    extra = 1.0 - inverse_ratio
+
+    def numerator(k: np.ndarray) -> np.ndarray:
+        return inverse_ratio * sums[c] + extra * sums[k]
+
+    def denominator(k: np.ndarray) -> np.ndarray:
+        return inverse_ratio * m + extra * k
+
+    slack = 2 * (len(numbers) + 8) * UNIT_ROUNDOFF
+    above = c
+    mean = np.zeros(len(rows))
+    unproved = np.ones(len(rows), bool)
+    while np.any(unproved):
+        total = np.where(unproved, denominator(above), 1.0)
+        raised = numerator(above) / total * (1 + 3 * slack)
+        mean = np.where(unproved, raised, mean)
+        above = np.minimum(np.searchsorted(-numbers, -mean, side="left"), c)
+        # With nothing above it, every number is at most the mean.
+        right = mean * denominator(above) * (1 - slack)
+        unproved = (above > 0) & (numerator(above) * (1 + slack) > right)
+    # A mean is at most the largest number, which takes no rounding.
+    bounds[rows] = np.minimum(mean, numbers[0])
+    return bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Visible:
+    """Counts for the rows, then for the changed row at one or at every position.
+
+    Attributes:
+        present: (n + k,) number of changed rows that the row sees, at most `total`.
+        total: (n + k,) number of rows it sees.
+        sees: (n + 1,) whether it sees anything at all; the last entry of the changed
+            row.
+        reached: (n + 1,) whether it sees a changed row.
+    """
+
+    present: np.ndarray
+    total: np.ndarray
+    sees: np.ndarray
+    reached: np.ndarray
+
+    def per_row(self, means: np.ndarray) -> np.ndarray:
+        """Merge numbers for the changed row at every position into their maximum.
+
+        Args:
+            means: (n + k,) a number per row.
+
+        Returns:
+            (n + 1,) the same for the rows, the largest one for the changed row.
+        """
+        n = len(self.sees) - 1
+        return np.append(means[:n], np.max(means[n:]))
+
+
+def visible_changes(mask: str, changed: np.ndarray, position: int | None) -> Visible:
+    """Count what each row sees under a mask.
+
+    Args:
+        mask: One of `MASKS`.
+        changed: (n,) whether row j can differ at all, when i != j.
+        position: i, or None for every position.
+
+    Returns:
+        The counts. For every position, of the row's own change under j = i: none, since
+        then it is the changed row.
+
+    Raises:
+        ValueError: The mask is unknown.
+    """
+    if mask not in MASKS:
+        raise ValueError(f"mask is {mask!r}, expected one of {', '.join(MASKS)}")
+    n = len(changed)
+    rows = np.arange(n)
+    strict = mask.startswith("strict")
+    if mask == "none":
+        total, among, earlier, later = np.full(n, n), np.sum(changed), True, True
+    elif mask.endswith("future"):
+        total, earlier, later = rows + 1 - strict, True, False
+        among = np.cumsum(changed) - (changed & strict)
+    else:
+        total, earlier, later = n - rows - strict, False, True
+        among = np.cumsum(changed[::-1])[::-1] - (changed & strict)
+    seen = np.broadcast_to(among, (n,))
+    itself = 0 if strict else 1
+    if position is None:
+        # Whether there is an i != j that the row sees.
+        present = np.minimum(seen + (total > itself), total)
+        own_present = np.minimum(itself + seen - (changed & (itself == 1)), total)
+        own_total = total
+    else:
+        sees_it = ((rows > position) & earlier) | ((rows < position) & later)
+        present = seen + sees_it
+        present[position] = 0
+        own_present = np.atleast_1d(itself + seen[position])
+        own_total = np.atleast_1d(total[position])
+    return Visible(
+        present=np.concatenate([present, own_present]),
+        total=np.concatenate([total, own_total]),
+        sees=np.append(total > 0, np.any(own_total > 0)),
+        reached=np.append(present > 0, np.any(own_present > 0)),
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

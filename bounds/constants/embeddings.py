@@ -2,23 +2,167 @@
 
 Position encodings are read at one length, so that nothing is asked of them beyond it:
 block by block as long as that is done in a second or so, then in closed form.
+
+Position encodings of sequences too long to look at every position: in closed form.
+
+*Sinusoidal.* A pair of coordinates is s (sin θ, cos θ) at every position, so with (a, b)
+those of a symbol it is at most |(a, b)| + |s| long.
+
+*Sums of terms.* Residues and alternating signs repeat, with a period that all have in
+common. In each class of positions modulo the period they are numbers, and what is left,
+powers of p, is monotone on either side of p = 0: it is largest and smallest at an end or
+next to 0. So every class lies in a box, and the sum with a symbol is longest at a corner.
+
+What rounding adds to the formulas is counted: that of a sine, a power, a sum of terms,
+and of the model's float type.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from bounds.constants.long_positions import largest_sum_in_closed_form
 from bounds.interval import interval, sqrt, upper
-from bounds.rounding import gamma
+from bounds.rounding import SCALAR_STEPS, gamma, gamma_upper, unit_roundoff
 from bounds.spectral import largest_row_norm
-from jax_models import Transformer
-from jax_models.position import PositionTable
+from jax_models import InputError, Transformer
+from jax_models.position import (
+    Coordinates,
+    PositionTable,
+    PowerTerm,
+    ResidueTerm,
+    Sinusoidal,
+)
 
+# Numbers in the classes of positions that are told apart.
+MOST_CLASSES = 2**18
+# Halves are exact below it.
+LARGEST_EXACT = 2**52
 # Numbers in one block of symbols against positions, and in all that are looked at.
 _BLOCK, _MOST = 2**18, 2**24
+
+
+def largest_sum_in_closed_form(
+    symbols: np.ndarray,
+    position: Sinusoidal | Coordinates,
+    length: int,
+    dtype: np.dtype,
+) -> float:
+    """Bound |e + p| over all symbols e and the encodings p of all n positions.
+
+    Args:
+        symbols: Embeddings (V, d), or one row of zeros for the encodings alone.
+        position: A formula.
+        length: n.
+        dtype: The float type that encodings are rounded to.
+
+    Returns:
+        A float at least every norm; infinite where an encoding may leave the float type.
+
+    Raises:
+        InputError: The formula has no value at some position.
+    """
+    if isinstance(position, Sinusoidal):
+        return _sinusoidal(symbols, position, dtype)
+    return _coordinates(symbols, position, length, dtype)
+
+
+def _sinusoidal(symbols: np.ndarray, position: Sinusoidal, dtype: np.dtype) -> float:
+    position.encode(1, symbols.shape[1])  # refuses an odd width
+    half, scale = symbols.shape[1] // 2, abs(position.scale)
+    off = scale * _rounding(1, dtype) + _smallest(dtype)
+    if not scale + off < _largest(dtype):
+        return math.inf
+    with np.errstate(over="ignore"):
+        pairs = np.hypot(symbols[:, :half], symbols[:, half:])
+        reach = (pairs + scale) * (1 + gamma_upper(SCALAR_STEPS)) + _smallest(dtype)
+    # Each coordinate is off by itself.
+    return upper(
+        interval(largest_row_norm(reach)) + interval(off) * sqrt(interval(2 * half))
+    )
+
+
+def _coordinates(
+    symbols: np.ndarray, position: Coordinates, length: int, dtype: np.dtype
+) -> float:
+    width, terms = symbols.shape[1], position.terms
+    if length > _largest(np.dtype(np.float64)):
+        raise InputError(
+            "length n is beyond float64, in which the model's position terms are "
+            "evaluated; use a shorter one"
+        )
+    # Refuses what has no value, a pole or another width, and what overflows at an end.
+    ends = [_turning_points(t, length) for t in terms if isinstance(t, PowerTerm)]
+    position.encode(length, width, np.concatenate([np.zeros(1), *ends]))
+    period = 2
+    for term in terms:
+        if isinstance(term, ResidueTerm):
+            common = math.lcm(period, term.modulus)
+            period = common if common * width <= MOST_CLASSES else period
+    classes = np.arange(period)
+    low, high, size = np.zeros((3, period, width))
+    for term in terms:
+        ends = _range(term, length, classes)
+        low[:, term.coordinate] += ends[0]
+        high[:, term.coordinate] += ends[1]
+        size[:, term.coordinate] += np.abs(ends).max(axis=0)
+    largest = 0.0
+    for e in symbols:
+        off = (size + np.abs(e)) * _rounding(len(terms), dtype) + _smallest(dtype)
+        reach = np.maximum(np.abs(e + low - off), np.abs(e + high + off))
+        if not np.max(size + off, initial=0.0) < _largest(dtype):
+            return math.inf
+        largest = max(largest, largest_row_norm(reach))
+    return largest
+
+
+def _range(
+    term: PowerTerm | ResidueTerm, length: int, classes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest value of a term in each class of positions."""
+    ones = np.ones(len(classes))
+    # Beyond it p is not the float that it is computed as, and its classes are lost.
+    exact = abs(term.offset) + length < LARGEST_EXACT
+    if isinstance(term, ResidueTerm):
+        if not exact or len(classes) % term.modulus:
+            return 0 * ones, ones
+        value = term.evaluate(length, classes)
+        return value, value
+    plain = dataclasses.replace(term, alternating=False)
+    value = plain.evaluate(length, _turning_points(term, length))
+    if not term.alternating:
+        return value.min() * ones, value.max() * ones
+    if not exact:
+        return -np.abs(value).max() * ones, np.abs(value).max() * ones
+    sign = np.where((classes + term.offset) % 2 == 0, 1.0, -1.0)
+    ends = sign * value.min(), sign * value.max()
+    return np.minimum(*ends), np.maximum(*ends)
+
+
+def _turning_points(term: PowerTerm, length: int) -> np.ndarray:
+    """Positions among which a power of p is largest and smallest."""
+    zero = math.floor(-term.offset)
+    inside = {min(max(at, 0), length - 1) for at in (zero, zero + 1)}
+    return np.asarray(sorted({0, length - 1} | inside), np.float64)
+
+
+def _rounding(terms: int, dtype: np.dtype) -> float:
+    """How far a sum of this many terms, as the model holds it, is from the true one.
+
+    Relative to the magnitudes. Sines and powers of the libraries are taken to be within
+    16 units in the last place.
+    """
+    return 2 * gamma_upper(terms + 2 * SCALAR_STEPS) + 2 * unit_roundoff(dtype)
+
+
+def _smallest(dtype: np.dtype) -> float:
+    return float(np.finfo(dtype).smallest_normal)
+
+
+def _largest(dtype: np.dtype) -> float:
+    return float(np.finfo(dtype).max)
 
 
 @dataclasses.dataclass(frozen=True)

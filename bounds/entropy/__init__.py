@@ -6,12 +6,10 @@ which is bounded for all inputs, certified for each, or computed exactly. Length
 symbols; an end token that is read (R2) comes on top.
 """
 
-from bounds.entropy.closeness import CLOSENESS
+from bounds.entropy.closeness import CLOSENESS, log_odds_norm
 from bounds.entropy.dyck_theorem import DyckTheorem
 from bounds.entropy.figure import entropy_figure
-from bounds.entropy.head import log_odds_norm
-from bounds.entropy.levels import entropy_levels
-from bounds.entropy.measure import Floor, ModelEntropy, measure_entropy
+from bounds.entropy.measure import Floor, ModelEntropy, entropy_levels, measure_entropy
 from bounds.entropy.parity_theorem import ParityTheorem
 from bounds.entropy.population import Population, enumerate_prefixes, sample_prefixes
 from bounds.entropy.predictions import (

@@ -14,14 +14,50 @@ import numpy as np
 
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
-from bounds.entropy.head import log_odds_norm
 from bounds.entropy.predictions import Predictions, model_tokens
 from bounds.entropy.theorem import OUTSIDE, Pairs
-from bounds.interval import exp, interval, log, upper
-from jax_models import Transformer
+from bounds.interval import exp, interval, log, maximum, sqrt, upper
+from jax_models import InputError, Transformer
+from jax_models.evaluate import require_readout
 from jax_models.languages import Source
 
 CLOSENESS = ("exact", "certificate", "closed_form")
+
+
+def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float:
+    """Bound Λ, how far log-odds move per unit of the activation that is read.
+
+    |Δ ln(q_s/q_t)| = |(W_s - W_t) Δy| <= Λ |Δy|, Λ = max over the pairs of |W_s - W_t|.
+
+    Args:
+        model: A transformer with a read-out.
+        pairs: Classes (s, t) whose log-odds matter.
+
+    Returns:
+        Λ in nats per unit, rounded up.
+
+    Raises:
+        InputError: There is no read-out, or no such class.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: from influence to log-odds.
+    """
+    weight = np.asarray(require_readout(model).weight, np.float64)
+    most = max(max(pair) for pair in pairs)
+    if most >= len(weight):
+        raise InputError(
+            f"the read-out has {len(weight)} classes; class {most} is needed"
+        )
+    norms = [
+        sqrt(
+            sum(
+                (interval(float(a)) - interval(float(b))) ** 2
+                for a, b in zip(weight[s], weight[t], strict=True)
+            )
+        )
+        for s, t in pairs
+    ]
+    return upper(maximum(*norms))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,12 @@
 The loss of each prefix is averaged with that of its partner, by their probabilities: the
 mean is the same, its error is smaller, and in a sample too no floor under a pair is above
 the loss that stands beside it.
+
+A floor from the ε of every pair: the mean of the floors under the pairs.
+
+By Lemma E the floor φ under a pair is convex in ε, so that φ at the mean ε of a group of
+pairs is no larger than the mean of φ over the group: pairs of nearly the same ε are taken
+together, and what is lost is of second order in their spread.
 """
 
 import dataclasses
@@ -13,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.closed_form.cross_entropy import READINGS
-from bounds.entropy.averaged_floor import averaged_floor
 from bounds.entropy.closeness import (
     CLOSENESS,
     UniformCloseness,
@@ -21,7 +26,6 @@ from bounds.entropy.closeness import (
     closed_form_closeness,
     exact_closeness,
 )
-from bounds.entropy.levels import entropy_levels
 from bounds.entropy.population import (
     Population,
     enumerate_prefixes,
@@ -29,15 +33,111 @@ from bounds.entropy.population import (
     sample_prefixes,
 )
 from bounds.entropy.predictions import check_predictor, predict
-from bounds.entropy.theorem import OUTSIDE, Pairs, floor_theorem
+from bounds.entropy.theorem import OUTSIDE, FloorTheorem, Pairs, floor_theorem
+from bounds.rounding import gamma_upper, unit_roundoff
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.float_type import check_float_type
 from jax_models.languages import Source
 from jax_models.model_check import check_model
 
+# Groups of each kind of pair; up to as many pairs each stands alone.
+GROUPS = 256
 ENUMERATED = 14  # the longest prefixes that are enumerated
 MOST_CERTIFIED = 4096  # the most prefixes whose pairs all get a certificate
+
+
+def entropy_levels(source: Source, length: int) -> dict[str, Any]:
+    """Returns optimum, chance and the floors that ε = 0 leaves, as a row.
+
+    Args:
+        source: A source with a theorem.
+        length: n >= 1 symbols.
+
+    Returns:
+        `n`, `optimal`, `unigram` (the best constant prediction), `last_symbol` (the best
+        from x_n alone), `floor_r1` and `floor_r2` at `eps` = 0, and `p0` where the
+        theorem rests on it.
+
+    Raises:
+        InputError: There is no theorem or no such prefix.
+    """
+    theorem, levels = floor_theorem(source), source.levels(length)
+    return {
+        "n": length,
+        "optimal": levels.optimal,
+        "unigram": levels.unigram,
+        "last_symbol": levels.last_symbol,
+        "floor_r1": theorem.bound(length, "last", 0.0).value,
+        "floor_r2": theorem.bound(length, "query", 0.0).value,
+        "eps": 0.0,
+        "p0": theorem.closing_above_ground(length),
+        "eps_kind": "limit",
+        "floor_kind": "certified",
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class AveragedFloor:
+    """A floor and what it was averaged from.
+
+    Attributes:
+        floor: Nats, less what rounding of the weights can have added.
+        values: The floor under each prefix's pair [m].
+        closeness: The mean ε over the prefixes that have a pair; NaN where none has.
+    """
+
+    floor: float
+    values: np.ndarray
+    closeness: float
+
+
+def averaged_floor(
+    theorem: FloorTheorem,
+    reading: str,
+    population: Population,
+    pairs: Pairs,
+    epsilons: np.ndarray,
+) -> AveragedFloor:
+    """Returns the mean over a population of the floors under its pairs.
+
+    Args:
+        theorem: The theorem.
+        reading: "last" or "query".
+        population: Prefixes with weights.
+        pairs: Their pairs.
+        epsilons: ε of each pair, nats [m].
+    """
+    n, weights = population.strings.shape[1], population.weights
+    values = np.empty(weights.size)
+    for kind in np.unique(pairs.kinds):
+        rows = np.flatnonzero(pairs.kinds == kind)
+        if kind == OUTSIDE:
+            values[rows] = theorem.pair_bound(n, reading, OUTSIDE, math.inf).value
+            continue
+        rows = rows[np.argsort(epsilons[rows], kind="stable")]
+        for group in np.array_split(rows, min(GROUPS, rows.size)):
+            mean = _mean_from_above(epsilons[group], weights[group])
+            values[group] = theorem.pair_bound(n, reading, int(kind), mean).value
+    paired = pairs.kinds != OUTSIDE
+    closeness = (
+        float(np.average(epsilons[paired], weights=weights[paired]))
+        if paired.any()
+        else math.nan
+    )
+    # A weight is e to a sum of n logarithms, so off by as many roundoffs of the sum.
+    u = unit_roundoff(jnp.float64)
+    off = (n + 4) * u * (2 + float(-np.log(weights.min())))
+    mean = population.mean(values) * (1 - 2 * off - gamma_upper(2 * weights.size + 4))
+    return AveragedFloor(mean, values, closeness)
+
+
+def _mean_from_above(epsilons: np.ndarray, weights: np.ndarray) -> float:
+    """The weighted mean of numbers >= 0, rounded up but not above the largest."""
+    if np.isinf(epsilons).any():
+        return math.inf
+    mean = float(np.average(epsilons, weights=weights))
+    return min(mean * (1 + gamma_upper(4 * epsilons.size + 4)), float(epsilons.max()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.decay import fit_decay
 from bounds.figures import LOOKS
-from bounds.lipschitz.looseness import PROPORTIONAL
+from bounds.lipschitz.result import PROPORTIONAL
 from bounds.table import Table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.base import Target
-from bounds.lipschitz.ascent import Point, ascend
+from bounds.lipschitz.ascent import Point, ascend, ascend_tokens
 from bounds.lipschitz.domain import Ball, Domain, free_symbols
 from bounds.lipschitz.jacobian import block_norms
 from bounds.lipschitz.result import Estimate
@@ -18,7 +18,6 @@ from bounds.lipschitz.substitution import (
     free_rows,
     largest_ratio,
 )
-from bounds.lipschitz.token_ascent import ascend_tokens
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
 from jax_models.transformer import embed

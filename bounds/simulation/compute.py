@@ -1,10 +1,13 @@
 """One length: measure the hard model, find temperatures, run the twins."""
 
+import dataclasses
+import itertools
+
 import numpy as np
 
-from bounds.inputs import InputSource, open_inputs
+from bounds.all_inputs.universe import AllInputs, list_inputs
+from bounds.inputs import GivenInputs, InputSource, open_inputs
 from bounds.simulation.certificate import certified_error, certified_temperature
-from bounds.simulation.considered import Considered, consider
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.measured import HardMeasure
 from bounds.simulation.paper_shape import theorem_temperature
@@ -15,11 +18,67 @@ from bounds.simulation.tieless import break_ties, needs_tie_breaking
 from bounds.simulation.twin import measured_errors
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer, expect_number
+from jax_models.device_memory import require_memory
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
 # up to where softmax is far from hard.
 SWEEP = 2.0 ** np.arange(-4, 11)
+
+
+@dataclasses.dataclass(frozen=True)
+class Considered:
+    """A set of inputs of one length.
+
+    Attributes:
+        tokens: [S, n].
+        all_inputs: Whether they are all inputs of the length: any symbol that may be
+            substituted everywhere, and at the last position an end token, if the model
+            has such.
+        unlisted: All inputs of the length, where the tokens are only some to run and the
+            model's structure tells about all; None elsewhere.
+    """
+
+    tokens: np.ndarray
+    all_inputs: bool
+    unlisted: AllInputs | None = None
+
+
+def consider(
+    model: Transformer, length: int, source: InputSource, budget: int
+) -> Considered:
+    """Returns all inputs of a length where that can be, else those of a source.
+
+    Args:
+        model: A hard model.
+        length: n.
+        source: Where inputs come from; given ones are taken as they are.
+        budget: The most inputs that are enumerated.
+
+    Raises:
+        InputError: The source has no input of that length.
+    """
+    inputs = list_inputs(
+        model,
+        length,
+        query=-1,
+        target="activation",
+        query_symbols=None,
+        include_query=False,
+    )
+    if isinstance(source, GivenInputs) or inputs.num_inputs > budget:
+        drawn = [source.draw(length, index) for index in range(source.count)]
+        tokens = np.unique(np.stack(drawn), axis=0)
+        # Rows of the first layer depend on one symbol each, those of others on inputs.
+        known = len(model.layers) == 1 and not isinstance(source, GivenInputs)
+        return Considered(tokens, known, inputs if known else None)
+    require_memory(
+        f"{inputs.num_inputs} inputs of length {length}, all there are",
+        inputs.num_inputs * (8 * length + 56),  # a Python tuple each
+    )
+    alphabets = [inputs.symbols] * (length - 1) + [inputs.query_symbols]
+    every = np.array(list(itertools.product(*alphabets)), np.int32)
+    return Considered(every.reshape(-1, length), True)
 
 
 def simulate(

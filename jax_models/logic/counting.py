@@ -12,8 +12,7 @@ from jax_models.assembly import CONSTANT
 from jax_models.logic.boolean import add_rounded, conjunction, rounded
 from jax_models.logic.builder import Builder, constant, plus, times
 from jax_models.logic.modes import SHARPNESS, Mode, Side, mask_of
-from jax_models.logic.selection import end_mark, reciprocal
-from jax_models.logic.temporal import since
+from jax_models.logic.selection import end_mark, reciprocal, since
 
 Term = tuple[int, Side, int]
 """A factor λ, the side of a count, and the coordinate of what is counted."""

@@ -5,10 +5,10 @@ from jax_models.rasp.compile import (
     CompiledProgram,
     build_model,
     compile_program,
+    longest_exact_length,
     read_result,
 )
 from jax_models.rasp.evaluate import evaluate_program
-from jax_models.rasp.exactness import longest_exact_length
 from jax_models.rasp.lower import plan_program
 from jax_models.rasp.parser import parse_program
 from jax_models.rasp.plan import Plan

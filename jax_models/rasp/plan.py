@@ -2,7 +2,7 @@
 
 Everything here is written with integers. Each coordinate of the residual stream is
 written once and carries a bound on its magnitude, a polynomial of the length n, from
-which `jax_models.rasp.exactness` says up to which length floats compute it exactly.
+which `jax_models.rasp.compile` says up to which length floats compute it exactly.
 """
 
 import dataclasses

@@ -5,8 +5,13 @@ which a run that was killed goes on to the same bits, and measures losses by len
 """
 
 from jax_models.training.checkpoint import Standing
-from jax_models.training.history import Measuring, TrainingRun, describe
-from jax_models.training.length_losses import LengthLosses, measure_losses
+from jax_models.training.history import (
+    LengthLosses,
+    Measuring,
+    TrainingRun,
+    describe,
+    measure_losses,
+)
 from jax_models.training.loop import run_training, train
 from jax_models.training.losses import cross_entropy
 from jax_models.training.settings import Training

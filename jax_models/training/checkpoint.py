@@ -20,11 +20,35 @@ import safetensors.numpy
 
 from jax_models.atomic import write_atomically
 from jax_models.errors import InputError
-from jax_models.training.configuration import describe_difference
 
+MOST_SHOWN = 40  # characters of a value
 FORMAT = "attention-bounds training/1"
 STATE = "state"  # prefix of the names of weights and moments
 HISTORY = "history."
+
+
+def describe_difference(
+    there: Mapping[str, Any], here: Mapping[str, Any]
+) -> str | None:
+    """Returns which entry of two configurations differs first, None where none does.
+
+    Args:
+        there: of the checkpoint.
+        here: of this run.
+    """
+    for name in (*here, *(name for name in there if name not in here)):
+        one, other = there.get(name), here.get(name)
+        if one == other and (name in there) == (name in here):
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            return describe_difference(one, other)
+        return f"its {name} is {_shown(one)}, here {_shown(other)}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
-from jax_models import changes
 from jax_models.rows import ACTIVATIONS, Gelu, LayerNorm, Relu
+from jax_models.scores import additive
 
 EXACT = reference.multiprecision(60)
 MP: Any = mpmath.MPContext()
@@ -56,7 +56,7 @@ def gelu_terms(z, dz):
 
 MAPS: dict[str, Any] = {
     "relu": (Relu().change, relu_terms),
-    "tanh": (changes.tanh_change, tanh_terms),
+    "tanh": (additive.tanh_change, tanh_terms),
     "gelu": (Gelu().change, gelu_terms),
 }
 

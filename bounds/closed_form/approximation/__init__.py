@@ -8,6 +8,8 @@ and Booleans, and the temperature for a whole network.
 from bounds.closed_form.approximation.boolean_rounding import (
     gated_rounding_error,
     rounding_error,
+    rounding_width,
+    two_preimages,
 )
 from bounds.closed_form.approximation.constant_gap import (
     constant_gap_distance,
@@ -25,11 +27,6 @@ from bounds.closed_form.approximation.lookup import (
     lookup_error,
     lookup_weight,
 )
-from bounds.closed_form.approximation.network_shape import (
-    NetworkShape,
-    activation_bound,
-    layer_error,
-)
 from bounds.closed_form.approximation.parity_amplifier import (
     amplifier_weight,
     growing_amplifier_weight,
@@ -37,12 +34,12 @@ from bounds.closed_form.approximation.parity_amplifier import (
 from bounds.closed_form.approximation.perturbed_scores import (
     perturbed_distance,
     perturbed_ties_distance,
-)
-from bounds.closed_form.approximation.rounding_width import (
-    rounding_width,
-    two_preimages,
+    value_transfer,
 )
 from bounds.closed_form.approximation.simulation_temperature import (
+    NetworkShape,
+    activation_bound,
+    layer_error,
     simulation_temperature,
     tied_simulation_temperature,
 )
@@ -53,7 +50,6 @@ from bounds.closed_form.approximation.tie_breaking import (
     rightmost_tie_break,
     tie_break_range,
 )
-from bounds.closed_form.approximation.value_transfer import value_transfer
 
 __all__ = [
     "NetworkShape",

@@ -8,16 +8,15 @@ last symbol of the prefix, and "query" (R2), at an end token after it.
 """
 
 from bounds.closed_form.cross_entropy.dyck_floor import (
+    HeightShares,
     dyck_floor,
     dyck_pair_floor,
-)
-from bounds.closed_form.cross_entropy.dyck_heights import HeightShares, height_shares
-from bounds.closed_form.cross_entropy.pair_optimum import (
-    pair_optimum,
-    pair_tangent,
+    height_shares,
 )
 from bounds.closed_form.cross_entropy.parity_floor import (
     even_shares,
+    pair_optimum,
+    pair_tangent,
     parity_floor,
     parity_pair_floor,
 )

@@ -5,10 +5,6 @@ for DYCK; each is a proof with its parameters. All come down to a restriction: s
 are fixed so that the output no longer depends on the rest.
 """
 
-from bounds.closed_form.depth.computable import (
-    computable_length,
-    one_layer_parity_threshold,
-)
 from bounds.closed_form.depth.dyck import (
     DyckParameters,
     dyck_threshold,
@@ -22,7 +18,9 @@ from bounds.closed_form.depth.route_paper import paper_route
 from bounds.closed_form.depth.route_switching import SwitchingProof, switching_proof
 from bounds.closed_form.depth.routes import (
     Route,
+    computable_length,
     dyck_routes,
+    one_layer_parity_threshold,
     parity_routes,
     switching_routes,
 )

@@ -10,8 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.all_inputs import ascent
-from bounds.all_inputs.ascent import AscentPlan
-from bounds.all_inputs.relaxed import ascend_mixture
+from bounds.all_inputs.ascent import AscentPlan, ascend_mixture
 from bounds.all_inputs.supremum import exact_supremum
 from bounds.all_inputs.universe import list_inputs
 from tests.bounds.all_inputs.brute_force import largest_influence

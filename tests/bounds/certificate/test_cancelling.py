@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.certificate import base_pass, certify_influence, dd_base, dd_centred
+from bounds.certificate import base_pass, certify_influence, references
 from tests.bounds.certificate.cancelling import (
     ATTENTION,
     BLOCK,
@@ -144,8 +144,7 @@ def without_base_radii(monkeypatch):
         )
         return dataclasses.replace(found, held=held)
 
-    for module in (dd_base, dd_centred):
-        monkeypatch.setattr(module, "prepare_pass", planted)
+    monkeypatch.setattr(references, "prepare_pass", planted)
 
 
 @pytest.mark.parametrize("draw", ALL)

@@ -13,12 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.certificate import (
-    all_rows,
-    mean_deviation,
-    pointwise_radius,
-    row_deviation,
-)
+from bounds.certificate import all_rows, mean_deviation, one_row, pointwise_radius
 from bounds.certificate.layer_constants import layer_constants
 from jax_models.transformer import apply_layer
 from tests.bounds.certificate.one_layer import (
@@ -143,13 +138,13 @@ def without_weight_change(monkeypatch):
             **{k: jnp.zeros_like(x) if k in nothing else x for k, x in given.items()}
         )
 
-    for module in (all_rows, row_deviation):
+    for module in (all_rows, one_row):
         monkeypatch.setattr(module, "mean_deviation", planted)
 
 
 def without_own_query(monkeypatch):
     """Planted: a row's own query is taken not to move."""
-    true_error, true_query = row_deviation.own_score_error, all_rows.move_own_query
+    true_error, true_query = one_row.own_score_error, all_rows.move_own_query
 
     def no_query(attention, constants, scale, query_size, *rest):
         return true_error(attention, constants, scale, 0 * query_size, *rest)
@@ -160,7 +155,7 @@ def without_own_query(monkeypatch):
             found, size=0 * found.size, linear_radius=0 * found.linear_radius
         )
 
-    monkeypatch.setattr(row_deviation, "own_score_error", no_query)
+    monkeypatch.setattr(one_row, "own_score_error", no_query)
     monkeypatch.setattr(all_rows, "move_own_query", no_size)
 
 

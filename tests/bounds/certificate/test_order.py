@@ -23,7 +23,7 @@ COMPARES = {
         "certify",
         "certify_influence",
     ): "bounds are no NaN, a table has one where no bound is",
-    ("dd_base", "_blocks"): "a maximum that keeps NaN",
+    ("references", "_blocks_around_base"): "a maximum that keeps NaN",
 }
 
 

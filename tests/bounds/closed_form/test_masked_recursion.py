@@ -17,9 +17,7 @@ from bounds.closed_form import (
     influence_recursion,
     masked_recursion,
     scaled_causal_average_influence,
-    weighted_mean,
 )
-from bounds.closed_form import masked_recursion as recursion_function
 from bounds.interval import upper
 from tests.bounds.closed_form.sharp import CASES
 from tests.bounds.closed_form.toy import visible
@@ -141,8 +139,8 @@ def test_it_dominates_where_it_is_nearly_attained():
     ids=["exp(A) for exp(2A)", "n + 1 for n"],
 )
 def test_a_planted_error_is_caught(monkeypatch, wrong, caught):
-    module = __import__(recursion_function.__module__, fromlist=["_"])
-    true = weighted_mean.largest_weighted_mean
+    module = __import__(masked_recursion.__module__, fromlist=["_"])
+    true = module.largest_weighted_mean
     monkeypatch.setattr(module, "largest_weighted_mean", lambda *a: true(*wrong(*a)))
     assert {case.name for case in CASES if not causal(case)} == caught
 

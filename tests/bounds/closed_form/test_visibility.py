@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bounds.closed_form.visibility import visible_changes
+from bounds.closed_form.masked_recursion import visible_changes
 from jax_models.mask import MASKS, visible
 
 LENGTH = 5

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bounds.closed_form.weighted_mean import largest_weighted_mean
+from bounds.closed_form.masked_recursion import largest_weighted_mean
 
 
 def exact(numbers, visible, inverse_ratio):

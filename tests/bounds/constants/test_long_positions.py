@@ -10,9 +10,8 @@ import pytest
 
 import jax_models as jm
 from bounds import closed_form_bounds
-from bounds.constants import embeddings, long_positions
-from bounds.constants.embeddings import read_embeddings
-from bounds.constants.long_positions import largest_sum_in_closed_form
+from bounds.constants import embeddings
+from bounds.constants.embeddings import largest_sum_in_closed_form, read_embeddings
 from jax_models.position import Coordinates, PowerTerm, ResidueTerm, Sinusoidal
 from tests.bounds.constants.drawn import WIDTH, draw
 
@@ -85,10 +84,10 @@ def test_more_classes_than_are_told_apart_are_bounded_together(monkeypatch):
     """A residue is 0 or 1, whatever it is."""
     position = TERMS["one of three"]
     apart = largest_sum_in_closed_form(SYMBOLS, position, 1000, DTYPES[0])
-    monkeypatch.setattr(long_positions, "MOST_CLASSES", 5 * WIDTH)
+    monkeypatch.setattr(embeddings, "MOST_CLASSES", 5 * WIDTH)
     together = largest_sum_in_closed_form(SYMBOLS, position, 1000, DTYPES[0])
     assert together > apart
-    monkeypatch.setattr(long_positions, "LARGEST_EXACT", 1000)
+    monkeypatch.setattr(embeddings, "LARGEST_EXACT", 1000)
     beyond = largest_sum_in_closed_form(SYMBOLS, position, 1000, DTYPES[0])
     assert beyond == together
 

@@ -17,8 +17,8 @@ from bounds.entropy import (
     measure_entropy,
     predict,
 )
-from bounds.entropy.averaged_floor import averaged_floor
 from bounds.entropy.closeness import exact_closeness
+from bounds.entropy.measure import averaged_floor
 from bounds.entropy.predictions import Predictions
 from jax_models.languages import DyckSource
 from tests.bounds.entropy.floor_models import SOURCES, P, blind_model, random_model

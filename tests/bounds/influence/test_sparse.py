@@ -7,7 +7,7 @@ import pytest
 from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.base import Problem, Ties
 from bounds.influence.change_block import change_block, prepare
-from bounds.influence.changed_rows import ChangedRows, capacities, frames
+from bounds.influence.changed_layer import ChangedRows, capacities, frames
 from bounds.influence.incremental import follow, is_sparse
 from bounds.influence.substitution import list_substitutions
 from jax_models.attention import compute_scores
@@ -241,8 +241,8 @@ def test_how_sets_are_cut_changes_nothing(monkeypatch):
     """Capacities 1, 4, 16 and 40, frames of few rows, one substitution a run."""
     model = build({"weighting": "average_hard", "num_layers": 3}, seed=4)
     usual = compute_influence(model, TOKENS, method="incremental")
-    monkeypatch.setattr("bounds.influence.changed_rows.GROWTH", 4)
-    monkeypatch.setattr("bounds.influence.changed_rows.SHORT", 0)
+    monkeypatch.setattr("bounds.influence.changed_layer.GROWTH", 4)
+    monkeypatch.setattr("bounds.influence.changed_layer.SHORT", 0)
     monkeypatch.setattr(sparse, "FRAME_ROWS", 4)
     monkeypatch.setattr(sparse, "ROWS_KEPT", 1)
     monkeypatch.setattr(sparse, "PAIRS", 7 * N)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bounds.influence.first_layer import prepare_layer
-from bounds.influence.touched import least_scores, touched_rows
+from bounds.influence.sparse import least_scores, touched_rows
 from jax_models.weighting.cells import HardWeighting
 from tests.bounds.influence.models import build
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.lipschitz.ascent import Point, ascend
+from bounds.lipschitz.ascent import Point, ascend, ascend_tokens
 from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex
 from bounds.lipschitz.jacobian import output_at
-from bounds.lipschitz.token_ascent import ascend_tokens
 from jax_models.transformer import embed, encode_positions
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bounds.decay import fit_decay
-from bounds.lipschitz.confidence import exponent_interval
+from bounds.lipschitz.curve import exponent_interval
 
 LENGTHS = np.array([8, 16, 32, 64, 128])
 

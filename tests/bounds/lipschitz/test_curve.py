@@ -10,7 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.lipschitz import Effort, LipschitzCurve, lipschitz_curve
-from bounds.lipschitz.looseness import looseness
+from bounds.lipschitz.result import looseness
 from bounds.table import Table
 from tests.bounds.lipschitz.averaging import SHAPE, averaging_model
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lipschitz.power_iteration import power_iteration
+from bounds.lipschitz.jacobian import power_iteration
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 RANDOM = np.random.default_rng(3)

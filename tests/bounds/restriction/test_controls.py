@@ -11,7 +11,7 @@ from bounds.restriction import (
     find_counterexample,
     find_restriction,
 )
-from bounds.restriction.alteration import alter, draw
+from bounds.restriction.attempts import alter, draw
 from bounds.restriction.partial_input import PartialInput
 from jax_models.languages import ones_automaton, threshold_automaton
 from tests.bounds.restriction.drawn_models import is_constant, random_model

@@ -9,7 +9,7 @@ import jax_models as jm
 from bounds.inputs import SampledInputs
 from bounds.simulation import structure
 from bounds.simulation.certificate import certified_temperature
-from bounds.simulation.considered import consider
+from bounds.simulation.compute import consider
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.structure import measure_structure
 from tests.bounds.simulation.networks import INPUTS, LENGTH, draw_networks

@@ -9,7 +9,7 @@ import pytest
 import jax_models as jm
 from bounds.inputs import SampledInputs
 from bounds.simulation.certificate import score_error
-from bounds.simulation.considered import consider
+from bounds.simulation.compute import consider
 from bounds.simulation.head_maps import read_gains
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.paper_shape import paper_shape

@@ -9,12 +9,9 @@ from jax_models.logic import (
     compile,
     counting,
     parse_formula,
-    predicates,
     schedule,
     selection,
-    temporal,
     translate,
-    weights,
 )
 from jax_models.temperature import ConstantTemperature
 from tests.jax_models.logic.compiled import disagreements
@@ -77,22 +74,22 @@ def leftmost(select):
 
 
 def rightmost_of_all(plan, mode, side, left, right):
-    return temporal.since(plan, mode, side, None, right)
+    return selection.since(plan, mode, side, None, right)
 
 
 PLANTED = {
-    "the gates of P stay open": ("T", "P Q_a", temporal, "add_rounded", without_gates),
+    "the gates of P stay open": ("T", "P Q_a", selection, "add_rounded", without_gates),
     "P is not closed at the first position": (
         "FU",
         "P Q_a",
-        temporal,
+        selection,
         "add_rounded",
         without_the_last_gate,
     ),
     "N is not closed at the last position": (
         "U",
         "N Q_a",
-        temporal,
+        selection,
         "add_rounded",
         without_the_last_gate,
     ),
@@ -102,7 +99,7 @@ PLANTED = {
     "S looks to the other side": (
         "T",
         "Q_a S P Q_b",
-        temporal,
+        selection,
         "select",
         leftmost(selection.select),
     ),
@@ -144,7 +141,7 @@ PLANTED = {
     "a predicate has no value at 0": (
         "U",
         "even(#<[Q_a])",
-        predicates,
+        translate,
         "has_any",
         constant_true,
     ),
@@ -180,7 +177,7 @@ PLANTED = {
     "both halves are taken": (
         "FU",
         "odd(#<[Q_a])",
-        predicates,
+        translate,
         "add_rounded",
         without_gates,
     ),
@@ -201,7 +198,7 @@ PLANTED = {
     "the temperature does not fall": (
         "T",
         "Q_a S Q_b",
-        weights,
+        compile,
         "PowerTemperature",
         lambda scale, exponent, of: ConstantTemperature(scale),
     ),

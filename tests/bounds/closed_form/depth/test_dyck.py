@@ -7,8 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bounds.closed_form.depth.computable import computable_length
 from bounds.closed_form.depth.dyck import (
+    CERTIFIED,
+    FLOATS,
     DyckParameters,
     _central,
     _upper_bounds,
@@ -20,11 +21,10 @@ from bounds.closed_form.depth.dyck import (
 from bounds.closed_form.depth.dyck_closed_form import closed_form_dyck
 from bounds.closed_form.depth.dyck_search import search_dyck_parameters
 from bounds.closed_form.depth.dyck_table import DYCK_RELEASED
-from bounds.closed_form.depth.numbers import CERTIFIED, FLOATS
-from bounds.closed_form.depth.routes import _dyck_parameters
+from bounds.closed_form.depth.route_switching import RELEASED
+from bounds.closed_form.depth.routes import _dyck_parameters, computable_length
 from bounds.closed_form.depth.steps import Step
 from bounds.closed_form.depth.switching_lemma import deep_probability
-from bounds.closed_form.depth.switching_table import RELEASED
 
 # The specification's thresholds, by windows of a third of the length.
 PUBLISHED = {

@@ -5,12 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import pytest
 
-from bounds.influence.screening import (
-    last_row,
-    middle_layer,
-    own_row,
-    row_map,
-)
+from bounds.influence.screening import middle_layer, own_row, row_map, screen
 from tests.bounds.influence.screening.soundness import N, examine, forget, wild_model
 
 CASES = {
@@ -118,7 +113,7 @@ MUTATIONS = {
         "three layers",
     ),
     "turned derivative at the query row": (
-        _without(last_row, "bound_row", "turned"),
+        _without(screen, "bound_row", "turned"),
         "three layers",
     ),
     "distance of row i from its reference": (

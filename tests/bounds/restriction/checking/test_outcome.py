@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from bounds.restriction.checker import check_runs
 from bounds.restriction.checking.claim import FREE, Claim
 from bounds.restriction.checking.enclosure import Enclosure
-from bounds.restriction.checking.outcome import check_runs
 from bounds.restriction.checking.tables import Refuted
 
 RADIUS = 1e-6
