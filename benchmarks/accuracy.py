@@ -35,11 +35,11 @@ from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_tokens
 from bounds.figures import LOOKS
-from bounds.influence.base import Method, Problem
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.method import Method
+from bounds.influence.problem import Problem
 
 FLAGS = benchmark_flags("accuracy", table=True, figure=True)
 LENGTHS = define_lengths(FLAGS, "32")
@@ -102,8 +102,7 @@ def build(config: Config) -> Problem:
         **{name: config[name] for name in SIZES},
     )
     tokens, query = random_tokens(config), config["n"] - 1
-    pairs = list_substitutions(tokens, model.vocab_size, query=query)
-    return Problem(model, tokens, query, "activation", pairs.position, pairs.symbol)
+    return Problem.ask(model, tokens, query=query)
 
 
 def exact_influences(problem: Problem, chosen: Sequence[int], digits: int) -> list[Any]:

@@ -27,10 +27,9 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
-from bounds.influence.base import Problem
 from bounds.influence.change_block import prepare
 from bounds.influence.incremental import follow
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 from jax_models import WEIGHTINGS, forward
 
 FLAGS = benchmark_flags("changed_rows", table=True)
@@ -56,9 +55,8 @@ QUANTILES = {
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: quantiles of the changed rows per layer, seconds, the ratio."""
-    model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    pairs = list_substitutions(tokens, SIZES["vocab_size"], query=n - 1)
-    problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    model, tokens = random_model(config), random_tokens(config)
+    problem = Problem.ask(model, tokens)
     run = jax.jit(lambda m, x: forward(m, x)[0])
 
     def passes() -> float:
@@ -78,7 +76,7 @@ def measure(config: Config) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     after = passes()
     row: dict[str, Any] = {
-        "substitutions": len(pairs),
+        "substitutions": len(problem.pairs),
         "sweep_seconds": seconds,
         "sweep_first_seconds": first,
         "forward_seconds": before,

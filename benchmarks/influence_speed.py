@@ -31,11 +31,10 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
-from bounds.influence.base import Problem
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import estimate_work
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 from jax_models import Transformer, forward
 
 FLAGS = benchmark_flags(
@@ -66,10 +65,8 @@ def run_all(problem: Problem, method: Any, limit: int | None = None) -> int:
 
 def build(config: Config) -> tuple[Transformer, Problem]:
     """Returns the model and the question that a row's config describes."""
-    model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    pairs = list_substitutions(tokens, 2, query=n - 1)
-    problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
-    return model, problem
+    model = random_model(config)
+    return model, Problem.ask(model, random_tokens(config))
 
 
 def measure(config: Config) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from benchmarks.script import Benchmark, Config, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from bounds.arithmetic import count_operations
 from bounds.influence import METHODS, Problem
-from bounds.influence.substitution import list_substitutions
 from jax_models import InputError
 
 FLAGS = benchmark_flags("profile_pairs", repeats=15, budget=60.0)
@@ -134,15 +133,12 @@ def time_in_turn(
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: rates of the block and of a product, and the operations."""
-    tokens = random_tokens(config)
-    query = tokens.size - 1
-    pairs = list_substitutions(tokens, config["vocab_size"], query=query)
-    asked = (tokens, query, "activation", pairs.position, pairs.symbol)
-    kernel = METHODS["incremental"].kernel(Problem(random_model(config), *asked))
+    problem = Problem.ask(random_model(config), random_tokens(config))
+    kernel = METHODS["incremental"].kernel(problem)
     assert kernel is not None
     (part,) = kernel.parts
-    size = min(part.batch, part.end)
-    block = jax.device_put((pairs.position[:size], pairs.symbol[:size]))
+    size = part.batch
+    block = jax.device_put((problem.position[:size], problem.symbol[:size]))
     function: Any = kernel.function
     traced = function.trace(*kernel.shared, *block, **part.options)
     compiled = traced.lower().compile()

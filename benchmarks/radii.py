@@ -18,8 +18,7 @@ from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
 from benchmarks.page import table_text
 from benchmarks.radii_families import DRAWN, FAMILIES, LENGTH
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from bounds.influence.base import Problem
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 
 FLAGS = benchmark_flags("radii", table=True)
 CHOSEN = define_choices(FLAGS, "families", list(FAMILIES), list(FAMILIES), "families")
@@ -42,12 +41,7 @@ def build(config: Config) -> Problem:
     """Returns the question of a row: all substitutions of a drawn input."""
     draw = np.random.default_rng([config["seed"], config["drawn"]])
     model, tokens = FAMILIES[config["family"]](config, draw)
-    query = tokens.size - 1
-    pairs = list_substitutions(
-        tokens, model.vocab_size, query=query, substitutable=model.substitutable
-    )
-    tokens = tokens.astype(np.int32)
-    return Problem(model, tokens, query, "activation", pairs.position, pairs.symbol)
+    return Problem.ask(model, tokens)
 
 
 def digits(config: Config) -> int:

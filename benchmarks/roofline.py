@@ -34,10 +34,9 @@ from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import Timing, spread, time_call
 from bounds.arithmetic import count_operations, count_traffic
 from bounds.figures import LOOKS
-from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 from jax_models import forward
 
 # Of each: layers, length, and blocks of substitutions at most.
@@ -97,17 +96,15 @@ def forward_program(config: Config) -> Program:
 
 def influence_program(config: Config) -> Program:
     """Returns the first blocks of `incremental`, their base pass being there."""
-    model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    pairs = list_substitutions(tokens, config["vocab_size"], query=n - 1)
-    whole = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    model, tokens = random_model(config), random_tokens(config)
+    whole = Problem.ask(model, tokens)
     outline = INCREMENTAL.outline(whole)
     assert outline is not None
     part = outline.parts[0]
-    batch = min(part.batch, part.end - part.start)
+    batch = part.batch
     blocks = min(config["blocks"], math.ceil((part.end - part.start) / batch))
     first = slice(min(blocks * batch, part.end))
-    asked = {"position": pairs.position[first], "symbol": pairs.symbol[first]}
-    problem = dataclasses.replace(whole, **asked)
+    problem = dataclasses.replace(whole, pairs=whole.pairs.only(first))
     kernel = INCREMENTAL.kernel(problem)
     assert kernel is not None
     traced = outline.trace(part)

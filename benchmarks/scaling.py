@@ -27,10 +27,9 @@ from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.arithmetic import count_operations
 from bounds.figures import LOOKS
-from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import Outline
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 from jax_models import forward
 
 Exponents = tuple[float, float]
@@ -116,9 +115,8 @@ def cells() -> Iterator[dict[str, Any]]:
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds and operations of all influences and of a pass."""
-    model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    pairs = list_substitutions(tokens, config["vocab_size"], query=n - 1)
-    problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    model, tokens = random_model(config), random_tokens(config)
+    problem = Problem.ask(model, tokens)
     outline = INCREMENTAL.outline(problem)
     assert outline is not None
     time_it = functools.partial(

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from benchmarks.script import Config
-from bounds.influence.base import Problem, SharedBase
+from bounds.influence.problem import Problem, SharedBase
 from jax_models import Transformer, random_transformer
 
 # Small widths, so that what grows with the length is seen.

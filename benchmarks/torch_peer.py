@@ -39,9 +39,8 @@ from benchmarks.peer import (
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
-from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 from jax_models import InputError, forward
 from jax_models.transformer import embed
 
@@ -127,8 +126,7 @@ def measure(config: Config) -> dict[str, Any]:
         RuntimeError: the two answers differ, so that there is nothing to compare.
     """
     model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    pairs = list_substitutions(tokens, config["vocab_size"], query=n - 1)
-    problem = Problem(model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
+    problem = Problem.ask(model, tokens)
     answer = ask_peer(PEER.value, TORCH_PART, question(problem, config), LIMIT.value)
     if "error" in answer:
         raise InputError(f"{PEER.value} failed at n = {n}: {answer['error']}")

@@ -169,7 +169,7 @@ def _supremum(
         len(tokens),
         query=question.query,
         target=question.target,
-        ties=question.ties,  # pyright: ignore[reportArgumentType]
+        ties=question.ties,
     )
     return {"supremum": best.max}
 

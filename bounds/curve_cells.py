@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from bounds.curve_bounds import CURVE_BOUNDS, REASON, CurveBound
-from bounds.measurement import Question, Subject, measure, planned_blocks, tokens_sha256
+from bounds.influence.compute import Choice
+from bounds.measurement import Subject, block_columns, measure, plan, tokens_sha256
 from bounds.sweep import Cell, Results
 from bounds.version import __version__
 from jax_models.errors import InputError
-from jax_models.transformer import Transformer
 
 BesideKey = tuple[str, int, int]  # kind of bound, n, input
 
@@ -83,6 +83,7 @@ def _measurement(subject: Subject, index: int, tokens: np.ndarray) -> Cell:
     """Returns the cell of one input's exact influence."""
     row = {"n": len(tokens), "weighting": subject.label, "input": index}
     asked = dataclasses.asdict(subject.question)
+    choice = _planned(subject, tokens)
     # A limit of memory is there by the sizes that follow from it.
     del asked["memory_limit"]
     config = {
@@ -90,11 +91,11 @@ def _measurement(subject: Subject, index: int, tokens: np.ndarray) -> Cell:
         **row,
         **asked,
         "tokens_sha256": tokens_sha256(tokens),
-        **_blocks(subject.model, tokens, subject.question),
+        **({} if choice is None else block_columns(choice.sizes)),
     }
 
     def compute() -> dict[str, Any]:
-        return {**row, **measure(subject.model, tokens, subject.question)}
+        return {**row, **measure(subject.model, tokens, subject.question, choice)}
 
     name = f"{subject.label}, n = {len(tokens)}, input {index}"
     return Cell(config, name, compute)
@@ -135,11 +136,9 @@ def _shared(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _blocks(
-    model: Transformer, tokens: np.ndarray, question: Question
-) -> dict[str, int | None]:
-    """Returns the sizes of blocks; none where the measurement will say what is wrong."""
+def _planned(subject: Subject, tokens: np.ndarray) -> Choice | None:
+    """Returns how it will be measured, None where the measurement will say what is wrong."""
     try:
-        return planned_blocks(model, tokens, question)
+        return plan(subject.model, tokens, subject.question)
     except InputError:
-        return {}
+        return None

@@ -11,7 +11,7 @@ import numpy as np
 from bounds.curve_bounds import CURVE_BOUNDS, bound_columns, shown_bounds
 from bounds.curve_cells import CurveCells, curve_cells
 from bounds.decay import DecayFit, fit_decay
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 from bounds.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.measurement import ROW, Question, Subject, influence_value
 from bounds.memory_results import MemoryResults
@@ -22,6 +22,7 @@ from bounds.table import RowPerLength, Table
 from jax_models.arguments import choose_names
 from jax_models.checkpoint import model_bytes
 from jax_models.errors import InputError
+from jax_models.evaluate import TieRule
 from jax_models.transformer import Transformer
 
 __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
@@ -91,7 +92,7 @@ def bound_curve(
     query: int = -1,
     target: Target = "activation",
     method: str = "auto",
-    ties: str = "error",
+    ties: TieRule = "error",
     bounds: Sequence[str] = (),
     store: Results | None = None,
 ) -> BoundCurve:

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bounds.influence import compute_influence
-from bounds.influence.base import Problem, Target
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.compute import choose_method
-from bounds.influence.substitution import check_query, list_substitutions
+from bounds.influence.compute import Choice, answer, choose_method
+from bounds.influence.problem import Problem, Target
 from bounds.notation import temperature_label
 from bounds.output import sha256
 from jax_models.config import encode_temperature
+from jax_models.evaluate import TieRule
 from jax_models.reweight import at_length
 from jax_models.transformer import Transformer
 
@@ -46,8 +45,28 @@ class Question:
     query: int = -1
     target: Target = "activation"
     method: str = "auto"
-    ties: str = "error"
+    ties: TieRule = "error"
     memory_limit: int | None = None
+
+    def ask(self, model: Transformer, tokens: np.ndarray, **more: Any) -> Problem:
+        """Returns the question put to a model and an input.
+
+        Args:
+            model: The model.
+            tokens: The input [n].
+            more: As `Problem.ask` takes it.
+
+        Raises:
+            InputError: It does not fit them.
+        """
+        return Problem.ask(
+            model,
+            tokens,
+            query=self.query,
+            target=self.target,
+            memory_limit=self.memory_limit,
+            **more,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +94,10 @@ class Subject:
 
 
 def measure(
-    model: Transformer, tokens: np.ndarray, question: Question
+    model: Transformer,
+    tokens: np.ndarray,
+    question: Question,
+    choice: Choice | None = None,
 ) -> dict[str, Any]:
     """Returns the maximum influence on one input, as a row of a curve.
 
@@ -83,6 +105,7 @@ def measure(
         model: The model.
         tokens: The input [n].
         question: What is asked.
+        choice: How it is done, if that was planned.
 
     Returns:
         `influence_lower` and `influence_upper`, which enclose the maximum and differ by
@@ -94,12 +117,9 @@ def measure(
     Raises:
         InputError: The tokens do not fit the model, or the method refuses it.
     """
-    result = compute_influence(
-        at_length(model, len(tokens)),
-        tokens,
-        keep="position_max",
-        **dataclasses.asdict(question),
-    )
+    problem = question.ask(at_length(model, len(tokens)), tokens)
+    choice = choice or choose_method(question.method, problem)
+    result = answer(problem, choice, question.ties, keep="position_max")
     return {
         "influence_lower": float(result.max_lower),
         "influence_upper": float(result.max_upper),
@@ -112,14 +132,8 @@ def measure(
     }
 
 
-def planned_blocks(
-    model: Transformer,
-    tokens: np.ndarray,
-    question: Question,
-    positions: range | None = None,
-    include_query: bool = False,
-) -> dict[str, int | None]:
-    """Returns the sizes of the blocks that a question will be worked out in.
+def plan(model: Transformer, tokens: np.ndarray, question: Question) -> Choice:
+    """Returns how an input will be measured; its block sizes are part of a cell's key.
 
     They move the last bits of an answer, so it is kept under them.
 
@@ -127,37 +141,12 @@ def planned_blocks(
         model: The model.
         tokens: The input [n].
         question: What is asked.
-        positions: Those that are changed; None is all.
-        include_query: Whether the query's own token is changed too.
-
-    Returns:
-        The columns of `block_columns`.
 
     Raises:
         InputError: The method refuses the question, or memory is too small for it.
     """
-    query = check_query(question.query, len(tokens))
-    pairs = list_substitutions(
-        tokens,
-        model.vocab_size,
-        query=query,
-        positions=positions,
-        substitutable=model.substitutable,
-        include_query=include_query,
-    )
-    if not len(pairs):
-        return block_columns(None)
-    problem = Problem(
-        at_length(model, len(tokens)),
-        tokens,
-        query,
-        question.target,
-        pairs.position,
-        pairs.symbol,
-        memory_limit=question.memory_limit,
-    )
-    method, _ = choose_method(question.method, problem)
-    return block_columns(method.sizes(problem))
+    problem = question.ask(at_length(model, len(tokens)), tokens)
+    return choose_method(question.method, problem)
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 from bounds.optional import require_package
 from bounds.output import canonical_json, plain, write_bytes, write_csv
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from bounds.all_inputs.universe import AllInputs, Universe
-from bounds.influence.base import Ties
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import Configurations, InputClasses, classify
+from bounds.influence.ties import Ties
 
 # Inputs of a block.
 BLOCK = 2**10

@@ -12,8 +12,10 @@ from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
 from bounds.all_inputs.block import Found, NotFiniteError, Plan, StringPlan
 from bounds.all_inputs.counts import TooManyError, plan_counts
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
-from bounds.influence.base import Influence, Target, Ties, judge_ties
 from bounds.influence.compute import compute_influence
+from bounds.influence.problem import Target
+from bounds.influence.result import Influence
+from bounds.influence.ties import Ties, judge_ties
 from bounds.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bounds.influence.base import Target
 from bounds.influence.classes import (
     MAX_CLASSES,
     Places,
@@ -13,6 +12,7 @@ from bounds.influence.classes import (
     tie_orders,
 )
 from bounds.influence.lumped import refuse_length, refuse_model
+from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, expect_length

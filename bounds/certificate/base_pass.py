@@ -28,7 +28,7 @@ from bounds.certificate.row_base import (
     take_rows,
 )
 from bounds.certificate.scores.base import score_rule
-from bounds.influence.base import Problem
+from bounds.influence.problem import Problem
 from bounds.rounding import (
     certificate_roundoff,
     layer_roundoff,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +12,10 @@ from bounds.certificate.layer_constants import needs_positive_epsilon
 from bounds.certificate.references import DD_BASE, DD_CENTRED
 from bounds.certificate.result import Certificate, CertificateMethod, Certifier
 from bounds.certificate.scores import score_rule
-from bounds.influence.base import Problem, Target
-from bounds.influence.substitution import check_query, list_substitutions
+from bounds.influence.problem import Problem, Target
 from bounds.readings import lacks
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
-from jax_models.evaluate import check_tokens, require_readout
 from jax_models.float_type import check_float_type
 from jax_models.reweight import with_dtype
 
@@ -77,23 +75,18 @@ def certify_influence(
     """
     started = time.perf_counter()
     choose_name("method", method, tuple(CERTIFIERS))
-    choose_name("target", target, get_args(Target))
     model = _in_float64(model)
     _refuse(model, method)
-    if target == "logits":
-        require_readout(model)
-    checked = np.asarray(check_tokens(model.vocab_size, tokens))
-    query = check_query(query, checked.size)
-    pairs = list_substitutions(
-        checked,
-        model.vocab_size,
+    problem = Problem.ask(
+        model,
+        tokens,
         query=query,
+        target=target,
         symbols=symbols,
         positions=positions,
-        substitutable=model.substitutable,
         include_query=include_query,
     )
-    problem = Problem(model, checked, query, target, pairs.position, pairs.symbol)
+    pairs = problem.pairs
     certifier, found, done = CERTIFIERS[method], [], 0
     for block in certifier.blocks(problem) if len(pairs) else ():
         found.append(block)
@@ -102,7 +95,7 @@ def certify_influence(
             progress(done, len(pairs))
     upper = np.concatenate(found) if found else np.zeros(0)
     table = pairs.scatter(upper)
-    by_position = np.full(checked.size, np.nan)
+    by_position = np.full(problem.tokens.size, np.nan)
     np.fmax.at(by_position, pairs.position, upper)
     best = int(np.argmax(upper)) if upper.size else None
     return Certificate(
@@ -111,7 +104,7 @@ def certify_influence(
         max_upper=0.0 if best is None else float(upper[best]),
         position=None if best is None else int(pairs.position[best]),
         symbol=None if best is None else int(pairs.symbol[best]),
-        query=query,
+        query=problem.query,
         target=target,
         method=method,
         hypotheses=_hypotheses(model),

@@ -13,7 +13,7 @@ from bounds.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.certificate.order import bounded, least, times
-from bounds.influence.base import Problem
+from bounds.influence.problem import Problem
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
 from jax_models.rows import linear

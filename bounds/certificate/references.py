@@ -18,7 +18,7 @@ from bounds.certificate.base_pass import prepare_pass, runs
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.output import exact_without_layers
 from bounds.certificate.result import Certifier
-from bounds.influence.base import Problem
+from bounds.influence.problem import Problem
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.substitution import padded
 

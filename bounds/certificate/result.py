@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from bounds.influence.base import Problem, Target
+from bounds.influence.problem import Problem, Target
 
 CertificateMethod = Literal["centred", "base"]
 

@@ -22,7 +22,6 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.input_source import load_inputs, num_symbols
 from bounds.cli.length_sweep import raise_failed
-from bounds.cli.memory_flag import define_memory_limit, memory_limit
 from bounds.cli.model_source import (
     is_random,
     load_model,
@@ -31,6 +30,7 @@ from bounds.cli.model_source import (
 )
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
+from bounds.cli.question import define_memory_limit, read_question
 from bounds.cli.record import open_store, run_record
 from bounds.cli.report import curve_report, describe_decay
 from bounds.cli.ties import quiet_ties, warn_of_ties
@@ -38,12 +38,10 @@ from bounds.curve_bounds import CURVE_BOUNDS, bound_columns
 from bounds.curve_cells import CurveCells, curve_cells
 from bounds.curves import BoundCurve, plot_curves, read_curve
 from bounds.figures import MAX_SERIES, save_figure
-from bounds.influence.substitution import check_query
 from bounds.inputs import draw_inputs
-from bounds.measurement import Question, Subject, weighting_label
+from bounds.measurement import Subject, weighting_label
 from bounds.output import write_csv, write_json
 from bounds.sweep import Cell, Failure, Results, finish_cells, missing_cells, run_cells
-from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 from jax_models.weighting import WEIGHTINGS
 
@@ -159,16 +157,7 @@ def _ask(options: flags.FlagValues) -> list[CurveCells]:
     prepare_jax(options)
     model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
     encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    question = Question(
-        options.query,
-        options.target,
-        options.method,
-        options.ties,
-        memory_limit(options),
-    )
-    check_query(question.query, lengths[0])
-    if question.target == "logits":
-        require_readout(model)
+    question = read_question(options, model, lengths[0])
     models = _variants(options, model)
     source = load_inputs(options, model, options.num_inputs)
     inputs = draw_inputs(source, lengths)

@@ -10,6 +10,7 @@ from absl import flags
 
 from bounds.cli.values import LengthsParser, LengthsSerializer
 from bounds.figures import FORMATS
+from bounds.influence.compute import METHOD_NAMES
 from bounds.inputs import RANDOM
 from bounds.notation import parse_temperature
 from jax_models.constructions import PRESETS
@@ -296,7 +297,7 @@ def define_question(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "method",
         "auto",
-        ("auto", "lumped", "incremental", "screened", "exhaustive"),
+        METHOD_NAMES,
         "How the influence is computed; auto picks the cheapest exact method, screened "
         "certifies the maximum and encloses the rest.",
         flag_values=values,

@@ -6,6 +6,7 @@ are done in blocks of positions, kept in --out as they are found: the same comma
 continues where it stopped.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,22 @@ from bounds.cli.influence_blocks import (
     BLOCK,
     COLUMNS,
     SUMMARY,
-    find_checkpoint,
+    Asked,
     make_blocks,
     read_rows,
 )
 from bounds.cli.influence_dry_run import describe_run
 from bounds.cli.input_source import load_inputs, num_symbols, read_given
-from bounds.cli.memory_flag import define_memory_limit
 from bounds.cli.model_source import load_model, model_sha256, reweighted
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
+from bounds.cli.question import define_memory_limit, read_question
 from bounds.cli.record import open_store, run_record
 from bounds.cli.ties import quiet_ties, warn_of_ties
 from bounds.curves import UNITS
 from bounds.figures import Series, influence_figure, save_figure
-from bounds.influence.substitution import check_query
-from bounds.measurement import enclosed_value, tokens_sha256, weighting_label
+from bounds.influence.method import Stopping
+from bounds.measurement import Subject, enclosed_value
 from bounds.notation import enclosure_label
 from bounds.output import write_csv, write_json
 from bounds.sweep import (
@@ -46,7 +47,6 @@ from bounds.sweep import (
     missing_cells,
     run_cells,
 )
-from jax_models.evaluate import require_readout
 from jax_models.transformer import encode_positions
 
 DEFAULT_LENGTH = 64
@@ -109,32 +109,23 @@ def _run(options: flags.FlagValues) -> None:
     devices = open_devices(options)
     if devices.leads and not options.dry_run:
         print(f"influence: results go to {options.out}", flush=True)
-    prepare_jax(options)
-    model, tokens = _load(options)
-    query = check_query(options.query, len(tokens))
-    if options.target == "logits":
-        require_readout(model)
-    hashes = _hashes(options, model, tokens)
-    identity = {**hashes, "query": query}
+    asked = _ask(options)
     if options.dry_run:
-        cells = make_blocks(options, model, tokens, identity, None, devices.mesh)
+        cells = make_blocks(asked, None, devices.mesh)
         if devices.leads:
-            told = describe_run(options, model, tokens, query, cells, devices)
-            print("\n".join(told))
+            print("\n".join(describe_run(asked, cells, devices)))
         return
     if not devices.leads:
         with quiet_ties():
-            _follow(
-                make_blocks(options, model, tokens, identity, None, devices.mesh),
-                devices,
-            )
+            _follow(make_blocks(asked, None, devices.mesh), devices)
         return
+    n = len(asked.tokens)
     with (
         open_store(options) as store,
-        Progress(len(tokens), "positions") as progress,
+        Progress(n, "positions") as progress,
         quiet_ties(),
     ):
-        cells = make_blocks(options, model, tokens, identity, progress, devices.mesh)
+        cells = make_blocks(asked, progress, devices.mesh)
         todo = missing_cells(store, cells, fresh=options.fresh)
         devices.agree(cells, [cell in todo for cell in cells])
         done = [cell for cell in cells if cell not in todo]
@@ -144,7 +135,7 @@ def _run(options: flags.FlagValues) -> None:
             count = cell.config["stop"] - cell.config["start"]
             progress.advance(f"{cell.label}, from the store", count)
         for cell in todo:
-            kept = find_checkpoint(options, cell.config)
+            kept = asked.checkpoint(cell.config)
             if kept is not None and options.fresh:
                 kept.unlink(missing_ok=True)
             for failure in run_cells(store, [cell]):
@@ -157,10 +148,10 @@ def _run(options: flags.FlagValues) -> None:
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
     record = {
         **run_record("influence", options),
-        "n": len(tokens),
-        "query": query,
+        "n": n,
+        "query": asked.subject.question.query,
         **_joined(blocks),
-        **hashes,
+        **asked.hashes,
         "seconds": seconds,
     }
     rows = [row for block in blocks for row in read_rows(block)]
@@ -184,29 +175,14 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     Raises:
         InputError: The flags do not fit together, or the input is refused.
     """
-    prepare_jax(options)
-    model, tokens = _load(options)
-    query = check_query(options.query, len(tokens))
-    if options.target == "logits":
-        require_readout(model)
-    hashes = _hashes(options, model, tokens)
-    cells = make_blocks(options, model, tokens, {**hashes, "query": query}, None)
+    asked = _ask(options)
+    cells = make_blocks(asked, None)
     with quiet_ties():
         finish_cells(store, cells)
     joined = _joined(found_rows(store, cells))
     del joined["levels"]
-    return [{"n": len(tokens), "query": query, **joined, **hashes}]
-
-
-def _hashes(
-    options: flags.FlagValues, model: jm.Transformer, tokens: np.ndarray
-) -> dict[str, str]:
-    """Returns what names the model and the input."""
-    return {
-        "model_sha256": model_sha256(options, model),
-        "weighting": weighting_label(model),
-        "tokens_sha256": tokens_sha256(tokens),
-    }
+    query = asked.subject.question.query
+    return [{"n": len(asked.tokens), "query": query, **joined, **asked.hashes}]
 
 
 def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -241,8 +217,9 @@ def _follow(cells: list[Cell], devices: Devices) -> None:
             cell.compute()
 
 
-def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:
-    """Returns the model and the one input that the flags name."""
+def _ask(options: flags.FlagValues) -> Asked:
+    """Returns what the flags ask for."""
+    prepare_jax(options)
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     if given is not None and options.length is None:
@@ -257,7 +234,17 @@ def _load(options: flags.FlagValues) -> tuple[jm.Transformer, np.ndarray]:
             "counted from 0"
         )
     tokens = source.draw(length, options.input)
-    return model, tokens
+    question = read_question(options, model, length)
+    question = dataclasses.replace(question, query=question.query % length)
+    hashed = model_sha256(options, model)
+    inputs = {(length, options.input): tokens}
+    return Asked(
+        Subject(model, hashed, inputs, question, options.seed),
+        tokens,
+        options.include_query,
+        Stopping(options.rtol, options.budget),
+        Path(options.out),
+    )
 
 
 def _write(

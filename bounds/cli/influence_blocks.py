@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli.memory_flag import memory_limit
 from bounds.cli.progress import Progress
-from bounds.influence import (
-    METHODS,
-    Influence,
-    Problem,
-    SharedBase,
-    compute_influence,
-)
+from bounds.influence import SCREENS, Influence, Problem, SharedBase
+from bounds.influence.compute import answer, choose_method
+from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
-from bounds.measurement import Question, block_columns, planned_blocks
+from bounds.influence.lumped import LUMPED
+from bounds.influence.method import Stopping
+from bounds.measurement import Subject, block_columns, tokens_sha256
 from bounds.output import canonical_json, sha256
 from bounds.sweep import Cell
 from bounds.version import __version__
@@ -45,62 +41,114 @@ SUMMARY = (
 BLOCK = ("block_substitutions", "block_rows")
 
 
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the flags of `influence` ask: one input of a model, in blocks of positions.
+
+    Attributes:
+        subject: The model, its hash, and what is asked, of a query counted from 0.
+        tokens: The input [n].
+        include_query: Whether the query's own token is changed too.
+        stopping: When a screen stops.
+        folder: Where a screen keeps where it stands.
+    """
+
+    subject: Subject
+    tokens: np.ndarray
+    include_query: bool
+    stopping: Stopping
+    folder: Path
+
+    @property
+    def screens(self) -> bool:
+        """Whether the method encloses influences."""
+        return self.subject.question.method in SCREENS
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """What names the model and the input."""
+        return {
+            "model_sha256": self.subject.model_sha256,
+            "weighting": self.subject.label,
+            "tokens_sha256": tokens_sha256(self.tokens),
+        }
+
+    def problem(self, start: int, stop: int, **more: Any) -> Problem:
+        """Returns the question about positions from `start` to before `stop`.
+
+        Args:
+            start: The first.
+            stop: Behind the last.
+            more: As `Problem.ask` takes it.
+        """
+        return self.subject.question.ask(
+            self.subject.model,
+            self.tokens,
+            positions=range(start, stop),
+            include_query=self.include_query,
+            **more,
+        )
+
+    def checkpoint(self, config: Mapping[str, Any]) -> Path | None:
+        """Returns the file in which a screen keeps where it stands.
+
+        Args:
+            config: Of the cell that screens. How far the screen is to go names no other
+                file: what was screened is used by a run that is to go further.
+
+        Returns:
+            A path in the folder; None where nothing is screened.
+        """
+        if not self.screens:
+            return None
+        question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
+        name = sha256(canonical_json(question).encode())[:16]
+        return self.folder / f"screen-{name}.npz"
+
+
 def make_blocks(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    tokens: np.ndarray,
-    identity: dict[str, Any],
-    progress: Progress | None,
-    mesh: Mesh | None = None,
+    asked: Asked, progress: Progress | None, mesh: Mesh | None = None
 ) -> list[Cell]:
     """Returns the blocks of positions of one input, as cells of a sweep.
 
     Args:
-        options: Flags of the `influence` command.
-        model: The model.
-        tokens: The input [n].
-        identity: Hashes of the two, and the query position.
+        asked: What is asked.
         progress: Counts positions as they are done; None counts nothing.
         mesh: Devices that positions are shared out over; None is one.
 
     Returns:
         The cells, in order of position.
     """
-    n = len(tokens)
-    size = block_size(model, tokens, options.method)
-    keep = "pairs" if n * (model.vocab_size - 1) <= MAX_PAIRS else "position_max"
-    asked = {
-        "target": options.target,
-        "method": options.method,
-        "ties": options.ties,
-        "include_query": options.include_query,
-        "keep": keep,
-        "query": identity["query"],
-        "memory_limit": memory_limit(options),
-    }
-    if options.method == "screened":
-        asked |= {"rtol": options.rtol, "budget": options.budget}
-
+    subject, question = asked.subject, asked.subject.question
+    n = len(asked.tokens)
+    size = block_size(subject.model, asked.tokens, question.method)
+    few = n * (subject.model.vocab_size - 1) <= MAX_PAIRS
+    keep = "pairs" if few else "position_max"
     shared = SharedBase()
     # Sizes change the last bits: results of others are not gone on from. A limit that
     # leaves them as they are changes nothing.
-    sizes = planned_blocks(
-        model,
-        tokens,
-        Question(
-            identity["query"],
-            options.target,
-            options.method,
-            options.ties,
-            memory_limit(options),
-        ),
-        range(min(size, n)),
-        options.include_query,
-    )
+    planned = choose_method(question.method, asked.problem(0, min(size, n)))
+    key = {
+        "command": "influence",
+        "version": __version__,
+        "dtype": subject.model.dtype.name,
+        "seed": subject.seed,
+        "target": question.target,
+        "method": question.method,
+        "ties": question.ties,
+        "include_query": asked.include_query,
+        "keep": keep,
+        "query": question.query,
+        **block_columns(planned.sizes),
+        **asked.hashes,
+    }
+    if asked.screens:
+        key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
 
     def make(start: int) -> Cell:
         stop = min(start + size, n)
         label = f"positions {start} to {stop - 1}"
+        config = {**key, "start": start, "stop": stop}
 
         def compute() -> dict[str, Any]:
             reported = 0
@@ -112,55 +160,21 @@ def make_blocks(
                 progress.advance(label, (stop - start) * done // total - reported)
                 reported = (stop - start) * done // total
 
-            result = compute_influence(
-                model,
-                tokens,
-                positions=range(start, stop),
-                checkpoint=find_checkpoint(options, config),
-                progress=report,
-                mesh=mesh,
-                shared=shared,
-                **asked,
+            problem = asked.problem(start, stop, mesh=mesh, shared=shared)
+            # What it costs, and so what is the cheapest, is a block's own.
+            choice = choose_method(question.method, problem) if start else planned
+            kept = asked.checkpoint(config)
+            stopping = dataclasses.replace(
+                asked.stopping, checkpoint=None if kept is None else str(kept)
             )
+            found = answer(problem, choice, question.ties, keep, stopping, report)
             if progress is not None:
                 progress.advance(label, stop - start - reported)
-            return summarise(result)
+            return summarise(found)
 
-        named = {name: value for name, value in asked.items() if name != "memory_limit"}
-        config = {
-            "command": "influence",
-            "version": __version__,
-            "start": start,
-            "stop": stop,
-            "dtype": options.dtype,
-            "seed": options.seed,
-            **named,
-            **sizes,
-            **identity,
-        }
         return Cell(config, label, compute)
 
     return [make(start) for start in range(0, n, size)]
-
-
-def find_checkpoint(
-    options: flags.FlagValues, config: Mapping[str, Any]
-) -> Path | None:
-    """Returns the file in which a screen keeps where it stands.
-
-    Args:
-        options: Flags of the `influence` command.
-        config: Of the cell that screens. How far the screen is to go names no other
-            file: what was screened is used by a run that is to go further.
-
-    Returns:
-        A path in --out; None where nothing is screened.
-    """
-    if options.method != "screened":
-        return None
-    question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
-    name = sha256(canonical_json(question).encode())[:16]
-    return Path(options.out) / f"screen-{name}.npz"
 
 
 def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
@@ -178,14 +192,13 @@ def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
     Returns:
         A number of positions.
     """
-    if method == "screened":
+    if method in SCREENS:
         return len(tokens)  # the largest of all is what it looks for
-    if method == "exhaustive":
+    if method == EXHAUSTIVE.name:
         return 256
-    none, n = np.zeros(0, int), len(tokens)
-    problem = Problem(model, tokens, n - 1, "activation", none, none)
-    able = method in ("auto", "lumped")
-    lumps = able and METHODS["lumped"].refuse(problem) is None
+    n, problem = len(tokens), Problem.ask(model, tokens, positions=())
+    able = method in ("auto", LUMPED.name)
+    lumps = able and LUMPED.refuse(problem) is None
     if lumps or len(model.layers) <= 2:
         return max(8192, -(-n // 4))
     return max(1024, n // 16) if is_sparse(problem) else 256

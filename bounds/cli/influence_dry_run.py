@@ -4,46 +4,33 @@ The programs are traced and compiled for the device at hand, from shapes alone: 
 run and nothing is written.
 """
 
-import math
 from collections.abc import Sequence
 
 import jax
 import numpy as np
-from absl import flags
 
-import jax_models as jm
 from bounds.cli.devices import Devices
-from bounds.cli.memory_flag import memory_limit
-from bounds.influence import Problem
+from bounds.cli.influence_blocks import Asked
 from bounds.influence.compute import choose_method
+from bounds.influence.method import Screen
 from bounds.influence.outline import Outline, estimate_work
-from bounds.influence.substitution import list_substitutions
 from bounds.sweep import Cell
 from bounds.version import __version__
 
 
-def describe_run(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    tokens: np.ndarray,
-    query: int,
-    cells: Sequence[Cell],
-    devices: Devices,
-) -> list[str]:
+def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[str]:
     """Returns the lines that a dry run prints.
 
     Args:
-        options: Flags of the `influence` command.
-        model: The model.
-        tokens: The input [n].
-        query: The query position, from 0.
+        asked: What is asked.
         cells: The blocks of positions that are kept as they are found.
         devices: What they would be shared out over.
 
     Raises:
         InputError: The method cannot do this model.
     """
-    posed = [_pose(options, model, tokens, query, cell) for cell in cells]
+    model, question = asked.subject.model, asked.subject.question
+    posed = [asked.problem(cell.config["start"], cell.config["stop"]) for cell in cells]
     problems = [one for one in posed if one.position.size]
     total = sum(one.position.size for one in problems)
     count = 1 if devices.mesh is None else devices.mesh.size
@@ -51,46 +38,26 @@ def describe_run(
         f"version {__version__}, jax {jax.__version__}, {count} of "
         f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
         f"model: {len(model.layers)} layers, d = {model.width}, V = "
-        f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {tokens.size}, query "
-        f"{query}, {options.target}",
+        f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {asked.tokens.size}, query "
+        f"{question.query}, {question.target}",
     ]
     if not problems:
         return [*lines, "nothing can be substituted"]
     largest = max(problems, key=lambda one: one.position.size)
-    method, reason = choose_method(options.method, largest)
-    passes = sum(method.cost(one) for one in problems)
+    choice = choose_method(question.method, largest)
+    way = choice.way
     lines += [
-        f"method: {method.name} ({reason})",
+        f"method: {way.name} ({choice.reason})",
         f"substitutions: {total}, in {len(problems)} parts of at most "
         f"{largest.position.size}; each is kept when it is done",
-        f"estimated cost: {passes:.3g} forward passes"
-        if math.isfinite(passes)
-        else "estimated cost: some tens of forward passes, more where bounds are loose",
+        "estimated cost: some tens of forward passes, more where bounds are loose"
+        if isinstance(way, Screen)
+        else f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
     ]
-    outline = method.outline(largest)
+    outline = None if isinstance(way, Screen) else way.outline(largest)
     if outline is None:
-        return [*lines, f"blocks: {method.name} has none that can be told ahead"]
+        return [*lines, f"blocks: {way.name} has none that can be told ahead"]
     return lines + _blocks(outline, [one.position.size for one in problems], count)
-
-
-def _pose(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    tokens: np.ndarray,
-    query: int,
-    cell: Cell,
-) -> Problem:
-    """Returns the question that a block of positions asks."""
-    pairs = list_substitutions(
-        tokens,
-        model.vocab_size,
-        query=query,
-        positions=range(cell.config["start"], cell.config["stop"]),
-        substitutable=model.substitutable,
-        include_query=options.include_query,
-    )
-    asked = (model, tokens, query, options.target, pairs.position, pairs.symbol)
-    return Problem(*asked, memory_limit=memory_limit(options))
 
 
 def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:

@@ -34,7 +34,7 @@ from bounds.closed_form import (
     uniform_constants,
 )
 from bounds.constants.model_constants import ModelConstants, read_constants
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
 from bounds.interval import interval, log, log_upper, upper
 from bounds.result import Bound, Claim

@@ -1,27 +1,24 @@
 """Exact single-position influence: one entry point over a table of methods.
 
-A new method is one file with a `Method` and one row in `METHODS`.
+A new method is one file with a `Method`, or a `Screen`, and one row in the table of
+`compute`.
 """
 
-from bounds.influence.base import (
-    Block,
-    Influence,
-    Method,
-    Problem,
-    SharedBase,
-    Ties,
-)
-from bounds.influence.compute import METHODS, compute_influence
-from bounds.influence.sharding import sharded
+from bounds.influence.compute import METHODS, SCREENS, compute_influence
+from bounds.influence.method import Method, Screen
+from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.result import Block, Influence
+from bounds.influence.ties import Ties
 
 __all__ = [
     "METHODS",
+    "SCREENS",
     "Block",
     "Influence",
     "Method",
     "Problem",
+    "Screen",
     "SharedBase",
     "Ties",
     "compute_influence",
-    "sharded",
 ]

@@ -8,18 +8,16 @@ evaluation: |f(x) - what f stands for|_2 <= r(x). Then
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
 
-from bounds.influence.base import Block, Problem
+from bounds.influence.problem import Problem, Radius, check_radius
+from bounds.influence.result import Block
 from bounds.influence.substitution import padded
 from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
-
-# Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
-Radius: TypeAlias = float | Callable[[np.ndarray], Any]
 
 INPUTS_AT_ONCE = 32
 # What a float64 product can lose to underflow.
@@ -65,26 +63,6 @@ def _radii(stated: Radius | None, inputs: np.ndarray) -> np.ndarray:
     if callable(stated):
         return np.asarray([check_radius(stated(x), f" of {x}") for x in inputs])
     return np.full(len(inputs), 0.0 if stated is None else stated)
-
-
-def check_radius(value: Any, where: str = "") -> float:
-    """Returns a radius of one evaluation.
-
-    Args:
-        value: what the caller stated.
-        where: what it is the radius of, in words.
-
-    Raises:
-        InputError: it is no finite number of at least 0.
-    """
-    found = np.asarray(value)
-    number = found.ndim == 0 and found.dtype.kind in "iuf"
-    if not (number and 0 <= found < np.inf):
-        raise InputError(
-            f"radius{where} = {value!r}; expected a finite number of at least 0, or a "
-            "function of the tokens that returns one"
-        )
-    return float(found)
 
 
 def _batched(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarray]:

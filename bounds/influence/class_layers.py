@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.base import Ties
 from bounds.influence.change_block import finish, merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.equal_columns import largest_weight, written_share
@@ -26,6 +25,7 @@ from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.reach import least_size
 from bounds.influence.sizes import output_size, row_condition, score_rounding
 from bounds.influence.substitution import padded
+from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.rounding import change_radius
 from jax_models.attention import (

@@ -1,71 +1,73 @@
 """`compute_influence`: checks the question, chooses a method, gathers its blocks."""
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bounds.influence.bare_function import Radius, check_radius
-from bounds.influence.base import (
-    Influence,
-    Method,
-    Problem,
-    SharedBase,
-    Target,
-    judge_ties,
-)
+from bounds.influence.block_memory import BlockSizes
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.maxima import Maxima
+from bounds.influence.method import Method, Progress, Screen, Stopping
+from bounds.influence.problem import Problem, Radius, SharedBase, Target
+from bounds.influence.result import Influence
 from bounds.influence.screened import SCREENED
-from bounds.influence.sharding import sharded
-from bounds.influence.substitution import (
-    Substitutions,
-    check_query,
-    list_substitutions,
-    not_finite,
-)
+from bounds.influence.substitution import not_finite
+from bounds.influence.ties import judge_ties
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integer, expect_number
-from jax_models.evaluate import (
-    TieRule,
-    check_tokens,
-    require_readout,
-)
-from jax_models.float_type import check_float_type
-from jax_models.model_check import check_model
+from jax_models.arguments import choose_name
+from jax_models.evaluate import TieRule
+from jax_models.mesh import check_agreement, written_out
 
-METHODS: dict[str, Method] = {
-    method.name: method for method in (LUMPED, INCREMENTAL, SCREENED, EXHAUSTIVE)
-}
+_ALL: tuple[Method | Screen, ...] = (LUMPED, INCREMENTAL, SCREENED, EXHAUSTIVE)
+METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
+SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
+METHOD_NAMES = ("auto", *(way.name for way in _ALL))
 Keep = Literal["pairs", "position_max"]
 
 
-def choose_method(name: str, problem: Problem) -> tuple[Method, str]:
-    """Returns the method to use and the reason for it.
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """How a problem is done: by what, why by that, and in blocks of which sizes."""
+
+    way: Method | Screen
+    reason: str
+    sizes: BlockSizes | None  # None where they are found on the way
+
+
+def choose_method(name: str, problem: Problem) -> Choice:
+    """Returns how a problem is done by the method of a name.
 
     Raises:
-        InputError: for an unknown name, or a method that cannot do this model.
+        InputError: for an unknown name, a method that cannot do this model, or too small
+            a memory limit.
     """
-    choose_name("method", name, ("auto", *METHODS))
-    refusals = {method: METHODS[method].refuse(problem) for method in METHODS}
+    choose_name("method", name, METHOD_NAMES)
+    refusals = {way.name: way.refuse(problem) for way in _ALL}
     if name != "auto":
         if refusals[name] is not None:
             raise InputError(
                 f"method {name!r} cannot do this model: {refusals[name]}; use "
                 'method="auto"'
             )
-        return METHODS[name], "asked for"
-    able = [METHODS[method] for method, refusal in refusals.items() if refusal is None]
+        (way,) = (way for way in _ALL if way.name == name)
+        return Choice(way, "asked for", _sizes(way, problem))
+    able = [way for way in METHODS.values() if refusals[way.name] is None]
     best = min(able, key=lambda method: method.cost(problem))
     cost = f"about {best.cost(problem):.3g} forward passes"
     others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]
-    return best, "; ".join([f"the cheapest that can do it, {cost}", *others])
+    reason = "; ".join([f"the cheapest that can do it, {cost}", *others])
+    return Choice(best, reason, _sizes(best, problem))
+
+
+def _sizes(way: Method | Screen, problem: Problem) -> BlockSizes | None:
+    return way.sizes(problem) if len(problem.pairs) else None
 
 
 def compute_influence(
@@ -144,99 +146,61 @@ def compute_influence(
     """
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
-    choose_name("target", target, get_args(Target))
     choose_name("keep", keep, get_args(Keep))
-    if isinstance(model, Transformer):
-        model = check_model(model)
-        _check_dtype(model, dtype)
-        checked = np.asarray(check_tokens(model.vocab_size, tokens))
-        vocab_size, allowed = model.vocab_size, model.substitutable
-        if target == "logits":
-            require_readout(model)
-        if radius is not None:
-            raise InputError(
-                "radius is of a bare function, and the model is a Transformer, whose "
-                "rounding is known: leave radius out"
-            )
-    else:
-        if not callable(model):
-            raise InputError(
-                f"model is a {type(model).__name__}; expected a Transformer, or a "
-                "function from tokens to a vector"
-            )
-        if vocab_size is None:
-            raise InputError("a bare function needs vocab_size, the number of symbols")
-        vocab_size = expect_integer("vocab_size", vocab_size, 1)
-        checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
-        if radius is not None and not callable(radius):
-            radius = check_radius(radius)
-    query = check_query(query, checked.size)
-    pairs = list_substitutions(
-        checked,
-        vocab_size,
+    problem = Problem.ask(
+        model,
+        tokens,
         query=query,
+        target=target,
         symbols=symbols,
         positions=positions,
-        substitutable=allowed,
         include_query=include_query,
-    )
-    _check_stopping(rtol, budget)
-    if memory_limit is not None:
-        memory_limit = expect_integer("memory_limit in bytes", memory_limit, 1)
-    problem = Problem(
-        model,
-        checked,
-        query,
-        target,
-        pairs.position,
-        pairs.symbol,
-        rtol,
-        budget,
-        None if checkpoint is None else os.fspath(checkpoint),
-        shared or SharedBase(),
-        memory_limit=memory_limit,
+        vocab_size=vocab_size,
         radius=radius,
+        dtype=dtype,
+        mesh=mesh,
+        memory_limit=memory_limit,
+        shared=shared,
     )
-    chosen, reason = choose_method(method, problem)
-    if mesh is not None:
-        chosen = sharded(chosen, mesh)
-    return _gather(problem, pairs, chosen, reason, ties, keep, progress, started)
+    stopping = Stopping(
+        rtol, budget, None if checkpoint is None else os.fspath(checkpoint)
+    )
+    choice = choose_method(method, problem)
+    found = answer(problem, choice, ties, keep, stopping, progress)
+    return dataclasses.replace(found, seconds=time.perf_counter() - started)
 
 
-def _check_stopping(rtol: float, budget: int) -> None:
-    expect_number("rtol", rtol, 0)
-    expect_integer("budget, in exact evaluations,", budget, 1)
-
-
-def _check_dtype(model: Transformer, dtype: Any) -> None:
-    if dtype is not None:
-        check_float_type(dtype, "the dtype asked for")
-    if dtype is not None and jnp.dtype(dtype) != jnp.dtype(model.dtype):
-        raise InputError(
-            f"dtype = {jnp.dtype(dtype).name} but the model is "
-            f"{jnp.dtype(model.dtype).name}; convert the model, or leave dtype out"
-        )
-
-
-def _gather(
+def answer(
     problem: Problem,
-    pairs: Substitutions,
-    method: Method,
-    reason: str,
-    ties: TieRule,
-    keep: Keep,
-    progress: Callable[[int, int], None] | None,
-    started: float,
+    choice: Choice,
+    ties: TieRule = "error",
+    keep: Keep = "pairs",
+    stopping: Stopping | None = None,
+    progress: Progress | None = None,
 ) -> Influence:
-    """Collects the blocks of a method into the result."""
-    found, met = Maxima(pairs, dense=keep == "pairs"), None
-    enclosed = None
-    # Before anything runs: a memory limit may be too small.
-    sizes = method.sizes(problem) if len(pairs) else None
-    if method.enclose is not None and len(pairs):
-        enclosed = method.enclose(problem, progress)
+    """Returns the influences of a problem, done as was chosen.
+
+    Args:
+        problem: the question.
+        choice: of this problem, or of one that differs in its input alone.
+        ties: what to do where rounding decides a hard-attention winner.
+        keep: which tables are kept.
+        stopping: of a screen; see `compute_influence`.
+        progress: called with (substitutions done, all) after every block.
+
+    Raises:
+        InputError: processes do not agree, or an influence is not a finite number.
+        TieError: for an ambiguous tie under ties="error".
+    """
+    started, pairs, way = time.perf_counter(), problem.pairs, choice.way
+    stopping = stopping or Stopping()
+    found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
+    if len(pairs) and problem.mesh is not None:
+        _agree(problem, stopping, choice.sizes)
+    if len(pairs) and isinstance(way, Screen):
+        enclosed = way.enclose(problem, stopping, progress)
         found.enclose(enclosed)
-    for block in method.blocks(problem) if len(pairs) and enclosed is None else ():
+    for block in way.blocks(problem) if len(pairs) and isinstance(way, Method) else ():
         if not np.isfinite(block.influence).all():
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
             raise not_finite(*pairs[found.done + bad])
@@ -261,10 +225,10 @@ def _gather(
         symbol=symbol,
         query=problem.query,
         target=problem.target,
-        method=method.name,
-        exact=method.exact and not estimated,
+        method=way.name,
+        exact=isinstance(way, Method) and not estimated,
         estimated=estimated,
-        reason=reason,
+        reason=choice.reason,
         zeros=found.zeros,
         substitutions=len(pairs),
         ties=met,
@@ -272,5 +236,16 @@ def _gather(
         evaluated=len(pairs) if enclosed is None else enclosed.evaluated,
         uncertified=0 if enclosed is None else enclosed.left.size,
         levels=() if enclosed is None else enclosed.levels,
-        block=sizes,
+        block=choice.sizes,
     )
+
+
+def _agree(problem: Problem, stopping: Stopping, sizes: BlockSizes | None) -> None:
+    """Raises `InputError` in every process unless all of them ask the same."""
+    assert problem.mesh is not None
+    arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
+    # All or none keep where they stand: process 0 reads it for the others. Blocks are
+    # of one size in all of them, whatever memory each has.
+    kept = stopping.checkpoint is not None
+    asked = (problem.query, problem.target, stopping.rtol, stopping.budget, kept, sizes)
+    check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))

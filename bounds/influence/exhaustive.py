@@ -13,11 +13,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.bare_function import INPUTS_AT_ONCE, function_blocks
-from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.change_block import merge_reports
 from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
+from bounds.influence.problem import Problem
+from bounds.influence.result import Block
 from bounds.influence.sizes import (
     ABOVE,
     output_size,
@@ -26,6 +28,7 @@ from bounds.influence.sizes import (
     substitutes,
     written_size,
 )
+from bounds.influence.ties import Ties
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import Transformer, forward
 from jax_models.attention import project_queries, score_scale, store_keys
@@ -207,13 +210,16 @@ def _outline(problem: Problem) -> Outline | None:
 def _sizes(problem: Problem) -> BlockSizes | None:
     if not isinstance(problem.model, Transformer):
         return BlockSizes(INPUTS_AT_ONCE)
-    return BlockSizes(_parts(problem)[0].batch)
+    return BlockSizes(_batch(problem))
 
 
 def _parts(problem: Problem) -> tuple[Part]:
     options = {"query": problem.query, "target": problem.target}
-    batch = batch_size(problem.model, problem.tokens.size, problem.memory_limit)
-    return (Part(0, problem.position.size, batch, options),)
+    return (Part.of(0, problem.position.size, _batch(problem), options),)
+
+
+def _batch(problem: Problem) -> int:
+    return batch_size(problem.model, problem.tokens.size, problem.memory_limit)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
@@ -225,7 +231,6 @@ def _blocks(problem: Problem) -> Iterator[Block]:
 
 EXHAUSTIVE = Method(
     name="exhaustive",
-    exact=True,
     refuse=lambda problem: None,
     cost=lambda problem: float(problem.position.size),
     blocks=_blocks,

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Block, Method, Problem, Ties
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.change_block import (
     IN_FLIGHT,
@@ -29,10 +28,14 @@ from bounds.influence.classes import places_repeat
 from bounds.influence.equal_columns import column_share, hard_share
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
+from bounds.influence.problem import Problem
 from bounds.influence.reach import least_size, may_move
+from bounds.influence.result import Block
 from bounds.influence.sizes import output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
+from bounds.influence.ties import Ties
 from bounds.rounding import change_radius
 from jax_models.transformer import Transformer
 
@@ -201,19 +204,18 @@ def _parts(problem: Problem) -> Iterator[Part]:
         "own_query": False,
     }
     if len(model.layers) > 1:
-        yield Part(0, count, sizes.substitutions, options)
+        yield Part.of(0, count, sizes.substitutions, options)
         return
     # One layer: the query's own token is a question of its own (a moved query).
     at_query = problem.position == problem.query
     turns = np.flatnonzero(np.diff(at_query)) + 1
     for first, end in itertools.pairwise([0, *turns, count]):
         own = {**options, "own_query": bool(at_query[first])}
-        yield Part(int(first), int(end), sizes.substitutions, own)
+        yield Part.of(int(first), int(end), sizes.substitutions, own)
 
 
 INCREMENTAL = Method(
     name="incremental",
-    exact=True,
     refuse=_refuse,
     cost=_cost,
     blocks=_blocks,

@@ -1,4 +1,4 @@
-"""How a method's substitutions run: in blocks of one size, several under way at a time.
+"""How substitutions run: in blocks of one size, several under way at a time.
 
 A `Kernel` is a compiled function of a block of substitutions and of arrays that all
 blocks share. Where it runs, on one device or on a mesh of them, it does not know.
@@ -11,9 +11,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from bounds.influence.base import Block, Problem, Ties
+from bounds.influence.problem import Problem
+from bounds.influence.result import Block
+from bounds.influence.sharding import place_shared, run_shared_out
 from bounds.influence.substitution import padded
+from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 
 
@@ -26,13 +30,19 @@ class Part:
     batch: int  # substitutions in a block, on each device
     options: Mapping[str, Any]  # static arguments of the function
 
+    @classmethod
+    def of(cls, start: int, end: int, most: int, options: Mapping[str, Any]) -> "Part":
+        """Returns a part in blocks of a size, smaller where there are fewer."""
+        return cls(start, end, min(most, end - start), options)
+
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a method runs on every block of substitutions.
+    """What is run on every block of substitutions.
 
-    `function(*shared, position [p], symbol [p], **options)` returns norms [p] and a tie
-    report over all of them. It is compiled by `jax.jit`.
+    `function(*shared, position [p], symbol [p], **options)` returns arrays [p, ...], of a
+    method the norms [p], and a tie report over all of them, None of a screen. It is
+    compiled by `jax.jit`.
     """
 
     function: Callable[..., Any]
@@ -45,35 +55,72 @@ class Kernel:
     in_flight: int = 1
 
 
-# Runs the function on a block of any size that `devices` divides.
+# Runs the function on a block of any size that the devices divide.
 Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
 
 
 def run_kernel(
-    kernel: Kernel, problem: Problem, run: Runner | None = None, devices: int = 1
+    kernel: Kernel, problem: Problem, run: Runner | None = None
 ) -> Iterator[Block]:
     """Yields the blocks of a problem in order.
 
     Args:
-        kernel: what is run.
+        kernel: what is run, and returns norms.
         problem: its question.
-        run: runs one block and returns norms [p] and ties; on the default device where
-            it is None.
-        devices: how many devices a block is shared out over.
+        run: runs one block; see `run_blocks`.
     """
-    seen, done = kernel.ties, 0
-    if run is None:  # once, not with every block
-        kernel = dataclasses.replace(kernel, shared=jax.device_put(kernel.shared))
-    calls = _calls(kernel, problem, run or _on_default_device, devices)
-    # Programs of many devices meet in collectives: one thread starts them, in order.
-    for count, norms, ties in ahead(calls, kernel.in_flight, threads=run is None):
+    seen = kernel.ties
+    where = problem.position, problem.symbol
+    for these, norms, ties in run_blocks(kernel, *where, problem.mesh, run):
         # One transfer; the blocks after this one are queued already.
         norms, ties = jax.device_get((norms, None if seen is None else ties))
-        influence = np.asarray(norms, np.float64)[:count]
+        influence = np.asarray(norms, np.float64)[: these.stop - these.start]
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
-        these, done = slice(done, done + count), done + count
         yield Block(influence, kernel.radius(influence, these), seen)
+
+
+def run_blocks(
+    kernel: Kernel,
+    position: np.ndarray,
+    symbol: np.ndarray,
+    mesh: Mesh | None,
+    run: Runner | None = None,
+) -> Iterator[tuple[slice, Any, Any]]:
+    """Yields which substitutions a block has, and what the function returns of them.
+
+    The last of what it returns are of a block that is filled up.
+
+    Args:
+        kernel: what is run.
+        position: replaced positions [P].
+        symbol: substitutes [P].
+        mesh: what every block is shared out over; None is the default device.
+        run: runs one block instead of these.
+    """
+    # Programs of many devices meet in collectives: one thread starts them, in order.
+    threads, devices = mesh is None and run is None, 1
+    if mesh is not None:
+        devices = mesh.size
+        kernel = dataclasses.replace(kernel, shared=place_shared(kernel.shared, mesh))
+        run = run or functools.partial(_over_mesh, mesh)
+    elif run is None:  # once, not with every block
+        kernel = dataclasses.replace(kernel, shared=jax.device_put(kernel.shared))
+    run = run or _on_default_device
+
+    def start_block(part: Part, block: slice) -> tuple[slice, Any, Any]:
+        # Of one size on any number of devices, so that a substitution is computed alike.
+        size = part.batch * devices
+        filled = padded(position[block], size), padded(symbol[block], size)
+        return block, *run(kernel, part.options, *filled)
+
+    calls = (
+        functools.partial(start_block, part, slice(start, min(start + size, part.end)))
+        for part in kernel.parts
+        for size in [part.batch * devices]
+        for start in range(part.start, part.end, size)
+    )
+    return ahead(calls, kernel.in_flight, threads)
 
 
 def _on_default_device(
@@ -86,19 +133,13 @@ def _on_default_device(
     return kernel.function(*kernel.shared, *block, **options)
 
 
-def _calls(
-    kernel: Kernel, problem: Problem, run: Runner, devices: int
-) -> Iterator[Callable[[], tuple[int, Any, Any]]]:
-    """Yields what starts a block and returns its substitutions, their norms, and ties."""
-
-    def start_block(options: Mapping[str, Any], block: slice, size: int) -> Any:
-        position, symbol = problem.position[block], problem.symbol[block]
-        filled = padded(position, size), padded(symbol, size)
-        return position.size, *run(kernel, options, *filled)
-
-    for part in kernel.parts:
-        # The same on any number of devices, so that a substitution is computed alike.
-        size = min(part.batch, part.end - part.start) * devices
-        for start in range(part.start, part.end, size):
-            block = slice(start, min(start + size, part.end))
-            yield functools.partial(start_block, part.options, block, size)
+def _over_mesh(
+    mesh: Mesh,
+    kernel: Kernel,
+    options: Mapping[str, Any],
+    position: np.ndarray,
+    symbol: np.ndarray,
+) -> Any:
+    return run_shared_out(
+        mesh, kernel.function, kernel.shared, options, position, symbol
+    )

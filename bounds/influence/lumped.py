@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Block, Method, Problem
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
+from bounds.influence.method import Method
+from bounds.influence.problem import Problem
+from bounds.influence.result import Block
 from jax_models import Transformer
 from jax_models.mask import SIGHTS
 
@@ -108,4 +110,4 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         yield Block(norms[part], radii[part], seen)
 
 
-LUMPED = Method(name="lumped", exact=True, refuse=_refuse, cost=_cost, blocks=_blocks)
+LUMPED = Method(name="lumped", refuse=_refuse, cost=_cost, blocks=_blocks)

@@ -6,7 +6,7 @@ each is reduced as it comes, so that only what is kept takes memory.
 
 import numpy as np
 
-from bounds.influence.base import Block, Enclosures
+from bounds.influence.result import Block, Enclosures
 from bounds.influence.substitution import Substitutions
 
 

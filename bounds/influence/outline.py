@@ -27,7 +27,7 @@ class Outline:
 
     def trace(self, part: Part) -> jax.stages.Traced:
         """Returns the program of one block of a part, on one device."""
-        one = jax.ShapeDtypeStruct((min(part.batch, part.end - part.start),), jnp.int32)
+        one = jax.ShapeDtypeStruct((part.batch,), jnp.int32)
         function: Any = self.function
         return function.trace(*self.shared, one, one, **part.options)
 
@@ -67,9 +67,10 @@ def estimate_work(outline: Outline, devices: int = 1) -> Estimate:
     blocks, flops = 0, base.flops
     for part in outline.parts:
         count = part.end - part.start
-        rounds = math.ceil(count / (min(part.batch, count) * devices))
+        rounds = math.ceil(count / (part.batch * devices))
         blocks += rounds
         flops += rounds * devices * count_operations(outline.trace(part).jaxpr)
     largest = max(outline.parts, key=lambda part: part.end - part.start)
-    batch = min(largest.batch, largest.end - largest.start)
-    return Estimate(blocks, batch, base, measure_work(outline.trace(largest)), flops)
+    return Estimate(
+        blocks, largest.batch, base, measure_work(outline.trace(largest)), flops
+    )

@@ -6,14 +6,12 @@ exact where the screen closes, and an enclosure that says so where it does not.
 Source: docs/screened.md.
 """
 
-import math
-from collections.abc import Iterator
-
-from bounds.influence.base import Block, Enclosures, Method, Problem, Progress
+from bounds.influence.method import Screen
+from bounds.influence.problem import Problem
 from bounds.influence.screening.ladder import block_sizes, climb_ladder
 from bounds.influence.screening.row_map import neuron_defect
 from bounds.readings import lacks
-from jax_models import InputError, Transformer
+from jax_models import Transformer
 
 
 def _refuse(problem: Problem) -> str | None:
@@ -34,21 +32,4 @@ def _refuse(problem: Problem) -> str | None:
     return lacks(model.layers, neuron_defect)
 
 
-def _blocks(problem: Problem) -> Iterator[Block]:
-    raise InputError("method 'screened' encloses influences and computes few of them")
-
-
-def _enclose(problem: Problem, progress: Progress | None) -> Enclosures:
-    return climb_ladder(problem, progress)
-
-
-SCREENED = Method(
-    name="screened",
-    exact=False,
-    refuse=_refuse,
-    # Never chosen by itself: an enclosure of all influences is not their values.
-    cost=lambda problem: math.inf,
-    blocks=_blocks,
-    enclose=_enclose,
-    sizes=block_sizes,
-)
+SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)

@@ -32,7 +32,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from bounds.influence.base import Ties
 from bounds.influence.changed_layer import (
     ChangedRows,
     Frame,
@@ -46,6 +45,7 @@ from bounds.influence.dealt import deal
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.pointwise import read_change
 from bounds.influence.substitution import padded
+from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from jax_models.attention import (
     compute_scores,

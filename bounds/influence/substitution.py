@@ -30,6 +30,11 @@ class Substitutions:
         """Returns the position and the symbol of one substitution."""
         return int(self.position[index]), int(self.symbol[index])
 
+    def only(self, chosen: slice) -> "Substitutions":
+        """Returns some of them."""
+        some = self.position[chosen], self.symbol[chosen]
+        return dataclasses.replace(self, position=some[0], symbol=some[1])
+
     def scatter(self, values: np.ndarray) -> np.ndarray:
         """Returns values [P] as a table [n, V], NaN where nothing is substituted."""
         table = np.full((self.length, self.vocab_size), np.nan)

@@ -13,7 +13,7 @@ from bounds.all_inputs import exact_supremum
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
 from bounds.decay import DecayFit, fit_decay
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 from bounds.inputs import InputSource, check_lengths, open_inputs
 from bounds.lipschitz.estimate import estimate_lipschitz
 from bounds.lipschitz.result import (

@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
 from bounds.inputs import InputSource, check_changeable, open_inputs
 from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bounds.constants import ClosedForms
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 
 # Closed forms that are proportional to D, in the order in which they are derived.
 PROPORTIONAL = ("linear", "c1", "c2", "causal", "printed_tight", "printed")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Target
+from bounds.influence.problem import Target
 from bounds.lipschitz.ascent import Point, ascend, ascend_tokens
 from bounds.lipschitz.domain import Ball, Domain, free_symbols
 from bounds.lipschitz.jacobian import block_norms

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import scaling
-from bounds.influence.base import Problem
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import estimate_work
+from bounds.influence.problem import Problem
 
 CONFIG: dict[str, Any] = {
     "axis": "n at L=2",
@@ -52,10 +52,7 @@ def test_the_last_slope_is_of_the_two_largest():
 
 def outline_of(config):
     model, tokens = scaling.random_model(config), scaling.random_tokens(config)
-    n, symbols = config["n"], config["vocab_size"]
-    pairs = scaling.list_substitutions(tokens, symbols, query=n - 1)
-    where = pairs.position, pairs.symbol
-    outline = INCREMENTAL.outline(Problem(model, tokens, n - 1, "activation", *where))
+    outline = INCREMENTAL.outline(Problem.ask(model, tokens))
     assert outline is not None
     return outline
 

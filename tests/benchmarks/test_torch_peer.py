@@ -76,9 +76,8 @@ def test_the_loop_is_the_definition():
 
     model = torch_peer.random_model(CONFIG)
     tokens = torch_peer.random_tokens(CONFIG)
-    pairs = torch_peer.list_substitutions(tokens, 2, query=5)
-    where = pairs.position, pairs.symbol
-    problem = torch_peer.Problem(model, tokens, 5, "activation", *where)
+    problem = torch_peer.Problem.ask(model, tokens)
+    where = problem.position, problem.symbol
     asked = torch_peer.question(problem, CONFIG)
     archive = {name: torch.tensor(np.asarray(value)) for name, value in asked.items()}
     archive |= {"num_layers": 1, "query": 5}

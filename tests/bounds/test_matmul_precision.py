@@ -16,7 +16,6 @@ import bounds
 from bounds.certificate import certify_influence
 from bounds.cli.main import main
 from bounds.influence import METHODS, Problem
-from bounds.influence.substitution import list_substitutions
 from tests.bounds.influence.models import TOKENS, build, widest_query
 from tests.test_architecture import modules
 
@@ -85,10 +84,8 @@ def test_a_product_without_precision_is_found_in_the_source():
 def pose(case):
     model = build(case)
     query = widest_query(case.get("mask", "future"))
-    pairs = list_substitutions(TOKENS, 3, query=query)
     target = case.get("target", "activation")
-    tokens = TOKENS.astype(np.int32)
-    return Problem(model, tokens, query, target, pairs.position, pairs.symbol)
+    return Problem.ask(model, TOKENS, query=query, target=target)
 
 
 def kernels(case):

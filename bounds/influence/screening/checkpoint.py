@@ -17,7 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from bounds.influence.base import Level, Problem
+from bounds.influence.problem import Problem
+from bounds.influence.result import Level
 from bounds.output import sha256
 from jax_models import InputError
 from jax_models.atomic import write_atomically

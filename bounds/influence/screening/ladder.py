@@ -15,7 +15,6 @@ Source: docs/screened.md, section 4.
 """
 
 import dataclasses
-import functools
 import math
 import time
 
@@ -23,20 +22,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.base import Enclosures, Level, Problem, Progress
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel
+from bounds.influence.kernel import Kernel, Part, run_blocks
+from bounds.influence.method import Progress, Stopping
+from bounds.influence.problem import Problem
+from bounds.influence.result import Enclosures, Level
 from bounds.influence.screening.checkpoint import Checkpoint, Standing
 from bounds.influence.screening.screen import (
     ScreenBase,
     Screened,
     prepare_envelopes,
     prepare_screen,
+    screen_block,
 )
-from bounds.influence.screening.shared_out import block_starter
 from bounds.influence.substitution import not_finite, padded
-from bounds.influence.under_way import ahead
 from bounds.version import __version__
 from jax_models.mesh import first_says
 
@@ -82,13 +82,15 @@ def block_sizes(problem: Problem) -> BlockSizes:
 class Climb:
     """One climb of the ladder: what is known of every substitution so far."""
 
-    def __init__(self, problem: Problem, progress: Progress | None) -> None:
-        """Start where the problem's checkpoint stands, or with nothing known."""
-        self.problem = problem
+    def __init__(
+        self, problem: Problem, checkpoint: str | None, progress: Progress | None
+    ) -> None:
+        """Start where the checkpoint stands, or with nothing known."""
+        self.problem, self.sizes = problem, block_sizes(problem)
         self._checkpoint = None
-        if problem.checkpoint is not None:
-            rules = (LADDER, dataclasses.astuple(block_sizes(problem)), __version__)
-            self._checkpoint = Checkpoint(problem.checkpoint, problem, *rules)
+        if checkpoint is not None:
+            rules = (LADDER, dataclasses.astuple(self.sizes), __version__)
+            self._checkpoint = Checkpoint(checkpoint, problem, *rules)
         kept = self._checkpoint and self._checkpoint.read()
         standing = kept or _nothing_known(problem.position.size)
         self.lower, self.upper = standing.lower, standing.upper
@@ -169,33 +171,15 @@ class Climb:
         """Screens what is left of the level under way, and adds it to the levels."""
         assert self.chosen is not None
         problem, began, before = self.problem, time.perf_counter(), self._spent
-        model, tokens = problem.model, jnp.asarray(problem.tokens)
         groups, rank = LADDER[self.step]
-        sizes = block_sizes(problem)
-        batch = sizes.substitutions * _devices(problem)
         chosen = self.chosen[self._done :]
         times = []
         if chosen.size:
-            if self._base is None:
-                self._base = prepare_screen(
-                    model, tokens, problem.query, problem.target
-                )
-            base = self._base
-            envelopes = prepare_envelopes(model, base, groups, rank)
-            jax.block_until_ready(envelopes)
+            kernel = self._screening(chosen.size, groups, rank)
             times.append(time.perf_counter())
-
-            run = block_starter(problem, base, envelopes, sizes.rows)
-
-            def start_block(part: np.ndarray) -> tuple[np.ndarray, Screened]:
-                where = (problem.position, problem.symbol)
-                return part, run(*(padded(x[part], batch) for x in where))
-
-            parts = (chosen[k : k + batch] for k in range(0, chosen.size, batch))
-            calls = (functools.partial(start_block, part) for part in parts)
-            # Programs of many devices meet in collectives: one thread starts them.
-            threads = problem.mesh is None
-            for part, found in ahead(calls, IN_FLIGHT, threads):
+            where = problem.position[chosen], problem.symbol[chosen]
+            for these, found, _ in run_blocks(kernel, *where, problem.mesh):
+                part = chosen[these]
                 self._enclose(part, found)
                 times.append(time.perf_counter())
                 self._done += part.size
@@ -205,9 +189,33 @@ class Climb:
                     self._progress(self._done, self.chosen.size)
         blocks = np.diff(times)
         # The first block compiles.
-        each = float(blocks[1:].mean()) / batch if blocks.size > 1 else None
+        each = float(blocks[1:].mean()) / self.batch if blocks.size > 1 else None
         level = Level(groups, rank, self.chosen.size, 0, self._spent, each)
         self.levels.append(level)
+
+    @property
+    def batch(self) -> int:
+        """Substitutions of a block on all devices."""
+        mesh = self.problem.mesh
+        return self.sizes.substitutions * (1 if mesh is None else mesh.size)
+
+    def _screening(self, count: int, groups: int, rank: int) -> Kernel:
+        """What screens `count` substitutions at a level."""
+        problem = self.problem
+        model, tokens = problem.model, jnp.asarray(problem.tokens)
+        how = {"query": problem.query, "target": problem.target}
+        if self._base is None:
+            self._base = prepare_screen(model, tokens, **how)
+        envelopes = prepare_envelopes(model, self._base, groups, rank)
+        jax.block_until_ready(envelopes)
+        # Of one size whatever is left, so that levels share a program.
+        part = Part(
+            0, count, self.sizes.substitutions, {**how, "row_tile": self.sizes.rows}
+        )
+        shared = (model, tokens, self._base, envelopes)
+        return Kernel(
+            screen_block, shared, (part,), self.kernel.radius, None, IN_FLIGHT
+        )
 
     def close_level(self, rtol: float) -> None:
         """Notes what the level under way has left, and turns to the next."""
@@ -254,15 +262,18 @@ def _nothing_known(count: int) -> Standing:
     return Standing(*ends, estimate, value, 0, None, 0, 0.0, ())
 
 
-def climb_ladder(problem: Problem, progress: Progress | None = None) -> Enclosures:
+def climb_ladder(
+    problem: Problem, stopping: Stopping, progress: Progress | None = None
+) -> Enclosures:
     """Returns enclosures of all influences, and the largest exactly where it closes.
 
     Args:
-        problem: its model is one that `screened` does not refuse. It stops when upper /
-            lower - 1 of the maximum is at most its rtol, or its budget is spent.
+        problem: its model is one that `screened` does not refuse.
+        stopping: when to stop; what else is met is kept in its checkpoint.
         progress: called with (substitutions done, all) after every block of a level.
     """
-    climb, rtol, budget = Climb(problem, progress), problem.rtol, problem.budget
+    climb = Climb(problem, stopping.checkpoint, progress)
+    rtol, budget = stopping.rtol, stopping.budget
     at_query = np.flatnonzero(problem.position == problem.query)
     others = np.flatnonzero(problem.position != problem.query)
     climb.evaluate(at_query[:budget])
@@ -309,15 +320,10 @@ def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
     """
     first, (_, rank) = climb.levels[0], LADDER[step]
     factor = 1 + rank / 12
-    batch = block_sizes(climb.problem).substitutions * _devices(climb.problem)
-    each = first.seconds_each
+    batch, each = climb.batch, first.seconds_each
     if each is None:
         each = first.seconds / first.screened
     screened = factor * each * batch * math.ceil(count / batch)
     room = budget - climb.evaluated
     pays = count > room or screened < count * climb.evaluation_seconds()
     return first_says(bytes([pays])) == bytes([True])
-
-
-def _devices(problem: Problem) -> int:
-    return 1 if problem.mesh is None else problem.mesh.size

@@ -269,9 +269,9 @@ def screen_states(
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))
-def screen_block(*arguments: Any, **options: Any) -> Screened:
-    """Screens a block of substitutions; arguments as in `screen_states`."""
-    return screen_states(*arguments, **options)[0]
+def screen_block(*arguments: Any, **options: Any) -> tuple[Screened, None]:
+    """Screens a block of substitutions, as a kernel; arguments as in `screen_states`."""
+    return screen_states(*arguments, **options)[0], None
 
 
 def enter(

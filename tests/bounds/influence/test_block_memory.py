@@ -8,7 +8,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import METHODS, Problem, block_memory
+from bounds.influence import METHODS, SCREENS, Problem, block_memory
 from bounds.influence.block_memory import base_bytes, fit_block
 from bounds.influence.change_block import block_bytes, block_sizes
 from bounds.influence.exhaustive import pass_bytes
@@ -34,8 +34,8 @@ def draw_tokens(n=N):
 def pose(model, n, limit=None):
     tokens = draw_tokens(n)
     pairs = list_substitutions(tokens, 2, query=n - 1)
-    question = (model, tokens, n - 1, "activation", pairs.position, pairs.symbol)
-    return Problem(*question, memory_limit=limit)
+    # Not asked: the model may be one of shapes alone.
+    return Problem(model, tokens, n - 1, "activation", pairs, memory_limit=limit)
 
 
 @pytest.mark.parametrize("room", [1000, 999, 120, 10])
@@ -108,7 +108,7 @@ def test_a_screen_whose_exact_evaluations_do_not_fit_is_refused_before_it_runs()
     model, limit = jax.eval_shape(lambda: draw(num_layers=3)), 2**20
     for method in ("screened", "incremental"):
         with pytest.raises(jm.InputError, match="memory limit is 1 MiB"):
-            METHODS[method].sizes(pose(model, N, limit))
+            {**METHODS, **SCREENS}[method].sizes(pose(model, N, limit))
 
 
 @pytest.mark.parametrize("method", ["incremental", "exhaustive", "screened"])

@@ -14,7 +14,7 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import base, classes, compute_influence, lumped
+from bounds.influence import classes, compute_influence, lumped, problem
 from jax_models.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
 from tests.bounds.influence.models import FACTORS, SHAPE, allowed, build, scaled_weights
@@ -264,13 +264,13 @@ def test_it_says_why_it_cannot():
 @pytest.mark.parametrize("position", [periodic(3), None], ids=["periodic", "none"])
 def test_position_encodings_are_formed_once(position, monkeypatch):
     """For all that ask: what a method refuses, what it costs, and its blocks."""
-    lengths, form = [], base.distinct_places
+    lengths, form = [], problem.distinct_places
 
     def counted(model, length):
         lengths.append(length)
         return form(model, length)
 
-    monkeypatch.setattr(base, "distinct_places", counted)
+    monkeypatch.setattr(problem, "distinct_places", counted)
     model = with_places(build({}), position)
     found = compute_influence(model, np.tile([0, 1, 2], 100))
     assert (found.method, lengths) == ("lumped", [300])

@@ -10,7 +10,6 @@ import pytest
 import jax_models as jm
 from bounds.influence import METHODS, Problem
 from bounds.influence.outline import estimate_work, shapes_of
-from bounds.influence.substitution import list_substitutions
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 40
@@ -29,8 +28,7 @@ def pose(num_layers, weighting="softmax", include_query=False, temperature=None)
         dtype="float64",
     )
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
-    pairs = list_substitutions(tokens, 2, query=20, include_query=include_query)
-    return Problem(model, tokens, 20, "activation", pairs.position, pairs.symbol)
+    return Problem.ask(model, tokens, query=20, include_query=include_query)
 
 
 @pytest.mark.parametrize(

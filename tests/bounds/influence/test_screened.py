@@ -9,7 +9,7 @@ import pytest
 
 import jax_models as jm
 from bounds.influence import compute_influence
-from bounds.influence.screening import ladder, shared_out
+from bounds.influence.screening import ladder
 from jax_models.reweight import with_dtype
 
 N = 24
@@ -115,14 +115,14 @@ def test_a_tolerance_stops_early(quick_compilation):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation):
     """A substitution whose error is not finite is never taken to be below the maximum."""
-    screen = shared_out.screen_block
+    screen = ladder.screen_block
 
     def broken(*arguments, **options):
-        found = screen(*arguments, **options)
+        found, _ = screen(*arguments, **options)
         error = jnp.where(arguments[4] == 3, bad, found.error)
-        return dataclasses.replace(found, error=error)
+        return dataclasses.replace(found, error=error), None
 
-    monkeypatch.setattr(shared_out, "screen_block", broken)
+    monkeypatch.setattr(ladder, "screen_block", broken)
     found = compute_influence(small(), TOKENS, method="screened", budget=8)
     assert found.uncertified >= 1
     assert found.max_upper == np.inf

@@ -14,10 +14,9 @@ import pytest
 
 import jax_models as jm
 from bounds import device_mesh
-from bounds.influence import METHODS, compute_influence, sharded, sparse
-from bounds.influence.base import Problem
+from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.kernel import run_kernel
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
 from bounds.store import read_store
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -53,6 +52,10 @@ def in_blocks_of_five(method):
     )
 
 
+def over(num_devices, problem):
+    return dataclasses.replace(problem, mesh=device_mesh(num_devices))
+
+
 def influences(method, problem):
     blocks = list(method.blocks(problem))
     return np.concatenate([block.influence for block in blocks]), blocks[-1].ties
@@ -72,17 +75,16 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     name, num_layers, weighting
 ):
     model, tokens = draw(num_layers, weighting)
-    pairs = list_substitutions(tokens, 2, query=N - 1)
-    problem = Problem(model, tokens, N - 1, "activation", pairs.position, pairs.symbol)
+    problem = Problem.ask(model, tokens)
     method = in_blocks_of_five(METHODS[name])
-    two, ties = influences(sharded(method, device_mesh(2)), problem)
-    eight, same_ties = influences(sharded(method, device_mesh(8)), problem)
+    two, ties = influences(method, over(2, problem))
+    eight, same_ties = influences(method, over(8, problem))
     assert two.max() > 0
     np.testing.assert_array_equal(eight, two)
     assert same_ties == ties
     assert (ties is not None) == model.is_hard
     # The compiler fuses the program of a lone device in its own way.
-    alone, ties_alone = influences(in_blocks_of_five(METHODS[name]), problem)
+    alone, ties_alone = influences(method, problem)
     np.testing.assert_allclose(two, alone, rtol=1e-13, atol=1e-15 * alone.max())
     assert ties is None or ties_alone.ambiguous == ties.ambiguous
 
@@ -136,8 +138,7 @@ def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
 def test_every_device_has_its_own_share():
     """A kernel that says where it ran: the device's number for each substitution."""
     model, tokens = draw(1)
-    pairs = list_substitutions(tokens, 2, query=N - 1)
-    problem = Problem(model, tokens, N - 1, "activation", pairs.position, pairs.symbol)
+    problem = Problem.ask(model, tokens)
 
     @jax.jit
     def where(position, symbol):
@@ -147,10 +148,10 @@ def test_every_device_has_its_own_share():
     made = METHODS["incremental"].kernel(problem)
     part = dataclasses.replace(made.parts[0], batch=EACH, options={})
     kernel = dataclasses.replace(made, function=where, shared=(), parts=(part,))
-    method = dataclasses.replace(METHODS["incremental"], kernel=lambda _: kernel)
-    found, _ = influences(sharded(method, device_mesh(8)), problem)
+    blocks = run_kernel(kernel, over(8, problem))
+    found = np.concatenate([block.influence for block in blocks])
     shares = np.repeat(np.arange(8), EACH)
-    np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(pairs)])
+    np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(problem.pairs)])
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from bounds.influence import METHODS, compute_influence, sparse
-from bounds.influence.base import Problem, Ties
 from bounds.influence.change_block import change_block, prepare
 from bounds.influence.changed_layer import ChangedRows, capacities, frames
 from bounds.influence.incremental import follow, is_sparse
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.problem import Problem
+from bounds.influence.ties import Ties
 from jax_models.attention import compute_scores
 from jax_models.constructions import PRESETS
 from tests.bounds.influence.models import FACTORS, allowed, build
@@ -31,8 +31,7 @@ def both(model, tokens=TOKENS, query=-1, **question):
 
 
 def problem_of(model, tokens=TOKENS, query=N - 1):
-    pairs = list_substitutions(tokens, model.vocab_size, query=query)
-    return Problem(model, tokens, query, "activation", pairs.position, pairs.symbol)
+    return Problem.ask(model, tokens, query=query)
 
 
 def check(case, seed=0, tokens=TOKENS):

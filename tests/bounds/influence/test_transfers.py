@@ -1,5 +1,7 @@
 """Inside a sweep nothing goes to and fro but blocks, and none is waited for early."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -9,8 +11,7 @@ import jax_models as jm
 from bounds.influence import METHODS, Problem, change_block, class_layers, exhaustive
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.screening import ladder
-from bounds.influence.sharding import sharded
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.substitution import Substitutions
 from jax_models.mesh import device_mesh
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -30,8 +31,7 @@ def pose(num_layers=2, **options):
         **options,
     )
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
-    pairs = list_substitutions(tokens, 2, query=N - 1)
-    return Problem(model, tokens, N - 1, "activation", pairs.position, pairs.symbol)
+    return Problem.ask(model, tokens)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,10 @@ def test_the_guard_sees_a_transfer_that_no_one_asked_for():
 @pytest.mark.slow
 def test_a_sweep_over_a_mesh_transfers_nothing_unasked():
     problem, mesh = pose(num_layers=2), device_mesh(2)
-    blocks = sharded(METHODS["incremental"], mesh).blocks
+    problem, blocks = (
+        dataclasses.replace(problem, mesh=mesh),
+        METHODS["incremental"].blocks,
+    )
     list(blocks(problem))
     with jax.transfer_guard_host_to_device("disallow"):
         list(blocks(problem))
@@ -94,7 +97,8 @@ def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(in_fli
     def start(kernel, options, position, symbol):
         return Queued(events, int(position[0]) // 4), None
 
-    many = Problem(None, np.zeros(1), 0, "activation", np.arange(24), np.arange(24))
+    pairs = Substitutions(np.arange(24), np.arange(24), 24, 25)
+    many = Problem(None, np.zeros(1), 0, "activation", pairs)
     part = Part(0, 24, 4, {})
     radius = lambda influence, _: np.zeros_like(influence)
     kernel = Kernel(start, (), (part,), radius, None, in_flight)

@@ -5,7 +5,7 @@ import pytest
 
 import jax_models as jm
 from bounds.influence import compute_influence
-from bounds.influence.screening import checkpoint, ladder, shared_out
+from bounds.influence.screening import checkpoint, ladder
 from tests.bounds.influence.test_screened import TOKENS, small
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -30,7 +30,7 @@ def setting(monkeypatch):
 def counted(monkeypatch):
     """What is screened and evaluated, and when to stop."""
     counts = {"blocks": 0, "evaluated": 0, "stop": np.inf}
-    screen_block, evaluate = shared_out.screen_block, ladder.Climb.evaluate
+    screen_block, evaluate = ladder.screen_block, ladder.Climb.evaluate
 
     def screen(*arguments, **options):
         counts["blocks"] += 1
@@ -48,7 +48,7 @@ def counted(monkeypatch):
         if counts["stop"] < 0:
             raise Killed
 
-    monkeypatch.setattr(shared_out, "screen_block", screen)
+    monkeypatch.setattr(ladder, "screen_block", screen)
     monkeypatch.setattr(ladder.Climb, "evaluate", one_batch)
     return counts, step
 

@@ -1,0 +1,72 @@
+"""How influences are found: a method computes every one, a screen encloses them.
+
+Both say why they cannot do a problem (`refuse`, None where they can), and the sizes of
+their blocks. Neither knows about devices: what runs in blocks is a `Kernel`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.kernel import Kernel
+from bounds.influence.outline import Outline
+from bounds.influence.problem import Problem
+from bounds.influence.result import Block, Enclosures
+from jax_models.arguments import expect_integer, expect_number
+
+# Called with (substitutions done, all).
+Progress = Callable[[int, int], None]
+
+
+def _none(problem: Problem) -> None:
+    """Of a method that has no such thing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A way to compute every influence: its refusals, its cost, its blocks.
+
+    `cost` is in forward passes, for choosing among methods; `blocks` yields the
+    substitutions of a problem in order. What they run is told by `kernel`, None for the
+    problems where it is not a function of a block, and by `outline`, which runs nothing;
+    `sizes` are those of the blocks, None where they are found on the way.
+    """
+
+    name: str
+    refuse: Callable[[Problem], str | None]
+    cost: Callable[[Problem], float]
+    blocks: Callable[[Problem], Iterator[Block]]
+    kernel: Callable[[Problem], Kernel | None] = _none
+    outline: Callable[[Problem], Outline | None] = _none
+    sizes: Callable[[Problem], BlockSizes | None] = _none
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopping:
+    """When a screen stops, and the file in which it keeps where it stands."""
+
+    rtol: float = 0.0  # the maximum's upper end / lower end - 1
+    budget: int = 32  # the most exact evaluations
+    checkpoint: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            InputError: one of them is none, or too small.
+        """
+        expect_number("rtol", self.rtol, 0)
+        expect_integer("budget, in exact evaluations,", self.budget, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Screen:
+    """A way to find the largest influence without computing all: never chosen by itself.
+
+    An enclosure of all influences is not their values.
+    """
+
+    name: str
+    refuse: Callable[[Problem], str | None]
+    enclose: Callable[[Problem, Stopping, Progress | None], Enclosures]
+    sizes: Callable[[Problem], BlockSizes]

@@ -1,0 +1,210 @@
+"""One influence question, checked: every method, certificate and benchmark asks it here."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self, TypeAlias, get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from bounds.influence.classes import Places, distinct_places
+from bounds.influence.substitution import (
+    Substitutions,
+    check_query,
+    list_substitutions,
+)
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name, expect_integer
+from jax_models.evaluate import check_tokens, require_readout
+from jax_models.float_type import check_float_type
+from jax_models.mesh import check_mesh
+from jax_models.model_check import check_model
+
+Target = Literal["activation", "logits"]
+# Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
+Radius: TypeAlias = float | Callable[[np.ndarray], Any]
+
+
+class SharedBase:
+    """A base pass that questions about one model, input and query have in common.
+
+    Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep in
+    parts), and `incremental` forms the pass once. It holds the last one asked for, as long
+    as the object lives: O(n d) numbers for each layer.
+    """
+
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        self._asked: tuple[Any, np.ndarray, int] | None = None
+        self._held: Any = None
+
+    def find(self, problem: "Problem", form: Callable[[], Any]) -> Any:
+        """Returns what `form` returned for these model, tokens and query, or forms it.
+
+        Args:
+            problem: the question.
+            form: forms the base pass; the same function of the three in all calls.
+        """
+        asked = (problem.model, problem.tokens, problem.query)
+        held = self._asked
+        if (
+            held is None
+            or held[0] is not asked[0]
+            or held[2] != asked[2]
+            or not np.array_equal(held[1], asked[1])
+        ):
+            self._held = None  # not both at a time
+            self._asked, self._held = asked, form()
+        return self._held
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One influence question, checked: what every method is given. `ask` makes it."""
+
+    model: Any  # a Transformer, or a function from tokens [n] to a vector
+    tokens: np.ndarray  # [n] int32
+    query: int
+    target: Target
+    pairs: Substitutions
+    shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
+    # What substitutions are shared out over; None is one device.
+    mesh: Mesh | None = None
+    # Bytes for the blocks under way and what they share; None: what the device has.
+    memory_limit: int | None = None
+    # Of each evaluation of a bare function; None where nothing is stated.
+    radius: Radius | None = None
+
+    @classmethod
+    def ask(
+        cls,
+        model: Transformer | Callable[[Any], Any],
+        tokens: Any,
+        *,
+        query: int = -1,
+        target: Target = "activation",
+        symbols: Sequence[int] | None = None,
+        positions: Sequence[int] | None = None,
+        include_query: bool = False,
+        vocab_size: int | None = None,
+        radius: Radius | None = None,
+        dtype: Any = None,
+        mesh: Mesh | None = None,
+        memory_limit: int | None = None,
+        shared: SharedBase | None = None,
+    ) -> Self:
+        """Returns the question about a model and an input; see `compute_influence`.
+
+        Args:
+            model: a transformer, or a function from tokens [n] to a vector.
+            tokens: integers in [0, V) [n].
+            query: the row that is watched; negative counts from the end.
+            target: "activation" or "logits".
+            symbols: substitute symbols; by default all that the model allows.
+            positions: positions that are changed; all by default.
+            include_query: whether the query's own token is changed too.
+            vocab_size: V, for a bare function.
+            radius: of the evaluations of a bare function.
+            dtype: asserts the float type.
+            mesh: devices to share the substitutions out over.
+            memory_limit: bytes for the blocks under way.
+            shared: holds a base pass for several questions.
+
+        Raises:
+            InputError: for anything that does not fit the model.
+        """
+        choose_name("target", target, get_args(Target))
+        if isinstance(model, Transformer):
+            model = check_model(model)
+            _check_dtype(model, dtype)
+            checked = np.asarray(check_tokens(model.vocab_size, tokens))
+            vocab_size, allowed = model.vocab_size, model.substitutable
+            if target == "logits":
+                require_readout(model)
+            if radius is not None:
+                raise InputError(
+                    "radius is of a bare function, and the model is a Transformer, whose "
+                    "rounding is known: leave radius out"
+                )
+        else:
+            if not callable(model):
+                raise InputError(
+                    f"model is a {type(model).__name__}; expected a Transformer, or a "
+                    "function from tokens to a vector"
+                )
+            if vocab_size is None:
+                raise InputError(
+                    "a bare function needs vocab_size, the number of symbols"
+                )
+            vocab_size = expect_integer("vocab_size", vocab_size, 1)
+            checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
+            if radius is not None and not callable(radius):
+                radius = check_radius(radius)
+        query = check_query(query, checked.size)
+        pairs = list_substitutions(
+            checked,
+            vocab_size,
+            query=query,
+            symbols=symbols,
+            positions=positions,
+            substitutable=allowed,
+            include_query=include_query,
+        )
+        if memory_limit is not None:
+            memory_limit = expect_integer("memory_limit in bytes", memory_limit, 1)
+        if mesh is not None:
+            check_mesh(mesh)
+        shared = shared or SharedBase()
+        return cls(
+            model, checked, query, target, pairs, shared, mesh, memory_limit, radius
+        )
+
+    @property
+    def position(self) -> np.ndarray:
+        """The replaced positions [P]."""
+        return self.pairs.position
+
+    @property
+    def symbol(self) -> np.ndarray:
+        """The substitutes [P]."""
+        return self.pairs.symbol
+
+    @functools.cached_property
+    def places(self) -> Places | None:
+        """The distinct position encodings of a transformer at this length.
+
+        Formed and sorted once for all that ask; None where they are too many to lump.
+        """
+        return distinct_places(self.model, self.tokens.size)
+
+
+def check_radius(value: Any, where: str = "") -> float:
+    """Returns a radius of one evaluation.
+
+    Args:
+        value: what the caller stated.
+        where: what it is the radius of, in words.
+
+    Raises:
+        InputError: it is no finite number of at least 0.
+    """
+    found = np.asarray(value)
+    number = found.ndim == 0 and found.dtype.kind in "iuf"
+    if not (number and 0 <= found < np.inf):
+        raise InputError(
+            f"radius{where} = {value!r}; expected a finite number of at least 0, or a "
+            "function of the tokens that returns one"
+        )
+    return float(found)
+
+
+def _check_dtype(model: Transformer, dtype: Any) -> None:
+    if dtype is not None:
+        check_float_type(dtype, "the dtype asked for")
+    if dtype is not None and jnp.dtype(dtype) != jnp.dtype(model.dtype):
+        raise InputError(
+            f"dtype = {jnp.dtype(dtype).name} but the model is "
+            f"{jnp.dtype(model.dtype).name}; convert the model, or leave dtype out"
+        )

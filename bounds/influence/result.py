@@ -1,0 +1,109 @@
+"""What is found: blocks of influences, enclosures of them, and the result of a call."""
+
+import dataclasses
+
+import numpy as np
+
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.problem import Target
+from bounds.influence.ties import Ties
+from bounds.notation import enclosure_label
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Influences of consecutive substitutions, with radius and ties."""
+
+    influence: np.ndarray  # [p]
+    radius: np.ndarray  # [p], the true value is within it of the computed one
+    ties: Ties | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One level of a screen: how sharp, what it saw, what it left, how long it took."""
+
+    groups: int  # of rows, per head
+    rank: int  # terms of the factors of the weights
+    screened: int
+    left: int  # neither evaluated nor below the largest that was
+    seconds: float
+    # Of one substitution after the first block, which compiles; None where there is no other.
+    seconds_each: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Enclosures:
+    """Certified enclosures of all substitutions of a problem, some evaluated exactly."""
+
+    lower: np.ndarray  # [P]
+    upper: np.ndarray  # [P]
+    value: np.ndarray  # [P] exact values, NaN where not evaluated
+    left: np.ndarray  # those not evaluated that may exceed every one that was
+    levels: tuple[Level, ...]
+
+    @property
+    def evaluated(self) -> int:
+        """How many were evaluated exactly."""
+        return int(np.isfinite(self.value).sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class Influence:
+    """Single-position influences on one input: enclosures, the maximum, and how.
+
+    `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
+    differ by the stated rounding radius only. For `screened` they are certified enclosures;
+    `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
+    `uncertified` is 0; `max_upper` bounds it in any case. Where `estimated`, nothing is
+    enclosed: the ends are the computed values. The dense tables are None where only the
+    per-position maximum was kept.
+    """
+
+    lower: np.ndarray | None  # [n, V], NaN where nothing is substituted
+    upper: np.ndarray | None  # [n, V]
+    position_lower: np.ndarray  # [n] maxima over symbols, NaN where none
+    position_upper: np.ndarray  # [n]
+    position_symbol: np.ndarray  # [n] the maximising symbol, -1 where none
+    max: float  # the maximum of the computed values, 0 where nothing is substituted
+    max_lower: float
+    max_upper: float
+    position: int | None  # the smallest (position, symbol) of the computed maximum
+    symbol: int | None
+    query: int
+    target: Target
+    method: str
+    exact: bool
+    reason: str  # why this method
+    zeros: int  # how many influences are not told apart from 0: lower is 0
+    substitutions: int
+    ties: Ties | None
+    seconds: float
+    evaluated: int = 0  # substitutions that were computed exactly
+    uncertified: int = 0  # substitutions that may exceed `max`; 0 of an exact method
+    levels: tuple[Level, ...] = ()  # of the screen
+    block: BlockSizes | None = None  # None where they were found on the way
+    estimated: bool = False  # of a bare function, whose rounding nobody stated
+
+    @property
+    def kind(self) -> str:
+        """Returns how it is known.
+
+        "exact", "certified" (of which only the maximum is), "enclosure", or "estimated".
+        """
+        if self.estimated:
+            return "estimated"
+        if self.exact:
+            return "exact"
+        return "enclosure" if self.uncertified else "certified"
+
+    def __repr__(self) -> str:
+        """One line: the maximum, where it is, and how it was found."""
+        maximum = f"{self.max:.6g}"
+        if not self.estimated:
+            maximum = enclosure_label(self.max, self.max_lower, self.max_upper)
+        return (
+            f"Influence(max={maximum} [{self.kind}], position={self.position}, "
+            f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
+            f"substitutions={self.substitutions})"
+        )

@@ -1,0 +1,71 @@
+"""What hard weightings met on the way, and what an ambiguous tie is made of."""
+
+import dataclasses
+import math
+import warnings
+from typing import Any
+
+from jax_models import TieError, TieReport
+from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
+
+
+@dataclasses.dataclass(frozen=True)
+class Ties:
+    """What the hard weightings met, over the base pass and every substitution."""
+
+    gap: float  # smallest distance from a winner to the best score below its cell
+    spread: float  # widest distance between scores that count as tied
+    ambiguous: bool  # whether some winner was decided within rounding
+    row: int  # the row of the smallest gap (or an ambiguous one)
+    scores: tuple[float, float]  # the best score and the next at that row
+
+    @staticmethod
+    def none() -> "Ties":
+        """Returns the report of no comparison at all."""
+        return Ties(math.inf, 0.0, False, 0, (0.0, 0.0))
+
+    @staticmethod
+    def of(report: TieReport) -> "Ties":
+        """Returns the host copy of a traced report."""
+        high, low = (float(x) for x in report.scores)
+        return Ties(
+            float(report.gap),
+            float(report.spread),
+            bool(report.ambiguous),
+            int(report.row),
+            (high, low),
+        )
+
+    def merge(self, other: "Ties") -> "Ties":
+        """Returns the report of both, keeping the more worrying row."""
+        worse = (not other.ambiguous, other.gap) < (not self.ambiguous, self.gap)
+        kept = other if worse else self
+        return Ties(
+            min(self.gap, other.gap),
+            max(self.spread, other.spread),
+            self.ambiguous or other.ambiguous,
+            kept.row,
+            kept.scores,
+        )
+
+
+def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
+    """Raises or warns, in the name of the caller's caller's caller, of an ambiguous tie.
+
+    Args:
+        model: What was asked.
+        met: What it met; None where no layer is hard.
+        where: Where that was.
+        rule: What an ambiguous tie is.
+
+    Raises:
+        TieError: If it is an error.
+    """
+    if met is None or not met.ambiguous or rule == "ignore":
+        return
+    layers = (layer.attention.weighting for layer in model.layers)
+    hard = [weighting for weighting in layers if weighting.hard]
+    message = f"{where}: {describe_tie(hard, *met.scores, model.dtype)}"
+    if rule == "error":
+        raise TieError(message)
+    warnings.warn(message, AmbiguousTieWarning, stacklevel=4)

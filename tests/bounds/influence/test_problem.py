@@ -1,0 +1,102 @@
+"""A question is made in one place, planned once, and its modules import one way."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds import measurement
+from bounds.curve_cells import curve_cells
+from bounds.influence import METHODS, SCREENS, Problem
+from bounds.influence.compute import METHOD_NAMES, choose_method
+from bounds.measurement import Question, Subject
+from bounds.memory_results import MemoryResults
+from bounds.sweep import finish_cells
+
+ROOT = Path(bounds.__file__).parents[1]
+FOLDER = ROOT / "bounds" / "influence"
+
+
+def draw(**options):
+    shape = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 3}
+    shape = {**shape, "dtype": "float64", **options}
+    return jm.random_transformer(jax.random.key(0), **shape)
+
+
+def calls(source):
+    """The names that are called in a source."""
+    found = (x.func for x in ast.walk(ast.parse(source)) if isinstance(x, ast.Call))
+    return {x.id for x in found if isinstance(x, ast.Name)}
+
+
+def test_questions_are_made_and_substitutions_listed_in_one_place():
+    files = [*ROOT.glob("bounds/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
+    made = {"Problem", "list_substitutions"}
+    found = {x.relative_to(ROOT).as_posix(): calls(x.read_text()) & made for x in files}
+    assert {k: v for k, v in found.items() if v} == {
+        "bounds/influence/problem.py": {"list_substitutions"}
+    }
+    assert calls("p = Problem(model, tokens)") == {"Problem"}
+
+
+def imported(path):
+    """The modules of the folder that one imports, for types alone too."""
+    name = "bounds.influence"
+    found = (x for x in ast.walk(ast.parse(path.read_text())))
+    modules = (x.module or "" for x in found if isinstance(x, ast.ImportFrom))
+    return {x for x in modules if x.startswith(f"{name}.")}
+
+
+def test_modules_of_influences_import_one_way():
+    def module(path):
+        return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+    graph = {module(x): imported(x) for x in FOLDER.rglob("*.py")}
+    order = list(graphlib.TopologicalSorter(graph).static_order())
+    assert order.index("bounds.influence.problem") < order.index(
+        "bounds.influence.method"
+    )
+    graph["bounds.influence.problem"] |= {"bounds.influence.method"}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_every_method_computes_or_screens_and_has_one_name():
+    assert set(METHOD_NAMES) == {"auto", *METHODS, *SCREENS}
+    assert not METHODS.keys() & SCREENS.keys()
+    problem = Problem.ask(draw(num_layers=2), [0, 1, 2, 1])
+    for name in (*METHODS, *SCREENS):
+        if {**METHODS, **SCREENS}[name].refuse(problem) is None:
+            assert choose_method(name, problem).way.name == name
+
+
+def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
+    planned = []
+
+    def counted(name, problem):
+        planned.append(problem.tokens.size)
+        return choose_method(name, problem)
+
+    monkeypatch.setattr(measurement, "choose_method", counted)
+    inputs = {(4, 0): np.array([0, 1, 2, 1])}
+    subject = Subject(draw(), "", inputs, Question(method="exhaustive"), 0)
+    cells = curve_cells(subject, []).measurements
+    results = MemoryResults()
+    finish_cells(results, cells)
+    assert planned == [4]
+    # The sizes of the key are those that it was measured in.
+    (cell,) = cells
+    row = results.find(cell.config)
+    for size in ("block_substitutions", "block_rows"):
+        assert row[size] == cell.config[size]
+
+
+@pytest.mark.parametrize("given", [{"query": 4}, {"positions": [9]}, {"target": "y"}])
+def test_what_does_not_fit_is_refused_where_it_is_asked(given):
+    with pytest.raises(jm.InputError):
+        Problem.ask(draw(), [0, 1, 2, 1], **given)
