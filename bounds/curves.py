@@ -14,10 +14,9 @@ from bounds.decay import DecayFit, fit_decay
 from bounds.influence.problem import Target
 from bounds.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.measurement import ROW, Question, Subject, influence_value
-from bounds.memory_results import MemoryResults
 from bounds.notation import legend_label
 from bounds.output import sha256
-from bounds.sweep import Results, finish_cells
+from bounds.sweep import MemoryResults, Results, finish_cells
 from bounds.table import RowPerLength, Table
 from jax_models.arguments import choose_names
 from jax_models.checkpoint import model_bytes

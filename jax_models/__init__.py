@@ -17,7 +17,7 @@ from jax_models.languages import (
     get_source,
     read_text,
 )
-from jax_models.languages.parity_source import ParitySource
+from jax_models.languages.parity import ParitySource
 from jax_models.layer import Layer
 from jax_models.layers import Accept, FeedForward, Readout
 from jax_models.logic.compile import compile_formula

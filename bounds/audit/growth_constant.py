@@ -12,8 +12,7 @@ F = 0.02 does not even bound the embeddings.
 
 from collections.abc import Callable
 
-from bounds.audit.finding import Finding, Real, real
-from bounds.audit.lumped import Group, average
+from bounds.audit.finding import Finding, Group, Real, average, real
 from bounds.closed_form import DotProduct, PrintedConstants, printed, printed_tight
 
 _STEP = real("1e-8")

@@ -13,8 +13,7 @@ The arithmetic before it, with the o(1) replaced by the bound of the step for j 
 needs n >= H^k/(2 - 1/C).
 """
 
-from bounds.audit.finding import CONTEXT, Finding, Real, real
-from bounds.audit.lumped import Group, average
+from bounds.audit.finding import CONTEXT, Finding, Group, Real, average, real
 from bounds.closed_form import DotProduct, PrintedConstants, printed, printed_tight
 
 _PRINTED = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"

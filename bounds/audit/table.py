@@ -2,25 +2,26 @@
 
 from collections.abc import Sequence
 
-from bounds.audit import (
-    activation_norm,
-    causal_mask,
-    growth_constant,
-    many_heads,
-    own_position,
-    tight_norm,
-    weight_change,
-)
+from bounds.audit import growth_constant, many_heads
 from bounds.audit.finding import Finding
+from bounds.audit.steps import (
+    DEPTHS,
+    activation_norm_findings,
+    causal_mask_findings,
+    harmonic_rows,
+    own_position_findings,
+    tight_norm_findings,
+    weight_change_findings,
+)
 
-_MODULES = (
-    activation_norm,
-    weight_change,
-    own_position,
-    many_heads,
-    tight_norm,
-    growth_constant,
-    causal_mask,
+_STEPS = (
+    activation_norm_findings,
+    weight_change_findings,
+    own_position_findings,
+    many_heads.findings,
+    tight_norm_findings,
+    growth_constant.findings,
+    causal_mask_findings,
 )
 
 
@@ -30,7 +31,7 @@ def all_findings() -> tuple[Finding, ...]:
     Returns:
         The findings in the order of the printed proof.
     """
-    return tuple(finding for module in _MODULES for finding in module.findings())
+    return tuple(finding for step in _STEPS for finding in step())
 
 
 def findings_table(findings: Sequence[Finding]) -> str:
@@ -64,10 +65,9 @@ def harmonic_table() -> str:
     Returns:
         A Markdown table without a final newline, one line per length.
     """
-    header = ("n", *(f"L = {depth}" for depth in causal_mask.DEPTHS))
+    header = ("n", *(f"L = {depth}" for depth in DEPTHS))
     rows = [
-        (str(n), *(f"{value:.5g}" for value in values))
-        for n, values in causal_mask.harmonic_rows()
+        (str(n), *(f"{value:.5g}" for value in values)) for n, values in harmonic_rows()
     ]
     return _markdown(header, rows)
 

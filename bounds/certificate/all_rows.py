@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.base_radius import RowRadius
-from bounds.certificate.inflation import Inflation, inflate, inflated
+from bounds.certificate.inflation import Inflation, Roundoff, inflate, inflated
 from bounds.certificate.mean_deviation import mean_deviation, odds_change
 from bounds.certificate.moved_rows import (
     MovedRows,
@@ -35,7 +35,6 @@ from bounds.certificate.own_column import OwnColumn, see_column
 from bounds.certificate.own_query import OwnQuery, move_own_query
 from bounds.certificate.pointwise import carry, carry_rounding
 from bounds.certificate.pointwise_radius import carry_radius
-from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
     RowSpread,

@@ -19,6 +19,15 @@ from jax_models.pytree import register
 
 @register
 @dataclasses.dataclass(frozen=True)
+class Roundoff:
+    """Relative roundings of one layer, from `rounding.layer_roundoff`."""
+
+    sums: Array  # [] of what has gone through a sum over keys
+    local: Array  # [] of all else: one row's projections, norms and block
+
+
+@register
+@dataclasses.dataclass(frozen=True)
 class Inflation:
     """How far a row's true base numbers can be from the computed ones."""
 

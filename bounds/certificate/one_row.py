@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.inflation import Inflation, inflate, inflated
+from bounds.certificate.inflation import Inflation, Roundoff, inflate, inflated
 from bounds.certificate.mean_deviation import mean_deviation
 from bounds.certificate.moved_rows import MovedRows, read_inputs, sizes
 from bounds.certificate.norm_gain import distances, vector_norms
@@ -30,7 +30,6 @@ from bounds.certificate.pointwise import (
     row_norms,
 )
 from bounds.certificate.pointwise_radius import carry_radius
-from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
     key_slopes,

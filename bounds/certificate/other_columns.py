@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.inflation import Inflation
+from bounds.certificate.inflation import Inflation, Roundoff
 from bounds.certificate.moved_rows import MovedRows, sizes
 from bounds.certificate.norm_gain import distances
 from bounds.certificate.order import perhaps_above
 from bounds.certificate.own_column import OwnColumn
 from bounds.certificate.own_query import OwnQuery
-from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
     RowSpread,

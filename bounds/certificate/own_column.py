@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.inflation import Inflation
+from bounds.certificate.inflation import Inflation, Roundoff
 from bounds.certificate.mean_deviation import odds_change
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.norm_gain import distances, vector_norms
@@ -23,7 +23,6 @@ from bounds.certificate.order import (
     resting_on,
     surely_above,
 )
-from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import (
     LayerBase,
     RowSpread,

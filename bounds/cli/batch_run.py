@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bounds.batch.cells import Outcome
-from bounds.batch.compilation import compile_clock
-from bounds.batch.memory import peak_bytes
+from bounds.batch.compilation import compile_clock, peak_bytes
 from bounds.cli.batch_cells import load_batched
 from bounds.cli.main import PROGRAM, one_line
-from bounds.memory_results import MemoryResults
 from bounds.output import plain, sha256
 from bounds.provenance import provenance
+from bounds.sweep import MemoryResults
 from jax_models.device_memory import memory_planned
 from jax_models.errors import InputError
 

@@ -32,9 +32,8 @@ from jax_models.logic import (
 from jax_models.logic.compile import compile_formula
 from jax_models.logic.exactness import exact_length, require_exact
 from jax_models.logic.lexer import place_of
-from jax_models.logic.modes import MODES, get_mode
+from jax_models.logic.modes import MODES, get_mode, require_expressible
 from jax_models.logic.parser import locate_formula
-from jax_models.logic.requirements import require_expressible
 from jax_models.logic.self_test import (
     LONGEST,
     MOST_STRINGS,

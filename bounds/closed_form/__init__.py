@@ -39,8 +39,11 @@ from bounds.closed_form.single_exponential import (
     printed_shape_bound,
     single_exponential_bound,
 )
-from bounds.closed_form.temperature import length_exponent
-from bounds.closed_form.uniform_constants import UniformConstants, uniform_constants
+from bounds.closed_form.uniform_constants import (
+    UniformConstants,
+    length_exponent,
+    uniform_constants,
+)
 
 __all__ = [
     "MASKS",

@@ -7,10 +7,8 @@ symbols; an end token that is read (R2) comes on top.
 """
 
 from bounds.entropy.closeness import CLOSENESS, log_odds_norm
-from bounds.entropy.dyck_theorem import DyckTheorem
 from bounds.entropy.figure import entropy_figure
 from bounds.entropy.measure import Floor, ModelEntropy, entropy_levels, measure_entropy
-from bounds.entropy.parity_theorem import ParityTheorem
 from bounds.entropy.population import Population, enumerate_prefixes, sample_prefixes
 from bounds.entropy.predictions import (
     Predictions,
@@ -18,6 +16,7 @@ from bounds.entropy.predictions import (
     predict,
 )
 from bounds.entropy.theorem import FloorTheorem, Pairs, floor_theorem
+from bounds.entropy.theorems import DyckTheorem, ParityTheorem
 
 __all__ = [
     "CLOSENESS",

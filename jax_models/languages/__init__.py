@@ -16,16 +16,14 @@ from jax_models.languages.automaton import (
     threshold_automaton,
     word_automaton,
 )
-from jax_models.languages.automaton_source import AutomatonSource
+from jax_models.languages.automaton_source import AutomatonSource, BoundedDyckSource
 from jax_models.languages.base import Language
-from jax_models.languages.bounded_dyck_source import BoundedDyckSource
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
 from jax_models.languages.dyck_source import DyckSource
 from jax_models.languages.flip_flop import FlipFlop
 from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones
-from jax_models.languages.parity import Parity
-from jax_models.languages.parity_source import ParitySource
+from jax_models.languages.parity import Parity, ParitySource
 from jax_models.languages.source import Levels, Source
 from jax_models.languages.text import read_text
 from jax_models.languages.uniform import UniformStrings

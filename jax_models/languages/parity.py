@@ -1,11 +1,139 @@
-"""PARITY: the bit strings with an even number of ones (Hahn 2020, section 4)."""
+"""PARITY: the bit strings with an even number of ones (Hahn 2020, section 4).
+
+PARITY as a source: words with an even number of ones, symbol by symbol.
+
+From an even count of ones the word ends with probability p and goes on with 0 or 1, each
+(1 - p)/2; from an odd count it goes on with 0 or 1, each 1/2. The kernel between parities
+has rank one: given that a word has at least n symbols, the parities S_1 … S_{n-1} are
+independent, even with probability (1 - p)/(2 - p), and S_n is a fair coin.
+"""
 
 import dataclasses
+import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jax_models.languages.base import Language, draw_uniform
+from jax_models.languages.source import Source, binary_entropy, check_probability
+
+CLASSES = 3  # 0, 1, END
+
+
+@dataclasses.dataclass(frozen=True)
+class ParitySource(Source):
+    """Prefixes of PARITY, and the distribution of the symbol that follows.
+
+    Attributes:
+        end_probability: p, of ending where the count of ones is even.
+
+    Raises:
+        InputError: if p is not inside (0, 1).
+    """
+
+    end_probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Checks p."""
+        check_probability("end probability p", self.end_probability)
+
+    @property
+    def name(self) -> str:
+        """The name "parity"."""
+        return "parity"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The bits."""
+        return ("0", "1")
+
+    @property
+    def first_symbol(self) -> tuple[float, ...]:
+        """(1 - p)/2 for either bit, p for END."""
+        p = self.end_probability
+        return ((1 - p) / 2, (1 - p) / 2, p)
+
+    @property
+    def even_probability(self) -> float:
+        """π_e = (1 - p)/(2 - p), that S_t is even for 0 < t < n."""
+        p = self.end_probability
+        return (1 - p) / (2 - p)
+
+    def draw(self, key: Array, length: int, count: int) -> Array:
+        """Draws the parities, whose differences the symbols are [count, length]."""
+        p = self.end_probability
+        odd = jnp.full((length,), 1 / (2 - p)).at[-1].set(0.5)
+        states = (jax.random.uniform(key, (count, length)) < odd).astype(jnp.int32)
+        return states ^ jnp.pad(states[:, :-1], ((0, 0), (1, 0)))
+
+    def next_symbol(self, tokens: Array) -> Array:
+        """Returns the distribution of the symbol after each prefix.
+
+        Args:
+            tokens: prefixes [..., n].
+
+        Returns:
+            Probabilities of 0, 1 and END [..., n, 3] after 1, 2, ..., n symbols; zero
+            after a token that is no bit.
+        """
+        even, odd = jnp.asarray(self.first_symbol), jnp.asarray([0.5, 0.5, 0.0])
+        parity = jnp.cumsum(tokens, axis=-1)[..., None] % 2
+        bits = jnp.cumsum((tokens < 0) | (tokens > 1), axis=-1)[..., None] == 0
+        return jnp.where(bits, jnp.where(parity == 0, even, odd), 0.0)
+
+    def log_survival(self, length: int) -> float:
+        """Returns ln[(1 - p)(1 - p/2)^{n-1}], 0 for n = 0."""
+        p = self.end_probability
+        return math.log1p(-p) + (length - 1) * math.log1p(-p / 2) if length else 0.0
+
+    def joint(self, length: int) -> np.ndarray:
+        """Returns the law of x_n and what follows it [2, 3].
+
+        x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
+        after a 0, 1/(2 - p) after a 1; the first symbol alone decides it.
+
+        Args:
+            length: n >= 1.
+        """
+        even = 1.0 if length == 1 else self.even_probability
+        after_even, after_odd = np.array(self.first_symbol), np.array([0.5, 0.5, 0.0])
+        return np.array(
+            [
+                (share * after_even + (1 - share) * after_odd) / 2
+                for share in (even, 1 - even)
+            ]
+        )
+
+    def optimal_entropy(self, length: int) -> float:
+        """Returns the optimum, which is the same at every n >= 1."""
+        del length
+        return self.optimal_cross_entropy
+
+    def prefixes(self, length: int) -> np.ndarray:
+        """Returns all bit strings [2^n, n], in the order of the numbers they write."""
+        places = np.arange(length - 1, -1, -1)
+        return (np.arange(2**length)[:, None] >> places & 1).astype(np.int32)
+
+    @property
+    def unigram_cross_entropy(self) -> float:
+        """Cross-entropy of the best constant prediction, nats per symbol, any n >= 1.
+
+        The count is even or odd with probability 1/2, so END has probability p/2:
+        h(p/2) + (1 - p/2) ln 2, with h the binary entropy.
+        """
+        end = self.end_probability / 2
+        return binary_entropy(end) + (1 - end) * math.log(2)
+
+    @property
+    def optimal_cross_entropy(self) -> float:
+        """Entropy of the next symbol given the prefix, nats per symbol, any n >= 1.
+
+        (h(p) + (1 - p) ln 2)/2 from an even count, and (ln 2)/2 from an odd one.
+        """
+        p = self.end_probability
+        return (binary_entropy(p) + (1 - p) * math.log(2) + math.log(2)) / 2
 
 
 @dataclasses.dataclass(frozen=True)

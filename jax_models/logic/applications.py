@@ -10,6 +10,7 @@ from jax_models.arguments import expect_integer
 from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.logic.derived import (
+    Term,
     all_of,
     any_of,
     first,
@@ -29,7 +30,6 @@ from jax_models.logic.syntax import (
     Since,
     Symbol,
 )
-from jax_models.logic.term import Term
 
 
 def starting_ngram(gram: Sequence[str]) -> Formula:

@@ -3,14 +3,20 @@
 Every coordinate is fresh: its writers are those of the step that makes it, and are all
 known when that step returns. A linear combination of coordinates is therefore a
 coordinate that their writers also write to, and costs neither neuron nor layer.
+
+Boolean gates: neurons that make exact Booleans of exact or of approximate ones.
+
+A real number of at most 1/4 stands for false, one of at least 3/4 for true. Rounding it
+takes two neurons, and both of a pair read the same form up to its constant, so that in
+floating point their difference is exactly 0 or 1.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jax_models.assembly import CONSTANT
-from jax_models.logic.plan import (
+from jax_models.logic.schedule import (
     Coordinate,
     Plan,
     PlannedHead,
@@ -27,6 +33,9 @@ from jax_models.position import PowerTerm, ResidueTerm
 MAX_MODULUS = 64
 
 Score = tuple[Mask, int, tuple[Terms, ...], tuple[Terms, ...], Terms]
+# A conjunction reads the conjuncts of its conjuncts, which saves layers, unless there are
+# more: the prefixes of a long chain would take a quadratic number of weights.
+MAX_CONJUNCTS = 64
 
 
 class Builder:
@@ -218,3 +227,69 @@ def times(factor: float, form: Mapping[int, float]) -> dict[int, float]:
 def constant(value: float) -> dict[int, float]:
     """Returns the form of a number."""
     return {CONSTANT: value}
+
+
+def add_rounded(
+    builder: Builder,
+    into: int,
+    number: Mapping[int, float],
+    gates: Iterable[Mapping[int, float]] = (),
+) -> None:
+    """Adds to a coordinate an approximate Boolean, rounded, where all gates are 0.
+
+    R(x; g) = relu(2x - 1/2 - 2G) - relu(2x - 3/2 - 2G), G the sum of the gates: the
+    rounded x where G = 0, and 0 where G >= 1, as long as x <= 5/4.
+
+    Args:
+        builder: the plan.
+        into: the coordinate.
+        number: the form x.
+        gates: forms that are exact Booleans.
+
+    Source: docs/theory/softmax-approximation.md, section 6, Lemma 9.
+    """
+    closed = times(-2.0, plus(*gates))
+    read = plus(times(2.0, number), closed)
+    builder.neuron(plus(read, constant(-0.5)), {into: 1.0})
+    builder.neuron(plus(read, constant(-1.5)), {into: -1.0})
+
+
+def rounded(builder: Builder, name: str, number: int) -> int:
+    """Returns the coordinate of an approximate Boolean, rounded to an exact one.
+
+    Args:
+        builder: the plan.
+        name: of the new coordinate.
+        number: the coordinate of the approximate one.
+    """
+    out = builder.coordinate(name)
+    add_rounded(builder, out, {number: 1.0})
+    return out
+
+
+def conjunction(builder: Builder, name: str, conjuncts: Iterable[int]) -> int:
+    """Returns the coordinate relu(Σ a - (k - 1)) of the conjunction of k Booleans.
+
+    Args:
+        builder: the plan.
+        name: of the new coordinate.
+        conjuncts: coordinates of exact Booleans, all different.
+    """
+    read = dict.fromkeys(conjuncts, 1.0)
+    out = builder.coordinate(name)
+    builder.neuron(plus(read, constant(1.0 - len(read))), {out: 1.0})
+    return out
+
+
+def disjunction(builder: Builder, name: str, disjuncts: Iterable[int]) -> int:
+    """Returns the coordinate 1 - relu(1 - Σ a) of the disjunction of Booleans.
+
+    Args:
+        builder: the plan.
+        name: of the new coordinate.
+        disjuncts: coordinates of exact Booleans, all different.
+    """
+    read = dict.fromkeys(disjuncts, -1.0)
+    out = builder.coordinate(name, constant=1.0)
+    builder.neuron({**read, CONSTANT: 1.0}, {out: -1.0})
+    return out

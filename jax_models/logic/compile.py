@@ -15,10 +15,14 @@ from jax_models.float_type import check_float_type
 from jax_models.layer import Layer
 from jax_models.layers import Accept
 from jax_models.logic.exactness import require_compiled, require_exact
-from jax_models.logic.modes import Mode, get_mode
-from jax_models.logic.plan import Plan, PlannedHead, Terms
-from jax_models.logic.requirements import require_expressible
-from jax_models.logic.schedule import PlannedLayer, schedule_plan
+from jax_models.logic.modes import Mode, get_mode, require_expressible
+from jax_models.logic.schedule import (
+    Plan,
+    PlannedHead,
+    PlannedLayer,
+    Terms,
+    schedule_plan,
+)
 from jax_models.logic.syntax import Formula
 from jax_models.logic.translate import plan_formula
 from jax_models.position import Coordinates

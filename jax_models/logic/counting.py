@@ -9,8 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 
 from jax_models.assembly import CONSTANT
-from jax_models.logic.boolean import add_rounded, conjunction, rounded
-from jax_models.logic.builder import Builder, constant, plus, times
+from jax_models.logic.builder import (
+    Builder,
+    add_rounded,
+    conjunction,
+    constant,
+    plus,
+    rounded,
+    times,
+)
 from jax_models.logic.modes import SHARPNESS, Mode, Side, mask_of
 from jax_models.logic.selection import end_mark, reciprocal, since
 

@@ -3,18 +3,32 @@
 import dataclasses
 import difflib
 import re
-from collections.abc import Collection, Iterator
-from typing import Literal, NoReturn
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Literal, NoReturn
 
 from jax_models.errors import InputError
+from jax_models.logic import derived
+from jax_models.logic.derived import Term
+from jax_models.logic.syntax import (
+    And,
+    Constant,
+    Formula,
+    FormulaNode,
+    Next,
+    Not,
+    Or,
+    Previous,
+    Since,
+    Until,
+)
 
 Kind = Literal["symbol", "integer", "word", "mark", "end"]
 
 PREFIXES = ("not", "P", "N", "once", "historically")
 INFIXES = ("and", "or", "S", "U")
-CONSTANTS = ("T", "F", "first", "last")
+CONSTANT_WORDS = ("T", "F", "first", "last")
 PREDICATES = ("odd", "even", "mod")
-WORDS = frozenset((*PREFIXES, *INFIXES, *CONSTANTS, *PREDICATES))
+WORDS = frozenset((*PREFIXES, *INFIXES, *CONSTANT_WORDS, *PREDICATES))
 
 # Fewer than Python reads, so that sums of integers can still be written.
 _MOST_DIGITS = 3000
@@ -166,3 +180,59 @@ def _refuse_word(text: str, at: int, word: str) -> NoReturn:
 
 def _short(text: str) -> str:
     return text if len(text) <= 30 else text[:27] + "..."
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """How an operator binds, what it takes, and what it makes of it."""
+
+    strength: int
+    takes: type
+    make: Callable[..., Any]
+    to_the_right: bool = False
+    operands: int = 2
+
+
+def product(left: Term, right: Term) -> Term | None:
+    """Returns the product of two terms, or None where neither is an integer.
+
+    Args:
+        left: a term.
+        right: a term.
+    """
+    if left.is_constant:
+        return left.constant * right
+    return right.constant * left if right.is_constant else None
+
+
+INFIX = {
+    "->": Operator(1, FormulaNode, derived.implies, to_the_right=True),
+    "or": Operator(2, FormulaNode, Or),
+    "and": Operator(3, FormulaNode, And),
+    "S": Operator(4, FormulaNode, Since, to_the_right=True),
+    "U": Operator(4, FormulaNode, Until, to_the_right=True),
+    ">=": Operator(6, Term, lambda left, right: left.at_least(right)),
+    "<=": Operator(6, Term, lambda left, right: right.at_least(left)),
+    ">": Operator(6, Term, lambda left, right: left.more_than(right)),
+    "<": Operator(6, Term, lambda left, right: right.more_than(left)),
+    "=": Operator(6, Term, lambda left, right: left.equals(right)),
+    "+": Operator(7, Term, lambda left, right: left + right),
+    "-": Operator(7, Term, lambda left, right: left - right),
+    "*": Operator(8, Term, product),
+}
+PREFIX = {
+    name: Operator(5, FormulaNode, make, operands=1)
+    for name, make in zip(
+        PREFIXES,
+        (Not, Previous, Next, derived.once, derived.historically),
+        strict=True,
+    )
+}
+PREFIX["-"] = Operator(9, Term, lambda term: -term, operands=1)
+
+CONSTANTS: dict[str, Callable[[], Formula]] = {
+    "T": lambda: Constant(True),
+    "F": lambda: Constant(False),
+    "first": derived.first,
+    "last": derived.last,
+}

@@ -17,8 +17,18 @@ from typing import Any, NoReturn
 from jax_models.alphabet import check_alphabet
 from jax_models.arguments import expect_kind
 from jax_models.errors import InputError
-from jax_models.logic.lexer import Piece, pieces, place_of, refuse, suggestion
-from jax_models.logic.operators import CONSTANTS, INFIX, PREFIX, Operator
+from jax_models.logic.derived import Term
+from jax_models.logic.lexer import (
+    CONSTANTS,
+    INFIX,
+    PREFIX,
+    Operator,
+    Piece,
+    pieces,
+    place_of,
+    refuse,
+    suggestion,
+)
 from jax_models.logic.syntax import (
     EVEN,
     ODD,
@@ -31,7 +41,6 @@ from jax_models.logic.syntax import (
     Symbol,
     children,
 )
-from jax_models.logic.term import Term
 
 
 @dataclasses.dataclass(frozen=True)

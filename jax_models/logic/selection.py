@@ -8,8 +8,14 @@ maximiser of a score that it sees; on the side "suffix" it sees j >= i, the mark
 from collections.abc import Mapping
 
 from jax_models.assembly import CONSTANT
-from jax_models.logic.boolean import add_rounded, rounded
-from jax_models.logic.builder import Builder, constant, plus, times
+from jax_models.logic.builder import (
+    Builder,
+    add_rounded,
+    constant,
+    plus,
+    rounded,
+    times,
+)
 from jax_models.logic.modes import SHARPNESS, Mode, Side, mask_of
 
 

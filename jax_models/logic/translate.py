@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from typing import assert_never
 
-from jax_models.logic.boolean import (
+from jax_models.logic.builder import (
     MAX_CONJUNCTS,
+    Builder,
     add_rounded,
     conjunction,
+    constant,
     disjunction,
+    times,
 )
-from jax_models.logic.builder import Builder, constant, times
 from jax_models.logic.counting import Term, comparison, fraction, has_any, lookup
 from jax_models.logic.modes import SHARPNESS, Mode, Side
-from jax_models.logic.plan import Plan
+from jax_models.logic.schedule import Plan
 from jax_models.logic.selection import neighbour, reciprocal, since
 from jax_models.logic.syntax import (
     And,

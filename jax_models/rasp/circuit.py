@@ -11,14 +11,15 @@ from collections.abc import Sequence
 
 from jax_models.mask import Mask
 from jax_models.position import PowerTerm
-from jax_models.rasp.affine import Affine, coordinate
 from jax_models.rasp.plan import (
+    Affine,
     Plan,
     PlannedHead,
     PlannedLayer,
     PlannedNeuron,
     Polynomial,
     Value,
+    coordinate,
 )
 
 

@@ -37,10 +37,10 @@ from jax_models.float_type import check_float_type
 from jax_models.layer import Layer
 from jax_models.layers import Accept, Readout
 from jax_models.position import Coordinates
-from jax_models.rasp.affine import Affine
 from jax_models.rasp.check import check_program
 from jax_models.rasp.lower import plan_program
 from jax_models.rasp.plan import (
+    Affine,
     BooleanValue,
     IntegerValue,
     Plan,

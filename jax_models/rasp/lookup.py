@@ -15,7 +15,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from jax_models.rasp import ranges
-from jax_models.rasp.affine import Affine, constant
 from jax_models.rasp.arithmetic import (
     as_integer,
     choose,
@@ -23,16 +22,20 @@ from jax_models.rasp.arithmetic import (
     difference,
     is_zero,
     magnitude,
+    num_segments,
+    segments,
+    squares,
     times_length,
 )
 from jax_models.rasp.circuit import Circuit
-from jax_models.rasp.counting import num_segments, segments, squares
 from jax_models.rasp.plan import (
+    Affine,
     BooleanValue,
     IntegerValue,
     Polynomial,
     SymbolValue,
     Value,
+    constant,
 )
 from jax_models.rasp.syntax import (
     And,

@@ -8,27 +8,30 @@ Source:
 """
 
 from jax_models.rasp import ranges
-from jax_models.rasp.affine import Affine, constant, total
 from jax_models.rasp.arithmetic import (
     as_integer,
     at_least_one,
     both_or_neither,
     choose,
     conjunction,
+    count,
+    count_thresholds,
     difference,
     disjunction,
     is_zero,
 )
 from jax_models.rasp.check import CheckedProgram
 from jax_models.rasp.circuit import Circuit
-from jax_models.rasp.counting import count, count_thresholds
 from jax_models.rasp.lookup import look_up
 from jax_models.rasp.plan import (
+    Affine,
     BooleanValue,
     IntegerValue,
     Plan,
     SymbolValue,
     Value,
+    constant,
+    total,
 )
 from jax_models.rasp.ranges import BooleanType
 from jax_models.rasp.syntax import (

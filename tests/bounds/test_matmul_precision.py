@@ -30,7 +30,7 @@ ON_THE_HOST = {
     "bounds.entropy.population",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
-    "jax_models.eager",
+    "jax_models.logic.self_test",
     "jax_models.languages.automaton_source",
     "jax_models.languages.bracket_source",
 }

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from bounds.memory_results import MemoryResults
 from bounds.store import ResultStore
+from bounds.sweep import MemoryResults
 
 CONFIG = {"command": "curve", "n": 4}
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from jax_models import eager
-from jax_models.eager import apply_eagerly
+from jax_models.logic import self_test
+from jax_models.logic.self_test import apply_eagerly
 from jax_models.reweight import with_weighting
 from jax_models.temperature import (
     ConstantTemperature,
@@ -57,7 +57,7 @@ def test_blocks_of_rows_do_not_matter(monkeypatch):
     model = model_of("past", None)
     strings = np.random.default_rng(0).integers(0, 3, (2, 9))
     whole = apply_eagerly(model, strings)
-    monkeypatch.setattr(eager, "MAX_SCORES", 2 * 2 * 9 * 2)
+    monkeypatch.setattr(self_test, "MAX_SCORES", 2 * 2 * 9 * 2)
     np.testing.assert_allclose(apply_eagerly(model, strings), whole, 1e-14, 1e-14)
 
 

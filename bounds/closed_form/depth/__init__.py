@@ -10,12 +10,18 @@ from bounds.closed_form.depth.dyck import (
     dyck_threshold,
     one_layer_dyck_threshold,
 )
-from bounds.closed_form.depth.dyck_closed_form import closed_form_dyck
-from bounds.closed_form.depth.dyck_search import search_dyck_parameters
+from bounds.closed_form.depth.dyck_search import (
+    closed_form_dyck,
+    search_dyck_parameters,
+)
 from bounds.closed_form.depth.paper_reduction import Weight
 from bounds.closed_form.depth.route_alteration import alteration_route
 from bounds.closed_form.depth.route_paper import paper_route
-from bounds.closed_form.depth.route_switching import SwitchingProof, switching_proof
+from bounds.closed_form.depth.route_switching import (
+    SwitchingProof,
+    closed_form_switching,
+    switching_proof,
+)
 from bounds.closed_form.depth.routes import (
     Route,
     computable_length,
@@ -25,7 +31,6 @@ from bounds.closed_form.depth.routes import (
     switching_routes,
 )
 from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_closed_form import closed_form_switching
 from bounds.closed_form.depth.switching_lemma import deep_probability, depth_tails
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower

@@ -24,15 +24,20 @@ from bounds.closed_form.depth.dyck import (
     dyck_threshold,
     one_layer_dyck_threshold,
 )
-from bounds.closed_form.depth.dyck_closed_form import closed_form_dyck
-from bounds.closed_form.depth.dyck_search import search_dyck_parameters
-from bounds.closed_form.depth.dyck_table import DYCK_RELEASED
+from bounds.closed_form.depth.dyck_search import (
+    DYCK_RELEASED,
+    closed_form_dyck,
+    search_dyck_parameters,
+)
 from bounds.closed_form.depth.paper_reduction import Weight
 from bounds.closed_form.depth.route_alteration import alteration_route
 from bounds.closed_form.depth.route_paper import paper_route
-from bounds.closed_form.depth.route_switching import RELEASED, switching_proof
+from bounds.closed_form.depth.route_switching import (
+    RELEASED,
+    closed_form_switching,
+    switching_proof,
+)
 from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_closed_form import closed_form_switching
 from bounds.closed_form.depth.switching_lemma import DIGITS, deep_probability
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower

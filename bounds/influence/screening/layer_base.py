@@ -10,9 +10,9 @@ from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.adjoint import pull_columns, pull_queries, row_scales
-from bounds.influence.screening.norm_defect import pull_back
 from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import RowStatistics, weigh_rows
+from bounds.influence.screening.softmax_defect import pull_back
 from bounds.matrix_norm import spectral_norms
 from jax_models.blocks import map_rows
 from jax_models.layer import Layer

@@ -19,8 +19,8 @@ from bounds.influence.screening.moved_row import (
     configure_row,
     tiles_of,
 )
-from bounds.influence.screening.norm_defect import deviations, norm_defect
 from bounds.influence.screening.row_map import entering_norms
+from bounds.influence.screening.softmax_defect import deviations, norm_defect
 from bounds.influence.screening.state import Inputs, State
 from bounds.matrix_norm import spectral_norms
 from jax_models.attention import Attention, KeyStore, project_query_changes

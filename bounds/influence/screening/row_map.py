@@ -25,7 +25,7 @@ from jax import Array
 
 from bounds.activation import GELU_CURVATURE, slope_width, slopes
 from bounds.influence.pointwise import RowBase
-from bounds.influence.screening.norm_defect import (
+from bounds.influence.screening.softmax_defect import (
     change_norms,
     deviations,
     norm_defect,

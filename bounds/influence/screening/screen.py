@@ -45,8 +45,8 @@ from bounds.influence.screening.moved_row import (
     bound_row,
     configure_row,
 )
-from bounds.influence.screening.norm_defect import deviations, norm_defect, pull_back
 from bounds.influence.screening.row_map import move_row_map
+from bounds.influence.screening.softmax_defect import deviations, norm_defect, pull_back
 from bounds.influence.screening.state import State, read_inputs
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map

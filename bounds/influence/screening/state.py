@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.screening.norm_defect import (
+from bounds.influence.screening.softmax_defect import (
     change_norms,
     deviations,
     norm_defect,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bounds.certificate.base_radius import RowRadius
-from bounds.certificate.inflation import Inflation
+from bounds.certificate.inflation import Inflation, Roundoff
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.mean_deviation import mean_deviation
 from bounds.certificate.moved_rows import MovedRows, OwnMove
@@ -19,7 +19,6 @@ from bounds.certificate.other_columns import other_columns, other_sums
 from bounds.certificate.own_column import see_column
 from bounds.certificate.pointwise import Rounding, row_norms
 from bounds.certificate.pointwise_radius import carry_radius
-from bounds.certificate.roundoff import Roundoff
 from bounds.certificate.row_base import prepare_rows, prepare_spread
 from bounds.certificate.scores.additive import AdditiveRule
 from bounds.certificate.scores.base import KeysAtCentres

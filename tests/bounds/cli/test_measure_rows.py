@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from bounds.cli.batch_cells import BATCHED, load_batched
-from bounds.memory_results import MemoryResults
 from bounds.store import ResultStore
+from bounds.sweep import MemoryResults
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 RUNS = {

@@ -10,8 +10,8 @@ import jax_models as jm
 from bounds.inputs import GivenInputs
 from bounds.simulation import simulate
 from bounds.simulation.certificate import certified_error
+from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
-from bounds.simulation.tieless import break_ties, needs_tie_breaking
 from bounds.simulation.twin import final_activations, measured_errors, tempered_twin
 from jax_models.attention import Attention
 from jax_models.layer import Layer

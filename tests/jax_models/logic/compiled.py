@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from jax_models.eager import apply_eagerly
 from jax_models.logic import evaluate_formula, parse_formula
 from jax_models.logic.compile import compile_formula
 from jax_models.logic.derived import all_of
 from jax_models.logic.modes import MODES, get_mode
+from jax_models.logic.self_test import apply_eagerly
 from jax_models.logic.translate import plan_formula
 from tests.formulas import random_formula
 

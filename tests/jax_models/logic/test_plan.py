@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from jax_models.logic import hops, parse_formula
-from jax_models.logic.boolean import MAX_CONJUNCTS
+from jax_models.logic.builder import MAX_CONJUNCTS
 from jax_models.logic.derived import all_of
 from jax_models.logic.modes import MODES, get_mode
-from jax_models.logic.plan import coordinates_of
-from jax_models.logic.schedule import schedule_plan
+from jax_models.logic.schedule import coordinates_of, schedule_plan
 from jax_models.logic.syntax import And, Not, Or, Previous, Symbol
 from jax_models.logic.translate import plan_formula
 from jax_models.position import PowerTerm

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from jax_models.logic import (
-    boolean,
     builder,
     compile,
     counting,
@@ -20,11 +19,11 @@ LENGTHS = (1, 2, 3, 5, 16)
 
 
 def without_gates(plan, into, number, gates=()):
-    boolean.add_rounded(plan, into, number)
+    builder.add_rounded(plan, into, number)
 
 
 def without_the_last_gate(plan, into, number, gates=()):
-    boolean.add_rounded(plan, into, number, list(gates)[:-1])
+    builder.add_rounded(plan, into, number, list(gates)[:-1])
 
 
 def constant_true(plan, mode, side, truth):
@@ -51,7 +50,7 @@ def masked_lookup(lookup):
 
 
 def first_conjunct(plan, name, conjuncts):
-    return boolean.conjunction(plan, name, list(conjuncts)[:1])
+    return builder.conjunction(plan, name, list(conjuncts)[:1])
 
 
 def shifted(combination):

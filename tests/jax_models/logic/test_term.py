@@ -5,9 +5,9 @@ import operator
 import numpy as np
 import pytest
 
+from jax_models.logic.derived import Term
 from jax_models.logic.semantics import evaluate_formula
 from jax_models.logic.syntax import Constant, Count, Symbol
-from jax_models.logic.term import Term
 
 COUNTS = [Count(side, Symbol(name)) for side in ("prefix", "suffix") for name in "ab"]
 RELATIONS = {

@@ -16,7 +16,7 @@ from jax_models.rasp import (
     lookup,
     read_result,
 )
-from jax_models.rasp.affine import Affine
+from jax_models.rasp.plan import Affine
 from tests.jax_models.rasp import hard_attention
 from tests.jax_models.rasp.cases import Case, all_strings, library, some_strings
 from tests.jax_models.rasp.random_programs import ALPHABET, random_program

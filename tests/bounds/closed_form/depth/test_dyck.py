@@ -18,9 +18,11 @@ from bounds.closed_form.depth.dyck import (
     one_layer_dyck_threshold,
     proves,
 )
-from bounds.closed_form.depth.dyck_closed_form import closed_form_dyck
-from bounds.closed_form.depth.dyck_search import search_dyck_parameters
-from bounds.closed_form.depth.dyck_table import DYCK_RELEASED
+from bounds.closed_form.depth.dyck_search import (
+    DYCK_RELEASED,
+    closed_form_dyck,
+    search_dyck_parameters,
+)
 from bounds.closed_form.depth.route_switching import RELEASED
 from bounds.closed_form.depth.routes import _dyck_parameters, computable_length
 from bounds.closed_form.depth.steps import Step

@@ -5,13 +5,16 @@ from fractions import Fraction
 
 import pytest
 
-from bounds.closed_form.depth.route_switching import RELEASED, switching_proof
+from bounds.closed_form.depth.route_switching import (
+    RELEASED,
+    closed_form_switching,
+    switching_proof,
+)
 from bounds.closed_form.depth.routes import (
     computable_length,
     one_layer_parity_threshold,
 )
 from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_closed_form import closed_form_switching
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
 

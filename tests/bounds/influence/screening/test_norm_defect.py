@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.screening.norm_defect import (
+from bounds.influence.screening.softmax_defect import (
     SECOND_DERIVATIVE,
     deviations,
     norm_defect,
