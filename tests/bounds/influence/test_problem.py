@@ -15,8 +15,7 @@ from bounds.curve_cells import curve_cells
 from bounds.influence import METHODS, SCREENS, Problem
 from bounds.influence.compute import METHOD_NAMES, choose_method
 from bounds.measurement import Question, Subject
-from bounds.memory_results import MemoryResults
-from bounds.sweep import finish_cells
+from bounds.sweep import MemoryResults, finish_cells
 
 ROOT = Path(bounds.__file__).parents[1]
 FOLDER = ROOT / "bounds" / "influence"
