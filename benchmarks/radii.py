@@ -46,7 +46,7 @@ def build(config: Config) -> Problem:
 
 def digits(config: Config) -> int:
     """Returns the digits that tell an influence of e^-gap from 0 by subtraction."""
-    wide = {"underflow": 744, "dominant": 300, "formula": 600}
+    wide = {"underflow": 744, "dominant": 300, "formula": 600, "leaving": 300}
     wide |= {"peaked": 1000, "equal rows": 1000}
     gap = wide.get(config["family"], 30)
     return 40 + int(gap / np.log(10) * (1 if config["dtype"] == "float64" else 0.25))

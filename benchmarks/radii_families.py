@@ -115,18 +115,88 @@ def _biases(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
 
 
+def _by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
+    """All rows look at the first coordinate of keys alone, which nothing writes to."""
+
+    def change(x: Any) -> Any:
+        return dataclasses.replace(
+            x,
+            query=jnp.zeros_like(x.query),
+            query_bias=jnp.zeros_like(x.query_bias).at[:, 0].set(1),
+            key=jnp.zeros_like(x.key).at[:, 0, 0].set(float(gap)),
+            output=x.output.at[0].set(0),
+        )
+
+    model = _attention(model, change)
+    blocks = [layer.feed_forward for layer in model.layers]
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            feed_forward=dataclasses.replace(
+                block, w2=block.w2.at[0].set(0), b2=block.b2.at[0].set(0)
+            ),
+        )
+        for layer, block in zip(model.layers, blocks, strict=True)
+    )
+    return dataclasses.replace(model, layers=layers)
+
+
+def _leaving(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    """Symbol 0 has rows up to 10^12 times the others' (10^5), and no row looks at it."""
+    single = model.dtype == jnp.float32
+    size = float(10.0 ** draw.uniform(1, 5 if single else 12))
+    seen = jnp.asarray([-1.0, 1.0, 0.1, 0.2], model.dtype)
+    embedding = model.embedding.at[0].multiply(size).at[:, 0].set(seen)
+    model = dataclasses.replace(model, embedding=embedding)
+    return _by_one_coordinate(model, draw.uniform(5, 40 if single else 80))
+
+
+def _opposed(
+    config: Config, draw: np.random.Generator
+) -> tuple[jm.Transformer, np.ndarray]:
+    """Two symbols that rows do not tell apart, with values that are large and opposite."""
+
+    def change(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+        most = 5 if model.dtype == jnp.float32 else 10
+        size = float(10.0 ** draw.uniform(1, most))
+        seen = jnp.asarray([0.0, 0.0, 0.3, 1.0], model.dtype)
+        embedding = model.embedding.at[:2].set(0).at[:, 1].set(0).at[:, 0].set(seen)
+        embedding = embedding.at[0, 1].set(1).at[1, 1].set(-1)
+        model = _by_one_coordinate(
+            dataclasses.replace(model, embedding=embedding), draw.uniform(0.5, 3)
+        )
+        first: Any = model.layers[0].attention
+        value = first.value.at[:, :, 1].multiply(size)
+        first = dataclasses.replace(first, value=value)
+        layer = dataclasses.replace(model.layers[0], attention=first)
+        return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
+
+    model, tokens = _drawn(change, 4, config, draw)
+    tokens = np.where(tokens < 2, tokens + 2, tokens)
+    tokens[:2] = 0, 1
+    # Places that do not repeat, in a coordinate that is read only as it stands.
+    places = jnp.zeros((LENGTH, model.width), model.dtype)
+    shuffled = jnp.asarray(1 + draw.permutation(LENGTH) / LENGTH, model.dtype)
+    places = places.at[:, -1].set(shuffled)
+    return dataclasses.replace(model, position=jm.PositionTable(places)), tokens
+
+
 def _plain(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     return model
 
 
 def _drawn(
-    change: Change, symbols: int, config: Config, draw: np.random.Generator
+    change: Change,
+    symbols: int,
+    config: Config,
+    draw: np.random.Generator,
+    position: str | None = None,
 ) -> tuple[jm.Transformer, np.ndarray]:
     """A random model with its tensors changed, and an input of so many symbols."""
     model = jm.random_transformer(
         jax.random.key(config["drawn"]),
         num_layers=config["layers"],
-        position=None,
+        position=position,
         score="dot_product",
         dtype=config["dtype"],
         **SIZES,
@@ -183,6 +253,8 @@ DRAWN: dict[str, Build] = {
     "dominant": functools.partial(_drawn, _drawn_gap, 4),
     "underflow": functools.partial(_drawn, _underflow, 4),
     "biases": functools.partial(_drawn, _biases, 4),
+    "leaving": functools.partial(_drawn, _leaving, 4, position="sinusoidal"),
+    "opposed": _opposed,
 }
 # Those that have the layers they have.
 BUILT: dict[str, Build] = {

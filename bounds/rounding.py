@@ -18,9 +18,11 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
 
 * *Change form*: every stored quantity is a change, so the error is relative to the
   influence: radius = 2 u sum_layers steps * influence (2: base quantities enter too).
-  Where what enters a layer below the last, or its heads write, is much that cancels in
-  its rows, what the next reads is rounded relative to that: the influence counts
-  (entered or written / row) times.
+  Where what enters a layer, or its heads write, is much that cancels in its rows, or in
+  the query's of the last, what is read of them is rounded relative to that: the influence
+  counts (entered or written / row) times. Above the first layer a row that has moved is
+  the sum of what it was and its change: where a far smaller one comes in, the influence
+  counts (row before / row after) times (`influence.reach.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
@@ -39,11 +41,12 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
 
 This is a rounding *model*, first order in u. It leaves out the growth that an ill-conditioned
 layer adds: terms that cancel one another within the model (two heads that write opposite
-changes, an offset of all values that the output matrix removes) are larger than their sum,
-and the radius is relative to the sum; and a neuron whose change is far below 1/n of what it
-reads; and means or values of hard layers that differ in real numbers and round to one
-float, whose change is computed as 0 and called that; and values of softmax layers that
-are equal in real numbers and differ in floats, where all beside them has a weight near
+changes, an offset of all values that the output matrix removes, values of the last layer
+that cancel in their mean beside a query row far larger than they are) are larger than
+their sum, and the radius is relative to the sum; and a neuron whose change is far below 1/n
+of what it reads; and means or values of hard layers that differ in real numbers and round
+to one float, whose change is computed as 0 and called that; and values of softmax layers
+that are equal in real numbers and differ in floats, where all beside them has a weight near
 the roundoff or below. What must hold there too is `certify_influence`, which follows the
 terms. Nothing in the model is fitted, and it is checked against 40 and more digits in
 the tests, and by `benchmarks.radii` over families made to lose digits.

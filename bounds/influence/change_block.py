@@ -22,6 +22,7 @@ from bounds.influence.first_layer import (
     keys_about,
     other_rows,
     own_rows,
+    prepare_first,
     prepare_layer,
     replace_tokens,
     replaced_columns,
@@ -38,18 +39,19 @@ from bounds.influence.query_row import (
 )
 from bounds.influence.sizes import (
     ABOVE,
+    mean_size,
     row_condition,
     scaled_norm,
     score_rounding,
     substitutes,
 )
 from bounds.influence.target import change_target
-from jax_models.attention import project_queries, score_scale, store_keys
+from jax_models.attention import project, project_queries, score_scale, store_keys
 from jax_models.blocks import fold_tiles, key_tile, tile_elements
 from jax_models.layer import Layer
 from jax_models.mask import SIGHTS, visible
 from jax_models.pytree import register
-from jax_models.transformer import Transformer, attention_input, embed
+from jax_models.transformer import Transformer, attention_input
 from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
@@ -68,7 +70,7 @@ class IncrementalState:
     last: QueryRow | None  # None for a one-layer model
     output: Array  # [d] final activation of the query row before the final norm
     score_steps: Array  # [] the most unit roundoffs of a layer's scores
-    condition: Array  # [] of the rows below the last layer, as `row_condition` says
+    condition: Array  # [] of all layers, as `row_condition` says
 
 
 @functools.partial(jax.jit, static_argnames="query")
@@ -76,35 +78,40 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     """Returns the base pass for influences on row `query`."""
     n = tokens.shape[0]
     at = jnp.asarray([query], jnp.int32)
-    rows = embed(model, tokens)
-    others = substitutes(model, tokens, rows)
-    if len(model.layers) == 1:
-        first = prepare_layer(model.layers[0], rows, at)
-        steps = _first_rounding(model.layers[0], first, others, at)
-        one = jnp.ones((), model.dtype)
-        return IncrementalState(first, (), None, first.output[0], steps, one)
-    everywhere = jnp.arange(n, dtype=jnp.int32)
-    bases, condition = [], jnp.ones((), model.dtype)
-    steps = jnp.zeros((), model.dtype)
-    for layer in model.layers[:-1]:
-        base = prepare_layer(layer, rows, everywhere)
-        if not bases:
-            own = _first_rounding(layer, base, others, everywhere)
-        else:
-            own = ABOVE * _rounding(layer, base.queries, base.store.keys, everywhere)
+    alone = len(model.layers) == 1
+    wanted = at if alone else jnp.arange(n, dtype=jnp.int32)
+    first = prepare_first(model, tokens, wanted)
+    others = substitutes(model, tokens, first.rows)
+    steps = _first_rounding(model.layers[0], first, others, wanted)
+    # The last layer's is of changes alone: what all values share drops out of them.
+    values = first.store.values if alone else _values(model.layers[0], first.rows)
+    size = mean_size(first.output)
+    condition = row_condition(model.layers[0], first.rows, values, size)
+    if alone:
+        return IncrementalState(first, (), None, first.output[0], steps, condition)
+    bases = [first]
+    for layer in model.layers[1:-1]:
+        base = prepare_layer(layer, bases[-1].output, wanted)
+        own = ABOVE * _rounding(layer, base.queries, base.store.keys, wanted)
         steps = jnp.maximum(steps, own)
-        values = store_keys(layer.attention, attention_input(layer, rows)).values
-        size = jnp.sqrt((base.output**2).sum(axis=1).mean())
-        own = row_condition(layer, rows, values, size)
+        values, size = _values(layer, base.rows), mean_size(base.output)
+        own = row_condition(layer, base.rows, values, size)
         condition = jnp.maximum(condition, own)
         bases.append(base)
-        rows = base.output
-    last = prepare_query_row(model.layers[-1], rows, at[0])
-    own = ABOVE * _rounding(model.layers[-1], last.query, last.keys, at)
+    layer = model.layers[-1]
+    last = prepare_query_row(layer, bases[-1].output, at[0])
+    own = ABOVE * _rounding(layer, last.query, last.keys, at)
     steps = jnp.maximum(steps, own)
+    values = project(layer.attention.value, None, last.inputs)
+    own = row_condition(layer, last.rows, values, scaled_norm(last.output))
+    condition = jnp.maximum(condition, own)
     return IncrementalState(
-        bases[0], tuple(bases[1:]), last, last.output, steps, condition
+        first, tuple(bases[1:]), last, last.output, steps, condition
     )
+
+
+def _values(layer: Layer, rows: Array) -> Array:
+    return store_keys(layer.attention, attention_input(layer, rows)).values
 
 
 def _rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:

@@ -23,7 +23,12 @@ from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.reach import least_size
-from bounds.influence.sizes import output_size, row_condition, score_rounding
+from bounds.influence.sizes import (
+    output_size,
+    row_condition,
+    scaled_norm,
+    score_rounding,
+)
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
@@ -135,13 +140,15 @@ def move_classes(
         assert met is not None and found is not None
         ties = met.merge(found)
     weight = jnp.where(seen[wanted], count[wanted], 0)
-    squares = (weight[:, None] * output**2).sum() / weight.sum()
-    size = jnp.sqrt(squares)
+    size = scaled_norm(jnp.sqrt(weight) * scaled_norm(output))
+    size = size / jnp.sqrt(weight.sum())
     values = jnp.where(seen[:, None], store.values, 0)
     # Rows are rounded relative to all that is written to them, what drops out of
-    # changes included.
-    whole = project(attention.value, attention.value_bias, inputs)
-    whole = jnp.where(seen[:, None], whole, 0)
+    # changes included; of the last layer's changes alone are formed.
+    whole = values
+    if not query_only:
+        whole = project(attention.value, attention.value_bias, inputs)
+        whole = jnp.where(seen[:, None], whole, 0)
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
     # Before and after, as large as they are.
     keys = jnp.abs(store.keys) + jnp.abs(moved_keys)
@@ -197,8 +204,7 @@ def change_configurations(
             found = move_classes(layer, rows, change, after, one, last)
             rows, change, after = found.rows, found.change, None
             score_steps = jnp.maximum(score_steps, found.score_steps)
-            if not last:
-                condition = jnp.maximum(condition, found.condition)
+            condition = jnp.maximum(condition, found.condition)
             share = jnp.maximum(share, found.share)
             reports.append(found.ties)
         influence = finish(model, rows[0], change[0], target)

@@ -20,7 +20,7 @@ from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.query_row import QueryRow
-from bounds.influence.sizes import scaled_norm, written_size
+from bounds.influence.sizes import mean_size, written_size
 from jax_models.attention import project
 from jax_models.layer import Layer
 from jax_models.mask import visible
@@ -106,15 +106,10 @@ def written_share(layer: Layer, rows: Array, values: Array, output: Array) -> Ar
             there the input's size and what is written stand for it.
     """
     written = written_size(layer, values)
-    size = _mean_size(output)
+    size = mean_size(output)
     if not layer.writes.steps[-1].operation.linear:
-        size = _mean_size(rows) + written
+        size = mean_size(rows) + written
     return jnp.where(size > 0, written / jnp.where(size > 0, size, 1), 1)
-
-
-def _mean_size(rows: Array) -> Array:
-    """The root mean square of the norms of rows, which may underflow when squared."""
-    return scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
 
 
 @functools.singledispatch

@@ -39,6 +39,8 @@ from jax_models.pytree import register
 from jax_models.transformer import (
     Transformer,
     attention_input,
+    embed,
+    encode_positions,
     join_heads,
     reduce_reports,
 )
@@ -65,6 +67,7 @@ class PreparedLayer:
     base: RowBase  # [r, ...]
     output: Array  # [r, d] the layer's output
     ties: TieReport | None
+    places: Array | None = None  # [n, d] what positions add to rows, in the first layer
 
 
 @register
@@ -95,6 +98,15 @@ class ReplacedColumns:
     values: Array  # [h, v, i]
     value_change: Array  # [h, v, i]
     new_values: Array  # [h, v, i]
+
+
+def prepare_first(model: Transformer, tokens: Array, wanted: Array) -> PreparedLayer:
+    """Returns the base pass of the first layer over the wanted rows [r]."""
+    prepared = prepare_layer(model.layers[0], embed(model, tokens), wanted)
+    if model.position is None:
+        return prepared
+    places = encode_positions(model, tokens.shape[0])
+    return dataclasses.replace(prepared, places=places)
 
 
 def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
@@ -177,8 +189,8 @@ def replace_tokens(
     layer, attention = model.layers[0], model.layers[0].attention
     change = model.embedding[symbol] - model.embedding[tokens[position]]
     after = model.embedding[symbol]
-    if model.position is not None:
-        after = after + (first.rows[position] - model.embedding[tokens[position]])
+    if first.places is not None:
+        after = after + first.places[position]
     moved = read_change(layer, first.rows[position], change)
     after = attention_input(layer, after)
     return Replaced(

@@ -6,6 +6,7 @@ position and layer. Nothing of size n x n, let alone n x n x d, is stored, and n
 outputs are subtracted. `change_block` holds the programs; here is the method.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,7 +32,7 @@ from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
-from bounds.influence.reach import least_size, may_move
+from bounds.influence.reach import least_size, may_move, shrinkage
 from bounds.influence.result import Block
 from bounds.influence.sizes import output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
@@ -117,12 +118,18 @@ def _radius(
         model, problem.tokens, problem.query, problem.position, problem.symbol
     )
     least = least_size(model.dtype) * max(1.0, size)
+    rows, places = np.asarray(state.first.rows), state.first.places
+    places = None if places is None else np.asarray(places)
+    shrinking = functools.partial(shrinkage, np.asarray(model.embedding), rows, places)
 
     def radius(influence: np.ndarray, these: Any) -> np.ndarray:
         # A change of exactly zero is one where nothing that is read has moved, or no
         # decision of a hard layer noticed. Softmax of equal columns may have lost it.
         seen = (influence > 0) | (moves[these] & (not model.is_hard))
-        size = np.where(seen, condition * influence + base, 0.0)
+        size = condition * influence
+        if len(model.layers) > 1:
+            size = size * shrinking(problem.position[these], problem.symbol[these])
+        size = np.where(seen, size + base, 0.0)
         size = size + np.where(moves[these], least, 0.0)
         return change_radius(model, problem.tokens.size, size, score_steps)
 

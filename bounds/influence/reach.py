@@ -56,6 +56,32 @@ def may_move(
     return differs & (first <= position) & (position <= last)
 
 
+def shrinkage(
+    embedding: np.ndarray,
+    rows: np.ndarray,
+    places: np.ndarray | None,
+    position: np.ndarray,
+    symbol: np.ndarray,
+) -> np.ndarray:
+    """Returns how much larger replaced rows are than those that come in, at least 1 [p].
+
+    Above the first layer a row that has moved is the sum of what it was and its change,
+    and has the rounding of either.
+
+    Args:
+        embedding: of the symbols [V, d].
+        rows: of the input [n, d].
+        places: what positions add to them [n, d], None for nothing.
+        position: the replaced positions [p].
+        symbol: the substitutes [p].
+    """
+    after = (
+        embedding[symbol] if places is None else embedding[symbol] + places[position]
+    )
+    before, after = (np.abs(x).max(axis=1) for x in (rows[position], after))
+    return np.maximum(before / np.where(after > 0, after, np.inf), 1)
+
+
 def least_size(dtype: object) -> float:
     """Returns the size whose unit roundoff is the least number that a type holds.
 

@@ -17,6 +17,11 @@ def scaled_norm(change: Array) -> Array:
     return largest * jnp.sqrt(((change / scale[..., None]) ** 2).sum(axis=-1))
 
 
+def mean_size(rows: Array) -> Array:
+    """Returns the root mean square of the norms of rows [n, d], likewise."""
+    return scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
+
+
 def output_size(
     model: Transformer, output: Array, within: Array | float, target: str
 ) -> Array:
@@ -94,8 +99,7 @@ def row_condition(layer: Layer, rows: Array, values: Array, size: Array) -> Arra
     """
     written = written_size(layer, values)
     if layer.writes.steps[-1].operation.linear:
-        entered = scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
-        written = jnp.maximum(written, entered)
+        written = jnp.maximum(written, mean_size(rows))
     return jnp.maximum(jnp.where(size > 0, written / size, 1), 1)
 
 

@@ -236,7 +236,7 @@ def averaging(values, num_layers):
     ("values", "num_layers", "term"),
     [
         ([*ROOTS, ROOTS.sum(), ROOTS.sum() / 3.5 + 1e-4, 0], 1, "output_size"),
-        ([*ROOTS, 1e-3 - ROOTS.sum(), 3e-4, 0], 1, "written_share"),
+        ([*ROOTS, 1e-3 - ROOTS.sum(), 1e-3 / 7 + 1e-10, 0], 1, "written_share"),
         ([1e6 + 1e-5 * x for x in (*ROOTS, 0, 1e5, -1e5)], 2, "output_size"),
     ],
     ids=["near the mean", "cancelling", "carried"],

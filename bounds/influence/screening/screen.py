@@ -31,6 +31,7 @@ from bounds.influence.first_layer import (
     PreparedLayer,
     other_rows,
     own_rows,
+    prepare_first,
     prepare_layer,
     replace_tokens,
     replaced_columns,
@@ -56,7 +57,7 @@ from jax_models.blocks import map_rows
 from jax_models.layer import Layer
 from jax_models.mask import SIGHTS
 from jax_models.pytree import register
-from jax_models.transformer import Transformer, embed, join_heads
+from jax_models.transformer import Transformer, join_heads
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Under a mask rows share factors in so many stretches, each a multiple of the shortest.
@@ -149,11 +150,10 @@ class Screened:
 
 @jax.jit
 def _prepare_rows(model: Transformer, tokens: Array) -> tuple[PreparedLayer, ...]:
-    rows, found = embed(model, tokens), []
     everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
-    for layer in model.layers[:-1]:
-        found.append(prepare_layer(layer, rows, everywhere))
-        rows = found[-1].output
+    found = [prepare_first(model, tokens, everywhere)]
+    for layer in model.layers[1:-1]:
+        found.append(prepare_layer(layer, found[-1].output, everywhere))
     return tuple(found)
 
 

@@ -44,14 +44,14 @@ def outside(row):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("family", DRAWN)
 def test_the_truth_is_inside(family, dtype):
-    """1,176 pairs in all."""
+    """1,512 pairs in all."""
     rows = [measure(config(family, dtype, drawn)) for drawn in range(4)]
     assert sum(row["pairs"] for row in rows) == 4 * 3 * (LENGTH - 1)
     assert [outside(row) for row in rows] == [0] * 4
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("family", ["offset", "dominant"])
+@pytest.mark.parametrize("family", ["offset", "dominant", "leaving"])
 def test_the_truth_is_inside_with_two_layers(family, dtype):
     assert outside(measure(config(family, dtype, layers=2))) == 0
 
