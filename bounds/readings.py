@@ -22,18 +22,26 @@ def no_rule(reading: str, operation: Operation) -> InputError:
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 
-def lacks(layers: tuple[Layer, ...], reading: Callable[..., Any]) -> str | None:
-    """Returns what a reading has no rule for among activations, None where it has all.
+def lacks(
+    layers: tuple[Layer, ...],
+    reading: Callable[..., Any],
+    apart: type[Operation] | tuple[()] = (),
+) -> str | None:
+    """Returns what a reading has no rule for, None where it has all.
 
     Args:
         layers: of the model.
-        reading: a `functools.singledispatch`.
+        reading: a `functools.singledispatch` over operations that are not linear.
+        apart: which of them it is not asked of.
     """
     of: Any = reading
     for layer in layers:
-        operation = layer.feed_forward.bend
-        if of.dispatch(type(operation)) is of.dispatch(object):
-            return _said(of.__name__, operation)
+        for step in (*layer.reads.bent, *layer.writes.bent):
+            operation = step.operation
+            if isinstance(operation, apart):
+                continue
+            if of.dispatch(type(operation)) is of.dispatch(object):
+                return _said(of.__name__, operation)
     return None
 
 

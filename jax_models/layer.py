@@ -46,7 +46,8 @@ class Layer:
         """From y and the heads' outputs, side by side, to the layer's output."""
         attention = self.attention
         if self.combine == "concat":
-            joined = Step("joined", Join(), ("y", "heads"))
+            join = Join(attention.query.shape[2])
+            joined = Step("joined", join, ("y", "heads"))
             return Program((joined, *self._block("joined", "y", "out")), "out")
         assert attention.output is not None
         summed = (

@@ -10,7 +10,7 @@ from jax import Array
 
 from jax_models.arguments import expect_number
 from jax_models.pytree import register
-from jax_models.rows import ACTIVATIONS, Operation, linear
+from jax_models.rows import ACTIVATIONS, Activation, linear
 
 
 @register
@@ -25,7 +25,7 @@ class FeedForward:
     activation: str = dataclasses.field(default="relu", metadata={"static": True})
 
     @property
-    def bend(self) -> Operation:
+    def bend(self) -> Activation:
         """The activation as an operation."""
         return ACTIVATIONS[self.activation]
 

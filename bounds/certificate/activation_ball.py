@@ -5,29 +5,14 @@ import functools
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.activation import GELU_CURVATURE, slope_width
 from bounds.certificate.order import least, surely_above
 from bounds.readings import no_rule
-from jax_models.rows import Gelu, Operation, Relu
-
-# Additional roundings of a gelu, whose error function is right to 20 u.
-GELU_STEPS = 16
+from jax_models.rows import Activation, Operation, Relu
 
 
-@functools.singledispatch
-def roundings(operation: Operation) -> int:
-    """Returns how many roundings an activation adds to those of a product."""
-    raise no_rule("roundings", operation)
-
-
-@roundings.register
-def _(operation: Relu) -> int:
-    return 0
-
-
-@roundings.register
-def _(operation: Gelu) -> int:
-    return GELU_STEPS
+def slope_width(operation: Activation) -> float:
+    """Returns the width of the interval of an activation's slopes."""
+    return 2 * operation.steepest - 1
 
 
 @functools.singledispatch
@@ -58,8 +43,8 @@ def _(operation: Relu, z: Array, moved: Array, known: Array) -> Array:
 
 
 @step_strays.register
-def _(operation: Gelu, z: Array, moved: Array, known: Array) -> Array:
-    return least(GELU_CURVATURE * known, slope_width(operation)) * jnp.abs(moved)
+def _(operation: Activation, z: Array, moved: Array, known: Array) -> Array:
+    return least(operation.curvature * known, slope_width(operation)) * jnp.abs(moved)
 
 
 @functools.singledispatch
@@ -84,8 +69,8 @@ def _(operation: Relu, z: Array, moved: Array, spread: Array) -> Array:
 
 
 @slope_strays.register
-def _(operation: Gelu, z: Array, moved: Array, spread: Array) -> Array:
-    bend = GELU_CURVATURE * (jnp.abs(moved) + spread)
+def _(operation: Activation, z: Array, moved: Array, spread: Array) -> Array:
+    bend = operation.curvature * (jnp.abs(moved) + spread)
     return least(bend, slope_width(operation))
 
 
@@ -107,5 +92,5 @@ def _(operation: Relu, z: Array, radius: Array) -> Array:
 
 
 @steepest_within.register
-def _(operation: Gelu, z: Array, radius: Array) -> Array:
-    return jnp.full_like(z, 0.5 * (1 + slope_width(operation)))
+def _(operation: Activation, z: Array, radius: Array) -> Array:
+    return jnp.full_like(z, operation.steepest)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.activation_ball import roundings, steepest_within
+from bounds.certificate.activation_ball import steepest_within
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import farthest_from_mean, norm_gain, vector_norms
 from bounds.certificate.order import bounded, least, times
@@ -187,7 +187,7 @@ def _pointwise(
     sizes, joined = vector_norms(block.w1), join_heads(heads)
     z = base.preactivation
     within = gamma_upper(block.w1.shape[1] + 1)
-    through = gamma_upper(block.w1.shape[0] + 2 + 2 * roundings(block.bend))
+    through = gamma_upper(block.w1.shape[0] + 2 + 2 * block.bend.roundings)
 
     def enter(moved: Array, read: Array) -> tuple[Array, Array]:
         """Of the preactivations [r, f], moved by what they read; and their rounding."""

@@ -18,6 +18,7 @@ from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.float_type import check_float_type
 from jax_models.reweight import with_dtype
+from jax_models.rows import Norm
 
 CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
 _ROUNDING = (
@@ -128,7 +129,7 @@ def _refuse(model: Transformer, method: str) -> None:
                 "compute_influence, which is exact"
             )
         score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
-    if lack := lacks(model.layers, slope_strays):
+    if lack := lacks(model.layers, slope_strays, Norm):
         raise InputError(f"a certificate cannot follow the model: {lack}")
     exact = method == "centred" and len(model.layers) == 1
     norm = None if exact else needs_positive_epsilon(model)

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.activation import slopes
-from bounds.certificate.activation_ball import roundings, step_strays
+from bounds.certificate.activation_ball import step_strays
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import (
@@ -102,7 +101,7 @@ def carry_rounding(
         known: radii of the base rows, broadcastable.
     """
     block = layer.feed_forward
-    steps = sum(block.w1.shape) + roundings(block.bend)
+    steps = sum(block.w1.shape) + block.bend.roundings
     roundoff, within = (
         term_roundoff(steps),
         term_roundoff(block.w1.shape[1]),
@@ -152,7 +151,7 @@ def carry_rounding(
 def row_norms(layer: Layer, base: RowBase) -> RowNorms:
     """Returns the norms of the Jacobians at base rows [...]."""
     block = layer.feed_forward
-    steep = slopes(block.bend, base.preactivation)
+    steep = block.bend.slope(base.preactivation)
     # The product's own rounding, where entries cancel.
     flow = (jnp.sqrt((block.w2**2).sum(0)) * jnp.sqrt((block.w1**2).sum(1))).sum()
     slop = 2 * term_roundoff(sum(block.w1.shape)) * (1 + flow)

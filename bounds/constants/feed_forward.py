@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 from mpmath import MPContext
 
-from bounds.activation import steepest
 from bounds.closed_form import feed_forward_lipschitz
 from bounds.interval import interval, upper
 from bounds.readings import no_rule
 from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper
 from jax_models.layers import FeedForward
-from jax_models.rows import Gelu, Operation, Relu
+from jax_models.rows import Activation, Operation, Relu
 
 
 def path_gain(block: FeedForward, into: Enclosure) -> float:
@@ -29,7 +28,7 @@ def path_gain(block: FeedForward, into: Enclosure) -> float:
     Returns:
         λ π, rounded up.
     """
-    return upper(interval(steepest(block.bend)) * interval(_product(block, into)))
+    return upper(interval(block.bend.steepest) * interval(_product(block, into)))
 
 
 def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
@@ -46,7 +45,7 @@ def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
     width = len(product.middle)
     half = product.scaled(np.full(width, 0.5)) + Enclosure(np.eye(width))
     bound = feed_forward_lipschitz(
-        _product(block, into), half.norm_upper(), slope=steepest(block.bend)
+        _product(block, into), half.norm_upper(), slope=block.bend.steepest
     )
     return bound.value
 
@@ -111,12 +110,14 @@ def _(operation: Relu, z: Enclosure) -> Enclosure:
 
 
 @activated.register
-def _(operation: Gelu, z: Enclosure) -> Enclosure:
+def _(operation: Activation, z: Enclosure) -> Enclosure:
     context: Any = MPContext()
     context.dps = 30
     flat = [context.mpf(float(x)) for x in z.middle.reshape(-1)]
-    middle = np.reshape([float(x * context.ncdf(x)) for x in flat], z.middle.shape)
+    middle = np.reshape(
+        [float(operation.exact(x, context)) for x in flat], z.middle.shape
+    )
     # 30 digits are far finer than the float they are rounded to.
     rounded = gamma(2) * interval(frobenius_upper(middle))
-    moved = interval(steepest(operation)) * interval(z.radius)
+    moved = interval(operation.steepest) * interval(z.radius)
     return Enclosure(middle, upper(rounded + moved))

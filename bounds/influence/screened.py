@@ -8,8 +8,8 @@ Source: docs/screened.md.
 
 from bounds.influence.method import Screen
 from bounds.influence.problem import Problem
+from bounds.influence.screening.defect import defect
 from bounds.influence.screening.ladder import block_sizes, climb_ladder
-from bounds.influence.screening.row_map import neuron_defect
 from bounds.readings import lacks
 from jax_models import Transformer
 
@@ -29,7 +29,7 @@ def _refuse(problem: Problem) -> str | None:
         scoring = layer.attention.scoring
         if not scoring.bilinear and depth > 1:
             return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
-    return lacks(model.layers, neuron_defect)
+    return lacks(model.layers, defect)
 
 
 SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)

@@ -1,7 +1,7 @@
-"""The pointwise parts of a layer on enclosed rows: norms, activations, feed-forward.
+"""The pointwise parts of a layer on enclosed rows: a reading of its programs.
 
-The rules of `jax_models.layers` in NumPy, each with the radius that it hands on: a
-Lipschitz map multiplies the radius of its operand and adds its own rounding.
+Every operation in NumPy with the radius that it hands on: a Lipschitz map multiplies the
+radius of its operand and adds its own rounding.
 """
 
 import functools
@@ -10,55 +10,69 @@ import math
 import numpy as np
 from scipy.special import erf
 
-from bounds.activation import GELU_SLOPE
 from bounds.readings import no_rule
 from bounds.restriction.enclosed import Enclosed, inflated, linear, rounded
 from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models.layer import Layer
-from jax_models.layers import FeedForward
-from jax_models.rows import Gelu, LayerNorm, Operation, Relu
+from jax_models.rows import Affine, Gelu, Join, Norm, Operation, Program, Relu, Sum
 
 
 @functools.singledispatch
-def activate(operation: Operation, rows: Enclosed) -> Enclosed:
-    """Returns an activation of rows.
+def enclose(operation: Operation, *rows: Enclosed) -> Enclosed:
+    """Returns what an operation makes of enclosed rows.
 
     Args:
-        operation: The activation.
-        rows: Preactivations [..., f].
+        operation: The operation.
+        *rows: What it reads [..., d].
     """
-    raise no_rule("activate", operation)
+    raise no_rule("enclose", operation)
 
 
-@activate.register
-def _(operation: Relu, rows: Enclosed) -> Enclosed:
-    return Enclosed(np.maximum(rows.value, 0.0), rows.radius)
+@enclose.register
+def _(operation: Affine, *rows: Enclosed) -> Enclosed:
+    (row,) = rows
+    bias = None if operation.bias is None else np.asarray(operation.bias)
+    return linear(row, np.asarray(operation.weight), bias)
 
 
-@activate.register
-def _(operation: Gelu, rows: Enclosed) -> Enclosed:
-    z = rows.value
+@enclose.register
+def _(operation: Sum, *rows: Enclosed) -> Enclosed:
+    one, two = rows
+    return one + two
+
+
+@enclose.register
+def _(operation: Join, *rows: Enclosed) -> Enclosed:
+    return Enclosed(
+        np.concatenate([row.value for row in rows], axis=-1),
+        np.concatenate([row.radius for row in rows], axis=-1),
+    )
+
+
+@enclose.register
+def _(operation: Relu, *rows: Enclosed) -> Enclosed:
+    (row,) = rows
+    return Enclosed(np.maximum(row.value, 0.0), row.radius)
+
+
+@enclose.register
+def _(operation: Gelu, *rows: Enclosed) -> Enclosed:
+    (row,) = rows
+    z = row.value
     value = 0.5 * z * (1 + erf(z / math.sqrt(2)))
     # 1 + erf cancels for z << 0, so the rounding is relative to z, not to the value.
-    size = np.abs(z) + rows.radius
+    size = np.abs(z) + row.radius
     exact = np.zeros(z.shape, bool)
-    return rounded(value, GELU_SLOPE * rows.radius, size, SCALAR_STEPS, exact)
+    return rounded(value, operation.steepest * row.radius, size, SCALAR_STEPS, exact)
 
 
-def feed_forward(block: FeedForward, rows: Enclosed) -> Enclosed:
-    """Returns W2 act(W1 z + b1) + b2.
-
-    Args:
-        block: The feed-forward block.
-        rows: z [..., m].
-    """
-    hidden = linear(rows, np.asarray(block.w1), np.asarray(block.b1))
-    hidden = activate(block.bend, hidden)
-    return linear(hidden, np.asarray(block.w2), np.asarray(block.b2))
+@enclose.register
+def _(operation: Norm, *rows: Enclosed) -> Enclosed:
+    return normalise(operation, *rows)
 
 
-def normalise(norm: LayerNorm, rows: Enclosed) -> Enclosed:
-    """Returns the layer norm of rows.
+def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
+    """Returns the norm of rows.
 
     With c the centred row and r_c its radius, the variance is off by mean(2 |c| r_c +
     r_c^2) and its rounding; the root of var + ε by that over its least value; and the
@@ -73,7 +87,7 @@ def normalise(norm: LayerNorm, rows: Enclosed) -> Enclosed:
     size = np.abs(rows.value) + rows.radius
     off = rows.radius.mean(axis=-1, keepdims=True)
     off = off + 2 * gamma_upper(width + 2) * size.mean(axis=-1, keepdims=True)
-    centred = rows.value - rows.value.mean(axis=-1, keepdims=True)
+    centred = np.asarray(norm.centre(rows.value))
     around = size + size.mean(axis=-1, keepdims=True)
     radius = inflated(rows.radius + off + 2 * gamma_upper(2) * around, width + 8)
     variance = (centred * centred).mean(axis=-1, keepdims=True)
@@ -96,16 +110,13 @@ def normalise(norm: LayerNorm, rows: Enclosed) -> Enclosed:
 
 
 def attention_input(layer: Layer, rows: Enclosed) -> Enclosed:
-    """Returns what the attention reads: LN1(y) under pre-norm, else y [..., d].
+    """Returns what the attention reads [..., d].
 
     Args:
         layer: The layer.
-        rows: y [..., d].
+        rows: y of the layer's input [..., d].
     """
-    if layer.layer_norm == "pre":
-        assert layer.norm1 is not None
-        return normalise(layer.norm1, rows)
-    return rows
+    return _read(layer.reads, {"y": rows})
 
 
 def combine_heads(layer: Layer, rows: Enclosed, heads: Enclosed) -> Enclosed:
@@ -116,24 +127,9 @@ def combine_heads(layer: Layer, rows: Enclosed, heads: Enclosed) -> Enclosed:
         rows: y of the layer's input [r, d].
         heads: The heads' outputs side by side [r, h v].
     """
-    block = layer.feed_forward
-    if layer.combine == "concat":
-        both = Enclosed(
-            np.concatenate([rows.value, heads.value], axis=-1),
-            np.concatenate([rows.radius, heads.radius], axis=-1),
-        )
-        return rows + feed_forward(block, both)
-    attention = layer.attention
-    assert attention.output is not None
-    bias = attention.output_bias
-    written = linear(
-        heads, np.asarray(attention.output), None if bias is None else np.asarray(bias)
-    )
-    summed = rows + written
-    if layer.layer_norm == "none":
-        return summed + feed_forward(block, summed)
-    assert layer.norm1 is not None and layer.norm2 is not None
-    if layer.layer_norm == "pre":
-        return summed + feed_forward(block, normalise(layer.norm2, summed))
-    summed = normalise(layer.norm1, summed)
-    return normalise(layer.norm2, summed + feed_forward(block, summed))
+    return _read(layer.writes, {"y": rows, "heads": heads})
+
+
+def _read(program: Program, given: dict[str, Enclosed]) -> Enclosed:
+    found = program.run(given, lambda step, *rows: enclose(step.operation, *rows))
+    return found[program.output]

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from bounds.activation import steepest
 from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
 from jax_models.attention import Attention
 from jax_models.layers import FeedForward
@@ -88,6 +87,6 @@ def read_gains(block: FeedForward) -> tuple[Floats, Floats]:
     Args:
         block: The feed-forward block.
     """
-    slope = steepest(block.bend)
+    slope = block.bend.steepest
     w1, w2 = (np.abs(np.asarray(w, np.float64)) for w in (block.w1, block.w2))
     return w1, w2 if slope == 1.0 else inflated(slope * w2, 2)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +10,22 @@ import jax.scipy.special as jsp
 import numpy as np
 from jax import Array
 
-from jax_models.rows.base import Operation
+from jax_models.rows.activation import Activation
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 @dataclasses.dataclass(frozen=True)
-class Gelu(Operation):
+class Gelu(Activation):
     """z Phi(z)."""
+
+    # gelu'(z) = Phi(z) + z phi(z), gelu'' = (2 - z^2) phi vanishes at +-sqrt(2) only, and
+    # gelu'(z) + gelu'(-z) = 1: the largest slope is Phi(sqrt(2)) + sqrt(2) phi(sqrt(2)).
+    steepest: ClassVar[float] = 1.128904145185155
+    # |gelu''| <= 2 phi(0).
+    curvature: ClassVar[float] = math.sqrt(2 / math.pi)
+    # Its error function is right to 20 u.
+    roundings: ClassVar[int] = 16
 
     def __call__(self, *rows: Array) -> Array:
         """Returns z Phi(z)."""
@@ -44,3 +53,12 @@ class Gelu(Operation):
         large = 0.5 * (jsp.erfc(low * root) - jsp.erfc(high * root))
         step = jnp.where(jnp.abs(dz) <= 0.5, small, large).astype(dtype)
         return dz * (0.5 * jsp.erfc(-end * root)) + z * step
+
+    def slope(self, z: Array) -> Array:
+        """Returns Phi(z) + z phi(z)."""
+        density = jnp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+        return 0.5 * jsp.erfc(-math.sqrt(0.5) * z) + z * density
+
+    def exact(self, z: Any, context: Any) -> Any:
+        """Returns z Phi(z)."""
+        return z * context.ncdf(z)

@@ -27,6 +27,7 @@ class Sum(Operation):
 class Join(Operation):
     """(x, y)."""
 
+    width: int  # of x
     linear: ClassVar[bool] = True
 
     def __call__(self, *rows: Array) -> Array:

@@ -5,7 +5,8 @@ rule per operation: here are its value and its exact change. Rows are named.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from jax import Array
 
@@ -36,9 +37,19 @@ class Program:
         Args:
             given: the rows that it starts from [..., d].
         """
+        return self.run(given, lambda step, *rows: step.operation(*rows))
+
+    def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
+        """Returns what a rule makes of all rows, by their names.
+
+        Args:
+            given: what it starts from.
+            rule: from a step and what it reads to what it writes.
+        """
         rows = dict(given)
         for step in self.steps:
-            rows[step.name] = step.operation(*(rows[name] for name in step.inputs))
+            read = (rows[name] for name in step.inputs)
+            rows[step.name] = rule(step, *read)
         return rows
 
     def change(self, base: Rows, given: Rows) -> dict[str, Array]:

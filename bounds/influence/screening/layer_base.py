@@ -12,8 +12,8 @@ from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.adjoint import pull_columns, pull_queries, row_scales
 from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import RowStatistics, weigh_rows
-from bounds.influence.screening.softmax_defect import pull_back
 from bounds.matrix_norm import spectral_norms
+from bounds.row_slopes import pull
 from jax_models.blocks import map_rows
 from jax_models.layer import Layer
 from jax_models.pytree import register
@@ -62,14 +62,12 @@ def make_screened_layer(
         ROWS_AT_ONCE,
     )
     scale = row_scales(attention, n, positions)
-    heads = pulled.heads
+    heads = pulled["heads"]
     columns, magnitude = pull_columns(attention, prepared, statistics, positions, heads)
     queries = pull_queries(attention, statistics, scale, heads)
     read = columns.at[positions].add(queries)
-    before = read
-    if layer.layer_norm == "pre":
-        assert layer.norm1 is not None
-        before = pull_back(layer.norm1, prepared.rows, read)
+    program = layer.reads
+    before = pull(program, {"y": prepared.rows}, {program.output: read})["y"]
     by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
     store = prepared.store
     base = ScreenedLayer(
@@ -80,14 +78,14 @@ def make_screened_layer(
         head_weight=spectral_norms(by_head.swapaxes(1, 2)),
         columns=columns,
         input_weight=spectral_norms(read),
-        row_weight=spectral_norms(pulled.row),
+        row_weight=spectral_norms(pulled["y"]),
         query_weight=spectral_norms(queries),
         magnitude=magnitude,
         map_norms=map_norms(layer),
         query_scale=scale,
         centres=(store.keys.mean(axis=1), store.values.mean(axis=1)),
     )
-    return base, before.at[positions].add(pulled.row)
+    return base, before.at[positions].add(pulled["y"])
 
 
 def map_norms(layer: Layer) -> tuple[Array, Array, Array]:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.activation import steepest
 from bounds.influence.pointwise import change_rows
+from bounds.influence.screening.defect import gain
 from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.moved_row import (
     BaseRow,
@@ -19,14 +19,12 @@ from bounds.influence.screening.moved_row import (
     configure_row,
     tiles_of,
 )
-from bounds.influence.screening.row_map import entering_norms
-from bounds.influence.screening.softmax_defect import deviations, norm_defect
 from bounds.influence.screening.state import Inputs, State
-from bounds.matrix_norm import spectral_norms
 from jax_models.attention import Attention, KeyStore, project_query_changes
 from jax_models.blocks import fold_tiles
 from jax_models.layer import Layer
 from jax_models.pytree import register
+from jax_models.rows import Step
 from jax_models.transformer import join_heads
 from jax_models.weighting import contract
 
@@ -90,7 +88,7 @@ def move_own_row(
     beyond = reach_row(layer, base_row, state, heads, bounds.moves)
     # The rest of what the base derivative says of row i, and of what the norms leave.
     linear_unknown = bounds.linear
-    if layer.layer_norm == "pre":
+    if layer.reads.bent:
         both = dataclasses.replace(inputs, unknown=inputs.unknown + inputs.defect)
         linear_unknown = bound_row(
             *known[:4], both, position, row_tile, configuration, unknown
@@ -150,7 +148,7 @@ def reach_row(
 ) -> Array:
     """Returns how far row i may be from its reference after the layer [i].
 
-    Lipschitz bounds of the row map along any path: norms by the least deviation on it.
+    Bounds on each operation along any path: norms by the least deviation on it.
 
     Args:
         layer: the layer.
@@ -159,32 +157,12 @@ def reach_row(
         heads: known change of the heads [i, h v].
         further: the most that the heads move beyond it [h, i].
     """
-    block = layer.feed_forward
-    sizes = [spectral_norms(w) for w in (block.w1, block.w2)]
-    gain = steepest(block.bend) * sizes[0] * sizes[1]
-    row = state.own_unknown
-    if layer.combine == "concat":
-        together = jnp.sqrt(row**2 + (further**2).sum(axis=0))
-        return row + gain * together
-    assert layer.attention.output is not None
-    reach = jnp.tensordot(
-        entering_norms(layer),
-        jnp.concatenate([row[None], further]),
-        axes=1,
-        precision=HIGHEST,
-    )
-    if layer.layer_norm == "none":
-        return (1 + gain) * reach
-    assert layer.norm1 is not None and layer.norm2 is not None
-    moved = layer.writes.change(base_row.rows, {"y": state.own.T, "heads": heads})
-    summed = base_row.rows["summed"] + moved["summed"]
-    if layer.layer_norm == "pre":
-        _, deviation = deviations(layer.norm2, summed)
-        _, entered = norm_defect(layer.norm2, deviation, jnp.zeros_like(reach), reach)
-        return reach + gain * entered
-    _, deviation = deviations(layer.norm1, summed)
-    _, entered = norm_defect(layer.norm1, deviation, jnp.zeros_like(reach), reach)
-    _, deviation = deviations(layer.norm2, base_row.rows["left"] + moved["left"])
-    left = (1 + gain) * entered
-    _, out = norm_defect(layer.norm2, deviation, jnp.zeros_like(left), left)
-    return out
+    program = layer.writes
+    moved = program.change(base_row.rows, {"y": state.own.T, "heads": heads})
+    there = {name: row + moved[name] for name, row in base_row.rows.items()}
+
+    def rule(step: Step, *reach: Array) -> Array:
+        return gain(step.operation, there.get(step.inputs[0]), *reach)
+
+    given = {"y": state.own_unknown[None], "heads": further}
+    return program.run(given, rule)[program.output][0]

@@ -37,6 +37,7 @@ from bounds.influence.first_layer import (
     replaced_columns,
     take_rows,
 )
+from bounds.influence.screening.defect import defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
 from bounds.influence.screening.middle_layer import screen_layer
@@ -47,11 +48,11 @@ from bounds.influence.screening.moved_row import (
     configure_row,
 )
 from bounds.influence.screening.row_map import move_row_map
-from bounds.influence.screening.softmax_defect import deviations, norm_defect, pull_back
 from bounds.influence.screening.state import State, read_inputs
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map
 from bounds.matrix_norm import spectral_norms
+from bounds.row_slopes import slope
 from jax_models.attention import project_query_changes
 from jax_models.blocks import map_rows
 from jax_models.layer import Layer
@@ -99,23 +100,22 @@ def screen_last_row(
     unknown = Unknown(query_norm * inputs.unknown[query], *base.map_norms[:2])
     bounds = bound_row(*known, configuration, unknown)
     linear = bounds.linear + base.statistics.covariance_norm.T * unknown.query
-    defect = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
+    turned = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
     output = move_row_map(
         layer,
         base.rows,
         state.known[query][None],
         join_heads(configuration.heads).T[None],
-        jnp.concatenate([state.unknown[query][None], linear + defect])[:, None],
+        jnp.concatenate([state.unknown[query][None], linear + turned])[:, None],
     )
     rest = output.defect[0]
-    rest = rest + jnp.matmul(base.head_weight[0], defect, precision=HIGHEST)
+    rest = rest + jnp.matmul(base.head_weight[0], turned, precision=HIGHEST)
     rest = rest + (base.input_weight[:, None] * inputs.defect).sum(axis=0)
     final = prepared.output[0]
     change = change_target(model, final, output.known[0].T, target).T
     if model.final_norm is not None:
-        _, deviation = deviations(model.final_norm, final)
-        size = jnp.sqrt((output.known[0] ** 2).sum(axis=0))
-        beyond, _ = norm_defect(model.final_norm, deviation, size, output.unknown[0])
+        arguments = model.final_norm, final[None], output.known, output.unknown
+        beyond = defect(*arguments)[0]
         rest = rest + spectral_norms(target_map(model, target)) * beyond
     sizes = jnp.sqrt((inputs.change**2).sum(axis=1)) + inputs.unknown
     magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
@@ -165,7 +165,7 @@ def _prepare_last(
     prepared = prepare_layer(layer, rows, query)
     cotangents = target_map(model, target)[None]
     if model.final_norm is not None:
-        cotangents = pull_back(model.final_norm, prepared.output, cotangents)
+        cotangents = slope(model.final_norm, (prepared.output,), cotangents)[0]
     return make_screened_layer(layer, prepared, query, cotangents)
 
 

@@ -13,7 +13,7 @@ from bounds.restriction.enclosed import (
     total,
     units,
 )
-from bounds.restriction.pointwise import activate, normalise
+from bounds.restriction.pointwise import enclose, normalise
 from jax_models.rows import Gelu, LayerNorm, Relu
 
 
@@ -122,8 +122,8 @@ def test_activations_and_norms_carry_their_operands_radius():
     moved = Enclosed.exactly(rows + shift)
     norm = LayerNorm(generator.normal(size=6), generator.normal(size=6), 1e-5)  # pyright: ignore[reportArgumentType]
     for change in (
-        lambda x: activate(Relu(), x),
-        lambda x: activate(Gelu(), x),
+        lambda x: enclose(Relu(), x),
+        lambda x: enclose(Gelu(), x),
         lambda x: normalise(norm, x),
     ):
         known, other = change(Enclosed(rows, off)), change(moved)

@@ -5,7 +5,14 @@ import dataclasses
 import jax.numpy as jnp
 import pytest
 
-from bounds.influence.screening import middle_layer, own_row, row_map, screen
+from bounds.influence.screening import (
+    defect,
+    middle_layer,
+    own_row,
+    row_map,
+    screen,
+)
+from jax_models.rows import Activation
 from tests.bounds.influence.screening.soundness import N, examine, forget, wild_model
 
 CASES = {
@@ -65,8 +72,14 @@ def test_no_error_of_logits_is_beyond_its_bound(name, quick_compilation):
 
 
 def _without_kinks(monkeypatch):
-    zero = lambda operation, z, slope, moved, reach: jnp.zeros_like(reach)
-    monkeypatch.setattr(row_map, "neuron_defect", zero)
+    whole = row_map.defect
+
+    def without(operation, base, known, reach):
+        if isinstance(operation, Activation):
+            return jnp.zeros_like(reach)
+        return whole(operation, base, known, reach)
+
+    monkeypatch.setattr(row_map, "defect", without)
 
 
 def _without(module, name, field):
@@ -120,7 +133,7 @@ MUTATIONS = {
         _without(own_row, "reach_row", None),
         "four layers",
     ),
-    "curvature of norms in the row map": (_without_norm_defect(row_map), "post-norm"),
+    "curvature of norms in the row map": (_without_norm_defect(defect), "post-norm"),
 }
 
 

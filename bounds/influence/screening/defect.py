@@ -1,0 +1,147 @@
+"""How far operations are from their base derivative: what a screen owes to them.
+
+Of what an operation reads, a known change p is followed by an unknown one e, |e| <= b.
+
+* A ReLU neuron with base input u, moved to w = u + p, D = 1[u > 0]:
+  |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)) if D = 1, with -w for w if D = 0.
+* Another neuron of curvature c: at most c (|p| b + b^2/2), and at most (2 s - 1) b, the
+  width of the range of its slopes, s the steepest.
+* A norm: `norm_defect`. f(z) = z / s(z), z as the norm centres it, s = sqrt(|z|^2 / d +
+  epsilon). Its second derivative is
+
+    D^2 f(z)[e, e] = -(2 e (z.e) + z |e|^2) / (d s^3) + 3 z (z.e)^2 / (d^2 s^5),
+
+whose norm, with rho = |z|^2 / (d s^2) <= 1 and c = cos(z, e), is |e|^2 / (sqrt(d) s^2)
+times sqrt(rho ((1 + 2 c^2 - 3 rho c^2)^2 + 4 c^2 (1 - c^2))) <= 2 / sqrt(3); a symmetric
+bilinear map is as large on equal arguments as on any. s is 1/sqrt(d)-Lipschitz, so along
+a path of length |p| + |e| it stays above max(sqrt(epsilon), s - (|p| + |e|) / sqrt(d)).
+
+Source: docs/screened.md, sections 2.7 and 2.8.
+Shapes: j rows of a tile, i substitutions, f neurons.
+"""
+
+import functools
+import math
+
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.matrix_norm import spectral_norms
+from bounds.readings import no_rule
+from jax_models.rows import Activation, Affine, Join, Norm, Operation, Relu, Sum
+
+SECOND_DERIVATIVE = 2 / math.sqrt(3)
+
+
+def deviations(norm: Norm, rows: Array) -> tuple[Array, Array]:
+    """Returns the centred rows [..., d] and s, what they are divided by [...]."""
+    centred = norm.centre(rows)
+    return centred, norm.deviation(centred)[..., 0]
+
+
+def norm_defect(
+    norm: Norm, deviation: Array, known: Array, unknown: Array
+) -> tuple[Array, Array]:
+    """Returns bounds on what an unknown further change does, all of one shape [...].
+
+    Statement: for |p| <= known and |e| <= unknown,
+    |f(z + p + e) - f(z + p) - Df(z) e| <= the first, and both |f(z + p + e) - f(z + p)|
+    and |Df(z) e| <= the second.
+
+    Args:
+        norm: the norm.
+        deviation: s at the base row.
+        known: |p|, the change that has been made.
+        unknown: the most that |e| may be.
+    """
+    d = norm.scale.shape[0]
+    gain = jnp.abs(norm.scale).max()
+    least = deviation - (known + unknown) / math.sqrt(d)
+    least = jnp.maximum(least, math.sqrt(norm.epsilon))
+    inside = jnp.where(least > 0, 1 / jnp.where(least > 0, least, 1), jnp.inf)
+    curved = SECOND_DERIVATIVE / math.sqrt(d) * inside**2 * (known + unknown / 2)
+    lipschitz = inside + 1 / deviation
+    factor = jnp.minimum(curved, lipschitz)
+    # An infinite factor of a change that is none would make NaN of it.
+    defect = jnp.where(unknown > 0, gain * factor * unknown, 0.0)
+    moved = jnp.where(unknown > 0, gain * inside * unknown, 0.0)
+    return defect, jnp.minimum(gain * unknown / deviation + defect, moved)
+
+
+@functools.singledispatch
+def defect(operation: Operation, base: Array, known: Array, reach: Array) -> Array:
+    """Returns how far an operation may be from linear, of each entry for activations.
+
+    Args:
+        operation: one that is not linear.
+        base: what it reads at the base [j, d].
+        known: the known change of that [j, d, i].
+        reach: bounds on the unknown one [j, i], on its entries [j, d, i] for activations.
+    """
+    raise no_rule("defect", operation)
+
+
+@defect.register
+def _(operation: Relu, base: Array, known: Array, reach: Array) -> Array:
+    slope = operation.slope(base)[..., None]
+    return jnp.clip(reach - (2 * slope - 1) * (base[..., None] + known), 0, reach)
+
+
+@defect.register
+def _(operation: Activation, base: Array, known: Array, reach: Array) -> Array:
+    curved = operation.curvature * (jnp.abs(known) + reach / 2)
+    return jnp.minimum(curved, 2 * operation.steepest - 1) * reach
+
+
+@defect.register
+def _(operation: Norm, base: Array, known: Array, reach: Array) -> Array:
+    _, deviation = deviations(operation, base)
+    size = jnp.sqrt((known * known).sum(axis=1))
+    found, _ = norm_defect(operation, deviation[:, None], size, reach)
+    return found
+
+
+@functools.singledispatch
+def gain(operation: Operation, at: Array, *reach: Array) -> Array:
+    """Returns bounds on the change of what an operation writes, along any path [p, i].
+
+    Args:
+        operation: the operation.
+        at: what one that is not linear reads where the change begins [i, d].
+        *reach: bounds on the changes of what it reads, or of parts of it of equal width
+            [p, i].
+    """
+    raise no_rule("gain", operation)
+
+
+@gain.register
+def _(operation: Affine, at: Array, *reach: Array) -> Array:
+    (parts,) = reach
+    weight = operation.weight
+    weight = weight.reshape(weight.shape[0], parts.shape[0], -1).swapaxes(0, 1)
+    return (spectral_norms(weight)[:, None] * parts).sum(axis=0, keepdims=True)
+
+
+@gain.register
+def _(operation: Sum, at: Array, *reach: Array) -> Array:
+    one, two = reach
+    return one + two
+
+
+@gain.register
+def _(operation: Join, at: Array, *reach: Array) -> Array:
+    parts = jnp.concatenate(reach)
+    return jnp.sqrt((parts * parts).sum(axis=0, keepdims=True))
+
+
+@gain.register
+def _(operation: Activation, at: Array, *reach: Array) -> Array:
+    (moved,) = reach
+    return operation.steepest * moved
+
+
+@gain.register
+def _(operation: Norm, at: Array, *reach: Array) -> Array:
+    (moved,) = reach
+    _, deviation = deviations(operation, at)
+    return norm_defect(operation, deviation, jnp.zeros_like(moved), moved)[1]
