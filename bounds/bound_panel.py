@@ -37,13 +37,7 @@ class Decades:
 def draw_bounds(
     axes: "Axes", lines: Sequence[Sequence[Decades]], colours: Sequence[str]
 ) -> None:
-    """Draw the lines of every curve and a legend of their kinds.
-
-    Args:
-        axes: The panel.
-        lines: Per curve, its lines.
-        colours: Per curve.
-    """
+    """Draw the lines of every curve and a legend of their kinds."""
     from matplotlib.lines import Line2D
 
     drawn: dict[str, Mapping[str, Any]] = {}

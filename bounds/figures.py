@@ -194,9 +194,6 @@ def largest(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Args:
         x: Keys [k].
         y: Values [k].
-
-    Returns:
-        Increasing keys and their maxima.
     """
     keys = np.unique(x)
     return keys, np.array([y[x == key].max() for key in keys])

@@ -148,9 +148,6 @@ def sampled_inputs(
         count: Number of strings at each length.
         seed: Seed.
 
-    Returns:
-        The source.
-
     Raises:
         InputError: There is no such language, or the model's vocabulary is too small.
     """
@@ -203,10 +200,6 @@ def draw_inputs(
 ) -> dict[tuple[int, int], np.ndarray]:
     """Returns every input of a source at some lengths, by length and index.
 
-    Args:
-        source: The source.
-        lengths: Lengths n.
-
     Raises:
         InputError: There is no input of a length.
     """
@@ -215,9 +208,6 @@ def draw_inputs(
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:
     """Returns lengths that are known to increase from at least 1.
-
-    Args:
-        lengths: Lengths n.
 
     Raises:
         InputError: There are none, the first is below 1, or one does not exceed the one
@@ -234,9 +224,6 @@ def check_lengths(lengths: Sequence[int]) -> list[int]:
 
 def check_changeable(length: int) -> None:
     """Raise `InputError` unless a position besides the query's can be changed.
-
-    Args:
-        length: Length n.
 
     Raises:
         InputError: n is below 2.

@@ -186,9 +186,6 @@ def enclosed_value(lower: float, upper: float, exact: bool) -> float:
 def weighting_label(model: Transformer) -> str:
     """Returns a model's weighting in a word, as in `softmax@inverse_log:1`.
 
-    Args:
-        model: A transformer.
-
     Returns:
         The name of the weighting, several joined by "+" where layers differ, and after
         an "@" the temperature, where it is not 1.

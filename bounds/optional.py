@@ -14,9 +14,6 @@ def require_package(name: str, purpose: str) -> Any:
         name: As it is imported.
         purpose: What needs it, as in "a Parquet file".
 
-    Returns:
-        The module.
-
     Raises:
         InputError: It is not installed.
     """

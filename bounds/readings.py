@@ -13,12 +13,7 @@ from jax_models.rows import Operation
 
 
 def no_rule(reading: str, operation: Operation) -> InputError:
-    """Returns the error of a reading without a rule for an operation.
-
-    Args:
-        reading: what it would tell.
-        operation: what has no rule.
-    """
+    """Returns the error of a reading without a rule for an operation."""
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 

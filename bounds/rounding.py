@@ -90,11 +90,7 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
 
 
 def summation_depth(length: int) -> int:
-    """Returns the most additions that one term of a sum over n keys goes through.
-
-    Args:
-        length: n.
-    """
+    """Returns the most additions that one term of a sum over n keys goes through."""
     return min(length, MAX_KEY_TILE) + math.ceil(length / MAX_KEY_TILE)
 
 
@@ -170,9 +166,6 @@ def term_roundoff(count: int) -> float:
 
     γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     operations, on operands that round as much themselves.
-
-    Args:
-        count: the terms.
     """
     return gamma_upper(2 * count + SCALAR_STEPS)
 
@@ -202,9 +195,6 @@ def tiled_summation(length: int) -> tuple[int, int]:
 
     A tile of t keys is t additions deep; joining n / t tile sums, one after another,
     adds about 6 operations each, so t = sqrt(6 n) is best.
-
-    Args:
-        length: n.
     """
     tile = min(length, math.ceil(math.sqrt(6 * length)))
     return tile, tile + 6 * math.ceil(length / tile)

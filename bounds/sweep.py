@@ -149,10 +149,6 @@ def _compute(store: Results, cell: Cell) -> None:
 def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
     """Compute the cells that are not kept yet; the first that fails ends it.
 
-    Args:
-        store: Where the results go.
-        cells: What to compute, in this order.
-
     Raises:
         InputError: The input of a cell is refused; of the kind that the cell raised.
         StoreError: A result could not be written.
@@ -166,13 +162,5 @@ def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
 
 
 def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """Returns the results of the cells that are finished, in order.
-
-    Args:
-        store: Where results are kept.
-        cells: Of a sweep.
-
-    Returns:
-        What was recorded of each.
-    """
+    """Returns the results of the cells that are finished, in order."""
     return [row for cell in cells if (row := store.find(cell.config)) is not None]

@@ -25,11 +25,7 @@ MAX_LENGTH = 2**31 - 1
 
 
 def show(value: Any) -> str:
-    """Returns a value as a message shows it: on one line, the middle left out.
-
-    Args:
-        value: anything.
-    """
+    """Returns a value as a message shows it: on one line, the middle left out."""
     text = " ".join(repr(value).split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} ... {text[-15:]}"
 
@@ -141,9 +137,6 @@ def expect_integer(
 
 def expect_length(value: Any) -> int:
     """Returns a length n that positions can be counted in, in 32 bits.
-
-    Args:
-        value: what was passed.
 
     Raises:
         InputError: for anything else.

@@ -104,9 +104,6 @@ def build_layer(
         temperature: the schedule of all heads; None means 1.
         dtype: float type of the weights.
 
-    Returns:
-        The layer.
-
     Raises:
         InputError: for float64 without x64.
     """
@@ -156,11 +153,6 @@ def build_layer(
 
 def build_readout(form: Form, width: int, dtype: Any) -> Readout:
     """Returns a read-out with one logit, a linear form of the activation.
-
-    Args:
-        form: the logit.
-        width: d.
-        dtype: float type of the model.
 
     Returns:
         The read-out, with weight [1, d] and bias [1].

@@ -269,9 +269,6 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
 def describe_model(model: Transformer) -> dict[str, Any]:
     """Returns the config of a model whose layers may differ in everything.
 
-    Args:
-        model: the transformer.
-
     Returns:
         The config of a file, but that every layer names all that it has.
     """
@@ -310,9 +307,6 @@ def describe_model(model: Transformer) -> dict[str, Any]:
 
 def encode_config(model: Transformer) -> dict[str, Any]:
     """Returns the JSON config of a model.
-
-    Args:
-        model: the transformer.
 
     Raises:
         InputError: if its layers differ in what a file holds once.

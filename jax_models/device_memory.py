@@ -93,11 +93,7 @@ def _own_bytes(device: Any) -> int:
 
 
 def bytes_label(size: float) -> str:
-    """Returns an amount of memory to three digits, as in `1.5 MiB`.
-
-    Args:
-        size: bytes.
-    """
+    """Returns an amount of memory to three digits, as in `1.5 MiB`."""
     for name in ("TiB", "GiB", "MiB", "KiB"):
         if size >= BYTE_UNITS[name]:
             return f"{size / BYTE_UNITS[name]:.3g} {name}"
@@ -134,12 +130,7 @@ def host_bytes() -> int:
 def cgroup_limits(
     groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/")
 ) -> list[int]:
-    """Returns the limits in bytes of the control groups that a process is in.
-
-    Args:
-        groups: the file that names them.
-        root: where their file systems are mounted.
-    """
+    """Returns the limits in bytes of the control groups that a process is in."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:

@@ -92,11 +92,6 @@ def check_ties(
 ) -> None:
     """Raises or warns if a hard layer met an ambiguous row.
 
-    Args:
-        model: the transformer.
-        reports: of its layers.
-        ties: what to do about it.
-
     Raises:
         TieError: if `ties` is "error" and a row is ambiguous.
         InputError: if `ties` is not a known rule.

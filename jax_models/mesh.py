@@ -94,12 +94,7 @@ def first_says(told: bytes) -> bytes:
 
 
 def written_out(question: Any, mesh: Mesh) -> bytes:
-    """Returns a question and its devices byte by byte, for `check_agreement`.
-
-    Args:
-        question: a pytree of arrays and numbers.
-        mesh: what it is shared out over.
-    """
+    """Returns a question and its devices byte by byte, for `check_agreement`."""
     return repr((mesh.size, jax.__version__)).encode() + in_bytes(question)
 
 

@@ -38,12 +38,6 @@ def check_model(model: Any) -> Transformer:
     number as temperature is a constant one; NumPy arrays and lists become JAX's and
     tuples. Under tracing nothing is checked.
 
-    Args:
-        model: what a caller passed.
-
-    Returns:
-        The model, of the same arrays.
-
     Raises:
         InputError: naming the field, what was found and what was expected.
     """

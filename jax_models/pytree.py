@@ -19,9 +19,6 @@ def register(cls: Class) -> Class:
     """Registers a dataclass as a pytree and returns it.
 
     Fields with metadata `static=True` belong to the structure, all others are children.
-
-    Args:
-        cls: a dataclass.
     """
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static"))
@@ -54,9 +51,6 @@ def in_bytes(tree: Any) -> bytes:
     """Returns a pytree of arrays and numbers byte by byte, its structure included.
 
     Two trees with the same bytes are the same question: digests are made of it.
-
-    Args:
-        tree: the pytree.
     """
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]

@@ -70,10 +70,6 @@ def at_length(model: Transformer, length: int) -> Transformer:
     At that length it computes the same; models that differ in their schedules alone then
     have one structure and share one compiled computation.
 
-    Args:
-        model: a transformer.
-        length: n.
-
     Returns:
         A model whose length-dependent temperatures are constants; one that depends on
         the row's position is kept.

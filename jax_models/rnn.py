@@ -88,9 +88,6 @@ def init_elman(
         num_classes: classes of the read-out.
         dtype: float32 or float64.
 
-    Returns:
-        The network.
-
     Raises:
         InputError: for a size below 1, or float64 without x64.
     """

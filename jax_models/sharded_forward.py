@@ -97,13 +97,7 @@ class Shares:
 
 
 def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
-    """Returns how n tokens are cut for D devices; the last share may be filled up.
-
-    Args:
-        length: n.
-        devices: D.
-        max_tile: keys in a tile at most.
-    """
+    """Returns how n tokens are cut for D devices; the last share may be filled up."""
     together = math.lcm(TILES_TOGETHER, devices)
     tiles = together * math.ceil(length / (together * max_tile))
     return Shares(length, devices, math.ceil(length / tiles), tiles // devices)

@@ -222,10 +222,6 @@ class CountPlan:
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
     """Returns the way through all inputs by counts; None where places have orders.
 
-    Args:
-        universe: The question.
-        budget: Configurations that may be evaluated.
-
     Raises:
         TooManyError: There are more.
     """

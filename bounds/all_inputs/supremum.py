@@ -273,11 +273,6 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:
 def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
     """Returns the largest influence of a block, its ties judged.
 
-    Args:
-        plan: The way through the inputs.
-        block: Which of its blocks.
-        ties: What an ambiguous tie is.
-
     Raises:
         InputError: An influence is not a finite number.
         TieError: For an ambiguous tie under ties="error".

@@ -143,11 +143,7 @@ def list_inputs(
 
 
 def lump(inputs: AllInputs) -> Universe | str:
-    """Returns the inputs as classes with counts, or why rows do not fall into few.
-
-    Args:
-        inputs: Of one length.
-    """
+    """Returns the inputs as classes with counts, or why rows do not fall into few."""
     model, length = inputs.model, inputs.length
     if refusal := refuse_model(model) or refuse_length(model, length):
         return refusal

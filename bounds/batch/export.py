@@ -47,10 +47,6 @@ def _one(value: Any) -> Any:
 def export_table(table: Table, folder: Path) -> list[str]:
     """Write a table in all formats that are at hand.
 
-    Args:
-        table: The table.
-        folder: Where to.
-
     Returns:
         The names of the files: CSV and JSON lines, and Parquet where pyarrow is
         installed.

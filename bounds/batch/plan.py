@@ -41,16 +41,7 @@ def make_plan(
     rows: Mapping[str, Mapping[str, Any]],
     pending: Collection[str],
 ) -> Plan:
-    """Returns the plan of a sweep.
-
-    Args:
-        cells: The sweep.
-        rows: What the store holds, by key.
-        pending: Keys of the cells to run.
-
-    Returns:
-        The plan.
-    """
+    """Returns the plan of a sweep."""
     kept = {cell.key: rows[cell.key] for cell in cells if cell.key in rows}
     model = fit_cost(cells, kept)
     ordered = model.order(cells)
@@ -69,10 +60,6 @@ def make_plan(
 
 def choose_calibration(cells: Sequence[BatchCell], count: int) -> list[BatchCell]:
     """Returns cells that tell most about what the others take, in an order to run them.
-
-    Args:
-        cells: In cost order.
-        count: How many, at most.
 
     Returns:
         First cells of different shapes, each the one that meets most swept values, then
@@ -118,9 +105,6 @@ def _combinations(cell: BatchCell) -> set[tuple[str, ...]]:
 def list_cells(plan: Plan) -> list[str]:
     """Returns a line per cell to run; of many, the first and the last.
 
-    Args:
-        plan: The plan.
-
     Returns:
         A head and the lines, each with the estimated time and memory.
     """
@@ -137,14 +121,7 @@ def list_cells(plan: Plan) -> list[str]:
 
 
 def sum_up(plan: Plan) -> list[str]:
-    """Returns what a plan comes to: cells, estimated time and memory.
-
-    Args:
-        plan: The plan.
-
-    Returns:
-        A few lines.
-    """
+    """Returns what a plan comes to: cells, estimated time and memory."""
     lines = [f"{len(plan.cells)} cells: {len(plan.todo)} to run, {plan.done} done"]
     if plan.failed:
         lines[0] += f", {plan.failed} failed (--retry_failed runs them again)"

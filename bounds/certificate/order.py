@@ -21,10 +21,6 @@ def resting_on(upper: Array, *computed: Array) -> Array:
     """Returns an upper bound, +inf where it or what it rests on is not finite.
 
     For numbers whose overflow would not show in the bound, such as denominators.
-
-    Args:
-        upper: the bound.
-        computed: numbers that must be finite, broadcastable.
     """
     sound = functools.reduce(jnp.logical_and, map(jnp.isfinite, computed))
     return jnp.where(sound, bounded(upper), jnp.inf)
@@ -43,20 +39,12 @@ def times(gain: Array | float, radius: Array) -> Array:
 
 
 def least(*bounds: Array | float) -> Array:
-    """Returns the smallest of upper bounds on one number; one that is none is passed over.
-
-    Args:
-        bounds: broadcastable.
-    """
+    """Returns the smallest of upper bounds on one number; one that is none is passed over."""
     return bounded(functools.reduce(jnp.fmin, map(jnp.asarray, bounds)))
 
 
 def greatest(*bounds: Array | float) -> Array:
-    """Returns the largest of upper bounds on several numbers, +inf if any is none.
-
-    Args:
-        bounds: broadcastable.
-    """
+    """Returns the largest of upper bounds on several numbers, +inf if any is none."""
     return bounded(functools.reduce(jnp.maximum, map(jnp.asarray, bounds)))
 
 

@@ -46,11 +46,6 @@ def positive(name: str, value: float) -> float:
 def whole(name: str, value: int, least: int) -> int:
     """The value, if it is an integer of at least `least`.
 
-    Args:
-        name: How the caller calls it.
-        value: A length, depth or count.
-        least: The smallest one that makes sense.
-
     Returns:
         The value.
 
@@ -97,11 +92,7 @@ def probability(name: str, value: Fraction | int | str) -> Fraction:
 
 
 def number(value: Any) -> float:
-    """Returns the value as a float, NaN where it is no number or beyond the floats.
-
-    Args:
-        value: Anything; text is no number.
-    """
+    """Returns the value as a float, NaN where it is no number or beyond the floats."""
     try:
         return math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -74,9 +74,6 @@ def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
 def read_head_maps(attention: Attention) -> tuple[Enclosure, ...]:
     """Read the matrix from each head's average to what is added to the activations.
 
-    Args:
-        attention: A sublayer with an output projection.
-
     Returns:
         O_h V_h (d, d), one per head.
     """
@@ -92,9 +89,6 @@ def read_head_maps(attention: Attention) -> tuple[Enclosure, ...]:
 
 def read_offset(attention: Attention) -> float:
     """Bound what the sublayer adds to every row whatever the activations are.
-
-    Args:
-        attention: A sublayer with an output projection.
 
     Returns:
         |O b_V + b_O|; where rows that see nothing exist, whose heads are zero, the
@@ -126,11 +120,6 @@ def _vector(bias: Array | None, size: int) -> Enclosure:
 @functools.singledispatch
 def read_score(score: scores.Score, attention: Attention, head: int) -> Score:
     """Read the norms of a head's logits before they are divided by anything.
-
-    Args:
-        score: What the layer scores.
-        attention: The sublayer.
-        head: Which of its heads.
 
     Raises:
         InputError: There are no constants of such a score.

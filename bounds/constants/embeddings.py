@@ -183,10 +183,6 @@ class EmbeddingNorms:
 def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
     """Bound the embeddings of a model at one length, in memory that does not grow with it.
 
-    Args:
-        model: The transformer.
-        length: n.
-
     Returns:
         The norms.
 

@@ -95,12 +95,7 @@ def _row_sizes(matrix: np.ndarray) -> np.ndarray:
 
 @functools.singledispatch
 def activated(operation: Operation, z: Enclosure) -> Enclosure:
-    """Returns an enclosure of an activation's values.
-
-    Args:
-        operation: The activation.
-        z: What it reads.
-    """
+    """Returns an enclosure of an activation's values."""
     raise no_rule("activated", operation)
 
 

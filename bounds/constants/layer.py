@@ -58,10 +58,6 @@ class NormConstants:
 def read_norm(norm: LayerNorm | None, name: str) -> NormConstants:
     """Read the constants of a LayerNorm.
 
-    Args:
-        norm: The LayerNorm; there must be one.
-        name: What the model format calls it.
-
     Returns:
         The constants, rounded up.
 

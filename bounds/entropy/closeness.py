@@ -106,11 +106,6 @@ def exact_closeness(
     """Returns ε of each pair from the logits on its members, rounding included [m].
 
     max over the classes s, t of |(z_s - z_t) - (z'_s - z'_t)|.
-
-    Args:
-        own: On the first members.
-        other: On the second.
-        class_pairs: The classes whose log-odds matter.
     """
     s, t = np.array(class_pairs).T
     moved = own.logits - other.logits

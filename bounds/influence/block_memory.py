@@ -55,12 +55,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Returns what the base pass of a change propagation keeps, from above.
-
-    Args:
-        model: a transformer.
-        length: n.
-    """
+    """Returns what the base pass of a change propagation keeps, from above."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]

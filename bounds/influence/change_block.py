@@ -179,12 +179,6 @@ def block_bytes(
     of the block's neurons and of the heads; the replaced rows themselves have a tile of
     scores; and with three layers and more all rows of every substitution are kept, beside
     one tile of scores of the rows that move.
-
-    Args:
-        model: a transformer.
-        length: n.
-        substitutions: in the block.
-        rows: of a tile.
     """
     widths = []
     for layer in model.layers:

@@ -65,10 +65,6 @@ class Places:
 def distinct_places(model: Transformer, length: int) -> Places | None:
     """Returns the distinct position encodings of a length; None beyond `MAX_CLASSES`.
 
-    Args:
-        model: A transformer.
-        length: n.
-
     Raises:
         InputError: The model has no encoding of that length.
     """
@@ -90,10 +86,6 @@ def places_repeat(model: Transformer, length: int) -> bool:
     Nearly: what encodings differ by is below `NEAR` of every symbol's embedding, so that
     the values of two columns of one symbol cancel when one is taken from the other. Two
     positions alone that are nearly alike, or nearly so to one symbol, are not looked for.
-
-    Args:
-        model: A transformer.
-        length: n.
     """
     if model.position is None or length == 1:
         return length > 1

@@ -157,10 +157,6 @@ def pass_bytes(model: Transformer, length: int) -> float:
     Rows of two layers with their projections and neurons, and some tiles of scores; the
     last layer has one row of them. Additive scores are a sum over an array of hidden
     units.
-
-    Args:
-        model: a transformer.
-        length: n.
     """
     widest, scores = 2 * model.width, 0
     for depth, layer in enumerate(model.layers, 1):

@@ -61,12 +61,7 @@ def is_sparse(problem: Problem) -> bool:
 
 
 def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
-    """Yields what every substitution changes, of a problem that `is_sparse`.
-
-    Args:
-        problem: the question.
-        state: its base pass.
-    """
+    """Yields what every substitution changes, of a problem that `is_sparse`."""
     query = jnp.asarray([problem.query], jnp.int32)
     bases = (state.first, *state.middle)
     last = _prepare_last(problem.model.layers[-1], bases[-1].output, query)

@@ -75,9 +75,6 @@ class Analysis:
 def check_hard_model(model: Transformer) -> Transformer:
     """Returns a model that is known to be a float64 one of hard attention alone.
 
-    Args:
-        model: The transformer.
-
     Raises:
         InputError: for another.
     """
@@ -101,13 +98,7 @@ def check_hard_model(model: Transformer) -> Transformer:
 
 
 def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:
-    """Returns the positions whose activations matter, for y^(0) to y^(L).
-
-    Args:
-        model: The transformer.
-        length: n.
-        query: The position that is read.
-    """
+    """Returns the positions whose activations matter, for y^(0) to y^(L)."""
     needed = [np.array([query], np.intp)]
     everything = np.arange(length)
     for layer in reversed(model.layers):
@@ -120,13 +111,7 @@ def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:
 
 
 def embed(model: Transformer, partial: PartialInput, positions: Rows) -> Tables:
-    """Returns the tables of y^(0).
-
-    Args:
-        model: The transformer.
-        partial: The partial input.
-        positions: Those that are needed.
-    """
+    """Returns the tables of y^(0)."""
     encoding: Floats = np.asarray(encode_positions(model, partial.length))
     embedding: Floats = np.asarray(model.embedding)
     return first_tables(partial.choices(), embedding, encoding, positions)
@@ -208,11 +193,6 @@ def output_dependence(
     model: Transformer, partial: PartialInput, query: int
 ) -> int | None:
     """Returns how many free bits the possible sets leave the output dependent on.
-
-    Args:
-        model: The transformer.
-        partial: The partial input.
-        query: The position that is read.
 
     Returns:
         The number, or None where a row below depends on more bits than a table holds.

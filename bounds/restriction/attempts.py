@@ -143,12 +143,7 @@ Remember = Callable[[str, Callable[[], Found]], Found]
 
 
 def forget(name: str, work: Callable[[], Found]) -> Found:
-    """Returns the result of a part of the work, done now.
-
-    Args:
-        name: Its name, of no use here.
-        work: What does it.
-    """
+    """Returns the result of a part of the work, done now."""
     del name
     return work()
 

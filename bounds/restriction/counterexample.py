@@ -72,11 +72,7 @@ def named_automaton(language: str, symbols: int) -> Automaton | None:
 
 
 def parity_pair(partial: PartialInput) -> Pair | None:
-    """Returns two completions that differ in one free bit.
-
-    Args:
-        partial: The restriction.
-    """
+    """Returns two completions that differ in one free bit."""
     free = len(partial.free)
     if not free:
         return None
@@ -131,12 +127,7 @@ def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
 
 
 def searched(decider: Automaton | Membership, free: int) -> str:
-    """Returns which completions `reachable_pair` looks at, in words.
-
-    Args:
-        decider: As there.
-        free: Free bits F.
-    """
+    """Returns which completions `reachable_pair` looks at, in words."""
     if isinstance(decider, Automaton) or free <= MOST_ENUMERATED:
         return "all"
     return f"{NUM_DRAWN + 2} drawn ones and their neighbours"

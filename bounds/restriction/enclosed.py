@@ -150,12 +150,7 @@ def _product_units(
 
 
 def total(rows: Enclosed, axis: int) -> Enclosed:
-    """Returns sums along an axis.
-
-    Args:
-        rows: Terms.
-        axis: The axis that is summed.
-    """
+    """Returns sums along an axis."""
     size = np.abs(rows.value).sum(axis=axis)
     unit = units(rows.value).min(axis=axis, initial=NO_UNIT)
     known = (rows.radius == 0).all(axis=axis)

@@ -31,10 +31,6 @@ LEGIBLE = 24
 def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
     """Returns what a picture of a restriction shows, in JSON types.
 
-    Args:
-        model: The transformer.
-        found: What was found for it.
-
     Returns:
         Length `n` and position `query`; for n <= 24 `panels`, of every layer one before
         and one after, each with `tokens` and `edges` (a row and the positions that it
@@ -71,12 +67,7 @@ def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
 
 
 def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInput]:
-    """Returns the partial input under which the search came to each layer.
-
-    Args:
-        model: The transformer.
-        found: What was found for it.
-    """
+    """Returns the partial input under which the search came to each layer."""
     state = PartialInput(found.given, found.symbols)
     left = {stage.name: stage.partial for stage in found.stages}
     states = []

@@ -46,11 +46,7 @@ class PartialInput:
         ]
 
     def fix(self, bits: Mapping[int, int]) -> "PartialInput":
-        """Returns the partial input with free positions fixed.
-
-        Args:
-            bits: The bit that each takes.
-        """
+        """Returns the partial input with free positions fixed."""
         tokens = self.tokens.copy()
         for position, bit in bits.items():
             assert tokens[position] == FREE
@@ -58,11 +54,7 @@ class PartialInput:
         return dataclasses.replace(self, tokens=tokens)
 
     def release(self, positions: Iterable[int]) -> "PartialInput":
-        """Returns the partial input with more positions free.
-
-        Args:
-            positions: Those to free.
-        """
+        """Returns the partial input with more positions free."""
         tokens = self.tokens.copy()
         tokens[list(positions)] = FREE
         return dataclasses.replace(self, tokens=tokens)

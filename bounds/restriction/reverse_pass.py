@@ -20,13 +20,7 @@ MOST_BITS = 10
 
 
 def is_constant(model: Transformer, partial: PartialInput, query: int) -> bool:
-    """Returns whether an analysis shows the query's output to be constant.
-
-    Args:
-        model: The transformer.
-        partial: The partial input.
-        query: The position that is read.
-    """
+    """Returns whether an analysis shows the query's output to be constant."""
     try:
         return analyse(model, partial, query, MOST_BITS).constant
     except (TooManyBits, Undecided):

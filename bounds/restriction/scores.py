@@ -59,11 +59,7 @@ class ScoredRows:
     exact: bool
 
     def keep(self, rows: NDArray[np.intp]) -> "ScoredRows":
-        """Returns some of the rows.
-
-        Args:
-            rows: Their indices.
-        """
+        """Returns some of the rows."""
         return dataclasses.replace(
             self,
             query=self.query[:, rows],
@@ -78,12 +74,7 @@ class ScoredRows:
         return self.attention.weighting.resolution(self.attention.query.dtype)
 
     def block(self, head: int, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Returns the lowest and the highest cell of query rows with all keys [r, K].
-
-        Args:
-            head: Which head.
-            rows: The query rows of the block.
-        """
+        """Returns the lowest and the highest cell of query rows with all keys [r, K]."""
         query, key = self.query[head, rows], self.key[head]
         score, radius = score_enclosed(
             self.attention.scoring,

@@ -56,12 +56,7 @@ class Search:
     imbalance: int = 0
 
     def fix(self, bits: dict[int, int], what: str) -> None:
-        """Fix bits and tell of it.
-
-        Args:
-            bits: The value of each.
-            what: The round, in a few words.
-        """
+        """Fix bits and tell of it."""
         self.partial = self.partial.fix(bits)
         self.imbalance += lean(bits)
         if self.report is not None:
@@ -84,12 +79,7 @@ class Search:
         return tables, self.project(self.model.layers[-1], tables)
 
     def project(self, layer: Layer, tables: Tables) -> ScoredRows:
-        """Returns the rows of tables projected for a layer.
-
-        Args:
-            layer: The layer.
-            tables: Its input.
-        """
+        """Returns the rows of tables projected for a layer."""
         return score_rows(
             layer, tables.rows, tables.position_of_row, self.partial.length
         )

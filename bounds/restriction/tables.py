@@ -55,37 +55,21 @@ class Tables:
         return self.positions[self.slot_of_row]
 
     def slot(self, position: int) -> int:
-        """Returns the slot of a position.
-
-        Args:
-            position: One that has a slot.
-        """
+        """Returns the slot of a position."""
         return int(np.searchsorted(self.positions, position))
 
     def rows_of(self, slot: int) -> Rows:
-        """Returns the rows of a slot, in the order of their assignments.
-
-        Args:
-            slot: The slot.
-        """
+        """Returns the rows of a slot, in the order of their assignments."""
         return np.arange(int(self.starts[slot]), int(self.starts[slot + 1]))
 
     def assignment(self, row: int) -> dict[int, int]:
-        """Returns the bits under which a row is taken.
-
-        Args:
-            row: Its index.
-        """
+        """Returns the bits under which a row is taken."""
         slot = int(np.searchsorted(self.starts, row, side="right")) - 1
         index = row - int(self.starts[slot])
         return {bit: index >> k & 1 for k, bit in enumerate(self.bits[slot])}
 
     def dependence(self, width: int) -> NDArray[np.float32]:
-        """Returns 1 where a slot depends on a position [m, width], else 0.
-
-        Args:
-            width: n.
-        """
+        """Returns 1 where a slot depends on a position [m, width], else 0."""
         matrix = np.zeros((len(self.bits), width), np.float32)
         for slot, bits in enumerate(self.bits):
             matrix[slot, list(bits)] = 1

@@ -117,11 +117,7 @@ def elect(
 
 
 def lean(bits: Mapping[int, int]) -> int:
-    """Returns ones less zeros among bits.
-
-    Args:
-        bits: The value of each.
-    """
+    """Returns ones less zeros among bits."""
     return sum(2 * value - 1 for value in bits.values())
 
 

@@ -109,13 +109,7 @@ def score_error(head: HeadMeasure, error: Floats) -> float:
 
 
 def weight_distance(head: HeadMeasure, error: float, temperature: float) -> float:
-    """Returns D, how far the twin's weights may be from the hard ones in l1.
-
-    Args:
-        head: The head.
-        error: ρ.
-        temperature: τ.
-    """
+    """Returns D, how far the twin's weights may be from the hard ones in l1."""
     if head.uniform:
         return 0.0
     within = 0.0

@@ -43,11 +43,7 @@ SWEEP = 2.0 ** np.arange(-4, 11)
 
 
 def needs_tie_breaking(measure: HardMeasure) -> bool:
-    """Returns whether some unique-hard head met ties.
-
-    Args:
-        measure: Of the hard model.
-    """
+    """Returns whether some unique-hard head met ties."""
     return any(head.tied_rows and not head.averages for head in measure.heads)
 
 

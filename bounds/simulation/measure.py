@@ -83,11 +83,7 @@ def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
 
 
 def by_position(attention: Attention) -> bool:
-    """Returns whether rows divide their scores by temperatures of their own.
-
-    Args:
-        attention: A sublayer.
-    """
+    """Returns whether rows divide their scores by temperatures of their own."""
     schedule = attention.temperature
     return isinstance(schedule, PowerTemperature) and schedule.of == "position"
 

@@ -65,9 +65,6 @@ def ties_are_equal(measure: HardMeasure) -> bool:
     """Returns whether scores that count as tied differ by no more than float64 rounds.
 
     In a wide score cell others tie too; Theorem 26-T does not speak of those.
-
-    Args:
-        measure: Of a hard model.
     """
     return all(
         head.uniform or head.spread <= SAME * head.score_size for head in measure.heads
@@ -97,12 +94,7 @@ def paper_shape(model: Transformer) -> NetworkShape:
 
 
 def embedding_size(model: Transformer, length: int) -> float:
-    """Returns x(n): the largest magnitude of an entry of y^(0) of any input, at least 1.
-
-    Args:
-        model: The model.
-        length: n.
-    """
+    """Returns x(n): the largest magnitude of an entry of y^(0) of any input, at least 1."""
     positions = np.asarray(encode_positions(model, length), np.float64)
     embedding = np.asarray(model.embedding, np.float64)
     # Over coordinates: a symbol may stand at any position.

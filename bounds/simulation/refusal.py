@@ -10,9 +10,6 @@ def check_simulable(model: Transformer) -> Transformer:
     Proved are residual layers of hard attention with dot-product scores (scaled or not),
     any mask, any number of heads, output matrices, biases, ReLU or GELU.
 
-    Args:
-        model: What was asked about.
-
     Raises:
         InputError: A layer is soft, normalises, concatenates its heads or has additive
             scores; or there is no layer.

@@ -28,10 +28,6 @@ from jax_models.transformer import encode_positions
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     """Returns what a certificate needs of a one-layer model, over all its inputs.
 
-    Args:
-        model: A hard model of one layer.
-        inputs: All inputs of one length.
-
     Returns:
         The measure. Its tied rows are candidates, not rows of inputs: the positions with
         a symbol at which ties are possible.

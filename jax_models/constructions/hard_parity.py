@@ -43,11 +43,6 @@ def xor_neurons(total: dict[int, float], count: int, out: int) -> list[Neuron]:
 
     The parity of s in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of slopes
     +1 and -1 with teeth at the odd integers.
-
-    Args:
-        total: the form s.
-        count: its largest value.
-        out: the coordinate.
     """
     return [
         Neuron({**total, CONSTANT: -k}, {out: 2.0 * (-1) ** k if k else 1.0})

@@ -23,10 +23,6 @@ END = "$"
 def check_sample(length: int, count: int) -> None:
     """Raises `InputError` for strings that cannot be drawn.
 
-    Args:
-        length: n of each.
-        count: how many.
-
     Raises:
         InputError: if a number is below 1, or the strings do not fit the memory.
     """

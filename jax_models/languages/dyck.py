@@ -33,10 +33,6 @@ def word_path(key: Array, length: int) -> Array:
     first minimum. Every word comes from 2m + 1 arrangements, so a uniform arrangement
     gives a uniform word.
 
-    Args:
-        key: A JAX random key.
-        length: An even number of steps.
-
     Returns:
         Steps +1 and -1 [length], int32.
     """
@@ -54,10 +50,6 @@ def prefix_path(key: Array, length: int) -> Array:
     that reaches a new minimum is turned up. With k such downs the result stays >= 0 and
     ends at height 2k, or 2k - 1 for odd n; the turned steps are then the first k of the
     ups after which the path never returns, so the map is a bijection.
-
-    Args:
-        key: A JAX random key.
-        length: The number of steps.
 
     Returns:
         Steps +1 and -1 [length], int32.

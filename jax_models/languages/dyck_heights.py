@@ -74,9 +74,6 @@ def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:
     """Returns the limits of P_0(n) over even and over odd n.
 
     With r = p/q: (2r - r²)/(1 + r) and (3 - r)/4 for p < 1/2, 1/2 at p = 1/2, q beyond.
-
-    Args:
-        up_probability: p.
     """
     p, q = up_probability, 1 - up_probability
     if p < q:

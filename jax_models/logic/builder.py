@@ -240,12 +240,6 @@ def add_rounded(
     R(x; g) = relu(2x - 1/2 - 2G) - relu(2x - 3/2 - 2G), G the sum of the gates: the
     rounded x where G = 0, and 0 where G >= 1, as long as x <= 5/4.
 
-    Args:
-        builder: the plan.
-        into: the coordinate.
-        number: the form x.
-        gates: forms that are exact Booleans.
-
     Source: docs/theory/softmax-approximation.md, section 6, Lemma 9.
     """
     closed = times(-2.0, plus(*gates))
@@ -255,26 +249,14 @@ def add_rounded(
 
 
 def rounded(builder: Builder, name: str, number: int) -> int:
-    """Returns the coordinate of an approximate Boolean, rounded to an exact one.
-
-    Args:
-        builder: the plan.
-        name: of the new coordinate.
-        number: the coordinate of the approximate one.
-    """
+    """Returns the coordinate of an approximate Boolean, rounded to an exact one."""
     out = builder.coordinate(name)
     add_rounded(builder, out, {number: 1.0})
     return out
 
 
 def conjunction(builder: Builder, name: str, conjuncts: Iterable[int]) -> int:
-    """Returns the coordinate relu(Σ a - (k - 1)) of the conjunction of k Booleans.
-
-    Args:
-        builder: the plan.
-        name: of the new coordinate.
-        conjuncts: coordinates of exact Booleans, all different.
-    """
+    """Returns the coordinate relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
     read = dict.fromkeys(conjuncts, 1.0)
     out = builder.coordinate(name)
     builder.neuron(plus(read, constant(1.0 - len(read))), {out: 1.0})
@@ -282,13 +264,7 @@ def conjunction(builder: Builder, name: str, conjuncts: Iterable[int]) -> int:
 
 
 def disjunction(builder: Builder, name: str, disjuncts: Iterable[int]) -> int:
-    """Returns the coordinate 1 - relu(1 - Σ a) of the disjunction of Booleans.
-
-    Args:
-        builder: the plan.
-        name: of the new coordinate.
-        disjuncts: coordinates of exact Booleans, all different.
-    """
+    """Returns the coordinate 1 - relu(1 - Σ a) of the disjunction of Booleans."""
     read = dict.fromkeys(disjuncts, -1.0)
     out = builder.coordinate(name, constant=1.0)
     builder.neuron({**read, CONSTANT: 1.0}, {out: -1.0})

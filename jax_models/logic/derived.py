@@ -19,30 +19,17 @@ from jax_models.logic.syntax import (
 
 
 def implies(left: Formula, right: Formula) -> Formula:
-    """Returns left → right, which is ¬left ∨ right.
-
-    Args:
-        left: a formula.
-        right: a formula.
-    """
+    """Returns left → right, which is ¬left ∨ right."""
     return Or(Not(left), right)
 
 
 def once(operand: Formula) -> Formula:
-    """Returns T S φ: φ at the position or before it.
-
-    Args:
-        operand: the formula φ.
-    """
+    """Returns T S φ: φ at the position or before it."""
     return Since(Constant(True), operand)
 
 
 def historically(operand: Formula) -> Formula:
-    """Returns ¬(T S ¬φ): φ at the position and everywhere before it.
-
-    Args:
-        operand: the formula φ.
-    """
+    """Returns ¬(T S ¬φ): φ at the position and everywhere before it."""
     return Not(once(Not(operand)))
 
 
@@ -57,40 +44,22 @@ def last() -> Formula:
 
 
 def strict_since(left: Formula, right: Formula) -> Formula:
-    """Returns P(φ S ψ): ψ at some j < i, and φ at all k with j < k < i.
-
-    Args:
-        left: the formula φ.
-        right: the formula ψ.
-    """
+    """Returns P(φ S ψ): ψ at some j < i, and φ at all k with j < k < i."""
     return Previous(Since(left, right))
 
 
 def strict_until(left: Formula, right: Formula) -> Formula:
-    """Returns N(φ U ψ): ψ at some j > i, and φ at all k with i < k < j.
-
-    Args:
-        left: the formula φ.
-        right: the formula ψ.
-    """
+    """Returns N(φ U ψ): ψ at some j > i, and φ at all k with i < k < j."""
     return Next(Until(left, right))
 
 
 def any_of(operands: Iterable[Formula]) -> Formula:
-    """Returns the disjunction of formulas as a tree of least depth; F of none.
-
-    Args:
-        operands: the formulas.
-    """
+    """Returns the disjunction of formulas as a tree of least depth; F of none."""
     return _balanced(Or, tuple(operands), Constant(False))
 
 
 def all_of(operands: Iterable[Formula]) -> Formula:
-    """Returns the conjunction of formulas as a tree of least depth; T of none.
-
-    Args:
-        operands: the formulas.
-    """
+    """Returns the conjunction of formulas as a tree of least depth; T of none."""
     return _balanced(And, tuple(operands), Constant(True))
 
 
@@ -137,11 +106,7 @@ class Term:
 
     @staticmethod
     def of(value: int | Count) -> "Term":
-        """Returns the term of an integer or a count.
-
-        Args:
-            value: the integer or count.
-        """
+        """Returns the term of an integer or a count."""
         if isinstance(value, Count):
             return Term(((1, value),), 0)
         return Term((), value)
@@ -171,28 +136,16 @@ class Term:
         return self + -other
 
     def more_than(self, other: "Term") -> Formula:
-        """Returns self > other.
-
-        Args:
-            other: a term.
-        """
+        """Returns self > other."""
         difference = self - other
         return at_least_one(difference.terms, difference.constant)
 
     def at_least(self, other: "Term") -> Formula:
-        """Returns self ≥ other, which for integers is self + 1 > other.
-
-        Args:
-            other: a term.
-        """
+        """Returns self ≥ other, which for integers is self + 1 > other."""
         return (self + Term.of(1)).more_than(other)
 
     def equals(self, other: "Term") -> Formula:
-        """Returns self = other: self − other ≥ 0 and other − self ≥ 0.
-
-        Args:
-            other: a term.
-        """
+        """Returns self = other: self − other ≥ 0 and other − self ≥ 0."""
         difference = self - other
         if difference.is_constant:
             return Constant(difference.constant == 0)

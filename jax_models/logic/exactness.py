@@ -81,9 +81,6 @@ def exact_length(model: Transformer) -> int:
 def require_compiled(model: Transformer) -> None:
     """Checks what all compiled models have: soft attention, one coordinate read.
 
-    Args:
-        model: any.
-
     Raises:
         InputError: if it is not compiled from a formula.
     """

@@ -57,9 +57,6 @@ class Piece:
 def pieces(text: str) -> Iterator[Piece]:
     """Yields the pieces of a formula, and "end" after the last.
 
-    Args:
-        text: the formula.
-
     Raises:
         InputError: at a character that begins no piece, or an unknown word.
     """
@@ -104,23 +101,13 @@ def refuse(text: str, at: int, complaint: str) -> NoReturn:
 
 
 def place_of(text: str, at: int) -> str:
-    """Returns where a character stands: "column 5", "line 2, column 5" if there are lines.
-
-    Args:
-        text: the formula.
-        at: offset of the character.
-    """
+    """Returns where a character stands: "column 5", "line 2, column 5" if there are lines."""
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     return f"line {line}, column {column}" if "\n" in text else f"column {column}"
 
 
 def suggestion(word: str, known: Collection[str]) -> str:
-    """Returns "; did you mean …?" for the nearest known word, or nothing.
-
-    Args:
-        word: what was found.
-        known: what is known.
-    """
+    """Returns "; did you mean …?" for the nearest known word, or nothing."""
     alike = [one for one in known if one.lower() == word.lower()]
     close = alike or difflib.get_close_matches(word, sorted(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
@@ -194,12 +181,7 @@ class Operator:
 
 
 def product(left: Term, right: Term) -> Term | None:
-    """Returns the product of two terms, or None where neither is an integer.
-
-    Args:
-        left: a term.
-        right: a term.
-    """
+    """Returns the product of two terms, or None where neither is an integer."""
     if left.is_constant:
         return left.constant * right
     return right.constant * left if right.is_constant else None

@@ -67,9 +67,6 @@ MODES = {
 def get_mode(name: str) -> Mode:
     """Returns the mode of a name.
 
-    Args:
-        name: T, TB, U, FT or FU.
-
     Raises:
         InputError: if there is no such mode.
     """
@@ -94,11 +91,6 @@ def refusals(
     formula: Formula, alphabet: tuple[str, ...], mode: Mode
 ) -> dict[str, Formula | Count]:
     """Returns every reason why a mode cannot express a formula, none if it can.
-
-    Args:
-        formula: the formula.
-        alphabet: its symbols.
-        mode: the mode.
 
     Returns:
         For each reason, in words, the first part of the formula that it speaks of, in

@@ -121,9 +121,6 @@ def schedule_plan(plan: Plan) -> tuple[PlannedLayer, ...]:
 
     The fewest, unless the search met more than `MAX_SETS` sets of which none contains
     another; then few.
-
-    Args:
-        plan: the plan.
     """
     steps = _Steps(plan)
     front = [_Progress(0, ())]

@@ -48,10 +48,6 @@ def reciprocal(builder: Builder, side: Side | None) -> int:
 
     It is the mean of the mark of the end over the prefix, the suffix, or everything.
 
-    Args:
-        builder: the plan.
-        side: which positions are counted.
-
     Source: docs/logic.md, section 6.1.
     """
     mark = end_mark(builder, side or "prefix")

@@ -130,10 +130,6 @@ def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
 def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
     """Checks that an alphabet has every symbol of a formula.
 
-    Args:
-        formula: the formula.
-        alphabet: the symbols.
-
     Raises:
         InputError: if one is missing.
     """

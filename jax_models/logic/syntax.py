@@ -315,11 +315,7 @@ EVEN = Predicate(2, (0,))
 
 
 def children(node: Formula | Count) -> tuple[Formula | Count, ...]:
-    """Returns the formulas and counts that a formula or count is made of directly.
-
-    Args:
-        node: a formula or a count.
-    """
+    """Returns the formulas and counts that a formula or count is made of directly."""
     parts: tuple[Any, ...] = _fields(node)
     if isinstance(node, Comparison):
         parts = tuple(count for _, count in node.terms)

@@ -51,13 +51,6 @@ def of_count(
 
     θ of the position is looked up at C where C >= 1; where it is 0 the answer is θ(0).
 
-    Args:
-        builder: the plan.
-        mode: the mode.
-        side: of the count.
-        truth: the coordinate of what is counted.
-        predicate: θ.
-
     Source: docs/logic.md, section 6.6.
     """
     values = of_position(builder, predicate)

@@ -109,9 +109,6 @@ class Token:
 def split_tokens(text: str) -> list[Token]:
     """Returns the words of a program; the last is of the kind `end`.
 
-    Args:
-        text: the program.
-
     Returns:
         Tokens; a line's end is a `;` where it ends a definition, symbols are without
         their quotation marks.

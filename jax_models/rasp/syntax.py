@@ -181,11 +181,7 @@ class Program:
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
-    """Returns the expressions that a node is made of.
-
-    Args:
-        node: of a syntax tree.
-    """
+    """Returns the expressions that a node is made of."""
     match node:
         case Not(operand=operand) | Member(operand=operand):
             return (operand,)
@@ -205,12 +201,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def with_children(node: Expression, parts: tuple[Expression, ...]) -> Expression:
-    """Returns the node with other expressions in the places of its children.
-
-    Args:
-        node: of a syntax tree, no lookup.
-        parts: as many as it has children.
-    """
+    """Returns the node with other expressions in the places of its children."""
     match node:
         case Not() | Member() | PrefixSum():
             return dataclasses.replace(node, operand=parts[0])

@@ -30,12 +30,7 @@ HISTORY = "history."
 def describe_difference(
     there: Mapping[str, Any], here: Mapping[str, Any]
 ) -> str | None:
-    """Returns which entry of two configurations differs first, None where none does.
-
-    Args:
-        there: of the checkpoint.
-        here: of this run.
-    """
+    """Returns which entry of two configurations differs first, None where none does."""
     for name in (*here, *(name for name in there if name not in here)):
         one, other = there.get(name), here.get(name)
         if one == other and (name in there) == (name in here):

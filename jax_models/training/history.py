@@ -197,12 +197,7 @@ def describe(standing: Standing) -> str:
 
 
 def finish(standing: Standing, measuring: Measuring) -> TrainingRun:
-    """Returns what a standing holds, in its own terms.
-
-    Args:
-        standing: where the run stands.
-        measuring: what was recorded.
-    """
+    """Returns what a standing holds, in its own terms."""
     history = standing.history
     measured = tuple(
         (int(after), LengthLosses(measuring.lengths, mean, error))

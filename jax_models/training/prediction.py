@@ -42,10 +42,6 @@ def compute_logits(network: Any, tokens: Array, queried: Array | None = None) ->
 def check_network(network: Any, training: Training) -> Any:
     """Returns a network that is known to be one that can be trained so.
 
-    Args:
-        network: its weights, a pytree.
-        training: how it is to be trained.
-
     Raises:
         InputError: for another; it says what to do.
     """

@@ -209,11 +209,5 @@ def score_rule(score: Score) -> ScoreRule:
 
 
 def over_query_scale(attention: Attention, numbers: Array, scale: Array) -> Array:
-    """Returns numbers of queries over what divides the queries, if anything does.
-
-    Args:
-        attention: the sublayer.
-        numbers: as before the division.
-        scale: score scales, broadcastable.
-    """
+    """Returns numbers of queries over what divides the queries, if anything does."""
     return numbers / scale if attention.scoring.bilinear else numbers

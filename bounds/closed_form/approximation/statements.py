@@ -23,26 +23,12 @@ PAPER = "Yang, Strobl, Chiang and Angluin 2026"
 def upper_bound(
     value: Interval, quantity: str, hypotheses: tuple[str, ...], source: str
 ) -> Bound:
-    """quantity <= value, from an enclosure of the value.
-
-    Args:
-        value: What the quantity is at most.
-        quantity: What is bounded.
-        hypotheses: What must hold.
-        source: Where the statement is.
-    """
+    """quantity <= value, from an enclosure of the value."""
     return Bound(log_upper(value), Sense.UPPER, quantity, hypotheses, source)
 
 
 def lower_bound(
     value: Interval, quantity: str, hypotheses: tuple[str, ...], source: str
 ) -> Bound:
-    """quantity >= value > 0, from an enclosure of the value.
-
-    Args:
-        value: What the quantity is at least.
-        quantity: What is bounded.
-        hypotheses: What must hold.
-        source: Where the statement is.
-    """
+    """quantity >= value > 0, from an enclosure of the value."""
     return Bound(log_lower(value), Sense.LOWER, quantity, hypotheses, source)

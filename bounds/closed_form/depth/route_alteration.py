@@ -105,9 +105,6 @@ def first_alteration(num_heads: int, kept: Interval) -> Alteration:
         num_heads: H >= 1.
         kept: R = φ' in (0, 1), an enclosure; φ = 1.
 
-    Returns:
-        The reduction.
-
     Raises:
         ValueError: H is below 1.
 

@@ -183,9 +183,6 @@ def divided(number: Tower, share: Fraction) -> Tower:
         number: At least 0.
         share: In (0, 1).
 
-    Returns:
-        The quotient.
-
     Source:
         By definition.
     """
@@ -202,9 +199,6 @@ def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Towe
         rate: At least 1.
         power: A whole number.
         constant: Real; at most 2^1000.
-
-    Returns:
-        An upper bound.
 
     Source:
         By definition.

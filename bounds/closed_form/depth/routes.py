@@ -264,9 +264,6 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
 def proof_digits(num_layers: int) -> int:
     """Returns to how many decimals probabilities are rounded: R_l falls with φ_l.
 
-    Args:
-        num_layers: L.
-
     Returns:
         30 for up to six layers.
 
@@ -296,12 +293,6 @@ def _listed(steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 def least(routes: Sequence[Route]) -> Route:
     """Returns the route with the least length.
-
-    Args:
-        routes: At least one.
-
-    Returns:
-        The first of them.
 
     Source:
         By definition.

@@ -67,11 +67,6 @@ def search_steps(
 def affordable(layers: int, heads: int, deepest: int) -> bool:
     """Whether a search up to a depth, and the proof of what it finds, are quick.
 
-    Args:
-        layers: L.
-        heads: H.
-        deepest: The deepest tree looked at.
-
     Returns:
         True where both take about MOST_SECONDS or less.
 

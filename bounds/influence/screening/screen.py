@@ -298,10 +298,6 @@ def enter(
 
 
 def reached(masks: list[str]) -> tuple[bool, bool]:
-    """Returns whether rows before and after a replaced one can change under the masks.
-
-    Args:
-        masks: of all layers so far.
-    """
+    """Returns whether rows before and after a replaced one can change under the masks."""
     sights = [SIGHTS[mask] for mask in masks]
     return any(one.after for one in sights), any(one.before for one in sights)

@@ -124,13 +124,7 @@ class HeadDefect:
 
 
 def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> HeadDefect:
-    """Returns how far a head is from its base derivative, column i apart.
-
-    Args:
-        sums: over the other columns.
-        row: the row.
-        column: the replaced column.
-    """
+    """Returns how far a head is from its base derivative, column i apart."""
     spread, spread2, cross, cross2 = row.spread
     moved = row.query + row.query_change
     dq, t = row.query_change, column.new

@@ -117,11 +117,6 @@ class HeadScores:
 def enclose_scores(score: Score, head: HeadScores, rows: slice) -> Enclosure:
     """Returns the scores of a head's query rows against all rows [a, K].
 
-    Args:
-        score: what the layer scores.
-        head: its queries and keys.
-        rows: the query rows.
-
     Raises:
         InputError: if there is no enclosure of such a score.
     """
