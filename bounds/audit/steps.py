@@ -29,22 +29,204 @@ Lemma 5 is not true of every row of masked attention.
 Uniform causal averaging, values the activations, no skip. Row 2 gives symbol 1 the
 weight 1/2 at every length, so no constant C makes C/n a bound. At the last row, n times
 the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
+
+The conclusion for j != i when C_fact is read too small: false at moderate n.
+
+Both models have u_i = u_j = +1 and all other u_w = -1.
+
+*Biases ignored.* L = 2, y^(0) = ε u with ε = 1e-12, layer 1 f_act = y + S with the bias
+S = A/ε, layer 2 f_act = b; logits y_j y_w. The homogeneous part has growth 1, so the
+printed F is 2ε and the printed A nothing; but the logits of layer 2 are A u_w.
+
+*C_fact below 1.* L = 1, f_act = 0.01 b, logits 4 y_j y_w, y^(0) = u: the printed
+F = 0.02 does not even bound the embeddings.
+
+Step 8: |y_i^(k) - y'_i^(k)| <= C^{2k} D lacks the factor H^k.
+
+One dimension, H equal heads, half of the other keys +1, half -1, logits mu y_i y_w,
+f_act = L_f Σ_h b_h clipped to [-1, 1], y_i = 0 -> D. Every average moves by about mu D,
+so y_i by H L_f mu D, while the right side does not know H.
+
+With L_f = 1 + e^{2A} the right side is 16 (1 + e^{2A})² D, so in the limit of large n
+and small D the claim fails from H = 16 (1 + e^{2A})/mu on. With norms at most 1 the
+literal F = 2 gives A = 4 mu and the tight F = 1 gives A = mu; at the best mu, where
+2A = 1 + W(1/e), the thresholds are 128 e^{2A} = 459.7 and 32 e^{2A} = 114.9.
+
+The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
+needs n >= H^k/(2 - 1/C).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bounds.audit.finding import CONTEXT, Finding, Group, Real, average, real
 from bounds.closed_form import (
     DotProduct,
+    PrintedConstants,
     printed,
     printed_tight,
     scaled_causal_average_influence,
 )
 
+_PRINTED = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"
+_STEP = real("1e-8")
 LENGTHS = (64, 256, 1024, 4096)
 DEPTHS = (1, 2, 3)
 _CASES = ((6, 12, True), (8, 10, True), (8, 12, True), (10, 10, True), (10, 12, True))
 OWN_LENGTHS = (11, 101, 1001, 10001)
+
+
+def many_heads_findings() -> tuple[Finding, ...]:
+    """The claim at H = 1200, at the smallest H, and the arithmetic step at n = 2."""
+    # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
+    mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
+    left = _change(1200, mu, slope, 10001, real("1e-3"))
+    many = [
+        _heads_finding(
+            f"H = 1200, mu = 0.12, n = 10001, D = 1e-3; {name}", left, constants
+        )
+        for name, constants in _readings(mu, slope).items()
+    ]
+    return (*many, *_smallest(), _arithmetic(mu, slope))
+
+
+def _heads_finding(model: str, left: Real, constants: PrintedConstants) -> Finding:
+    distance = real("1e-3")
+    right = real(constants.own(1, 1.0).value) * distance
+    return Finding("8", _PRINTED, model, left, right)
+
+
+def _smallest() -> tuple[Finding, ...]:
+    """The smallest H that violates the claim in this family, and the one below it."""
+    distance, length = real("1e-9"), 10**9 + 1
+    # e^x (x - 1) = 1 at x = 2A is where 16 (1 + e^{2A})/mu is least.
+    exponent = 1 + CONTEXT.lambertw(CONTEXT.exp(-1)).real
+    found = []
+    for name, ratio in (("literal F = 2", 4), ("tight F = 1", 1)):
+        mu = float(exponent / (2 * ratio))
+        slope = 1 + CONTEXT.exp(2 * ratio * real(mu))
+        constants = _readings(mu, slope)[name]
+        right = real(constants.own(1, 1.0).value) * distance
+        per_head = _change(1, mu, slope, length, distance)
+        heads = int(CONTEXT.ceil(right / per_head))
+        found += [
+            Finding(
+                "8",
+                _PRINTED,
+                f"H = {h}, mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}",
+                h * per_head,
+                right,
+            )
+            for h in (heads, heads - 1)
+        ]
+    return tuple(found)
+
+
+def _arithmetic(mu: float, slope: Real) -> Finding:
+    constant = real(_readings(mu, slope)["literal F = 2"].constant.b)
+    heads, length = 1200, 2
+    return Finding(
+        step="8",
+        printed="L_f (C^{2k−2} D + H^k C^{2k−1} D/n) ≤ C^{2k} D",
+        model=f"the same constants, k = 1, H = {heads}, n = {length}, D = 1; sure "
+        f"from n = {int(CONTEXT.ceil(heads / (2 - 1 / constant)))} on",
+        left=slope * (1 + heads * constant / length),
+        right=constant**2,
+    )
+
+
+def _readings(mu: float, slope: Real) -> dict[str, PrintedConstants]:
+    # The number of heads does not enter the claim about position i.
+    scores, lipschitz = [DotProduct(mu)], float(slope)
+    return {
+        "literal F = 2": printed(
+            scores=scores,
+            embedding_norm=1.0,
+            growth=1.0,
+            output_lipschitz=lipschitz,
+            num_heads=1,
+            num_layers=1,
+        ),
+        "tight F = 1": printed_tight(
+            scores=scores, norm=1.0, output_lipschitz=lipschitz, num_heads=1
+        ),
+    }
+
+
+def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> Real:
+    """The exact change of y_i, which stays inside the clip."""
+    half = (length - 1) // 2
+    keys = [Group(real(1), half), Group(real(-1), half), Group(distance, 1)]
+    change = heads * slope * average(real(mu) * distance, keys)
+    # At y_i = 0 the logits are zero and the keys cancel: the average is 0.
+    if change > 1:
+        raise ArithmeticError(f"the output {change} leaves the clip at 1")
+    return change
+
+
+def growth_constant_findings() -> tuple[Finding, ...]:
+    """The conclusion in both misreadings."""
+    biased = tuple(_biased(a, n) for a, n in ((3, 2000), (4, 2000), (4, 100000)))
+    return (*biased, _shrinking(4, 10000))
+
+
+def _biased(a: int, length: int) -> Finding:
+    small = real("1e-12")
+    shift = a / small
+
+    def output(moved: Real) -> Real:
+        # Layer 1 adds the bias to every activation; the query j is a key too.
+        query, rest = small + shift, shift - small
+        keys = [Group(small * moved + shift, 1), Group(query, 1)]
+        return average(query, [*keys, Group(rest, length - 2)])
+
+    constants = printed(
+        scores=[DotProduct(1.0)],
+        embedding_norm=float(small),
+        growth=1.0,
+        output_lipschitz=1.0,
+        num_heads=1,
+        num_layers=2,
+    )
+    model = (
+        "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 leaves "
+        f"out; A = {a}, n = {length}"
+    )
+    return _growth_finding(model, output, constants, 2, length, small * _STEP)
+
+
+def _shrinking(a: int, length: int) -> Finding:
+    factor = 0.01
+
+    def output(moved: Real) -> Real:
+        keys = [Group(moved, 1), Group(real(1), 1), Group(real(-1), length - 2)]
+        return real(factor) * average(real(a), keys)
+
+    # `printed` refuses a growth below 1; its F would be 2 C_fact.
+    constants = printed_tight(
+        scores=[DotProduct(float(a))],
+        norm=2 * factor,
+        output_lipschitz=factor,
+        num_heads=1,
+    )
+    model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}"
+    return _growth_finding(model, output, constants, 1, length, _STEP)
+
+
+def _growth_finding(
+    model: str,
+    output: Callable[[Real], Real],
+    constants: PrintedConstants,
+    layer: int,
+    length: int,
+    distance: Real,
+) -> Finding:
+    return Finding(
+        step="9",
+        printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
+        model=model,
+        left=abs(output(1 - _STEP) - output(real(1))),
+        right=real(constants.others(layer, length, 1.0).value) * distance,
+    )
 
 
 def causal_mask_findings() -> tuple[Finding, ...]:

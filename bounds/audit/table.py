@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from bounds.audit import growth_constant, many_heads
 from bounds.audit.finding import Finding
 from bounds.audit.steps import (
     DEPTHS,
     activation_norm_findings,
     causal_mask_findings,
+    growth_constant_findings,
     harmonic_rows,
+    many_heads_findings,
     own_position_findings,
     tight_norm_findings,
     weight_change_findings,
@@ -18,9 +19,9 @@ _STEPS = (
     activation_norm_findings,
     weight_change_findings,
     own_position_findings,
-    many_heads.findings,
+    many_heads_findings,
     tight_norm_findings,
-    growth_constant.findings,
+    growth_constant_findings,
     causal_mask_findings,
 )
 

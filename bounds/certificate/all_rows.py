@@ -17,7 +17,11 @@ from jax import Array
 
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.inflation import Inflation, Roundoff, inflate, inflated
-from bounds.certificate.mean_deviation import mean_deviation, odds_change
+from bounds.certificate.mean_deviation import (
+    mean_deviation,
+    odds_change,
+    own_score_error,
+)
 from bounds.certificate.moved_rows import (
     MovedRows,
     OwnMove,
@@ -42,7 +46,6 @@ from bounds.certificate.row_base import (
     row_scale,
     slope_radius,
 )
-from bounds.certificate.score_error import own_score_error
 from jax_models.blocks import map_rows, row_block
 from jax_models.layer import Layer
 

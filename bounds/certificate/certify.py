@@ -9,8 +9,13 @@ import numpy as np
 
 from bounds.certificate.activation_ball import slope_strays
 from bounds.certificate.layer_constants import needs_positive_epsilon
-from bounds.certificate.references import DD_BASE, DD_CENTRED
-from bounds.certificate.result import Certificate, CertificateMethod, Certifier
+from bounds.certificate.references import (
+    DD_BASE,
+    DD_CENTRED,
+    Certificate,
+    CertificateMethod,
+    Certifier,
+)
 from bounds.certificate.scores import score_rule
 from bounds.influence.problem import Problem, Target
 from bounds.readings import lacks

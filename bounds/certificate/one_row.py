@@ -19,7 +19,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.inflation import Inflation, Roundoff, inflate, inflated
-from bounds.certificate.mean_deviation import mean_deviation
+from bounds.certificate.mean_deviation import (
+    base_score_error,
+    mean_deviation,
+    own_score_error,
+)
 from bounds.certificate.moved_rows import MovedRows, read_inputs, sizes
 from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import greatest, least, resting_on, times
@@ -37,7 +41,6 @@ from bounds.certificate.row_base import (
     row_scale,
     slope_radius,
 )
-from bounds.certificate.score_error import base_score_error, own_score_error
 from bounds.certificate.scores.base import KeysAtCentres, over_query_scale, score_rule
 from bounds.influence.query_row import row_products, weighted_rows
 from jax_models.attention import (

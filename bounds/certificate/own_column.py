@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.inflation import Inflation, Roundoff
-from bounds.certificate.mean_deviation import odds_change
+from bounds.certificate.mean_deviation import base_score_error, odds_change
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import (
@@ -30,7 +30,6 @@ from bounds.certificate.row_base import (
     query_slopes,
     row_scale,
 )
-from bounds.certificate.score_error import base_score_error
 from bounds.certificate.scores.base import score_rule
 from jax_models.attention import compute_scores, project, score_changes
 from jax_models.layer import Layer

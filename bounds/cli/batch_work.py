@@ -16,7 +16,7 @@ from typing import Any
 from absl import flags
 
 from bounds.batch.cells import Work
-from bounds.batch.layout import LENGTH_FLAGS
+from bounds.batch.figure import LENGTH_FLAGS
 from bounds.cli.batch_shape import given_lengths, model_shape
 from jax_models.blocks import MAX_KEY_TILE
 

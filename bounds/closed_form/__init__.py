@@ -14,18 +14,7 @@ from bounds.closed_form.causal_bound import (
     causal_bound,
     scaled_causal_average_influence,
 )
-from bounds.closed_form.feed_forward import (
-    RELU_SLOPE,
-    feed_forward_lipschitz,
-    gelu_slope,
-)
-from bounds.closed_form.head_change import head_change, largest_weight
 from bounds.closed_form.layer_constants import HeadConstants, LayerConstants
-from bounds.closed_form.layer_norm import (
-    layer_norm_change_cap,
-    layer_norm_lipschitz,
-    layer_norm_output_norm,
-)
 from bounds.closed_form.masked_recursion import MASKS, MaskedInfluence, masked_recursion
 from bounds.closed_form.printed import (
     PrintedConstants,
@@ -33,15 +22,26 @@ from bounds.closed_form.printed import (
     printed,
     printed_tight,
 )
-from bounds.closed_form.recursion import LayerInfluence, influence_recursion
-from bounds.closed_form.scores import Additive, DotProduct, Score
-from bounds.closed_form.single_exponential import (
-    printed_shape_bound,
-    single_exponential_bound,
+from bounds.closed_form.recursion import (
+    LayerInfluence,
+    head_change,
+    influence_recursion,
+    largest_weight,
 )
-from bounds.closed_form.uniform_constants import (
+from bounds.closed_form.row_maps import (
+    RELU_SLOPE,
+    feed_forward_lipschitz,
+    gelu_slope,
+    layer_norm_change_cap,
+    layer_norm_lipschitz,
+    layer_norm_output_norm,
+)
+from bounds.closed_form.scores import Additive, DotProduct, Score
+from bounds.closed_form.uniform import (
     UniformConstants,
     length_exponent,
+    printed_shape_bound,
+    single_exponential_bound,
     uniform_constants,
 )
 

@@ -15,8 +15,13 @@ from bounds.entropy.predictions import (
     check_predictor,
     predict,
 )
-from bounds.entropy.theorem import FloorTheorem, Pairs, floor_theorem
-from bounds.entropy.theorems import DyckTheorem, ParityTheorem
+from bounds.entropy.theorems import (
+    DyckTheorem,
+    FloorTheorem,
+    Pairs,
+    ParityTheorem,
+    floor_theorem,
+)
 
 __all__ = [
     "CLOSENESS",

@@ -15,7 +15,7 @@ import numpy as np
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
 from bounds.entropy.predictions import Predictions, model_tokens
-from bounds.entropy.theorem import OUTSIDE, Pairs
+from bounds.entropy.theorems import OUTSIDE, Pairs
 from bounds.interval import exp, interval, log, maximum, sqrt, upper
 from jax_models import InputError, Transformer
 from jax_models.evaluate import require_readout

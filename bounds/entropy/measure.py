@@ -33,7 +33,7 @@ from bounds.entropy.population import (
     sample_prefixes,
 )
 from bounds.entropy.predictions import check_predictor, predict
-from bounds.entropy.theorem import OUTSIDE, FloorTheorem, Pairs, floor_theorem
+from bounds.entropy.theorems import OUTSIDE, FloorTheorem, Pairs, floor_theorem
 from bounds.rounding import gamma_upper, unit_roundoff
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length

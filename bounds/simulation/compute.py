@@ -21,14 +21,12 @@ from jax import Array
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.inputs import GivenInputs, InputSource, open_inputs
 from bounds.simulation.certificate import certified_error, certified_temperature
-from bounds.simulation.head_maps import read_heads
+from bounds.simulation.head_maps import check_simulable, read_heads
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.measured import HardMeasure, LayerMeasure
 from bounds.simulation.paper_shape import theorem_temperature
-from bounds.simulation.refusal import check_simulable
-from bounds.simulation.result import Simulation
+from bounds.simulation.result import Simulation, measured_errors
 from bounds.simulation.structure import measure_structure
-from bounds.simulation.twin import measured_errors
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.arguments import expect_integer, expect_number
 from jax_models.attention import Attention

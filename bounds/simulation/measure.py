@@ -21,14 +21,19 @@ from bounds.simulation.hard_scores import (
     mean_of_members,
     score_block,
 )
-from bounds.simulation.head_maps import HeadMaps, magnitude, read_gains, read_heads
+from bounds.simulation.head_maps import (
+    HeadMaps,
+    check_simulable,
+    magnitude,
+    read_gains,
+    read_heads,
+)
 from bounds.simulation.measured import (
     HardMeasure,
     HeadMeasure,
     LayerMeasure,
     merge_all,
 )
-from bounds.simulation.refusal import check_simulable
 from jax_models import Transformer
 from jax_models.attention import Attention
 from jax_models.layer import Layer

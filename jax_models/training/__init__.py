@@ -13,7 +13,7 @@ from jax_models.training.history import (
     measure_losses,
 )
 from jax_models.training.loop import run_training, train
-from jax_models.training.losses import cross_entropy
+from jax_models.training.prediction import cross_entropy
 from jax_models.training.settings import Training
 
 __all__ = [

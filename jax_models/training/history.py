@@ -12,7 +12,7 @@ from jax import Array
 from jax_models.errors import InputError
 from jax_models.languages.source import Source
 from jax_models.training.checkpoint import Standing
-from jax_models.training.losses import losses_of
+from jax_models.training.prediction import losses_of
 from jax_models.training.settings import Reading, Training
 
 # Symbols of the sequences whose losses are computed side by side.

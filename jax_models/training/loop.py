@@ -33,8 +33,7 @@ from jax_models.training.history import (
     finish,
     measured,
 )
-from jax_models.training.losses import losses_of
-from jax_models.training.prediction import check_classes, check_network
+from jax_models.training.prediction import check_classes, check_network, losses_of
 from jax_models.training.settings import Training
 
 Progress = Callable[[Standing], None]

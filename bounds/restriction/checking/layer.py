@@ -9,11 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from bounds.restriction.checking.attended import (
-    attend,
-    check_possible,
-    way_to_attend,
-)
 from bounds.restriction.checking.claim import PositionClaim, RowClaim
 from bounds.restriction.checking.enclosure import (
     Enclosure,
@@ -25,7 +20,14 @@ from bounds.restriction.checking.enclosure import (
 )
 from bounds.restriction.checking.pointwise import feed_forward, layer_norm
 from bounds.restriction.checking.rational import Rationals
-from bounds.restriction.checking.scores import HeadScores, project, score_head
+from bounds.restriction.checking.scores import (
+    HeadScores,
+    attend,
+    check_possible,
+    project,
+    score_head,
+    way_to_attend,
+)
 from bounds.restriction.checking.tables import (
     MOST_DEPS,
     Identities,

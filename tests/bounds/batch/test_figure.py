@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bounds.batch.figure import MOST_PANELS, sweep_figure
-from bounds.batch.layout import Layout, choose_layout
+from bounds.batch.figure import MOST_PANELS, Layout, choose_layout, sweep_figure
 from bounds.figures import MAX_SERIES
 from jax_models import InputError
 

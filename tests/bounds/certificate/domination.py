@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bounds.certificate import Certificate, certify_influence
-from bounds.certificate.result import CertificateMethod
+from bounds.certificate.references import CertificateMethod
 from bounds.constants import closed_form_bounds
 from bounds.influence import Influence, compute_influence
 from tests.bounds.constants.domination import Measured

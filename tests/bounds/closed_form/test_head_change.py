@@ -12,7 +12,7 @@ from bounds.closed_form import (
     influence_recursion,
     recursion,
 )
-from bounds.closed_form.head_change import weight_bound
+from bounds.closed_form.recursion import weight_bound
 from tests.bounds.closed_form.sharp import CASES
 
 IDS = [case.name for case in CASES]

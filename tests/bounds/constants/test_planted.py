@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
-from bounds.closed_form import recursion, single_exponential
-from bounds.closed_form.head_change import weight_bound
+from bounds.closed_form import recursion, uniform
+from bounds.closed_form.recursion import weight_bound
 from bounds.constants import closed_form_bounds
 from bounds.interval import minimum
 from jax_models.build import build_model
@@ -116,9 +116,7 @@ def test_e_to_the_a_in_the_recursion_is_caught(monkeypatch):
     assert HEAVY.bounds()["corrected"] < 0.5 * HEAVY.exact
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(single_exponential, "C1"), (single_exponential, "C2")]
-)
+@pytest.mark.parametrize(("module", "name"), [(uniform, "C1"), (uniform, "C2")])
 def test_e_to_the_a_in_a_closed_form_is_caught(module, name, monkeypatch):
     true = module.exp
     monkeypatch.setattr(module, "exp", lambda x: true(x / 2))

@@ -13,7 +13,7 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction.checker import check_certificate
-from bounds.restriction.checking import attended
+from bounds.restriction.checking import scores
 from tests.bounds.restriction.enumerated import (
     Enumeration,
     certified,
@@ -78,7 +78,7 @@ def test_an_attended_position_cannot_be_left_out(cases, weighting):
 def test_the_removals_notice_a_checker_that_takes_the_wrong_side_of_ties(
     cases, monkeypatch
 ):
-    monkeypatch.setattr(attended, "BEFORE", {"L": np.greater, "R": np.less})
+    monkeypatch.setattr(scores, "BEFORE", {"L": np.greater, "R": np.less})
     accepted = [
         was_attended
         for seed in SEEDS

@@ -12,7 +12,7 @@ from bounds.simulation import simulate
 from bounds.simulation.certificate import certified_error
 from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
-from bounds.simulation.twin import final_activations, measured_errors, tempered_twin
+from bounds.simulation.result import final_activations, measured_errors, tempered_twin
 from jax_models.attention import Attention
 from jax_models.layer import Layer
 from jax_models.layers import FeedForward
