@@ -147,21 +147,29 @@ def prose_alone(text: str) -> str:
     return re.sub(pattern, " ", text, flags=re.DOTALL)
 
 
-def unaccounted(prose: str, printed: str) -> list[str]:
-    """Returns the numbers of a paragraph that are not among those printed.
+def unaccounted(prose: str, printed: str, written: str = "") -> list[str]:
+    """Returns the numbers of a paragraph that are neither printed nor written.
 
     Args:
         prose: Markdown.
-        printed: What the programs printed that the paragraph reports on.
+        printed: What the programs printed that the paragraph reports on. A printed
+            number accounts for one that is stated with as many digits or fewer.
+        written: Files that have to hold the others as they are stated: by chance some
+            number of a file rounds to almost any.
 
     Returns:
-        The numbers, as they are written. A printed number accounts for one that is
-        stated with as many digits or fewer.
+        The numbers, as they are written.
     """
-    spread = re.sub(r"(?<=\d)_(?=\d)", "", printed)
-    available = NUMBER.findall(re.sub(r"[×^,;:()=\[\]]", " ", spread))
+    available = _numbers(printed)
+    literal = {Decimal(text) for text in _numbers(written)}
     return [
         stated
         for stated in stated_numbers(prose)
-        if not any(same_number(stated, found) for found in available)
+        if Decimal(stated) not in literal
+        and not any(same_number(stated, found) for found in available)
     ]
+
+
+def _numbers(text: str) -> list[str]:
+    text = re.sub(r"(?<=\d)_(?=\d)", "", text)
+    return NUMBER.findall(re.sub(r"[×^,;:()=\[\]]", " ", text))

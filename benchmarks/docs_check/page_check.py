@@ -235,7 +235,7 @@ class PageCheck:
 
     def _numbers(self, block: Block) -> None:
         """Compares the numbers of a paragraph or a table with those of its sources."""
-        known, complete = "", True
+        known, written, complete = "", "", True
         for kind, argument in block.mark.sources:
             if kind == "numbers of":
                 self.last = self._command(block, argument)
@@ -247,12 +247,12 @@ class PageCheck:
                     wrong = f"there is no file {missing[0]}"
                     self.report.add(block.place, "stale", wrong)
                     return
-                known += "".join((ROOT / n).read_text() for n in argument.split())
+                written += "".join((ROOT / n).read_text() for n in argument.split())
             else:
                 known += stated_beside(self.blocks, block.line, kind)
                 if kind == "numbers above":
                     known, complete = known + self.history, complete and not self.unrun
-        left = unaccounted(block.text, known)
+        left = unaccounted(block.text, known, written)
         if left and not complete:
             outcome = "accepted" if self.choice.static else "skipped"
             self.report.add(block.place, outcome, "the numbers of what was not run")

@@ -11,8 +11,8 @@ name in the page's Python), `draws FILE` or `draws FILE as NAME` (a figure of th
 Of a paragraph, or a table that no program writes, a mark says where its numbers come from,
 one or more of: `numbers of COMMAND` (among those that it prints), `numbers above` and
 `numbers below` (among those of the blocks and generated tables before or behind it, which
-are checked themselves) and `numbers in FILE FILE` (files of the repository: a test that
-asserts them, a constant of the source).
+are checked themselves) and `numbers in FILE FILE` (files of the repository that hold each as
+it is stated, unrounded: a test that asserts them, a constant of the source).
 """
 
 import dataclasses

@@ -153,6 +153,12 @@ def test_numbers_may_stand_in_a_file(outcomes, tmp_path):
     page = "<!-- check: numbers in {} -->\nAt most {}.\n"
     assert outcomes(page.format("test_x.py", "2.5")) == [("ok", "numbers")]
     assert outcomes(page.format("test_x.py", "2.6"))[0][0] == "stale"
+    # A number of the file that rounds to it is not the one that is meant.
+    (tmp_path / "test_y.py").write_text("x = 2.6, 2.604, 0.5, 1e-9\n")
+    assert outcomes(page.format("test_y.py", "2.60"))[0][0] == "ok"
+    assert outcomes(page.format("test_y.py", "2.5"))[0][0] == "stale"
+    (tmp_path / "test_y.py").write_text("x = 2.604\n")
+    assert outcomes(page.format("test_y.py", "2.6"))[0][0] == "stale"
     assert "no file" in outcomes(page.format("gone.py", "2.5"))[0][1]
 
 
