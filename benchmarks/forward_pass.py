@@ -29,7 +29,7 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import spread, time_call
-from bounds.batch.compilation import peak_bytes
+from bounds.batch.execution import peak_bytes
 from jax_models import apply, device_mesh, forward
 
 FLAGS = benchmark_flags("forward_pass", repeats=5, budget=10.0, table=True, figure=True)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bounds.influence.problem import Target
-from bounds.optional import require_package
-from bounds.output import canonical_json, plain, write_bytes, write_csv
+from bounds.output import canonical_json, plain, require_package, write_bytes, write_csv
 
 __all__ = ["RowPerLength", "Table"]
 

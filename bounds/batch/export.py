@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bounds.batch.cells import BatchCell
-from bounds.optional import has_package
+from bounds.output import has_package
 from bounds.table import Table
 
 # What the column of a swept flag is called before its name: a result may have the same.

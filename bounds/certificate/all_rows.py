@@ -32,11 +32,12 @@ from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.order import greatest
 from bounds.certificate.other_columns import (
     OtherColumns,
+    OwnQuery,
+    move_own_query,
     other_columns,
     other_sums,
 )
 from bounds.certificate.own_column import OwnColumn, see_column
-from bounds.certificate.own_query import OwnQuery, move_own_query
 from bounds.certificate.pointwise import carry, carry_rounding
 from bounds.certificate.pointwise_radius import carry_radius
 from bounds.certificate.row_base import (

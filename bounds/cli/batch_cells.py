@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from absl import flags
 
 from bounds.batch.cells import BatchCell
-from bounds.batch.compilation import block_memory
+from bounds.batch.execution import block_memory
 from bounds.batch.specification import Specification
 from bounds.cli.batch_work import (
     DATA_FLAGS,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bounds.batch.cells import Outcome
-from bounds.batch.compilation import compile_clock, peak_bytes
+from bounds.batch.execution import compile_clock, peak_bytes
 from bounds.cli.batch_cells import load_batched
 from bounds.cli.main import PROGRAM, one_line
 from bounds.output import plain, sha256

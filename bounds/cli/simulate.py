@@ -29,7 +29,7 @@ from bounds.measurement import tokens_sha256, weighting_label
 from bounds.output import write_json
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
-from bounds.simulation.head_maps import check_simulable
+from bounds.simulation.paper_shape import check_simulable
 from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__

@@ -21,8 +21,7 @@ from bounds.cli.progress import Progress
 from bounds.cli.record import run_record
 from bounds.cli.train_flags import define_flags, read_training
 from bounds.cli.train_report import columns, records, training_report
-from bounds.figures import save_figure
-from bounds.loss_figure import loss_figure
+from bounds.figures import loss_figure, save_figure
 from bounds.output import sha256, write_bytes, write_csv, write_json
 from bounds.store_file import lock
 from bounds.version import __version__

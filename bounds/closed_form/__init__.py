@@ -5,11 +5,6 @@ exponents, so a bound is an upper bound with rounding included and never overflo
 module here knows of models or JAX: `LayerConstants` is what a model must be reduced to.
 """
 
-from bounds.closed_form.activation_norm import (
-    concat_norm,
-    growth_constant,
-    residual_norm,
-)
 from bounds.closed_form.causal_bound import (
     causal_bound,
     scaled_causal_average_influence,
@@ -30,11 +25,14 @@ from bounds.closed_form.recursion import (
 )
 from bounds.closed_form.row_maps import (
     RELU_SLOPE,
+    concat_norm,
     feed_forward_lipschitz,
     gelu_slope,
+    growth_constant,
     layer_norm_change_cap,
     layer_norm_lipschitz,
     layer_norm_output_norm,
+    residual_norm,
 )
 from bounds.closed_form.scores import Additive, DotProduct, Score
 from bounds.closed_form.uniform import (

@@ -41,12 +41,11 @@ from bounds.influence.changed_layer import (
     replace_rows,
     rescan_rows,
 )
-from bounds.influence.dealt import deal
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.pointwise import read_change
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import ahead
+from bounds.influence.under_way import ahead, deal
 from jax_models.attention import (
     compute_scores,
     project,

@@ -3,6 +3,13 @@
 On an accelerator a call returns before it has run, so starting the next ones is enough.
 On a CPU programs started by one thread run one after the other, and in each there are
 moments that keep a single core busy; those started by several threads fill them.
+
+Calls dealt out in turn to the devices of a mesh, of one process or of many.
+
+For work whose shapes are found on the host as it goes, which no one program on all
+devices can do: each device has a thread of its own that starts its calls one after the
+other, and what they return is told to every process. A call finds on its device what it
+would find on any other, so that the results are those of one device to the bit.
 """
 
 import collections
@@ -10,11 +17,13 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 
 T = TypeVar("T")
 
@@ -28,6 +37,8 @@ _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "jax_debug_nans": jax.debug_nans,
     "jax_transfer_guard": jax.transfer_guard,
 }
+# Calls of each device that are submitted before the first of them is waited for.
+AHEAD = 2
 
 
 def ahead(
@@ -106,3 +117,76 @@ def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, 
         if len(under_way) >= count:
             yield under_way.popleft()
     yield from under_way
+
+
+def deal(
+    mesh: Mesh,
+    calls: Sequence[Callable[[Any], T]],
+    shared: Any,
+    write: Callable[[T | None], Any],
+    read: Callable[[Any], T],
+) -> Iterator[T]:
+    """Yields what the calls return, in order, in every process.
+
+    Args:
+        mesh: of `device_mesh`; call k is made on its device k modulo their number.
+        calls: the same in all processes; each is given `shared` on its device.
+        shared: a pytree, put on every device of this process.
+        write: turns a result into a tree of arrays whose shapes all results and None,
+            for which what it holds is not looked at, have in common.
+        read: turns such a tree back.
+    """
+    devices = list(mesh.devices.flat)
+    here, places = jax.process_index(), _places(devices)
+    own = [k for k, (process, _) in enumerate(places) if process == here]
+    mine = [k for k in range(len(calls)) if k % len(devices) in own]
+    made = _make(devices, [(k, calls[k]) for k in mine], shared)
+    if jax.process_count() == 1:
+        yield from made
+        return
+    most = 1 + max(slot for _, slot in places)
+    for first in range(0, len(calls), len(devices)):
+        turn = range(first, min(first + len(devices), len(calls)))
+        held = [next(made) if k in mine else None for k in (first + j for j in own)]
+        held += [None] * (most - len(held))
+        told = multihost_utils.process_allgather([write(one) for one in held])
+        for k in turn:
+            process, slot = places[k - first]
+            yield read(jax.tree.map(lambda x, p=process: x[p], told[slot]))
+
+
+def _places(devices: list[Any]) -> list[tuple[int, int]]:
+    """The process of each device, and which of its devices in the mesh it is."""
+    seen: dict[int, int] = {}
+    places = []
+    for one in devices:
+        slot = seen.get(one.process_index, 0)
+        places.append((one.process_index, slot))
+        seen[one.process_index] = slot + 1
+    return places
+
+
+def _make(
+    devices: list[Any], calls: list[tuple[int, Callable[[Any], T]]], shared: Any
+) -> Iterator[T]:
+    """Makes numbered calls on their devices, and yields what they return, in order."""
+    numbers = sorted({k % len(devices) for k, _ in calls})
+    held = {k: jax.device_put(shared, devices[k]) for k in numbers}
+    pools = {k: ThreadPoolExecutor(1) for k in numbers}
+    enter = as_caller()
+
+    def finish(at: int, call: Callable[[Any], T]) -> T:
+        with enter(), jax.default_device(devices[at]):
+            return jax.block_until_ready(call(held[at]))
+
+    def submit(k: int, call: Callable[[Any], T]) -> Future[T]:
+        at = k % len(devices)
+        return pools[at].submit(finish, at, call)
+
+    try:
+        submitted = (functools.partial(submit, *one) for one in calls)
+        for future in in_turn(submitted, AHEAD * len(numbers)):
+            yield future.result()
+    finally:
+        for pool in pools.values():
+            pool.shutdown(cancel_futures=True)

@@ -4,9 +4,8 @@ Nothing here is a bound; `bounds.closed_form` and `bounds.certificate` are.
 """
 
 from bounds.lipschitz.curve import LipschitzCurve, lipschitz_curve
-from bounds.lipschitz.estimate import estimate_lipschitz
 from bounds.lipschitz.result import Estimate, LipschitzEstimate
-from bounds.lipschitz.searches import Effort
+from bounds.lipschitz.searches import Effort, estimate_lipschitz
 
 __all__ = [
     "Effort",

@@ -15,7 +15,6 @@ from bounds.constants import closed_form_bounds
 from bounds.decay import DecayFit, fit_decay
 from bounds.influence.problem import Target
 from bounds.inputs import InputSource, check_lengths, open_inputs
-from bounds.lipschitz.estimate import estimate_lipschitz
 from bounds.lipschitz.result import (
     CERTIFICATES,
     LipschitzEstimate,
@@ -23,7 +22,7 @@ from bounds.lipschitz.result import (
     log10_lipschitz,
     looseness,
 )
-from bounds.lipschitz.searches import Effort
+from bounds.lipschitz.searches import Effort, estimate_lipschitz
 from bounds.lipschitz.substitution import embedding_distances
 from bounds.measurement import weighting_label
 from bounds.table import RowPerLength, Table

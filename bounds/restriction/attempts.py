@@ -26,9 +26,8 @@ import numpy as np
 
 import jax_models as jm
 from bounds.restriction.analysis import MOST_BITS
-from bounds.restriction.closing import close, free_needless
 from bounds.restriction.partial_input import PartialInput
-from bounds.restriction.search import Report, Search
+from bounds.restriction.search import Report, Search, close, free_needless
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 

@@ -32,9 +32,8 @@ from bounds.restriction.checking.claim import (
     decode_claim,
     read_certificate,
 )
-from bounds.restriction.checking.enclosure import Enclosure
+from bounds.restriction.checking.enclosure import Enclosure, layer_norm
 from bounds.restriction.checking.layer import check_layer
-from bounds.restriction.checking.pointwise import layer_norm
 from bounds.restriction.checking.tables import Identities, Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
 from jax_models.model_check import check_model

@@ -21,10 +21,13 @@ from jax import Array
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.inputs import GivenInputs, InputSource, open_inputs
 from bounds.simulation.certificate import certified_error, certified_temperature
-from bounds.simulation.head_maps import check_simulable, read_heads
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.measured import HardMeasure, LayerMeasure
-from bounds.simulation.paper_shape import theorem_temperature
+from bounds.simulation.paper_shape import (
+    check_simulable,
+    read_heads,
+    theorem_temperature,
+)
 from bounds.simulation.result import Simulation, measured_errors
 from bounds.simulation.structure import measure_structure
 from jax_models import InputError, PositionTable, Transformer

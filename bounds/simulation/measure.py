@@ -21,18 +21,18 @@ from bounds.simulation.hard_scores import (
     mean_of_members,
     score_block,
 )
-from bounds.simulation.head_maps import (
-    HeadMaps,
-    check_simulable,
-    magnitude,
-    read_gains,
-    read_heads,
-)
 from bounds.simulation.measured import (
     HardMeasure,
     HeadMeasure,
     LayerMeasure,
     merge_all,
+)
+from bounds.simulation.paper_shape import (
+    HeadMaps,
+    check_simulable,
+    magnitude,
+    read_gains,
+    read_heads,
 )
 from jax_models import Transformer
 from jax_models.attention import Attention

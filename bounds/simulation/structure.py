@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from bounds.all_inputs.universe import AllInputs
 from bounds.restriction.enclosed import Enclosed, Floats, inflated
 from bounds.simulation.hard_scores import UNIT, score_block
-from bounds.simulation.head_maps import (
+from bounds.simulation.measure import MOST_SCORES, HeadPass, cell_width, mask_block
+from bounds.simulation.measured import HardMeasure, LayerMeasure
+from bounds.simulation.paper_shape import (
     check_simulable,
     magnitude,
     read_gains,
     read_heads,
 )
-from bounds.simulation.measure import MOST_SCORES, HeadPass, cell_width, mask_block
-from bounds.simulation.measured import HardMeasure, LayerMeasure
 from jax_models import TieError, Transformer
 from jax_models.transformer import encode_positions
 

@@ -19,7 +19,7 @@ from jax_models.languages.automaton import (
 from jax_models.languages.automaton_source import AutomatonSource, BoundedDyckSource
 from jax_models.languages.base import Language
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
-from jax_models.languages.dyck_source import DyckSource
+from jax_models.languages.dyck_heights import DyckSource
 from jax_models.languages.flip_flop import FlipFlop
 from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones

@@ -15,10 +15,10 @@ Source:
 from collections.abc import Callable, Sequence
 
 from jax_models.rasp import ranges
-from jax_models.rasp.circuit import Circuit
 from jax_models.rasp.plan import (
     Affine,
     BooleanValue,
+    Circuit,
     IntegerValue,
     Polynomial,
     SymbolValue,

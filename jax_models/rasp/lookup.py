@@ -27,10 +27,10 @@ from jax_models.rasp.arithmetic import (
     squares,
     times_length,
 )
-from jax_models.rasp.circuit import Circuit
 from jax_models.rasp.plan import (
     Affine,
     BooleanValue,
+    Circuit,
     IntegerValue,
     Polynomial,
     SymbolValue,

@@ -21,11 +21,11 @@ from jax_models.rasp.arithmetic import (
     is_zero,
 )
 from jax_models.rasp.check import CheckedProgram
-from jax_models.rasp.circuit import Circuit
 from jax_models.rasp.lookup import look_up
 from jax_models.rasp.plan import (
     Affine,
     BooleanValue,
+    Circuit,
     IntegerValue,
     Plan,
     SymbolValue,

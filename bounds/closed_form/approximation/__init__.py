@@ -5,31 +5,13 @@ row (a gap, decay, a table lookup, tie-breaking, perturbed scores), what they do
 and Booleans, and the temperature for a whole network.
 """
 
-from bounds.closed_form.approximation.boolean_rounding import (
+from bounds.closed_form.approximation.booleans import (
+    amplifier_weight,
     gated_rounding_error,
+    growing_amplifier_weight,
     rounding_error,
     rounding_width,
     two_preimages,
-)
-from bounds.closed_form.approximation.constant_gap import (
-    constant_gap_distance,
-    constant_gap_temperature,
-)
-from bounds.closed_form.approximation.decay import (
-    distinct_multiples_distance,
-    linear_decay_distance,
-    one_sided_decay_distance,
-    quadratic_decay_distance,
-)
-from bounds.closed_form.approximation.lookup import (
-    cubic_lookup_error,
-    cubic_lookup_weight,
-    lookup_error,
-    lookup_weight,
-)
-from bounds.closed_form.approximation.parity_amplifier import (
-    amplifier_weight,
-    growing_amplifier_weight,
 )
 from bounds.closed_form.approximation.perturbed_scores import (
     perturbed_distance,
@@ -49,6 +31,18 @@ from bounds.closed_form.approximation.tie_breaking import (
     reciprocal_tie_break,
     rightmost_tie_break,
     tie_break_range,
+)
+from bounds.closed_form.approximation.weights_of_a_row import (
+    constant_gap_distance,
+    constant_gap_temperature,
+    cubic_lookup_error,
+    cubic_lookup_weight,
+    distinct_multiples_distance,
+    linear_decay_distance,
+    lookup_error,
+    lookup_weight,
+    one_sided_decay_distance,
+    quadratic_decay_distance,
 )
 
 __all__ = [

@@ -6,15 +6,15 @@ largest at extreme ones, at most 2 tanh(h/2). So ties ask for score errors far b
 temperature, tieless rows only for errors far below the gap.
 """
 
-from bounds.closed_form.approximation.constant_gap import distance_of_odds
-from bounds.closed_form.approximation.statements import (
+from bounds.closed_form.approximation.weights_of_a_row import distance_of_odds
+from bounds.closed_form.domain import nonnegative, positive, whole
+from bounds.closed_form.statements import (
     GAP,
     PAPER,
     PERTURBED,
     TIELESS,
     upper_bound,
 )
-from bounds.closed_form.domain import nonnegative, positive, whole
 from bounds.interval import Interval, exp, interval, minimum
 from bounds.result import Bound
 

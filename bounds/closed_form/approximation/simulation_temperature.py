@@ -17,13 +17,13 @@ entry of every matrix.
 
 import dataclasses
 
-from bounds.closed_form.approximation.statements import (
+from bounds.closed_form.domain import nonnegative, positive, whole
+from bounds.closed_form.statements import (
     PAPER,
     TEMPERATURE,
     lower_bound,
     upper_bound,
 )
-from bounds.closed_form.domain import nonnegative, positive, whole
 from bounds.interval import Interval, exp, interval, log, maximum, minimum
 from bounds.result import Bound
 

@@ -14,8 +14,9 @@ n + (n - j), since n/j - 1 = (n - j)/j. So the odds against j* are at most
 Σ_{k>=1} e^{-gk} = 1/(e^g - 1), and the distance is at most 2e^{-g}.
 """
 
-from bounds.closed_form.approximation.decay import slope_of
-from bounds.closed_form.approximation.statements import (
+from bounds.closed_form.approximation.weights_of_a_row import slope_of
+from bounds.closed_form.domain import whole
+from bounds.closed_form.statements import (
     GAP,
     LEFTMOST,
     PAPER,
@@ -23,7 +24,6 @@ from bounds.closed_form.approximation.statements import (
     lower_bound,
     upper_bound,
 )
-from bounds.closed_form.domain import whole
 from bounds.interval import Interval, exp, interval, log
 from bounds.result import Bound
 

@@ -14,9 +14,8 @@ from bounds.closed_form.depth.dyck_search import (
     closed_form_dyck,
     search_dyck_parameters,
 )
-from bounds.closed_form.depth.paper_reduction import Weight
 from bounds.closed_form.depth.route_alteration import alteration_route
-from bounds.closed_form.depth.route_paper import paper_route
+from bounds.closed_form.depth.route_paper import Weight, paper_route
 from bounds.closed_form.depth.route_switching import (
     SwitchingProof,
     closed_form_switching,
@@ -30,8 +29,7 @@ from bounds.closed_form.depth.routes import (
     parity_routes,
     switching_routes,
 )
-from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_lemma import deep_probability, depth_tails
+from bounds.closed_form.depth.switching_lemma import Step, deep_probability, depth_tails
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
 

@@ -48,7 +48,7 @@ from fractions import Fraction
 from typing import Any
 
 from bounds import interval
-from bounds.closed_form.depth.steps import Step
+from bounds.closed_form.depth.switching_lemma import Step
 from bounds.closed_form.domain import probability, whole
 
 # An interval in a proof, a float in a search.

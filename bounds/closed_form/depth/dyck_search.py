@@ -29,8 +29,7 @@ from bounds.closed_form.depth.dyck import (
     proves,
 )
 from bounds.closed_form.depth.route_switching import closed_form_switching
-from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_lemma import DIGITS, deep_probability
+from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.switching_search import affordable, deep_shares
 from bounds.closed_form.depth.tower import Tower
 from bounds.closed_form.domain import whole

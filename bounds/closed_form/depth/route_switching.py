@@ -41,8 +41,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_lemma import DIGITS, deep_probability
+from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.tower import Tower, ceiling, log2
 from bounds.closed_form.domain import whole
 from bounds.interval import interval

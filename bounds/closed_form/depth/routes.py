@@ -29,16 +29,14 @@ from bounds.closed_form.depth.dyck_search import (
     closed_form_dyck,
     search_dyck_parameters,
 )
-from bounds.closed_form.depth.paper_reduction import Weight
 from bounds.closed_form.depth.route_alteration import alteration_route
-from bounds.closed_form.depth.route_paper import paper_route
+from bounds.closed_form.depth.route_paper import Weight, paper_route
 from bounds.closed_form.depth.route_switching import (
     RELEASED,
     closed_form_switching,
     switching_proof,
 )
-from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_lemma import DIGITS, deep_probability
+from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
 from bounds.closed_form.domain import whole

@@ -24,6 +24,7 @@ All numbers are multiples of 10^-digits, rounded up: the recursion holds for the
 stands, because it needs of val only that it is an upper bound.
 """
 
+import dataclasses
 import itertools
 import math
 from fractions import Fraction
@@ -31,6 +32,30 @@ from fractions import Fraction
 from bounds.closed_form.domain import probability, whole
 
 DIGITS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What is done to one layer: a random restriction, then repairs.
+
+    Attributes:
+        star_probability: p, with which a free bit stays free; exact.
+        depth: t, of the decision trees that compute the layer afterwards.
+
+    Raises:
+        ValueError: p is not an exact number in (0, 1), or t not an integer >= 1.
+    """
+
+    star_probability: Fraction
+    depth: int
+
+    def __post_init__(self) -> None:
+        exact = probability("star_probability", self.star_probability)
+        object.__setattr__(self, "star_probability", exact)
+        whole("depth", self.depth, 1)
+
+    def __str__(self) -> str:
+        return f"p = {self.star_probability}, t = {self.depth}"
 
 
 def depth_tails(

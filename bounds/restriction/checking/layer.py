@@ -14,12 +14,12 @@ from bounds.restriction.checking.enclosure import (
     Enclosure,
     add,
     concatenate,
+    feed_forward,
+    layer_norm,
     linear,
     mean_of_rows,
     outwards,
 )
-from bounds.restriction.checking.pointwise import feed_forward, layer_norm
-from bounds.restriction.checking.rational import Rationals
 from bounds.restriction.checking.scores import (
     HeadScores,
     attend,
@@ -31,6 +31,7 @@ from bounds.restriction.checking.scores import (
 from bounds.restriction.checking.tables import (
     MOST_DEPS,
     Identities,
+    Rationals,
     Recipe,
     Refuted,
     Tables,

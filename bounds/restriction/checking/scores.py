@@ -31,8 +31,8 @@ from bounds.restriction.checking.enclosure import (
     last_bit,
     linear,
     outwards,
+    tanh,
 )
-from bounds.restriction.checking.pointwise import tanh
 from bounds.restriction.checking.tables import Refuted
 from bounds.rounding import gamma_upper
 from jax_models import InputError

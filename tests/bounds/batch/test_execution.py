@@ -7,8 +7,13 @@ import time
 import pytest
 
 from bounds.batch.cells import Outcome
-from bounds.batch.compilation import EVENTS, CompileClock
-from bounds.batch.execution import open_cluster, run_here, run_on_cluster
+from bounds.batch.execution import (
+    EVENTS,
+    CompileClock,
+    open_cluster,
+    run_here,
+    run_on_cluster,
+)
 from bounds.batch.specification import Specification
 from bounds.cli import influence
 from bounds.cli.batch_cells import make_cells

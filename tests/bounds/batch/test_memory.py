@@ -2,7 +2,7 @@
 
 import pytest
 
-from bounds.batch import compilation
+from bounds.batch import execution
 from bounds.batch.execution import run_here
 from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import make_cells
@@ -15,7 +15,7 @@ FLAGS |= {"method": "incremental"}
 
 def planned_cell(monkeypatch, host, **flags):
     """Returns the cell of a plan that is made on a machine with some memory."""
-    monkeypatch.setattr(compilation, "host_bytes", lambda: host)
+    monkeypatch.setattr(execution, "host_bytes", lambda: host)
     (cell,) = make_cells(Specification("influence", {**FLAGS, **flags}, {}))
     return cell
 

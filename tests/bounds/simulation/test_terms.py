@@ -10,9 +10,8 @@ import jax_models as jm
 from bounds.inputs import SampledInputs
 from bounds.simulation.certificate import score_error
 from bounds.simulation.compute import consider
-from bounds.simulation.head_maps import read_gains
 from bounds.simulation.measure import measure_hard_model
-from bounds.simulation.paper_shape import paper_shape
+from bounds.simulation.paper_shape import paper_shape, read_gains
 from bounds.simulation.structure import measure_structure
 from jax_models.attention import Attention
 from jax_models.layer import Layer

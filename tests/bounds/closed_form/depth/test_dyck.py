@@ -25,8 +25,7 @@ from bounds.closed_form.depth.dyck_search import (
 )
 from bounds.closed_form.depth.route_switching import RELEASED
 from bounds.closed_form.depth.routes import _dyck_parameters, computable_length
-from bounds.closed_form.depth.steps import Step
-from bounds.closed_form.depth.switching_lemma import deep_probability
+from bounds.closed_form.depth.switching_lemma import Step, deep_probability
 
 # The specification's thresholds, by windows of a third of the length.
 PUBLISHED = {

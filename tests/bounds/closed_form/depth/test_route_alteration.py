@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from bounds.closed_form.depth import route_alteration
-from bounds.closed_form.depth.paper_reduction import Weight
 from bounds.closed_form.depth.route_alteration import (
     Alteration,
     alteration_route,
     first_alteration,
     next_alteration,
 )
-from bounds.closed_form.depth.route_paper import giant, paper_route
+from bounds.closed_form.depth.route_paper import Weight, giant, paper_route
 from bounds.closed_form.depth.tower import Tower, log2
 from bounds.interval import interval, upper
 

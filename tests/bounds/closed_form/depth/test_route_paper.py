@@ -6,12 +6,10 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from bounds.closed_form.depth.paper_reduction import (
+from bounds.closed_form.depth.route_paper import (
     PaperReduction,
     Weight,
     best_paper_reduction,
-)
-from bounds.closed_form.depth.route_paper import (
     giant,
     paper_route,
     sufficient_log2_k,

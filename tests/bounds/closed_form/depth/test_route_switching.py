@@ -14,7 +14,7 @@ from bounds.closed_form.depth.routes import (
     computable_length,
     one_layer_parity_threshold,
 )
-from bounds.closed_form.depth.steps import Step
+from bounds.closed_form.depth.switching_lemma import Step
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
 

@@ -16,17 +16,15 @@ from bounds.restriction.checking.enclosure import (
     Enclosure,
     add,
     divide,
-    last_bit,
-    linear,
-    mean_of_rows,
-    times,
-)
-from bounds.restriction.checking.pointwise import (
     feed_forward,
     gelu,
+    last_bit,
     layer_norm,
+    linear,
+    mean_of_rows,
     relu,
     tanh,
+    times,
 )
 from jax_models.rows import ACTIVATIONS, Affine, Gelu
 

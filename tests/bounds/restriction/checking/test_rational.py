@@ -8,8 +8,7 @@ import pytest
 from benchmarks import reference
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.checking.layer import check_layer
-from bounds.restriction.checking.rational import Rationals
-from bounds.restriction.checking.tables import Identities, embed_tables
+from bounds.restriction.checking.tables import Identities, Rationals, embed_tables
 from tests.bounds.restriction.enumerated import certified
 from tests.bounds.restriction.models import integer_model
 
