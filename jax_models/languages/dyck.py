@@ -131,7 +131,21 @@ def brackets_of(num_types: int) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class DyckWords(Language):
+class _Brackets(Language):
+    num_types: int
+
+    def __post_init__(self) -> None:
+        """Checks the number of types."""
+        brackets_of(self.num_types)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The brackets, each opening one before its closing one."""
+        return brackets_of(self.num_types)
+
+
+@dataclasses.dataclass(frozen=True)
+class DyckWords(_Brackets):
     """Correctly bracketed words over 1 to 4 bracket types.
 
     Example:
@@ -142,21 +156,10 @@ class DyckWords(Language):
         InputError: if the number of types is not 1 to 4.
     """
 
-    num_types: int
-
-    def __post_init__(self) -> None:
-        """Checks the number of types."""
-        brackets_of(self.num_types)
-
     @property
     def name(self) -> str:
         """The name with the number of bracket types: "dyck2" for two."""
         return f"dyck{self.num_types}"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The brackets, each opening one before its closing one."""
-        return brackets_of(self.num_types)
 
     @property
     def distribution(self) -> str:
@@ -182,7 +185,7 @@ class DyckWords(Language):
 
 
 @dataclasses.dataclass(frozen=True)
-class DyckPrefixes(Language):
+class DyckPrefixes(_Brackets):
     """Prefixes of words over 1 to 4 bracket types.
 
     The nesting is drawn uniformly among the DYCK-1 prefixes of the length, and every
@@ -194,21 +197,10 @@ class DyckPrefixes(Language):
         InputError: if the number of types is not 1 to 4.
     """
 
-    num_types: int
-
-    def __post_init__(self) -> None:
-        """Checks the number of types."""
-        brackets_of(self.num_types)
-
     @property
     def name(self) -> str:
         """The name with the number of bracket types: "dyck2_prefix" for two."""
         return f"dyck{self.num_types}_prefix"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The brackets, each opening one before its closing one."""
-        return brackets_of(self.num_types)
 
     @property
     def distribution(self) -> str:
