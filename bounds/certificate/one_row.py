@@ -299,11 +299,13 @@ def _heads(
     inflation = inflate(layer, held, held.radius.by_row, scale, roundoff)
     deviation = row_deviation(layer, held, inner, row, inflation, roundoff)
     scores = (score, score_change)
-    rounding = _rounding(layer, held, inner, row, scores, heads, inflation, roundoff)
+    rounding = heads_rounding(
+        layer, held, inner, row, scores, heads, inflation, roundoff
+    )
     return heads, deviation + rounding
 
 
-def _rounding(
+def heads_rounding(
     layer: Layer,
     held: LayerBase,
     inner: MovedRows,
@@ -317,8 +319,7 @@ def _rounding(
 
     The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
     in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|). Weights of a
-    true base multiply its terms by e^x, e^(2x) at most; true values move it by what they
-    are off.
+    true base move it by e^x - 1 of either bound at most; true values by what they are off.
     """
     constants, weighting = held.constants, layer.attention.weighting
     old, new = (weighting.weights(x, row.seen) for x in (scores[0], row.score))
@@ -340,7 +341,7 @@ def _rounding(
         output * held.value_size[:, None],
     )
     off = carried * jnp.expm1(inflation.weight)
-    off += 2 * shifted * spread * jnp.expm1(2 * inflation.weight)
+    off += 2 * shifted * spread * jnp.expm1(inflation.weight)
     off += 2 * shifted * held.radius.value[:, None] * jnp.exp(inflation.weight)
     # In any case no more than the sizes of both versions.
     widest = spread + held.radius.value[:, None]

@@ -15,6 +15,7 @@ from bounds.certificate.inflation import Inflation, Roundoff
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.mean_deviation import mean_deviation
 from bounds.certificate.moved_rows import MovedRows, OwnMove
+from bounds.certificate.one_row import heads_rounding
 from bounds.certificate.other_columns import other_columns, other_sums
 from bounds.certificate.own_column import see_column
 from bounds.certificate.pointwise import Rounding, row_norms
@@ -189,6 +190,40 @@ def test_a_value_at_the_mean_is_off_the_mean_of_the_others():
     _, remainder = sums_of_others(layer, layer_constants(layer), rows, radius, 0.0)
     assert (exact <= remainder[1:]).all()
     assert (remainder[1:] <= 1.1 * exact).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_what_true_scores_move_a_change_by_is_attained():
+    """One key of a small weight, its value 1, the others' -1: it grows by e^x."""
+    steep, move, off = 1e6, 8.0, 0.01
+    layer = one_head(0.0, 1.0, [0.0, steep, 0.0, 0.0], 1.0)
+    rows, centre = np.zeros((N, D)), np.zeros((N, D, 1))
+    rows[:, 0], rows[0], centre[0, 1] = -1.0, (1.0, -20 / steep, 0, 0), move / steep
+
+    def change(score):
+        """Of the mean, with its score and ln(N - 1) for the others'."""
+        weights = [1 / (1 + (N - 1) * math.exp(-s)) for s in (score, score + move)]
+        return 2 * (weights[1] - weights[0])
+
+    exact = change(-20.0 + off) - change(-20.0)
+    held = prepare_rows(
+        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), EVERY[:1]
+    )
+    inner = MovedRows(EVERY[:1], jnp.asarray(centre), jnp.zeros((N, 1)))
+    score = jnp.full((1, 1, N), 0.0).at[..., 0].set(-20.0)
+    moved = jnp.zeros((1, 1, N)).at[..., 0].set(move)
+    row: Any = SimpleNamespace(seen=jnp.ones((1, 1, N), bool), score=score + moved)
+    found = heads_rounding(
+        layer,
+        held,
+        inner,
+        row,
+        (score, moved),
+        jnp.zeros((1, 1, layer.attention.value.shape[1])),
+        dataclasses.replace(EXACT, weight=jnp.full((1, 1), off)),
+        jnp.zeros(()),
+    )
+    assert exact * (1 - 1e-9) <= float(found[0, 0]) <= 1.01 * exact
 
 
 @pytest.mark.usefixtures("quick_compilation")
