@@ -13,7 +13,7 @@ from jax_models.float_type import check_float_type
 from jax_models.layer import Layer
 from jax_models.layers import FeedForward, Readout
 from jax_models.position import PositionTable
-from jax_models.rows import LayerNorm
+from jax_models.rows import NORMS, Norm
 from jax_models.scores import SCORES
 from jax_models.transformer import Transformer
 from jax_models.weighting import make_weighting
@@ -60,10 +60,10 @@ def _show(shape: tuple[int | str, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _norm(reader: _Reader, name: str, width: int, epsilon: float) -> LayerNorm:
-    return LayerNorm(
-        reader.take(f"{name}.scale", width), reader.take(f"{name}.bias", width), epsilon
-    )
+def _norm(reader: _Reader, name: str, width: int, entry: dict[str, Any]) -> Norm:
+    kind = NORMS[entry["norm"]]
+    tensors = [reader.take(f"{name}.{tensor}", width) for tensor in kind.tensors()]
+    return kind(*tensors, entry["layer_norm_epsilon"])
 
 
 def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
@@ -109,12 +109,9 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         reader.take(f"{prefix}.b2", d),
         entry["activation"],
     )
-    norms: list[LayerNorm | None] = [None, None]
+    norms: list[Norm | None] = [None, None]
     if entry["layer_norm"] != "none":
-        norms = [
-            _norm(reader, f"layers.{at}.norm{k}", d, entry["layer_norm_epsilon"])
-            for k in (1, 2)
-        ]
+        norms = [_norm(reader, f"layers.{at}.norm{k}", d, entry) for k in (1, 2)]
     return Layer(
         attention,
         feed_forward,
@@ -166,7 +163,7 @@ def build_model(
     )
     final_norm = readout = None
     if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
-        final_norm = _norm(reader, "final_norm", d, config["layer_norm_epsilon"])
+        final_norm = _norm(reader, "final_norm", d, config)
     if "readout.weight" in tensors:
         weight = reader.take("readout.weight", "classes", d)
         readout = Readout(weight, reader.take_optional("readout.bias", weight.shape[0]))
@@ -228,6 +225,7 @@ def name_tensors(model: Transformer) -> Tensors:
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
-def _name_norm(named: dict[str, Any], name: str, norm: LayerNorm | None) -> None:
+def _name_norm(named: dict[str, Any], name: str, norm: Norm | None) -> None:
     if norm is not None:
-        named[f"{name}.scale"], named[f"{name}.bias"] = norm.scale, norm.bias
+        for tensor in norm.tensors():
+            named[f"{name}.{tensor}"] = getattr(norm, tensor)

@@ -21,7 +21,7 @@ from jax_models.position import (
     ResidueTerm,
     Sinusoidal,
 )
-from jax_models.rows import ACTIVATIONS
+from jax_models.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.scores import SCORES
 from jax_models.temperature import (
     ConstantTemperature,
@@ -31,14 +31,21 @@ from jax_models.temperature import (
 from jax_models.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
-FORMAT = "attention-bounds/1"
+FORMATS = ("attention-bounds/1", "attention-bounds/2")
+# What version 1 can say; a file that says more is of version 2.
+VERSION_1 = {"norm": ("layer_norm",), "activation": ("relu", "gelu")}
 TOP_KEYS = (
-    "format layer_norm layer_norm_epsilon activation combine tie_resolution layers "
+    "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
     "vocabulary substitutable position accept"
 ).split()
 LAYER_KEYS = "weighting mask score temperature combine tie_resolution".split()
 # What a file holds once for all layers, and a model in each.
-DEFAULTS = {"layer_norm": "none", "layer_norm_epsilon": 1e-5, "activation": "relu"}
+DEFAULTS = {
+    "norm": "layer_norm",
+    "layer_norm": "none",
+    "layer_norm_epsilon": 1e-5,
+    "activation": "relu",
+}
 
 
 def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
@@ -185,10 +192,10 @@ def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
         InputError: naming the key, what was found and what was expected.
     """
     expect_keys("config", config, TOP_KEYS)
-    if config.get("format") != FORMAT:
+    if config.get("format") not in FORMATS:
         raise InputError(
             f"config.format = {show(config.get('format'))}; this version reads "
-            f"{FORMAT!r}"
+            f"{' and '.join(map(repr, FORMATS))}"
         )
     checked = dict(config) | decode_shared("", config, DEFAULTS)
     layers = config.get("layers")
@@ -201,6 +208,10 @@ def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
         )
         for k, entry in enumerate(layers)
     ]
+    if config["format"] == FORMATS[0] and (word := _newer(checked)):
+        raise InputError(
+            f"{word}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
+        )
     for name, kind in (("vocabulary", str), ("substitutable", int)):
         entry = config.get(name)
         listed = isinstance(entry, list) and all(type(item) is kind for item in entry)
@@ -219,6 +230,21 @@ def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
     return checked
 
 
+def _newer(config: dict[str, Any]) -> str | None:
+    """Returns what a config says that version 1 cannot say, None if nothing."""
+    for entry in (config, *config["layers"]):
+        for name, words in VERSION_1.items():
+            if entry.get(name, words[0]) not in words:
+                return f"{name} = {entry[name]!r}"
+    return None
+
+
+def _kind(norm: Norm) -> str:
+    """The name of a norm in files; its class's where files have none."""
+    names = (name for name, kind in NORMS.items() if kind is type(norm))
+    return next(names, type(norm).__name__)
+
+
 def decode_shared(
     where: str, entry: dict[str, Any], top: dict[str, Any]
 ) -> dict[str, Any]:
@@ -230,6 +256,7 @@ def decode_shared(
         top: What holds where it is not.
     """
     found = {key: entry.get(key, top[key]) for key in DEFAULTS}
+    choose_name(f"{where}norm", found["norm"], tuple(NORMS))
     choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
     choose_name(f"{where}activation", found["activation"], tuple(ACTIVATIONS))
     expect_number(f"{where}layer_norm_epsilon", found["layer_norm_epsilon"], 0)
@@ -272,7 +299,7 @@ def describe_model(model: Transformer) -> dict[str, Any]:
     Returns:
         The config of a file, but that every layer names all that it has.
     """
-    config: dict[str, Any] = {"format": FORMAT, "layers": []}
+    config: dict[str, Any] = {"layers": []}
     for layer in model.layers:
         attention = layer.attention
         entry = {
@@ -286,10 +313,13 @@ def describe_model(model: Transformer) -> dict[str, Any]:
             "activation": layer.feed_forward.activation,
         }
         if layer.norm1 is not None:
+            entry["norm"] = _kind(layer.norm1)
             entry["layer_norm_epsilon"] = layer.norm1.epsilon
         config["layers"].append(entry)
     if model.final_norm is not None:
+        config["norm"] = _kind(model.final_norm)
         config["layer_norm_epsilon"] = model.final_norm.epsilon
+    config["format"] = FORMATS[_newer(config) is not None]
     position = encode_position(model.position)
     if position is not None:
         config["position"] = position
@@ -314,16 +344,21 @@ def encode_config(model: Transformer) -> dict[str, Any]:
     config = describe_model(model)
     layers = config["layers"]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
+    there = [norm for norm in (*norms, model.final_norm) if norm is not None]
     for name in DEFAULTS:
         values = {entry.pop(name, None) for entry in layers}
         if name == "layer_norm_epsilon":
-            values = {x.epsilon for x in (*norms, model.final_norm) if x is not None}
+            values = {norm.epsilon for norm in there}
+        elif name == "norm":
+            values = {_kind(norm) for norm in there}
         if len(values) > 1:
             raise InputError(
                 f"the file format holds one {name} for all layers, the model has "
                 f"{sorted(values)}"
             )
         config[name] = values.pop() if values else DEFAULTS[name]
+    if config["norm"] == DEFAULTS["norm"]:
+        del config["norm"]
     for name, default in (("combine", "residual"), ("tie_resolution", None)):
         values = [entry[name] for entry in layers]
         if len(set(values)) <= 1:

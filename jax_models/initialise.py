@@ -24,7 +24,7 @@ from jax_models.layers import FeedForward, Readout
 from jax_models.mask import MASKS
 from jax_models.model_check import check_model
 from jax_models.position import Coordinates, Position, PositionTable, Sinusoidal
-from jax_models.rows import ACTIVATIONS, LayerNorm
+from jax_models.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.scores import SCORES
 from jax_models.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS, make_weighting
@@ -75,6 +75,7 @@ def random_transformer(
     score: str = "scaled_dot_product",
     layer_norm: str = "none",
     layer_norm_epsilon: float = 1e-5,
+    norm: str = "layer_norm",
     activation: str = "relu",
     combine: str = "residual",
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
@@ -106,7 +107,8 @@ def random_transformer(
         score: dot_product, scaled_dot_product or additive.
         layer_norm: none, pre or post.
         layer_norm_epsilon: added to the variance.
-        activation: relu or gelu.
+        norm: which norm stands there, one of `NORMS`.
+        activation: one of `ACTIVATIONS`.
         combine: residual or concat (concat only without layer norm).
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
@@ -149,6 +151,7 @@ def random_transformer(
     choose_name("mask", mask, MASKS)
     choose_name("score", score, tuple(SCORES))
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
+    choose_name("norm", norm, tuple(NORMS))
     choose_name("activation", activation, tuple(ACTIVATIONS))
     choose_name("combine", combine, COMBINATIONS)
     if combine == "concat" and layer_norm != "none":
@@ -168,9 +171,11 @@ def random_transformer(
     def bias(key: Array, *shape: int) -> Array:
         return _gaussian(key, shape, dtype, 0.1 * scale)
 
-    def norm(key: Array) -> LayerNorm:
-        one, two = jax.random.split(key)
-        return LayerNorm(1 + bias(one, d_model), bias(two, d_model), layer_norm_epsilon)
+    def draw_norm(key: Array) -> Norm:
+        kind = NORMS[norm]
+        keys = jax.random.split(key)[: len(kind.tensors())]
+        scale, *others = (bias(key, d_model) for key in keys)
+        return kind(1 + scale, *others, layer_norm_epsilon)
 
     def layer(key: Array, name: str) -> Layer:
         keys = iter(jax.random.split(key, 16))
@@ -205,7 +210,7 @@ def random_transformer(
             bias(next(keys), d_model),
             activation,
         )
-        norms = [norm(next(keys)), norm(next(keys))]
+        norms = [draw_norm(next(keys)), draw_norm(next(keys))]
         none = layer_norm == "none"
         return Layer(
             attention,
@@ -227,7 +232,7 @@ def random_transformer(
         embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
         layers=tuple(map(layer, layer_keys, names)),
         position=_position(table, position, d_model, max_length, dtype),
-        final_norm=norm(last) if final_norm else None,
+        final_norm=draw_norm(last) if final_norm else None,
         readout=None
         if num_classes is None
         else Readout(

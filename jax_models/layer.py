@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from jax_models.attention import Attention
 from jax_models.layers import FeedForward
 from jax_models.pytree import register
-from jax_models.rows import Affine, Join, LayerNorm, Program, Step, Sum
+from jax_models.rows import Affine, Join, Norm, Program, Step, Sum
 
 NormPlacement = Literal["none", "pre", "post"]
 NORM_PLACEMENTS: tuple[str, ...] = get_args(NormPlacement)
@@ -26,8 +26,8 @@ class Layer:
 
     attention: Attention
     feed_forward: FeedForward
-    norm1: LayerNorm | None = None
-    norm2: LayerNorm | None = None
+    norm1: Norm | None = None
+    norm2: Norm | None = None
     layer_norm: NormPlacement = dataclasses.field(
         default="none", metadata={"static": True}
     )

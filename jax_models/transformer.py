@@ -24,7 +24,7 @@ from jax_models.layer import Layer
 from jax_models.layers import Accept, Readout
 from jax_models.position import Position
 from jax_models.pytree import register
-from jax_models.rows import LayerNorm
+from jax_models.rows import Norm
 from jax_models.weighting import TieReport
 
 
@@ -36,7 +36,7 @@ class Transformer:
     embedding: Array  # [V, d]
     layers: tuple[Layer, ...]
     position: Position | None = None
-    final_norm: LayerNorm | None = None
+    final_norm: Norm | None = None
     readout: Readout | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
     vocabulary: tuple[str, ...] | None = dataclasses.field(

@@ -23,7 +23,7 @@ from bounds.rounding import SCALAR_STEPS, gamma_upper, tiled_summation, unit_rou
 from jax_models.attention import KeyStore, project
 from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.rows import LayerNorm, linear
+from jax_models.rows import Norm, linear
 from jax_models.transformer import Transformer, join_heads
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -154,7 +154,7 @@ def centred(rows: Array, radius: Array) -> Array:
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
 
 
-def _behind_norm(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Array:
+def _behind_norm(norm: Norm, largest: Array, rows: Array, radius: Array) -> Array:
     """Radius [...] behind a layer norm, from that of the centred row in front of it."""
     root = rows.shape[-1] ** 0.5
     gain = norm_gain(norm, largest, rows, radius)

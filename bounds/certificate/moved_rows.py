@@ -15,7 +15,7 @@ from bounds.certificate.norm_gain import norm_gain, norm_rounding
 from bounds.certificate.order import least, times
 from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.rows import LayerNorm
+from jax_models.rows import Norm
 
 
 @register
@@ -78,7 +78,7 @@ def read_inputs(
 
 
 def behind_norm(
-    norm: LayerNorm | None,
+    norm: Norm | None,
     largest: Array,
     rows: Array,
     centre: Array,

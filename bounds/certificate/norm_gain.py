@@ -1,4 +1,4 @@
-"""Layer norms on a ball: Lipschitz constant, variation of the Jacobian, rounding.
+"""Norms on a ball: Lipschitz constant, variation of the Jacobian, rounding.
 
 N(w) = w / s, s = sqrt(|w|^2/d + eps), has |D N| <= 1/s and |D^2 N| <= 2/(s^2 sqrt d); s is
 taken where it is smallest. docs/certificates.md has the proof.
@@ -11,37 +11,32 @@ from jax import Array
 
 from bounds.certificate.order import greatest, least, resting_on, surely_above, times
 from bounds.rounding import term_roundoff
-from jax_models.rows import LayerNorm
+from jax_models.rows import Norm
 
 
-def norm_jacobian(norm: LayerNorm, rows: Array) -> Array:
-    """Returns the Jacobian of a layer norm at rows [..., d], as [..., d, d]."""
+def norm_jacobian(norm: Norm, rows: Array) -> Array:
+    """Returns the Jacobian of a norm at rows [..., d], as [..., d, d]."""
     d = rows.shape[-1]
-    z = rows - rows.mean(axis=-1, keepdims=True)
-    deviation = _deviations(norm, rows)[..., None]
+    z = norm.centre(rows)
+    deviation = norm.deviation(z)[..., None]
     # An overflowed deviation would make a Jacobian of 0.
     deviation = jnp.where(jnp.isfinite(deviation), deviation, jnp.nan)
     unit = z[..., None] / deviation
-    centring = jnp.eye(d, dtype=rows.dtype) - 1 / d
+    centring = norm.centre(jnp.eye(d, dtype=rows.dtype))
     inner = centring - unit * unit.swapaxes(-1, -2) / d
     return norm.scale[:, None] * inner / deviation
 
 
-def _deviations(norm: LayerNorm, rows: Array) -> Array:
-    z = rows - rows.mean(axis=-1, keepdims=True)
-    return jnp.sqrt((z * z).mean(axis=-1, keepdims=True) + norm.epsilon)
-
-
-def norm_gain(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Array:
-    """Returns the Lipschitz constant [...] of a layer norm on balls around rows.
+def norm_gain(norm: Norm, largest: Array, rows: Array, radius: Array) -> Array:
+    """Returns the Lipschitz constant [...] of a norm on balls around rows.
 
     Args:
-        norm: the layer norm.
+        norm: the norm.
         largest: max |scale|.
         rows: centres of the balls [..., d].
         radius: their radii [...].
     """
-    z = rows - rows.mean(axis=-1, keepdims=True)
+    z = norm.centre(rows)
     size = jnp.sqrt((z * z).sum(axis=-1))
     # An overflowed size is no size: in the denominator it would make a gain of 0.
     far = surely_above(size, radius) & jnp.isfinite(size)
@@ -50,7 +45,7 @@ def norm_gain(norm: LayerNorm, largest: Array, rows: Array, radius: Array) -> Ar
 
 
 def _variation(
-    norm: LayerNorm, largest: Array, rows: Array, reach: Array, step: Array
+    norm: Norm, largest: Array, rows: Array, reach: Array, step: Array
 ) -> Array:
     """How far two Jacobians within `reach` of rows, `step` apart, are from each other.
 
@@ -62,17 +57,17 @@ def _variation(
 
 
 def norm_gains(
-    norm: LayerNorm,
+    norm: Norm,
     largest: Array,
     rows: Array,
     moved: Array,
     radius: Array,
     base: Array,
 ) -> tuple[Array, Array]:
-    """Returns the Lipschitz constant of a layer norm on a ball, and its variation.
+    """Returns the Lipschitz constant of a norm on a ball, and its variation.
 
     Args:
-        norm: the layer norm, with epsilon > 0.
+        norm: the norm, with epsilon > 0.
         largest: max |scale|.
         rows: base rows [..., d].
         moved: change to the centre of the ball [..., d].
@@ -89,7 +84,7 @@ def norm_gains(
 
 
 def norm_rounding(
-    norm: LayerNorm, largest: Array, rows: Array, moved: Array, base: Array
+    norm: Norm, largest: Array, rows: Array, moved: Array, base: Array
 ) -> Array:
     """Returns how far [...] `norm_change` of computed rows is from that of the true ones.
 
@@ -99,7 +94,7 @@ def norm_rounding(
     times the change, and by at most what both ends move.
 
     Args:
-        norm: the layer norm.
+        norm: the norm.
         largest: max |scale|.
         rows: base rows [..., d].
         moved: their change.
@@ -111,7 +106,7 @@ def norm_rounding(
     both = times(gains[0] + gains[1], base)
     bent = times(_variation(norm, largest, rows, size + base, base), size)
     # What the change is divided by must not overflow: the quotient would be 0.
-    old, new = (_deviations(norm, z)[..., 0] for z in (rows, end))
+    old, new = (norm.deviation(norm.centre(z))[..., 0] for z in (rows, end))
     off = resting_on(rounded + least(both, bent), old * new * (old + new))
     return jnp.where(size == 0, 0.0, off)
 

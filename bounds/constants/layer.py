@@ -37,7 +37,7 @@ from bounds.interval import interval, upper
 from bounds.spectral import Enclosure, frobenius_upper
 from jax_models import InputError
 from jax_models.layer import Layer
-from jax_models.rows import LayerNorm
+from jax_models.rows import Norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class NormConstants:
     output_norm: float
 
 
-def read_norm(norm: LayerNorm | None, name: str) -> NormConstants:
+def read_norm(norm: Norm | None, name: str) -> NormConstants:
     """Read the constants of a LayerNorm.
 
     Returns:

@@ -37,6 +37,7 @@ from bounds.restriction.checking.layer import check_layer
 from bounds.restriction.checking.tables import Identities, Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
 from jax_models.model_check import check_model
+from jax_models.rows import LayerNorm
 
 Membership = Callable[[np.ndarray], bool]
 __all__ = ["Verification", "check_certificate", "read_certificate"]
@@ -58,6 +59,7 @@ def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
         )
     values = top.values[rows][:1]
     if model.final_norm is not None:
+        assert isinstance(model.final_norm, LayerNorm)
         values = layer_norm(model.final_norm, values)
     return values[0]
 
@@ -222,6 +224,7 @@ def check_certificate(
         Hahn 2020, Theorem 1; docs/certificates-of-restrictions.md, section 2.
     """
     model = check_model(model)
+    _require_known_rows(model)
     _require_hard_float64(model)
     try:
         claim = decode_claim(certificate)
@@ -242,6 +245,23 @@ def check_certificate(
     if wrong or output is None:
         return Verification(False, tuple(wrong))
     return Verification(True, _statements(claim, output, exact))
+
+
+def _require_known_rows(model: Transformer) -> None:
+    norms = [model.final_norm]
+    for layer in model.layers:
+        norms += [layer.norm1, layer.norm2]
+        if layer.feed_forward.activation not in ("relu", "gelu"):
+            raise InputError(
+                f"activation = {layer.feed_forward.activation!r}; the checker has rules "
+                "for relu and gelu alone"
+            )
+    for norm in norms:
+        if norm is not None and not isinstance(norm, LayerNorm):
+            raise InputError(
+                f"a norm is {type(norm).__name__}; the checker has a rule for LayerNorm "
+                "alone"
+            )
 
 
 def _require_hard_float64(model: Transformer) -> None:

@@ -1,6 +1,7 @@
 """Row programs, their operations, and how the parts of a layer are placed in them.
 
-A new activation is one file with an `Activation` and one row in `ACTIVATIONS`.
+A new activation is one file with an `Activation` and one row in `ACTIVATIONS`, a new
+norm one with a `Norm` and one row in `NORMS`.
 """
 
 from jax_models.rows.activation import Activation
@@ -14,9 +15,11 @@ from jax_models.rows.program import Program, Step
 from jax_models.rows.relu import Relu
 
 ACTIVATIONS: dict[str, Activation] = {"relu": Relu(), "gelu": Gelu()}
+NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm}
 
 __all__ = [
     "ACTIVATIONS",
+    "NORMS",
     "Activation",
     "Affine",
     "Gelu",

@@ -1,6 +1,7 @@
 """Norms: a row over its root mean square, centred first or not."""
 
 import abc
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -21,6 +22,15 @@ class Norm(Operation):
         scale: Array  # [d]
         bias: Array  # [d]
         epsilon: float
+
+        def __init__(self, *tensors: Any) -> None:
+            """Tensors in the order of `tensors`, and the epsilon."""
+
+    @classmethod
+    def tensors(cls) -> tuple[str, ...]:
+        """Returns the names of what a file holds of it [d], the scale first."""
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        return tuple(x.name for x in fields if not x.metadata.get("static"))
 
     def __post_init__(self) -> None:
         epsilon = expect_number("layer_norm_epsilon", self.epsilon, 0)

@@ -182,7 +182,10 @@ BAD = [
     (changed(QUERY, to=lambda t: t.astype("float16")), f"'{QUERY}'.*float16"),
     (changed(QUERY, to=lambda t: t.astype("float32")), "mix.*float32.*float64"),
     # Keywords and unknown keys.
-    (setting(["format"], "attention-bounds/2"), "attention-bounds/2.*bounds/1"),
+    (
+        setting(["format"], "attention-bounds/3"),
+        "attention-bounds/3.*bounds/1.*bounds/2",
+    ),
     (setting(["format"], REMOVED), "format = None"),
     (setting(["heads"], 2), "unknown key 'heads'"),
     (setting(["layers", 1, "maks"], "none"), r"layers\[1\].*unknown key 'maks'"),

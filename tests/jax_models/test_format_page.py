@@ -13,7 +13,7 @@ from jax_models.build import name_tensors
 from jax_models.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.mask import MASKS
 from jax_models.position import PositionTable
-from jax_models.rows import ACTIVATIONS
+from jax_models.rows import ACTIVATIONS, NORMS, LayerNorm
 from jax_models.scores import SCORES
 from jax_models.weighting import WEIGHTINGS
 from jax_models.weighting.cells import default_resolution
@@ -36,7 +36,7 @@ def words(page):
             *config.LAYER_KEYS,
             *config.POWER_KEYS,
             *config.RESIDUE_KEYS,
-            *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS),
+            *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS, *NORMS),
             *(*COMBINATIONS, *NORM_PLACEMENTS, *KINDS),
         }
     ),
@@ -50,7 +50,12 @@ def test_a_word_that_is_missing_is_noticed():
 
 
 def test_every_tensor_is_on_the_page():
-    whole = MagicMock(layers=[MagicMock()], position=PositionTable(jnp.zeros((1, 1))))
+    norm = LayerNorm(jnp.ones(1), jnp.zeros(1))
+    whole = MagicMock(
+        layers=[MagicMock(norm1=norm, norm2=norm)],
+        final_norm=norm,
+        position=PositionTable(jnp.zeros((1, 1))),
+    )
     shown, named = words(PAGE), name_tensors(whole)
     assert len(named) == 23
     for name in named:
@@ -65,9 +70,10 @@ def test_the_example_is_a_config():
 
 
 def test_what_is_not_said_is_what_the_page_says():
-    short = {"format": config.FORMAT, "layers": [{"weighting": "softmax"}]}
+    short = {"format": config.FORMATS[0], "layers": [{"weighting": "softmax"}]}
     read = config.decode_config(short)
     assert {k: read[k] for k in config.DEFAULTS} == {
+        "norm": "layer_norm",
         "layer_norm": "none",
         "layer_norm_epsilon": 1e-5,
         "activation": "relu",

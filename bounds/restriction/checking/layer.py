@@ -40,6 +40,7 @@ from bounds.restriction.checking.tables import (
     stack_tables,
 )
 from jax_models.layer import Layer
+from jax_models.rows import LayerNorm
 
 SEES = {
     "none": lambda i, j: j >= 0,
@@ -87,7 +88,7 @@ def check_layer(
     """
     inputs = below.values
     if layer.layer_norm == "pre":
-        assert layer.norm1 is not None
+        assert isinstance(layer.norm1, LayerNorm)
         inputs = layer_norm(layer.norm1, inputs)
     attention = layer.attention
     places = below.row_position
@@ -323,7 +324,8 @@ def _combine(layer: Layer, rows: Enclosure, heads: Enclosure) -> Enclosure:
     summed = add(rows, written)
     if layer.layer_norm == "none":
         return add(summed, feed_forward(layer.feed_forward, summed))
-    assert layer.norm1 is not None and layer.norm2 is not None
+    assert isinstance(layer.norm1, LayerNorm)
+    assert isinstance(layer.norm2, LayerNorm)
     if layer.layer_norm == "pre":
         normed = layer_norm(layer.norm2, summed)
         return add(summed, feed_forward(layer.feed_forward, normed))
