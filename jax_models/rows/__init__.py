@@ -13,8 +13,9 @@ from jax_models.rows.layer_norm import LayerNorm
 from jax_models.rows.norm import Norm
 from jax_models.rows.program import Program, Step
 from jax_models.rows.relu import Relu
+from jax_models.rows.silu import Silu
 
-ACTIVATIONS: dict[str, Activation] = {"relu": Relu(), "gelu": Gelu()}
+ACTIVATIONS: dict[str, Activation] = {"relu": Relu(), "gelu": Gelu(), "silu": Silu()}
 NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm}
 
 __all__ = [

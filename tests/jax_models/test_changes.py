@@ -54,7 +54,17 @@ def gelu_terms(z, dz):
     return dz * MP.ncdf(end) + z * step, size
 
 
+def silu_terms(z, dz):
+    """The same, with exponents z."""
+    end, one = z + dz, MP.mpf(1)
+    sigma = lambda x: one / (1 + MP.exp(-x))
+    step = sigma(end) - sigma(z)
+    size = abs(dz) * sigma(end) * (1 + abs(end)) + abs(z * step) * (1 + abs(z))
+    return dz * sigma(end) + z * step, size
+
+
 MAPS: dict[str, Any] = {
+    "silu": (ACTIVATIONS["silu"].change, silu_terms),
     "relu": (Relu().change, relu_terms),
     "tanh": (additive.tanh_change, tanh_terms),
     "gelu": (Gelu().change, gelu_terms),
