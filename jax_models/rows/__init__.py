@@ -13,10 +13,11 @@ from jax_models.rows.layer_norm import LayerNorm
 from jax_models.rows.norm import Norm
 from jax_models.rows.program import Program, Step
 from jax_models.rows.relu import Relu
+from jax_models.rows.rms_norm import RmsNorm
 from jax_models.rows.silu import Silu
 
 ACTIVATIONS: dict[str, Activation] = {"relu": Relu(), "gelu": Gelu(), "silu": Silu()}
-NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm}
+NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm, "rms_norm": RmsNorm}
 
 __all__ = [
     "ACTIVATIONS",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
-from jax_models.rows import ACTIVATIONS, Gelu, LayerNorm, Relu
+from jax_models.rows import ACTIVATIONS, NORMS, Gelu, Relu
 from jax_models.scores import additive
 
 EXACT = reference.multiprecision(60)
@@ -100,17 +100,22 @@ def test_a_subtraction_is_caught(name):
 def norm_of(norm, rows):
     scale, bias = EXACT.numbers(norm.scale), EXACT.numbers(norm.bias)
     epsilon = EXACT.numbers(norm.epsilon)
+    if isinstance(norm, NORMS["rms_norm"]):
+        z = EXACT.numbers(rows)
+        square = (z * z).sum(axis=-1, keepdims=True) / z.shape[-1] + epsilon
+        return z / np.vectorize(MP.sqrt)(square) * scale
     return reference.layer_norm(EXACT.numbers(rows), scale, bias, epsilon, EXACT)
 
 
-def norm_cases():
+def norm_cases(name):
     """Rows, and changes from far below their rounding to far above their size."""
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(size=(6, 5)), np.ones((1, 5))])
     rows[5] *= 1e-3
     sizes = np.logspace(-14, 2, 9)
     change = sizes[:, None, None] * rng.normal(size=(9, *rows.shape))
-    norm = LayerNorm(jnp.asarray(rng.normal(size=5)), jnp.asarray(rng.normal(size=5)))
+    tensors = [jnp.asarray(rng.normal(size=5)) for _ in NORMS[name].tensors()]
+    norm = NORMS[name](*tensors, 1e-5)
     return norm, jnp.asarray(rows), jnp.asarray(change)
 
 
@@ -120,11 +125,12 @@ def relative_error(found, exact):
     return np.linalg.norm(error, axis=-1) / np.linalg.norm(size, axis=-1)
 
 
-def test_a_norms_change_keeps_its_digits():
-    norm, rows, change = norm_cases()
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norms_change_keeps_its_digits(name):
+    norm, rows, change = norm_cases(name)
     moved = EXACT.numbers(rows) + EXACT.numbers(change)
     exact = norm_of(norm, moved) - norm_of(norm, rows)
-    found = np.asarray(jax.jit(LayerNorm.change)(norm, rows, change))
+    found = np.asarray(jax.jit(type(norm).change)(norm, rows, change))
     assert relative_error(found, exact).max() < 2e-14
     subtracted = np.asarray(norm(rows + change) - norm(rows))
     assert relative_error(subtracted, exact).max() > 1e-3
