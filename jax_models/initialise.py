@@ -6,12 +6,14 @@ from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jax_models.arguments import (
     choose_name,
     choose_names,
     expect_integer,
+    expect_kind,
     expect_number,
     show,
 )
@@ -138,6 +140,8 @@ def random_transformer(
         ("num_classes", 1 if num_classes is None else num_classes, 1),
     ):
         expect_integer(name, size, least)
+    for name, wanted in (("final_norm", final_norm), ("biases", biases)):
+        expect_kind(name, wanted, bool | np.bool_, "True or False")
     scale = expect_number("scale", scale)
     per_layer = (4 * d_model + (2 + (combine == "concat")) * d_ff) * d_model
     rows = vocab_size + (num_classes or 0) + max_length * (position == "table")

@@ -183,7 +183,9 @@ class Softmax(Weighting):
         )
 
     def merge(self, first: SoftmaxSummary, second: SoftmaxSummary) -> SoftmaxSummary:
-        """Joins two summaries; the lesser top joins the rest."""
+        """Joins two summaries that are not settled; the lesser top joins the rest."""
+        # What is relative to a top that joins the rest would have to be formed again.
+        assert first.rest_apart is second.rest_apart is None, "settle what is whole"
         keep = (first.top_score > second.top_score) | (
             (first.top_score == second.top_score)
             & (first.top_index <= second.top_index)

@@ -106,6 +106,13 @@ def test_what_cannot_fit_the_memory_is_refused_at_once(call):
         call(10**15)
 
 
+@pytest.mark.parametrize("name", ["final_norm", "biases"])
+@pytest.mark.parametrize("value", [np.zeros(2), None, "no"], ids=str)
+def test_what_is_asked_for_or_not_is_true_or_false(name, value):
+    with pytest.raises(jm.InputError, match=f"{name} = .*; expected True or False"):
+        jm.random_transformer(jax.random.key(0), **{**SHAPE, name: value})
+
+
 def test_sizes_may_be_numpys():
     model = jm.random_transformer(
         jax.random.key(0), **{**SHAPE, "vocab_size": np.int64(2)}

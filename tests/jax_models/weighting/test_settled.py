@@ -140,6 +140,14 @@ def test_the_mean_of_one_value_is_that_value():
     assert (summary.mean != jnp.asarray([0.1, 1.0])).any()
 
 
+def test_a_settled_summary_is_not_merged():
+    """What is relative to one top would go without a word."""
+    settled, other = summary_of(settled=True), summary_of(settled=False)
+    for pair in ((settled, other), (other, settled)):
+        with pytest.raises(AssertionError, match="whole"):
+            Softmax().merge(*pair)
+
+
 def test_a_row_that_sees_one_column_or_none_settles():
     softmax = Softmax()
     scores, values = jnp.zeros((1, 2, 3)), jnp.ones((1, 3, 2))
