@@ -135,9 +135,9 @@ def bound_curve(
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
     question = Question(query, target, method, ties)
     source = open_inputs(model, inputs, num_inputs, seed)
-    subject = Subject(
-        model, sha256(model_bytes(model)), draw_inputs(source, lengths), question, seed
-    )
+    drawn = draw_inputs(source, lengths)
+    named = sha256(model_bytes(model))
+    subject = Subject(model, named, source, drawn, question, seed)
     cells = curve_cells(subject, bounds)
     results = MemoryResults() if store is None else store
     finish_cells(results, [*cells.measurements, *cells.beside.values()])

@@ -196,14 +196,15 @@ def open_inputs(
 
 
 def draw_inputs(
-    source: InputSource, lengths: Sequence[int]
+    source: InputSource, lengths: Sequence[int], chosen: Sequence[int] | None = None
 ) -> dict[tuple[int, int], np.ndarray]:
-    """Returns every input of a source at some lengths, by length and index.
+    """Returns the chosen inputs of a source, or all, by length and index.
 
     Raises:
         InputError: There is no input of a length.
     """
-    return {(n, k): source.draw(n, k) for n in lengths for k in range(source.count)}
+    indices = range(source.count) if chosen is None else chosen
+    return {(n, k): source.draw(n, k) for n in lengths for k in indices}
 
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:

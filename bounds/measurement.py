@@ -9,6 +9,7 @@ import numpy as np
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.compute import Choice, answer, choose_method
 from bounds.influence.problem import Problem, Target
+from bounds.inputs import InputSource
 from bounds.notation import temperature_label
 from bounds.output import sha256
 from jax_models.config import encode_temperature
@@ -76,6 +77,7 @@ class Subject:
     Attributes:
         model: The model.
         model_sha256: What names it in a store.
+        source: Where its inputs come from.
         inputs: Tokens [n], by length n and index.
         question: What is asked of each.
         seed: Of what is sampled or searched.
@@ -83,6 +85,7 @@ class Subject:
 
     model: Transformer
     model_sha256: str
+    source: InputSource
     inputs: Mapping[tuple[int, int], np.ndarray]
     question: Question
     seed: int
@@ -91,6 +94,15 @@ class Subject:
     def label(self) -> str:
         """The model's weighting in a word."""
         return weighting_label(self.model)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What names the model in a row."""
+        return {"weighting": self.label, "model_sha256": self.model_sha256}
+
+    def tokens_sha256(self, length: int) -> list[str]:
+        """Returns the hashes of all inputs of a length."""
+        return [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]
 
 
 def measure(

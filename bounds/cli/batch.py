@@ -37,8 +37,7 @@ from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_run import perform
 from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.progress import Progress
-from bounds.cli.record import STORE_NAME, open_store, run_record
-from bounds.figures import save_figure
+from bounds.cli.record import STORE_NAME, Output
 from bounds.output import write_json
 from bounds.store import ResultStore, read_store
 from bounds.table import Table
@@ -66,7 +65,8 @@ def run(options: flags.FlagValues) -> None:
         plan = make_plan(cells, rows, _pending(options, cells, rows))
         print("\n".join([*list_cells(plan), *sum_up(plan)]))
         return
-    with open_store(options) as store, _open_runner(options, command) as runner:
+    output = Output.of("batch", options)
+    with output.open_store() as store, _open_runner(options, command) as runner:
         print(
             f"batch: {len(cells)} cells of {command}; results go to {options.out}",
             flush=True,
@@ -88,7 +88,7 @@ def run(options: flags.FlagValues) -> None:
         print("\n".join(sum_up(plan)), flush=True)
         pending = pending - _run_cells(options, store, runner, plan.todo, began)
         stored = store.table()
-    _finish(options, specification, cells, stored, len(pending))
+    _finish(output, specification, cells, stored, len(pending))
 
 
 def _pending(
@@ -151,7 +151,7 @@ def _run_cells(
 
 
 def _finish(
-    options: flags.FlagValues,
+    output: Output,
     specification: Specification,
     cells: Sequence[BatchCell],
     stored: Table,
@@ -165,21 +165,21 @@ def _finish(
         for cell in cells
         if cell.key in rows and rows[cell.key]["status"] == "failed"
     ]
-    names = export_table(table, Path(options.out))
-    record = run_record("batch", options)
-    record |= {
+    names = export_table(table, output.path(""))
+    record = {
+        **output.record(),
         **dataclasses.asdict(specification),
         "cells": len(cells),
         "left": left,
         "failures": failures,
     }
-    write_json(Path(options.out) / "batch.json", record)
+    write_json(output.path("batch.json"), record)
     # Last: only here the columns are known that --x and --y may name.
-    names += ["batch.json", *_draw(options, specification, table)]
-    print(f"{len(table)} rows; written to {options.out}: {', '.join(names)}")
+    names += ["batch.json", *_draw(output, specification, table)]
+    print(f"{len(table)} rows; written to {output.folder}: {', '.join(names)}")
     if left:
         print(
-            f"stopped after --max_seconds={options.max_seconds:g}: {left} cells are "
+            f"stopped after --max_seconds={output.values['max_seconds']:g}: {left} cells are "
             "left; the same command continues"
         )
     if failures:
@@ -190,9 +190,7 @@ def _finish(
         )
 
 
-def _draw(
-    options: flags.FlagValues, specification: Specification, table: Table
-) -> list[str]:
+def _draw(output: Output, specification: Specification, table: Table) -> list[str]:
     """Draw the results of the sweep; return the names of the files."""
     rows = [row for row in table if row["status"] == "done"]
     if not rows:
@@ -202,9 +200,7 @@ def _draw(
         tuple(specification.sweep),
         DATA_FLAGS,
         MAIN_RESULTS[specification.command],
-        options.x,
-        options.y,
+        output.values["x"],
+        output.values["y"],
     )
-    figure = sweep_figure(rows, layout)
-    paths = save_figure(figure, Path(options.out) / "batch", options.figure_format)
-    return [path.name for path in paths]
+    return output.draw(sweep_figure(rows, layout))

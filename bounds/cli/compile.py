@@ -18,7 +18,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import Output
 from bounds.output import sha256, write_bytes, write_json
 from bounds.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
@@ -102,13 +102,23 @@ def run(options: flags.FlagValues) -> None:
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
-    content = jm.model_bytes(model)
+    content, output = jm.model_bytes(model), Output.of("compile", options)
     tested = None
     if options.self_test:
-        tested = _tested(options, model, sha256(content), formula, alphabet)
-    folder = Path(options.out)
-    record = run_record("compile", options)
-    record |= {
+        config = {
+            "command": "compile",
+            "version": __version__,
+            "formula": format_formula(formula),
+            "alphabet": alphabet,
+            "mode": options.mode,
+            "self_test": options.self_test,
+            "seed": options.seed,
+            "dtype": options.dtype,
+            "model_sha256": sha256(content),
+        }
+        tested = _tested(output, config, model, formula)
+    record = {
+        **output.record(),
         "formula": format_formula(formula),
         "alphabet": alphabet,
         "mode": options.mode,
@@ -117,9 +127,9 @@ def run(options: flags.FlagValues) -> None:
         "self_test": tested,
         "model_sha256": sha256(content),
     }
-    write_bytes(folder / "model.safetensors", content)
-    write_json(folder / "compile.json", record)
-    print(_report(record, folder))
+    write_bytes(output.path("model.safetensors"), content)
+    write_json(output.path("compile.json"), record)
+    print(_report(record, output.path("")))
 
 
 def _description(model: jm.Transformer) -> dict[str, Any]:
@@ -138,39 +148,25 @@ def _description(model: jm.Transformer) -> dict[str, Any]:
 
 
 def _tested(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    model_sha256: str,
-    formula: Formula,
-    alphabet: tuple[str, ...],
+    output: Output, config: dict[str, Any], model: jm.Transformer, formula: Formula
 ) -> dict[str, Any]:
     """Returns the self-test, from the store where this model passed it before.
 
     Raises:
         InputError: The model errs somewhere.
     """
-    config = {
-        "command": "compile",
-        "version": __version__,
-        "formula": format_formula(formula),
-        "alphabet": alphabet,
-        "mode": options.mode,
-        "self_test": options.self_test,
-        "seed": options.seed,
-        "dtype": options.dtype,
-        "model_sha256": model_sha256,
-    }
+    alphabet = config["alphabet"]
 
     def compute() -> dict[str, Any]:
         groups = strings_to_test(
-            len(alphabet), options.self_test, options.seed, exact_length(model)
+            len(alphabet), config["self_test"], config["seed"], exact_length(model)
         )
         found = _self_test(model, formula, alphabet, list(groups))
         return {"self_test": found}
 
-    with open_store(options) as store:
+    with output.open_store() as store:
         cell = Cell(config, "self-test", compute)
-        todo = missing_cells(store, [cell], fresh=options.fresh)
+        todo = missing_cells(store, [cell], fresh=output.fresh)
         if not todo:
             print("The self-test is in the store", flush=True)
         for failure in run_cells(store, todo):

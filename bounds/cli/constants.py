@@ -10,7 +10,6 @@ are kept in --out as they are done, and the same command continues where it stop
 
 import math
 import textwrap
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -18,9 +17,9 @@ from absl import flags
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.length_sweep import raise_failed, run_lengths
-from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.model_source import model_sha256, weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import run_record
+from bounds.cli.record import Output
 from bounds.closed_form import LayerInfluence
 from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.constants.closed_forms import PrintedInfluence
@@ -71,8 +70,10 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Read the constants at every length, and write and show the closed forms."""
     prepare_jax(options)
-    model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.lengths[-1])
-    model = reweighted(model, options.weighting, options.temperature)
+    output = Output.of("constants", options)
+    model = weighted_model(
+        options, vocab_size=VOCAB_SIZE, max_length=options.lengths[-1]
+    )
     if options.target == "logits":
         require_readout(model)
     lengths = options.lengths
@@ -81,13 +82,14 @@ def run(options: flags.FlagValues) -> None:
         "model_sha256": model_sha256(options, model),
         "weighting": weighting_label(model),
     }
-    cells = [_cell_of(options, model, hashes, n) for n in lengths]
+    asked = {"query": options.query, "target": options.target}
+    cells = [_cell_of(model, hashes, asked, n) for n in lengths]
     opening = f"constants: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
-    found, failures = run_lengths(options, cells, opening, "evaluate")
+    found, failures = run_lengths(output, cells, opening, "evaluate")
     rows = [row for payload in found for row in _read(payload)]
     if rows:
-        path = Path(options.out) / "constants.json"
-        record = {**run_record("constants", options), **hashes, "rows": rows}
+        path = output.path("constants.json")
+        record = {**output.record(), **hashes, "rows": rows}
         record["failures"] = [vars(failure) for failure in failures]
         write_json(path, record)
         print(_report(rows, len(model.layers)))
@@ -96,22 +98,21 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _cell_of(
-    options: flags.FlagValues, model: jm.Transformer, hashes: dict[str, str], n: int
+    model: jm.Transformer, hashes: dict[str, str], asked: dict[str, Any], n: int
 ) -> Cell:
     """Returns the constants of one length as a cell of the store."""
     config = {
         "command": "constants",
         "version": __version__,
         "n": n,
-        "query": options.query,
-        "target": options.target,
-        "dtype": options.dtype,
+        **asked,
+        "dtype": model.dtype.name,
         **hashes,
     }
     return Cell(
         config,
         f"n = {n}",
-        lambda: _recorded([_row(forms) for forms in _layers(model, n, options)]),
+        lambda: _recorded([_row(forms) for forms in _layers(model, n, asked)]),
     )
 
 
@@ -133,13 +134,11 @@ def _read(payload: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _layers(
-    model: jm.Transformer, length: int, options: flags.FlagValues
+    model: jm.Transformer, length: int, asked: dict[str, Any]
 ) -> list[ClosedForms]:
     constants = read_constants(model, length)
     return [
-        evaluate_closed_forms(
-            constants, query=options.query, target=options.target, layer=layer
-        )
+        evaluate_closed_forms(constants, layer=layer, **asked)
         for layer in range(1, len(constants.layers) + 1)
     ]
 

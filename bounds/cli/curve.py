@@ -13,14 +13,13 @@ are found, and the same command continues where it stopped.
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.input_source import num_symbols
 from bounds.cli.length_sweep import raise_failed
 from bounds.cli.model_source import (
     is_random,
@@ -30,19 +29,17 @@ from bounds.cli.model_source import (
 )
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
-from bounds.cli.question import define_memory_limit, read_question
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import Output
 from bounds.cli.report import curve_report, describe_decay
+from bounds.cli.subject import define_memory_limit, read_subject
 from bounds.cli.ties import quiet_ties, warn_of_ties
 from bounds.curve_bounds import CURVE_BOUNDS, bound_columns
 from bounds.curve_cells import CurveCells, curve_cells
 from bounds.curves import BoundCurve, plot_curves, read_curve
-from bounds.figures import MAX_SERIES, save_figure
-from bounds.inputs import draw_inputs
-from bounds.measurement import Subject, weighting_label
+from bounds.figures import MAX_SERIES
+from bounds.measurement import weighting_label
 from bounds.output import write_csv, write_json
 from bounds.sweep import Cell, Failure, Results, finish_cells, missing_cells, run_cells
-from jax_models.transformer import encode_positions
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
@@ -95,24 +92,24 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
-    lengths = options.lengths
+    lengths, output = options.lengths, Output.of("curve", options)
     asked = _ask(options)
     every = _every(asked)
-    with open_store(options) as store:
+    with output.open_store() as store:
         print(
             f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
-            f"{lengths[-1]}; results go to {options.out}",
+            f"{lengths[-1]}; results go to {output.folder}",
             flush=True,
         )
-        todo = missing_cells(store, every, fresh=options.fresh)
+        todo = missing_cells(store, every, fresh=output.fresh)
         print(f"{len(todo)} of {len(every)} measurements to make", flush=True)
         with Progress(len(todo), "measurements") as progress, quiet_ties():
             failures = run_cells(store, _by_length(todo), progress.advance)
         curves = [read_curve(cells, store) for cells in asked]
     hashes = [cells.subject.model_sha256 for cells in asked]
-    names = _write(options, hashes, curves, failures)
+    names = _write(output, hashes, curves, failures)
     print(curve_report(curves))
-    print(f"\nWritten to {options.out}: {', '.join(names)}")
+    print(f"\nWritten to {output.folder}: {', '.join(names)}")
     warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
     measured = sum(len(cells.measurements) for cells in asked)
     raise_failed(failures, measured, "measurements")
@@ -153,23 +150,20 @@ def _every(asked: Sequence[CurveCells]) -> list[Cell]:
 
 def _ask(options: flags.FlagValues) -> list[CurveCells]:
     """Returns what the flags ask for: a curve for each weighting."""
-    lengths = options.lengths
     prepare_jax(options)
-    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
-    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    question = read_question(options, model, lengths[0])
-    models = _variants(options, model)
-    source = load_inputs(options, model, options.num_inputs)
-    inputs = draw_inputs(source, lengths)
+    longest = options.lengths[-1]
+    model = load_model(options, vocab_size=num_symbols(options), max_length=longest)
+    variants = _variants(options, model)
+    subject = read_subject(options, model, options.lengths)
     bounds = [name for name in options.bounds if name != "none"]
     return [
         curve_cells(
-            Subject(
-                model, model_sha256(options, model), inputs, question, options.seed
+            dataclasses.replace(
+                subject, model=model, model_sha256=model_sha256(options, model)
             ),
             bounds,
         )
-        for model in models.values()
+        for model in variants.values()
     ]
 
 
@@ -210,16 +204,15 @@ def _by_length(cells: list[Cell]) -> list[Cell]:
 
 
 def _write(
-    options: flags.FlagValues,
+    output: Output,
     hashes: Sequence[str],
     curves: list[BoundCurve],
     failures: list[Failure],
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    out = Path(options.out)
     rows = [row for curve in curves for row in curve.measurements]
-    write_csv(out / "curve.csv", [*COLUMNS, *bound_columns()], rows)
-    record = run_record("curve", options)
+    write_csv(output.path("curve.csv"), [*COLUMNS, *bound_columns()], rows)
+    record = output.record()
     record["curves"] = [
         {
             "weighting": curve.label,
@@ -232,6 +225,5 @@ def _write(
         for curve, model_sha256 in zip(curves, hashes, strict=True)
     ]
     record["failures"] = [dataclasses.asdict(failure) for failure in failures]
-    write_json(out / "curve.json", record)
-    figures = save_figure(plot_curves(curves), out / "curve", options.figure_format)
-    return ["curve.csv", "curve.json", *(path.name for path in figures)]
+    write_json(output.path("curve.json"), record)
+    return ["curve.csv", "curve.json", *output.draw(plot_curves(curves))]

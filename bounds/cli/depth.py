@@ -12,14 +12,13 @@ What a language's routes came to is kept in --out, and found there by the same c
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from bounds.cli import flags as shared
 from bounds.cli.progress import Progress
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import Output
 from bounds.closed_form.depth import Tower, computable_length
 from bounds.closed_form.depth.routes import (
     Route,
@@ -75,20 +74,21 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Evaluate the routes that the store does not hold, and show the least thresholds."""
     layers, heads = options.num_layers, options.num_heads
-    path = Path(options.out) / "depth.json"
+    output = Output.of("depth", options)
+    path = output.path("depth.json")
     possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
     with (
-        open_store(options) as store,
+        output.open_store() as store,
         Progress(_count(options), "languages") as progress,
     ):
         cells = _cells(options, progress)
-        todo = missing_cells(store, cells.values(), fresh=options.fresh)
+        todo = missing_cells(store, cells.values(), fresh=output.fresh)
         progress.advance("from the store", len(cells) - len(todo))
         for failure in run_cells(store, todo, progress.advance):
             raise InputError(failure.message)
         every = found_rows(store, cells.values())
     found = dict(zip(cells, every, strict=True))
-    record = run_record("depth", options)
+    record = output.record()
     record |= {"num_layers": layers, "num_heads": heads}
     for name, one in found.items():
         record[name] = _summary(None if name == "language" else possible, one)

@@ -19,7 +19,7 @@ import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import run_record
+from bounds.cli.record import Output
 from bounds.closed_form.cross_entropy import READINGS
 from bounds.entropy import (
     CLOSENESS,
@@ -28,7 +28,6 @@ from bounds.entropy import (
     entropy_levels,
     measure_entropy,
 )
-from bounds.figures import save_figure
 from bounds.output import sha256, write_csv, write_json
 from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
@@ -104,16 +103,16 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     cells = _ask(options)
-    lengths = options.lengths
+    lengths, output = options.lengths, Output.of("entropy", options)
     opening = (
         f"entropy: {options.language}, p = {options.p:g}, at {len(lengths)} lengths, "
         f"n = {lengths[0]} to {lengths[-1]}"
     )
-    rows, failures = run_lengths(options, cells, opening, "measure")
+    rows, failures = run_lengths(output, cells, opening, "measure")
     if rows:
-        names = _write(options, rows, failures)
-        print("\n".join(_report(rows, options)))
-        print(f"\nWritten to {options.out}: {', '.join(names)}")
+        names = _write(output, rows, failures)
+        print("\n".join(_report(rows, options.reading)))
+        print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")
 
 
@@ -196,27 +195,24 @@ def _cells(
 
 
 def _write(
-    options: flags.FlagValues, rows: list[dict[str, Any]], failures: list[Failure]
+    output: Output, rows: list[dict[str, Any]], failures: list[Failure]
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    out = Path(options.out)
-    write_csv(out / "entropy.csv", COLUMNS, rows)
-    record = run_record("entropy", options)
-    record |= {
+    write_csv(output.path("entropy.csv"), COLUMNS, rows)
+    file = output.values["model"]
+    record = {
+        **output.record(),
         "unit": "nats per symbol",
-        "model_sha256": (
-            None if options.model is None else sha256(Path(options.model).read_bytes())
-        ),
+        "model_sha256": None if file is None else sha256(Path(file).read_bytes()),
         "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
         "failures": [dataclasses.asdict(failure) for failure in failures],
     }
-    write_json(out / "entropy.json", record)
-    figure = entropy_figure(Table(tuple(rows)), options.language)
-    figures = save_figure(figure, out / "entropy", options.figure_format)
-    return ["entropy.csv", "entropy.json", *(path.name for path in figures)]
+    write_json(output.path("entropy.json"), record)
+    figure = entropy_figure(Table(tuple(rows)), output.values["language"])
+    return ["entropy.csv", "entropy.json", *output.draw(figure)]
 
 
-def _report(rows: list[dict[str, Any]], options: flags.FlagValues) -> list[str]:
+def _report(rows: list[dict[str, Any]], reading: str) -> list[str]:
     """Returns a table of the rows, and one sentence about what it shows."""
     names = [
         name for name in COLUMNS[:10] if any(r.get(name) is not None for r in rows)
@@ -238,7 +234,7 @@ def _report(rows: list[dict[str, Any]], options: flags.FlagValues) -> list[str]:
             "has no influence:",
             *text,
         ]
-    floor = last["floor_r1" if options.reading == "last" else "floor_r2"]
+    floor = last["floor_r1" if reading == "last" else "floor_r2"]
     gap = last["unigram"] - last["model"]
     return [
         "",

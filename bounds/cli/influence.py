@@ -26,17 +26,17 @@ from bounds.cli.influence_blocks import (
     read_rows,
 )
 from bounds.cli.influence_dry_run import describe_run
-from bounds.cli.input_source import load_inputs, num_symbols, read_given
-from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.input_source import num_symbols, read_given
+from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
-from bounds.cli.question import define_memory_limit, read_question
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import Output
+from bounds.cli.subject import define_memory_limit, read_subject
 from bounds.cli.ties import quiet_ties, warn_of_ties
 from bounds.curves import UNITS
-from bounds.figures import Series, influence_figure, save_figure
+from bounds.figures import Series, influence_figure
 from bounds.influence.method import Stopping
-from bounds.measurement import Subject, enclosed_value
+from bounds.measurement import enclosed_value
 from bounds.notation import enclosure_label
 from bounds.output import write_csv, write_json
 from bounds.sweep import (
@@ -47,7 +47,6 @@ from bounds.sweep import (
     missing_cells,
     run_cells,
 )
-from jax_models.transformer import encode_positions
 
 DEFAULT_LENGTH = 64
 ENDS = ("max_lower", "max_upper")
@@ -106,9 +105,9 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _run(options: flags.FlagValues) -> None:
-    devices = open_devices(options)
+    devices, output = open_devices(options), Output.of("influence", options)
     if devices.leads and not options.dry_run:
-        print(f"influence: results go to {options.out}", flush=True)
+        print(f"influence: results go to {output.folder}", flush=True)
     asked = _ask(options)
     if options.dry_run:
         cells = make_blocks(asked, None, devices.mesh)
@@ -121,12 +120,12 @@ def _run(options: flags.FlagValues) -> None:
         return
     n = len(asked.tokens)
     with (
-        open_store(options) as store,
+        output.open_store() as store,
         Progress(n, "positions") as progress,
         quiet_ties(),
     ):
         cells = make_blocks(asked, progress, devices.mesh)
-        todo = missing_cells(store, cells, fresh=options.fresh)
+        todo = missing_cells(store, cells, fresh=output.fresh)
         devices.agree(cells, [cell in todo for cell in cells])
         done = [cell for cell in cells if cell not in todo]
         found = {cell.label: store.find(cell.config) for cell in done}
@@ -136,7 +135,7 @@ def _run(options: flags.FlagValues) -> None:
             progress.advance(f"{cell.label}, from the store", count)
         for cell in todo:
             kept = asked.checkpoint(cell.config)
-            if kept is not None and options.fresh:
+            if kept is not None and output.fresh:
                 kept.unlink(missing_ok=True)
             for failure in run_cells(store, [cell]):
                 raise jm.InputError(failure.message)
@@ -147,7 +146,7 @@ def _run(options: flags.FlagValues) -> None:
         blocks = [block for cell in cells if (block := found[cell.label])]
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
     record = {
-        **run_record("influence", options),
+        **output.record(),
         "n": n,
         "query": asked.subject.question.query,
         **_joined(blocks),
@@ -155,9 +154,9 @@ def _run(options: flags.FlagValues) -> None:
         "seconds": seconds,
     }
     rows = [row for block in blocks for row in read_rows(block)]
-    names = _write(options, record, rows)
+    names = _write(output, record, rows)
     print(_finding(record))
-    print(f"Written to {options.out}: {', '.join(names)}")
+    print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
 
 
@@ -224,23 +223,12 @@ def _ask(options: flags.FlagValues) -> Asked:
     length = options.length or DEFAULT_LENGTH
     if given is not None and options.length is None:
         length = max(len(sequence) for sequence in given.sequences)
-    model = load_model(options, vocab_size=num_symbols(options), max_length=length)
-    model = reweighted(model, options.weighting, options.temperature)
-    encode_positions(model, length)  # refuses a length beyond a table, or the memory
-    source = load_inputs(options, model, count=options.input + 1)
-    if options.input >= source.count:
-        raise jm.InputError(
-            f"--input={options.input}, but {source.name} holds {source.count} inputs, "
-            "counted from 0"
-        )
-    tokens = source.draw(length, options.input)
-    question = read_question(options, model, length)
+    model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
+    subject = read_subject(options, model, [length])
+    question = subject.question
     question = dataclasses.replace(question, query=question.query % length)
-    hashed = model_sha256(options, model)
-    inputs = {(length, options.input): tokens}
     return Asked(
-        Subject(model, hashed, inputs, question, options.seed),
-        tokens,
+        dataclasses.replace(subject, question=question),
         options.include_query,
         Stopping(options.rtol, options.budget),
         Path(options.out),
@@ -248,12 +236,11 @@ def _ask(options: flags.FlagValues) -> Asked:
 
 
 def _write(
-    options: flags.FlagValues, record: dict[str, Any], rows: list[dict[str, Any]]
+    output: Output, record: dict[str, Any], rows: list[dict[str, Any]]
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    out = Path(options.out)
-    write_csv(out / "influence.csv", COLUMNS, rows)
-    write_json(out / "influence.json", record)
+    write_csv(output.path("influence.csv"), COLUMNS, rows)
+    write_json(output.path("influence.json"), record)
     largest: dict[int, float] = {}
     for row in rows:
         value = enclosed_value(row["lower"], row["upper"], record["exact"])
@@ -263,10 +250,9 @@ def _write(
         "influence", np.array(list(largest), int), np.array(list(largest.values()))
     )
     what = "largest influence" if record["exact"] else "upper bound on the influence"
-    quantity = f"{what} ({UNITS[options.target]})"
+    quantity = f"{what} ({UNITS[output.values['target']]})"
     figure = influence_figure(series, quantity, record["query"])
-    paths = save_figure(figure, out / "influence", options.figure_format)
-    return ["influence.csv", "influence.json", *(path.name for path in paths)]
+    return ["influence.csv", "influence.json", *output.draw(figure)]
 
 
 def _finding(record: dict[str, Any]) -> str:

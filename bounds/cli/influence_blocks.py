@@ -46,18 +46,23 @@ class Asked:
     """What the flags of `influence` ask: one input of a model, in blocks of positions.
 
     Attributes:
-        subject: The model, its hash, and what is asked, of a query counted from 0.
-        tokens: The input [n].
+        subject: The model, its hash, the input, and what is asked, of a query counted
+            from 0.
         include_query: Whether the query's own token is changed too.
         stopping: When a screen stops.
         folder: Where a screen keeps where it stands.
     """
 
     subject: Subject
-    tokens: np.ndarray
     include_query: bool
     stopping: Stopping
     folder: Path
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """The input [n]."""
+        (tokens,) = self.subject.inputs.values()
+        return tokens
 
     @property
     def screens(self) -> bool:

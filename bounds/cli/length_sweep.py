@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from bounds.cli.progress import Progress
-from bounds.cli.record import open_store
+from bounds.cli.record import Output
 from bounds.sweep import Cell, Failure, found_rows, missing_cells, run_cells
 from jax_models.errors import InputError
 
 
 def run_lengths(
-    options: flags.FlagValues, cells: Sequence[Cell], opening: str, verb: str
+    output: Output, cells: Sequence[Cell], opening: str, verb: str
 ) -> tuple[list[dict[str, Any]], list[Failure]]:
     """Compute the lengths that the store in --out does not hold yet.
 
     Args:
-        options: Flags of `define_output` and `define_store`.
+        output: Where the store is.
         cells: One per length.
         opening: What is said first, before the folder.
         verb: What is done to a length.
@@ -28,9 +26,9 @@ def run_lengths(
     Raises:
         OSError: The store cannot be used.
     """
-    with open_store(options) as store:
-        print(f"{opening}; results go to {options.out}", flush=True)
-        todo = missing_cells(store, cells, fresh=options.fresh)
+    with output.open_store() as store:
+        print(f"{opening}; results go to {output.folder}", flush=True)
+        todo = missing_cells(store, cells, fresh=output.fresh)
         print(f"{len(todo)} of {len(cells)} lengths to {verb}", flush=True)
         with Progress(len(todo), "lengths") as progress:
             failures = run_cells(store, todo, progress.advance)

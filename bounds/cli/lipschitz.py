@@ -6,32 +6,28 @@ are kept in --out as they are found, and the same command continues where it sto
 """
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.input_source import num_symbols
 from bounds.cli.length_sweep import raise_failed, run_lengths
 from bounds.cli.lipschitz_report import finding, lipschitz_report
-from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import run_record
-from bounds.figures import save_figure
-from bounds.influence.substitution import check_query
-from bounds.inputs import InputSource, check_changeable
+from bounds.cli.record import Output
+from bounds.cli.subject import read_subject
+from bounds.inputs import check_changeable
 from bounds.lipschitz.curve import LipschitzCurve, measure_lipschitz
 from bounds.lipschitz.result import NAMES
 from bounds.lipschitz.searches import Effort
-from bounds.measurement import tokens_sha256, weighting_label
+from bounds.measurement import Subject
 from bounds.output import write_csv, write_json
 from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
-from jax_models.evaluate import require_readout
-from jax_models.transformer import encode_positions
 
 # What every row has, and then the bounds that apply to the model.
 COLUMNS = (
@@ -85,18 +81,18 @@ def _define_effort(values: flags.FlagValues) -> None:
 
 def run(options: flags.FlagValues) -> None:
     """Estimate what the store does not hold yet, then report from the store."""
-    lengths = options.lengths
-    model, model_hash, cells = _ask(options)
+    lengths, output = options.lengths, Output.of("lipschitz", options)
+    subject, cells = _ask(options)
     opening = (
         f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
         f"{lengths[-1]}"
     )
-    rows, failures = run_lengths(options, cells, opening, "estimate")
-    curve = LipschitzCurve(weighting_label(model), options.target, Table(tuple(rows)))
+    rows, failures = run_lengths(output, cells, opening, "estimate")
+    curve = LipschitzCurve(subject.label, options.target, Table(tuple(rows)))
     if rows:
-        names = _write(options, model_hash, curve, failures)
+        names = _write(output, subject, curve, failures)
         print(lipschitz_report(curve, CONFIDENCE))
-        print(f"\nWritten to {options.out}: {', '.join(names)}")
+        print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")
 
 
@@ -114,56 +110,50 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     Raises:
         InputError: The flags do not fit together, or a length is refused.
     """
-    model, model_hash, cells = _ask(options)
+    subject, cells = _ask(options)
     finish_cells(store, cells)
-    named = {"weighting": weighting_label(model), "model_sha256": model_hash}
-    return [{**row, **named} for row in found_rows(store, cells)]
+    return [{**row, **subject.named} for row in found_rows(store, cells)]
 
 
-def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
-    """Returns the model, its hash, and the lengths to estimate."""
+def _ask(options: flags.FlagValues) -> tuple[Subject, list[Cell]]:
+    """Returns what is asked, and the lengths to estimate."""
     lengths = options.lengths
     check_changeable(lengths[0])
     prepare_jax(options)
-    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
-    model = reweighted(model, options.weighting, options.temperature)
-    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    check_query(options.query, lengths[0])
-    if options.target == "logits":
-        require_readout(model)
-    source = load_inputs(options, model, options.num_inputs)
-    model_hash = model_sha256(options, model)
-    return model, model_hash, _cells(options, model, model_hash, source)
-
-
-def _cells(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    model_hash: str,
-    source: InputSource,
-) -> list[Cell]:
-    """Returns the lengths to estimate."""
+    model = weighted_model(
+        options, vocab_size=num_symbols(options), max_length=lengths[-1]
+    )
+    subject = read_subject(options, model, lengths)
     effort = Effort(options.restarts, options.steps, options.rounds)
-    question = {"query": options.query, "target": options.target}
+    return subject, _cells(subject, lengths, effort)
+
+
+def _cells(subject: Subject, lengths: Sequence[int], effort: Effort) -> list[Cell]:
+    """Returns the lengths to estimate."""
+    asked = subject.question
+    question: dict[str, Any] = {"query": asked.query, "target": asked.target}
     cells = []
-    for n in options.lengths:
-        inputs = [source.draw(n, index) for index in range(source.count)]
+    for n in lengths:
         config = {
             "command": "lipschitz",
             "version": __version__,
-            "weighting": weighting_label(model),
+            **subject.named,
             "n": n,
-            "model_sha256": model_hash,
-            "tokens_sha256": [tokens_sha256(tokens) for tokens in inputs],
-            "dtype": options.dtype,
-            "seed": options.seed,
+            "tokens_sha256": subject.tokens_sha256(n),
+            "dtype": subject.model.dtype.name,
+            "seed": subject.seed,
             **question,
             **dataclasses.asdict(effort),
         }
 
         def compute(n=n) -> dict[str, Any]:
             row = measure_lipschitz(
-                model, n, source, effort=effort, seed=options.seed, **question
+                subject.model,
+                n,
+                subject.source,
+                effort=effort,
+                seed=subject.seed,
+                **question,
             )
             # The store has a column of its own for the seed.
             return {name: value for name, value in row.items() if name != "seed"}
@@ -173,21 +163,20 @@ def _cells(
 
 
 def _write(
-    options: flags.FlagValues,
-    model_hash: str,
+    output: Output,
+    subject: Subject,
     curve: LipschitzCurve,
     failures: list[Failure],
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    out = Path(options.out)
-    rows = [{**row, "seed": options.seed} for row in curve]
+    rows = [{**row, "seed": subject.seed} for row in curve]
     bounds = [
         f"{kind}_{name}"
         for kind in ("log10", "looseness")
         for name in NAMES
         if f"{kind}_{name}" in curve.table.columns
     ]
-    write_csv(out / "lipschitz.csv", (*COLUMNS, *bounds), rows)
+    write_csv(output.path("lipschitz.csv"), (*COLUMNS, *bounds), rows)
     fits = {
         name: {
             **dataclasses.asdict(curve.fit(name)),
@@ -195,17 +184,16 @@ def _write(
         }
         for name in ("estimate", "substitution")
     }
-    record = run_record("lipschitz", options)
-    record |= {
+    record = {
+        **output.record(),
         "kind": "estimated: lower estimates, not bounds",
         "weighting": curve.label,
-        "model_sha256": model_hash,
+        "model_sha256": subject.model_sha256,
         "fits": fits,
         "confidence": CONFIDENCE,
         "finding": finding(curve, CONFIDENCE),
         "rows": rows,
         "failures": [dataclasses.asdict(failure) for failure in failures],
     }
-    write_json(out / "lipschitz.json", record)
-    figures = save_figure(curve.plot(), out / "lipschitz", options.figure_format)
-    return ["lipschitz.csv", "lipschitz.json", *(path.name for path in figures)]
+    write_json(output.path("lipschitz.json"), record)
+    return ["lipschitz.csv", "lipschitz.json", *output.draw(curve.plot())]

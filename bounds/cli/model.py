@@ -4,15 +4,13 @@ The file is `model.safetensors` in --out; `model.json` beside it holds its SHA-2
 how it was made.
 """
 
-from pathlib import Path
-
 from absl import flags
 
 import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.model_source import load_model, reweighted
+from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import run_record
+from bounds.cli.record import Output
 from bounds.output import sha256, write_bytes, write_json
 from jax_models.transformer import encode_positions
 
@@ -42,13 +40,15 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Build the model and write it."""
     prepare_jax(options)
-    model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.max_length)
-    model = reweighted(model, options.weighting, options.temperature)
+    model = weighted_model(
+        options, vocab_size=VOCAB_SIZE, max_length=options.max_length
+    )
     encode_positions(model, 1)  # refuses a formula that does not fit the width
     content = jm.model_bytes(model)
-    path = Path(options.out) / "model.safetensors"
+    output = Output.of("model", options)
+    path = output.path("model.safetensors")
     write_bytes(path, content)
-    record = run_record("model", options)
+    record = output.record()
     record["model_sha256"] = sha256(content)
     write_json(path.with_suffix(".json"), record)
     print(

@@ -51,6 +51,31 @@ def load_model(
     return with_dtype(model, options.dtype)
 
 
+def weighted_model(
+    options: flags.FlagValues,
+    *,
+    vocab_size: int,
+    max_length: int,
+    weighting: str | None = None,
+) -> jm.Transformer:
+    """Returns the model that the flags name, under the weighting they ask for.
+
+    Args:
+        options: Flags of `define_model`, `define_weighting` and `define_dtype`.
+        vocab_size: As `load_model` takes it.
+        max_length: Likewise.
+        weighting: Of a random model where the flags say nothing.
+
+    Raises:
+        InputError: As by `load_model` and `reweighted`.
+        OSError: The file cannot be read.
+    """
+    model = load_model(options, vocab_size=vocab_size, max_length=max_length)
+    if options.weighting is not None or not is_random(options):
+        weighting = options.weighting
+    return reweighted(model, weighting, options.temperature)
+
+
 def is_random(options: flags.FlagValues) -> bool:
     """Returns whether the flags ask for a random model."""
     return options.model is None and options.preset in (None, RANDOM)

@@ -1,46 +1,83 @@
-"""What every JSON output says about its own making."""
+"""Where the results of a run go, and what every JSON output says about its own making."""
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from absl import flags
 
+from bounds.figures import save_figure
 from bounds.provenance import provenance
 from bounds.store import ResultStore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STORE_NAME = "results.sqlite"
 
 
-def run_record(command: str, options: flags.FlagValues) -> dict[str, Any]:
-    """Returns the head of a JSON output: command, flags, seed and provenance.
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The output of one run of a command, as its flags name it.
 
-    Args:
+    Attributes:
         command: The command's name.
-        options: Its flags.
-
-    Returns:
-        A dictionary to which the results are added.
+        folder: Where files are written, as typed.
+        values: Of all flags, by name.
     """
-    values = {name: options[name].value for name in options}
-    return {
-        "command": command,
-        "flags": values,
-        "seed": values.get("seed"),
-        "dtype": values.get("dtype"),
-        **provenance().as_dict(),
-    }
 
+    command: str
+    folder: str
+    values: Mapping[str, Any]
 
-def open_store(options: flags.FlagValues) -> ResultStore:
-    """Returns the store in the output folder of a command, open for writing.
+    @classmethod
+    def of(cls, command: str, options: flags.FlagValues) -> Self:
+        """Returns the output of a run.
 
-    Args:
-        options: Flags of `define_output`.
+        Args:
+            command: The command's name.
+            options: Its flags, those of `define_output` among them.
+        """
+        values = {name: options[name].value for name in options}
+        return cls(command, options.out, values)
 
-    Returns:
-        The store, a context manager.
+    @property
+    def fresh(self) -> bool:
+        """Whether what the store holds is to be ignored."""
+        return self.values["fresh"]
 
-    Raises:
-        OSError: It cannot be used; see `ResultStore`.
-    """
-    return ResultStore(Path(options.out) / STORE_NAME)
+    def path(self, name: str) -> Path:
+        """Returns where a file of a name is written."""
+        return Path(self.folder) / name
+
+    def record(self) -> dict[str, Any]:
+        """Returns the head of a JSON output: command, flags, seed and provenance."""
+        return {
+            "command": self.command,
+            "flags": dict(self.values),
+            "seed": self.values.get("seed"),
+            "dtype": self.values.get("dtype"),
+            **provenance().as_dict(),
+        }
+
+    def open_store(self) -> ResultStore:
+        """Returns the store in the folder, open for writing: a context manager.
+
+        Raises:
+            OSError: It cannot be used; see `ResultStore`.
+        """
+        return ResultStore(self.path(STORE_NAME))
+
+    def draw(self, figure: "Figure", stem: str | None = None) -> list[str]:
+        """Write a figure in every format asked for, and return the files' names.
+
+        Args:
+            figure: The figure.
+            stem: Of the names; the command's by default.
+        """
+        where = self.path(stem or self.command)
+        return [
+            path.name
+            for path in save_figure(figure, where, self.values["figure_format"])
+        ]

@@ -10,7 +10,6 @@ continues where it stopped. The figure shows who can attend to whom before and a
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,11 @@ from absl import flags
 import jax_models as jm
 from bounds.cli import flags as shared
 from bounds.cli.input_source import read_tokens
-from bounds.cli.model_source import is_random, load_model, reweighted
+from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import SECONDS_BETWEEN_LINES
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import Output
 from bounds.cli.restrict_parts import Parts
-from bounds.figures import save_figure
 from bounds.output import sha256, write_json
 from bounds.restriction import (
     Restriction,
@@ -129,29 +127,27 @@ def run(options: flags.FlagValues) -> None:
     if options.verify is not None:
         _verify(options)
         return
-    print(f"restrict: results go to {options.out}", flush=True)
+    output = Output.of("restrict", options)
+    print(f"restrict: results go to {output.folder}", flush=True)
     start = time.monotonic()
-    with open_store(options) as store:
+    with output.open_store() as store:
         model, found, parts = _search(options, store, report=_Lines())
         outline = parts.keep("figure", lambda: outline_restriction(model, found))
     seconds = time.monotonic() - start + parts.earlier
     # What is written is what would be accepted: the checker is asked before.
     verified = check_certificate(model, found.certificate)
-    out = Path(options.out)
     record = {
         **found.certificate,
-        **run_record("restrict", options),
+        **output.record(),
         "seconds": seconds,
         "verified": verified.accepted,
     }
-    write_json(out / "certificate.json", record)
-    figure = restriction_figure(outline)
-    paths = save_figure(figure, out / "restriction", options.figure_format)
+    write_json(output.path("certificate.json"), record)
+    figures = output.draw(restriction_figure(outline), "restriction")
     print("\n".join(describe(found, seconds)))
-    written = ["certificate.json", *(path.name for path in paths)]
     _require(verified)
     print("The independent checker accepts the certificate.")
-    print(f"Written to {options.out}: {', '.join(written)}")
+    print(f"Written to {output.folder}: {', '.join(['certificate.json', *figures])}")
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
@@ -239,11 +235,12 @@ def _search(
 
 
 def _load(options: flags.FlagValues, length: int) -> jm.Transformer:
-    model = load_model(options, vocab_size=_symbols(options), max_length=length)
-    weighting = options.weighting
-    if weighting is None and is_random(options):
-        weighting = WEIGHTING
-    return reweighted(model, weighting, options.temperature)
+    return weighted_model(
+        options,
+        vocab_size=_symbols(options),
+        max_length=length,
+        weighting=WEIGHTING,
+    )
 
 
 def _symbols(options: flags.FlagValues) -> int:

@@ -4,7 +4,6 @@
 """
 
 import io
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ from absl import flags
 from bounds.cli import flags as shared
 from bounds.cli.input_source import BITS
 from bounds.cli.platforms import define_platform, request_platform, require_platform
-from bounds.cli.record import run_record
+from bounds.cli.record import Output
 from bounds.inputs import RANDOM
 from bounds.measurement import tokens_sha256
 from bounds.output import write_bytes, write_json
@@ -61,9 +60,10 @@ def run(options: flags.FlagValues) -> None:
     tokens = np.asarray(strings, "<i4")
     content = io.BytesIO()
     np.save(content, tokens)
-    path = Path(options.out) / "tokens.npy"
+    output = Output.of("sample", options)
+    path = output.path("tokens.npy")
     write_bytes(path, content.getvalue())
-    record = run_record("sample", options)
+    record = output.record()
     record["distribution"] = language.distribution
     record["vocabulary"] = language.vocabulary
     record["tokens_sha256"] = [tokens_sha256(row) for row in tokens]

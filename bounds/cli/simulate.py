@@ -10,22 +10,23 @@ without positions or with few symbols have tied scores, whose twins need scores 
 far below the temperature; unique-hard heads with ties get a tie-breaking term first.
 """
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-import jax_models as jm
 from bounds.cli import flags as shared
-from bounds.cli.input_source import load_inputs, num_symbols
+from bounds.cli.input_source import num_symbols
 from bounds.cli.length_sweep import raise_failed, run_lengths
-from bounds.cli.model_source import is_random, load_model, model_sha256, reweighted
+from bounds.cli.model_source import (
+    weighted_model,
+)
 from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import run_record
+from bounds.cli.record import Output
 from bounds.cli.simulate_report import simulation_report
-from bounds.figures import save_figure
-from bounds.inputs import GivenInputs, InputSource
-from bounds.measurement import tokens_sha256, weighting_label
+from bounds.cli.subject import read_subject
+from bounds.inputs import GivenInputs
+from bounds.measurement import Subject
 from bounds.output import write_json
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
@@ -33,7 +34,6 @@ from bounds.simulation.paper_shape import check_simulable
 from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
-from jax_models.transformer import encode_positions
 
 RANDOM_WEIGHTING = "average_hard"
 
@@ -70,18 +70,18 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Simulate at the lengths that the store does not hold yet, and report from it."""
-    lengths = options.lengths
-    model, model_hash, cells = _ask(options)
+    lengths, output = options.lengths, Output.of("simulate", options)
+    subject, cells = _ask(options)
     opening = (
         f"simulate: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}, "
         f"error at most {options.epsilon:g}"
     )
-    rows, failures = run_lengths(options, cells, opening, "simulate")
+    rows, failures = run_lengths(output, cells, opening, "simulate")
     curve = SimulationCurve(Table(tuple(rows)))
     if rows:
-        names = _write(options, model, model_hash, curve, failures)
+        names = _write(output, subject, curve, failures)
         print(simulation_report(curve))
-        print(f"\nWritten to {options.out}: {', '.join(names)}")
+        print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")
 
 
@@ -98,55 +98,50 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     Raises:
         InputError: The flags do not fit together, or a length is refused.
     """
-    model, model_hash, cells = _ask(options)
+    subject, cells = _ask(options)
     finish_cells(store, cells)
-    named = {"weighting": weighting_label(model), "model_sha256": model_hash}
-    return [{**row, **named} for row in found_rows(store, cells)]
+    return [{**row, **subject.named} for row in found_rows(store, cells)]
 
 
-def _ask(options: flags.FlagValues) -> tuple[jm.Transformer, str, list[Cell]]:
-    """Returns the model, its hash, and the lengths to simulate."""
+def _ask(options: flags.FlagValues) -> tuple[Subject, list[Cell]]:
+    """Returns what is asked, and the lengths to simulate."""
     lengths = options.lengths
     prepare_jax(options)
-    model = load_model(options, vocab_size=num_symbols(options), max_length=lengths[-1])
-    weighting = options.weighting or (RANDOM_WEIGHTING if is_random(options) else None)
-    model = reweighted(model, weighting, options.temperature)
+    model = weighted_model(
+        options,
+        vocab_size=num_symbols(options),
+        max_length=lengths[-1],
+        weighting=RANDOM_WEIGHTING,
+    )
     check_simulable(model)
-    encode_positions(model, lengths[-1])  # refuses a length beyond a position table
-    source = load_inputs(options, model, options.num_inputs)
-    model_hash = model_sha256(options, model)
-    return model, model_hash, _cells(options, model, model_hash, source)
+    subject = read_subject(options, model, lengths)
+    return subject, _cells(subject, lengths, options.epsilon, options.budget)
 
 
 def _cells(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    model_hash: str,
-    source: InputSource,
+    subject: Subject, lengths: Sequence[int], epsilon: float, budget: int
 ) -> list[Cell]:
     """Returns the lengths to simulate."""
-    cells = []
-    for n in options.lengths:
-        inputs = [source.draw(n, index) for index in range(source.count)]
+    given, cells = isinstance(subject.source, GivenInputs), []
+    for n in lengths:
         config = {
             "command": "simulate",
             "version": __version__,
-            "weighting": weighting_label(model),
+            **subject.named,
             "n": n,
-            "epsilon": options.epsilon,
-            "budget": None if isinstance(source, GivenInputs) else options.budget,
-            "model_sha256": model_hash,
-            "tokens_sha256": [tokens_sha256(tokens) for tokens in inputs],
-            "dtype": options.dtype,
+            "epsilon": epsilon,
+            "budget": None if given else budget,
+            "tokens_sha256": subject.tokens_sha256(n),
+            "dtype": subject.model.dtype.name,
         }
 
         def compute(n=n) -> dict[str, Any]:
             found = simulate(
-                model,
+                subject.model,
                 n,
-                epsilon=options.epsilon,
-                inputs=source,
-                budget=options.budget,
+                epsilon=epsilon,
+                inputs=subject.source,
+                budget=budget,
                 sweep=True,
             )
             return found.row()
@@ -156,26 +151,22 @@ def _cells(
 
 
 def _write(
-    options: flags.FlagValues,
-    model: jm.Transformer,
-    model_hash: str,
+    output: Output,
+    subject: Subject,
     curve: SimulationCurve,
     failures: list[Failure],
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    out = Path(options.out)
-    curve.to_csv(out / "simulate.csv")
-    record = run_record("simulate", options)
-    record |= {
+    curve.to_csv(output.path("simulate.csv"))
+    record = {
+        **output.record(),
         "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
         "takes tied scores as equal: see notes) and bound_certificate, over exact reals, "
         "for the inputs considered",
         "measured": "error_formula, error_certificate, errors",
-        "weighting": weighting_label(model),
-        "model_sha256": model_hash,
+        **subject.named,
         "rows": list(curve),
         "failures": [vars(failure) for failure in failures],
     }
-    write_json(out / "simulate.json", record)
-    figures = save_figure(curve.plot(), out / "simulate", options.figure_format)
-    return ["simulate.csv", "simulate.json", *(path.name for path in figures)]
+    write_json(output.path("simulate.json"), record)
+    return ["simulate.csv", "simulate.json", *output.draw(curve.plot())]

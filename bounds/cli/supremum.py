@@ -8,7 +8,6 @@ are done: the same command continues where it stopped.
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from bounds.all_inputs.block import Attained, Found, Plan
 from bounds.all_inputs.supremum import BUDGET, choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli import flags as shared
-from bounds.cli.model_source import load_model, model_sha256, reweighted
+from bounds.cli.model_source import model_sha256, weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
-from bounds.cli.record import open_store, run_record
+from bounds.cli.record import Output
 from bounds.cli.ties import quiet_ties, warn_of_ties
 from bounds.influence import Ties
 from bounds.measurement import tokens_sha256, weighting_label
@@ -85,10 +84,10 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Compute the blocks that the store does not hold, then report from the store."""
-    print(f"supremum: results go to {options.out}", flush=True)
+    output = Output.of("supremum", options)
+    print(f"supremum: results go to {output.folder}", flush=True)
     prepare_jax(options)
-    model = load_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
-    model = reweighted(model, options.weighting, options.temperature)
+    model = weighted_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
     inputs = list_inputs(
         model,
         options.length,
@@ -103,11 +102,26 @@ def run(options: flags.FlagValues) -> None:
         "model_sha256": model_sha256(options, model),
         "weighting": weighting_label(model),
     }
-    with open_store(options) as store, quiet_ties():
-        found, seconds = _gather(options, store, plan, hashes)
+    key = {
+        "command": "supremum",
+        "version": __version__,
+        "plan": plan.name,
+        "budget": options.budget,
+        "n": inputs.length,
+        "query": inputs.query,
+        "target": inputs.target,
+        "include_query": inputs.include_query,
+        "ties": options.ties,
+        "dtype": options.dtype,
+        "seed": options.seed,
+        **_inputs(inputs),
+        **hashes,
+    }
+    with output.open_store() as store, quiet_ties():
+        found, seconds = _gather(store, plan, key, output.fresh)
         best = conclude(plan, found, options.ties, seconds)
     record = {
-        **run_record("supremum", options),
+        **output.record(),
         "n": best.length,
         "kind": "exact" if best.exact else "estimated: attained, from below",
         **_fields(best),
@@ -116,7 +130,7 @@ def run(options: flags.FlagValues) -> None:
         **_inputs(inputs),
         "ambiguous": best.ties is not None and best.ties.ambiguous,
     }
-    path = Path(options.out) / "supremum.json"
+    path = output.path("supremum.json")
     write_json(path, record)
     print(_finding(best))
     print(f"Written to {path}")
@@ -124,34 +138,17 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _gather(
-    options: flags.FlagValues, store: ResultStore, plan: Plan, hashes: dict[str, Any]
+    store: ResultStore, plan: Plan, key: dict[str, Any], fresh: bool
 ) -> tuple[Found | None, float]:
     """Returns the largest of all blocks, and the seconds that they took."""
-    universe = plan.universe
     cells = []
     for block in range(plan.num_blocks):
-        config = {
-            "command": "supremum",
-            "version": __version__,
-            "block": block,
-            "plan": plan.name,
-            "budget": options.budget,
-            "n": universe.length,
-            "query": universe.query,
-            "target": universe.target,
-            "include_query": universe.include_query,
-            "ties": options.ties,
-            "dtype": options.dtype,
-            "seed": options.seed,
-            **_inputs(universe),
-            **hashes,
-        }
 
         def compute(block=block) -> dict[str, Any]:
-            return _recorded(run_block(plan, block, options.ties))
+            return _recorded(run_block(plan, block, key["ties"]))
 
-        cells.append(Cell(config, f"block {block}", compute))
-    todo = missing_cells(store, cells, fresh=options.fresh)
+        cells.append(Cell({**key, "block": block}, f"block {block}", compute))
+    todo = missing_cells(store, cells, fresh=fresh)
     if len(todo) < len(cells):
         print(f"{len(cells) - len(todo)} blocks are in the store", flush=True)
     with Progress(len(cells), "blocks") as progress:

@@ -8,8 +8,6 @@ with the same model, byte by byte, as one that was never interrupted.
 """
 
 import dataclasses
-from pathlib import Path
-from typing import Any
 
 import jax
 from absl import flags
@@ -18,10 +16,10 @@ import jax_models as jm
 from bounds.cli.model_source import reweighted
 from bounds.cli.platforms import prepare_jax
 from bounds.cli.progress import Progress
-from bounds.cli.record import run_record
+from bounds.cli.record import Output
 from bounds.cli.train_flags import define_flags, read_training
 from bounds.cli.train_report import columns, records, training_report
-from bounds.figures import loss_figure, save_figure
+from bounds.figures import loss_figure
 from bounds.output import sha256, write_bytes, write_csv, write_json
 from bounds.store_file import lock
 from bounds.version import __version__
@@ -56,7 +54,8 @@ def run(options: flags.FlagValues) -> None:
     weights, batches = jax.random.split(jax.random.key(options.seed))
     longest = max(n, *measuring.lengths) + (training.reading == "query")
     model = _first_model(options, weights, source, longest)
-    out = Path(options.out)
+    output = Output.of("train", options)
+    out = output.path("")
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / "checkpoint.safetensors"
     print(
@@ -88,7 +87,7 @@ def run(options: flags.FlagValues) -> None:
             },
             progress=report,
         )
-        _write(options, source, training, found)
+        _write(output, source, training, found)
 
 
 def _first_model(
@@ -121,18 +120,18 @@ def _first_model(
 
 
 def _write(
-    options: flags.FlagValues, source: Source, training: Training, found: TrainingRun
+    output: Output, source: Source, training: Training, found: TrainingRun
 ) -> None:
     """Write the model, the losses and the figure, and say what was learnt."""
-    out = Path(options.out)
+    out = output.path("")
     content = jm.model_bytes(found.network)
     write_bytes(out / "model.safetensors", content)
     rows = records(found)
     write_csv(out / "train.csv", columns(found), rows)
     _, final = found.measured[-1]
     levels = {n: source.levels(n) for n in {training.length, *final.lengths}}
-    record: dict[str, Any] = run_record("train", options)
-    record |= {
+    record = {
+        **output.record(),
         "source": repr(source),
         "training": dataclasses.asdict(training),
         "training_lengths": training.lengths,
@@ -152,8 +151,6 @@ def _write(
     }
     write_json(out / "train.json", record)
     figure = loss_figure(rows, final.lengths, training.length, levels[training.length])
-    figures = save_figure(figure, out / "train", options.figure_format)
     print(training_report(found, levels))
-    names = ["model.safetensors", "train.csv", "train.json"]
-    names += [path.name for path in figures]
+    names = ["model.safetensors", "train.csv", "train.json", *output.draw(figure)]
     print(f"\nWritten to {out}: {', '.join(names)}; SHA-256 {record['model_sha256']}")

@@ -14,6 +14,7 @@ from bounds import measurement
 from bounds.curve_cells import curve_cells
 from bounds.influence import METHODS, SCREENS, Problem
 from bounds.influence.compute import METHOD_NAMES, choose_method
+from bounds.inputs import GivenInputs
 from bounds.measurement import Question, Subject
 from bounds.sweep import MemoryResults, finish_cells
 
@@ -83,7 +84,8 @@ def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
 
     monkeypatch.setattr(measurement, "choose_method", counted)
     inputs = {(4, 0): np.array([0, 1, 2, 1])}
-    subject = Subject(draw(), "", inputs, Question(method="exhaustive"), 0)
+    source = GivenInputs("given", tuple(inputs.values()))
+    subject = Subject(draw(), "", source, inputs, Question(method="exhaustive"), 0)
     cells = curve_cells(subject, []).measurements
     results = MemoryResults()
     finish_cells(results, cells)
