@@ -25,8 +25,7 @@ from benchmarks.flags import benchmark_flags
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds.batch.cells import BatchCell
-from bounds.batch.cost import CostModel, fit_cost
-from bounds.batch.plan import choose_calibration
+from bounds.batch.plan import CostModel, choose_calibration, fit_cost
 from bounds.batch.specification import Specification, read_sweep
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.flags import validate_choices

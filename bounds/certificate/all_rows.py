@@ -16,8 +16,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.base_radius import RowRadius
-from bounds.certificate.inflation import Inflation, Roundoff, inflate, inflated
 from bounds.certificate.mean_deviation import (
+    Inflation,
+    Roundoff,
+    inflate,
+    inflated,
     mean_deviation,
     odds_change,
     own_score_error,

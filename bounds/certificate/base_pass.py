@@ -12,8 +12,8 @@ from jax import Array
 
 from bounds.certificate.all_rows import move_all_rows, replace_column
 from bounds.certificate.base_radius import embedding_radius
-from bounds.certificate.inflation import Roundoff
 from bounds.certificate.layer_constants import layer_constants
+from bounds.certificate.mean_deviation import Roundoff
 from bounds.certificate.moved_rows import MovedRows, OwnMove, put_row
 from bounds.certificate.one_row import move_one_row
 from bounds.certificate.order import greatest, settle, times

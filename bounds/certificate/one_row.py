@@ -18,9 +18,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.inflation import Inflation, Roundoff, inflate, inflated
 from bounds.certificate.mean_deviation import (
+    Inflation,
+    Roundoff,
     base_score_error,
+    inflate,
+    inflated,
     mean_deviation,
     own_score_error,
 )

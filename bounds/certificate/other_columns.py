@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.inflation import Inflation, Roundoff
+from bounds.certificate.mean_deviation import Inflation, Roundoff
 from bounds.certificate.moved_rows import MovedRows, sizes
 from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import perhaps_above

@@ -12,8 +12,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.inflation import Inflation, Roundoff
-from bounds.certificate.mean_deviation import base_score_error, odds_change
+from bounds.certificate.mean_deviation import (
+    Inflation,
+    Roundoff,
+    base_score_error,
+    odds_change,
+)
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import (

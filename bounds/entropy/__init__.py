@@ -9,11 +9,13 @@ symbols; an end token that is read (R2) comes on top.
 from bounds.entropy.closeness import CLOSENESS, log_odds_norm
 from bounds.entropy.figure import entropy_figure
 from bounds.entropy.measure import Floor, ModelEntropy, entropy_levels, measure_entropy
-from bounds.entropy.population import Population, enumerate_prefixes, sample_prefixes
 from bounds.entropy.predictions import (
+    Population,
     Predictions,
     check_predictor,
+    enumerate_prefixes,
     predict,
+    sample_prefixes,
 )
 from bounds.entropy.theorems import (
     DyckTheorem,

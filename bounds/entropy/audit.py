@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bounds.closed_form.cross_entropy import dyck_floor
-from bounds.entropy.population import log_probabilities
+from bounds.entropy.predictions import log_probabilities
 from jax_models.languages import DyckSource, ParitySource, dyck_heights
 
 PARITY_PROBABILITIES = (0.05, 0.1, 0.25, 0.5, 0.9)

@@ -26,13 +26,14 @@ from bounds.entropy.closeness import (
     closed_form_closeness,
     exact_closeness,
 )
-from bounds.entropy.population import (
+from bounds.entropy.predictions import (
     Population,
+    check_predictor,
     enumerate_prefixes,
     log_probabilities,
+    predict,
     sample_prefixes,
 )
-from bounds.entropy.predictions import check_predictor, predict
 from bounds.entropy.theorems import OUTSIDE, FloorTheorem, Pairs, floor_theorem
 from bounds.rounding import gamma_upper, unit_roundoff
 from jax_models import Transformer

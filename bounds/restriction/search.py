@@ -32,17 +32,19 @@ import numpy as np
 
 from bounds.restriction.analysis import TooManyBits, analyse, embed, needed_positions
 from bounds.restriction.partial_input import FREE, PartialInput
-from bounds.restriction.possible import Block, possible_blocks, tie_order
-from bounds.restriction.scores import ScoredRows, score_rows
-from bounds.restriction.tables import Rows, Tables
-from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
-from bounds.restriction.votes import (
+from bounds.restriction.possible import (
+    Block,
     cast_votes,
     elect,
     first_bits,
     leading_entries,
     lean,
+    possible_blocks,
+    tie_order,
 )
+from bounds.restriction.scores import ScoredRows, score_rows
+from bounds.restriction.tables import Rows, Tables
+from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
 from jax_models.layer import Layer
 

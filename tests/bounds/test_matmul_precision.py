@@ -27,7 +27,6 @@ FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
 # Of NumPy arrays and enclosures, in modules that have jax.numpy for something else.
 ON_THE_HOST = {
     "bounds.certificate.layer_constants",
-    "bounds.entropy.population",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
     "jax_models.logic.self_test",

@@ -12,6 +12,13 @@ An estimate decides only what is evaluated next: the maximum's lower end is that
 evaluation, its upper end the largest upper end of what is left.
 
 Source: docs/screened.md, section 4.
+
+The largest influence at any depth without computing them all: a certified screen.
+
+For softmax models of two layers and more. Every influence is enclosed; the maximum is
+exact where the screen closes, and an enclosure that says so where it does not.
+
+Source: docs/screened.md.
 """
 
 import dataclasses
@@ -25,10 +32,11 @@ import numpy as np
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, run_blocks
-from bounds.influence.method import Progress, Stopping
+from bounds.influence.method import Progress, Screen, Stopping
 from bounds.influence.problem import Problem
 from bounds.influence.result import Enclosures, Level
 from bounds.influence.screening.checkpoint import Checkpoint, Standing
+from bounds.influence.screening.defect import defect
 from bounds.influence.screening.screen import (
     ScreenBase,
     Screened,
@@ -37,7 +45,9 @@ from bounds.influence.screening.screen import (
     screen_block,
 )
 from bounds.influence.substitution import not_finite, padded
+from bounds.readings import lacks
 from bounds.version import __version__
+from jax_models import Transformer
 from jax_models.mesh import first_says
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
@@ -327,3 +337,24 @@ def _pays(climb: Climb, step: int, count: int, budget: int) -> bool:
     room = budget - climb.evaluated
     pays = count > room or screened < count * climb.evaluation_seconds()
     return first_says(bytes([pays])) == bytes([True])
+
+
+def _refuse(problem: Problem) -> str | None:
+    model = problem.model
+    if not isinstance(model, Transformer):
+        return "it needs the model's layers, and a bare function has none to see"
+    if len(model.layers) < 2:
+        return f"it needs two layers, and the model has {len(model.layers)}"
+    for depth, layer in enumerate(model.layers, start=1):
+        if layer.attention.weighting.hard:
+            return (
+                f"it needs softmax, and layer {depth} is "
+                f"{layer.attention.weighting.name}"
+            )
+        scoring = layer.attention.scoring
+        if not scoring.bilinear and depth > 1:
+            return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
+    return lacks(model.layers, defect)
+
+
+SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)

@@ -230,7 +230,7 @@ def screen_states(
     """Screens a block of substitutions, and says what it knows between the layers.
 
     Args:
-        model: softmax, two layers and more; see `bounds.influence.screened`.
+        model: softmax, two layers and more; see `bounds.influence.screening.ladder`.
         tokens: the input [n].
         base: its base and adjoint passes.
         envelopes: of the middle layers.

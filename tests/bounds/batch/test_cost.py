@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bounds.batch.cost import fit_cost
+from bounds.batch.plan import fit_cost
 from tests.bounds.batch.cells import make_cell
 
 SIZES = np.geomspace(1e3, 1e9, 10)

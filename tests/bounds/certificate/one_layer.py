@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.certificate import all_rows, one_row
-from bounds.certificate.inflation import Roundoff
 from bounds.certificate.layer_constants import layer_constants
+from bounds.certificate.mean_deviation import Roundoff
 from bounds.certificate.moved_rows import MovedRows
 from bounds.certificate.row_base import prepare_rows, prepare_spread, take_rows
 from jax_models.transformer import apply_layer

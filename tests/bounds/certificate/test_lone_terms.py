@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from bounds.certificate.base_radius import RowRadius
-from bounds.certificate.inflation import Inflation, Roundoff
 from bounds.certificate.layer_constants import layer_constants
-from bounds.certificate.mean_deviation import mean_deviation
+from bounds.certificate.mean_deviation import Inflation, Roundoff, mean_deviation
 from bounds.certificate.moved_rows import MovedRows, OwnMove
 from bounds.certificate.one_row import heads_rounding
 from bounds.certificate.other_columns import other_columns, other_sums

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.certificate.inflation import inflate
 from bounds.certificate.layer_constants import layer_constants
+from bounds.certificate.mean_deviation import inflate
 from bounds.certificate.moved_rows import OwnMove
 from bounds.certificate.own_column import see_column
 from bounds.certificate.row_base import prepare_rows, prepare_spread, row_scale
