@@ -31,9 +31,8 @@ def lacks(
     """
     of: Any = reading
     for layer in layers:
-        for step in (*layer.reads.bent, *layer.writes.bent):
-            operation = step.operation
-            if isinstance(operation, apart):
+        for operation in layer.operations:
+            if operation.linear or isinstance(operation, apart):
                 continue
             if of.dispatch(type(operation)) is of.dispatch(object):
                 return _said(of.__name__, operation)

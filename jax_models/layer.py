@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from jax_models.attention import Attention
 from jax_models.layers import FeedForward
 from jax_models.pytree import register
-from jax_models.rows import Affine, Join, Norm, Program, Step, Sum
+from jax_models.rows import Affine, Join, Norm, Operation, Program, Step, Sum
 
 NormPlacement = Literal["none", "pre", "post"]
 NORM_PLACEMENTS: tuple[str, ...] = get_args(NormPlacement)
@@ -69,6 +69,11 @@ class Layer:
         return Program(
             (*summed, entered, *self._block("entered", "entered", "left"), out), "out"
         )
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What both programs are made of, in order."""
+        return tuple(x.operation for x in (*self.reads.steps, *self.writes.steps))
 
     def _block(self, enters: str, stream: str, name: str) -> tuple[Step, ...]:
         """The feed-forward block and the sum around it."""

@@ -148,6 +148,6 @@ def _refuse(model: Transformer, method: str) -> None:
 def _hypotheses(model: Transformer) -> tuple[str, ...]:
     """What the numbers rest on."""
     stated = ["all layers have softmax weighting", _ROUNDING]
-    if any(layer.layer_norm != "none" for layer in model.layers):
+    if any(isinstance(x, Norm) for layer in model.layers for x in layer.operations):
         stated.append("every layer norm has epsilon > 0")
     return tuple(stated)

@@ -11,8 +11,8 @@ from bounds.constants.closed_forms import (
     evaluate_closed_forms,
 )
 from bounds.constants.embeddings import EmbeddingNorms
-from bounds.constants.layer import NormConstants
 from bounds.constants.model_constants import ModelConstants, read_constants
+from bounds.constants.row_form import NormConstants
 
 __all__ = [
     "ClosedForms",

@@ -71,36 +71,6 @@ def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
     return interval(float(schedule.scale)) * minimum(*powers)
 
 
-def read_head_maps(attention: Attention) -> tuple[Enclosure, ...]:
-    """Read the matrix from each head's average to what is added to the activations.
-
-    Returns:
-        O_h V_h (d, d), one per head.
-    """
-    assert attention.output is not None
-    width = attention.value.shape[1]
-    output = as_float64(attention.output)
-    return tuple(
-        Enclosure(output[:, h * width : (h + 1) * width])
-        @ Enclosure(as_float64(attention.value)[h])
-        for h in range(attention.num_heads)
-    )
-
-
-def read_offset(attention: Attention) -> float:
-    """Bound what the sublayer adds to every row whatever the activations are.
-
-    Returns:
-        |O b_V + b_O|; where rows that see nothing exist, whose heads are zero, the
-        larger of this and |b_O|.
-    """
-    assert attention.output is not None
-    own = _vector(attention.output_bias, attention.output.shape[0])
-    values = _vector(attention.value_bias, attention.output.shape[1])
-    seeing = (Enclosure(as_float64(attention.output)) @ values + own).norm_upper()
-    return max(seeing, own.norm_upper()) if has_blind_rows(attention) else seeing
-
-
 def has_blind_rows(attention: Attention) -> bool:
     """Whether some row sees no position."""
     return not SIGHTS[attention.mask].itself
@@ -109,12 +79,6 @@ def has_blind_rows(attention: Attention) -> bool:
 def as_float64(array: Array) -> np.ndarray:
     """The parameter in float64, exactly."""
     return np.asarray(array, np.float64)
-
-
-def _vector(bias: Array | None, size: int) -> Enclosure:
-    """A bias, heads side by side, as one column."""
-    values = np.zeros(size) if bias is None else as_float64(bias).reshape(-1)
-    return Enclosure(values[:, None])
 
 
 @functools.singledispatch

@@ -1,7 +1,7 @@
 """Constants of one feed-forward block: Lipschitz constants, and its value at zero."""
 
 import functools
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from mpmath import MPContext
@@ -11,11 +11,24 @@ from bounds.interval import interval, upper
 from bounds.readings import no_rule
 from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper
-from jax_models.layers import FeedForward
 from jax_models.rows import Activation, Operation, Relu
 
 
-def path_gain(block: FeedForward, into: Enclosure) -> float:
+class Block(Protocol):
+    """A map behind an activation: a feed-forward block, or a form of one."""
+
+    @property
+    def bend(self) -> Activation:
+        """The activation."""
+        ...
+
+    @property
+    def w2(self) -> Any:
+        """The map [d, f]."""
+        ...
+
+
+def path_gain(block: Block, into: Enclosure) -> float:
     """Bound the Lipschitz constant of z -> W2 act(M z + b).
 
     λ π with π = min_T |W2 T^{-1}| |T M| over T = I and the T that balances the columns
@@ -31,7 +44,7 @@ def path_gain(block: FeedForward, into: Enclosure) -> float:
     return upper(interval(block.bend.steepest) * interval(_product(block, into)))
 
 
-def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
+def residual_lipschitz(block: Block, into: Enclosure) -> float:
     """Bound the Lipschitz constant of z -> z + W2 act(M z + b).
 
     Args:
@@ -50,22 +63,7 @@ def residual_lipschitz(block: FeedForward, into: Enclosure) -> float:
     return bound.value
 
 
-def value_norm(block: FeedForward, hidden: Enclosure) -> float:
-    """Bound |W2 act(z) + b2|.
-
-    Args:
-        block: The block.
-        hidden: z (f, 1), b1 for the value of the block at zero.
-
-    Returns:
-        The norm, rounded up.
-    """
-    b2 = Enclosure(np.asarray(block.b2, np.float64)[:, None])
-    w2 = Enclosure(np.asarray(block.w2, np.float64))
-    return (w2 @ activated(block.bend, hidden) + b2).norm_upper()
-
-
-def _product(block: FeedForward, into: Enclosure) -> float:
+def _product(block: Block, into: Enclosure) -> float:
     w2 = Enclosure(np.asarray(block.w2, np.float64)).transposed
     used = np.any(w2.middle != 0, axis=1)  # a neuron that nothing leaves does nothing
     if not np.any(used):

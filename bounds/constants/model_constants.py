@@ -5,7 +5,8 @@ import dataclasses
 from bounds.closed_form import LayerConstants, growth_constant, largest_weight
 from bounds.constants.attention import as_float64
 from bounds.constants.embeddings import EmbeddingNorms, read_embeddings
-from bounds.constants.layer import NormConstants, read_layer, read_norm
+from bounds.constants.layer import read_layer
+from bounds.constants.row_form import NormConstants, read_norm
 from bounds.interval import interval, maximum, upper
 from bounds.spectral import norm_upper
 from jax_models import InputError, Transformer

@@ -24,7 +24,7 @@ from jax_models.attention import Attention
 from jax_models.layer import Layer
 from jax_models.layers import FeedForward
 from jax_models.model_check import check_model
-from jax_models.rows import Relu
+from jax_models.rows import Join, Norm, Relu
 from jax_models.transformer import encode_positions
 
 # Scores that are farther apart than this share of their size are no equal numbers that
@@ -55,9 +55,9 @@ def check_simulable(model: Transformer) -> Transformer:
                 f"layers.{k} has {attention.weighting.name} attention, so there is no "
                 "hard attention to simulate (--weighting=average_hard makes it hard)"
             )
-        if layer.layer_norm != "none":
+        if any(isinstance(x, Norm) for x in layer.operations):
             reasons.append(f"layers.{k} has a LayerNorm, whose error gain has no bound")
-        if layer.combine != "residual":
+        if any(isinstance(x, Join) for x in layer.operations):
             reasons.append(f"layers.{k} concatenates its heads")
         if not attention.scoring.bilinear:
             reasons.append(f"layers.{k} has {attention.scoring.word} scores")
