@@ -32,9 +32,8 @@ from bounds.batch.export import export_table, sweep_table
 from bounds.batch.figure import choose_layout, sweep_figure
 from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
-from bounds.cli.batch_cells import MAIN_RESULTS, make_cells
+from bounds.cli.batch_cells import MAIN_RESULTS, make_cells, perform
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
-from bounds.cli.batch_run import perform
 from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.progress import Progress
 from bounds.cli.record import STORE_NAME, Output

@@ -8,23 +8,25 @@ with the same model, byte by byte, as one that was never interrupted.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 from absl import flags
 
 import jax_models as jm
+from bounds.cli import flags as shared
 from bounds.cli.model_source import reweighted
-from bounds.cli.platforms import prepare_jax
+from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import Output
-from bounds.cli.train_flags import define_flags, read_training
-from bounds.cli.train_report import columns, records, training_report
 from bounds.figures import loss_figure
 from bounds.output import sha256, write_bytes, write_csv, write_json
 from bounds.store_file import lock
 from bounds.version import __version__
-from jax_models.languages import get_source
-from jax_models.languages.source import Source
+from jax_models.languages import SOURCES, get_source
+from jax_models.languages.source import Levels, Source
+from jax_models.mask import SIGHTS
 from jax_models.training import (
     Measuring,
     Standing,
@@ -33,7 +35,113 @@ from jax_models.training import (
     describe,
     run_training,
 )
+from jax_models.training.settings import READINGS
 from jax_models.transformer import encode_positions
+
+CHECKPOINTS = 20  # of a run where nothing is said
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "language", "parity", tuple(SOURCES), "Source to learn.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "p",
+        0.25,
+        "Its probability: of ending at an even count (parity), of an opening bracket.",
+        flag_values=values,
+    )
+    _define_training(values)
+    shared.define_shape(values)
+    shared.define_weighting(values)
+    shared.define_optional_lengths(
+        values,
+        "Lengths n at which the loss is measured at checkpoints: an increasing list, or "
+        "start:stop:count; by default a quarter of --length to four times it.",
+    )
+    flags.DEFINE_integer(
+        "num_inputs",
+        256,
+        "Sequences of each length that the loss is measured on.",
+        lower_bound=2,
+        flag_values=values,
+    )
+    shared.define_dtype(values)
+    define_platform(values)
+    shared.define_output(values, "train")
+    flags.DEFINE_boolean(
+        "fresh",
+        False,
+        "Start over, ignoring the checkpoint in --out.",
+        flag_values=values,
+    )
+    shared.define_figure(values)
+    return values
+
+
+def _define_training(values: flags.FlagValues) -> None:
+    for name, default, text in (
+        ("length", 40, "Symbols n of the longest training sequences."),
+        (
+            "num_lengths",
+            1,
+            "Lengths that training is on, evenly spaced up to --length.",
+        ),
+        ("steps", 2000, "Optimiser steps."),
+        ("batch_size", 32, "Sequences per step."),
+        (
+            "checkpoint_every",
+            None,
+            "Steps between checkpoints (default: --steps / 20).",
+        ),
+    ):
+        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+    for name, default, text in (
+        ("growth", 0.0, "Share of the steps over which the longer lengths join."),
+        (
+            "learning_rate",
+            3e-3,
+            "The highest, after a warm-up; a cosine takes it to 0.",
+        ),
+        ("weight_decay", 1e-4, "Of AdamW."),
+    ):
+        flags.DEFINE_float(name, default, text, flag_values=values)
+    flags.DEFINE_boolean(
+        "all_positions",
+        None,
+        "Learn from every prefix, not the whole sequence alone; by default where the "
+        "mask is causal and --reading=last.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "reading",
+        "last",
+        READINGS,
+        "Where the prediction is read: at the last symbol, or at an appended $ (query).",
+        flag_values=values,
+    )
+
+
+def read_training(options: flags.FlagValues) -> Training:
+    """Returns how to train.
+
+    Args:
+        options: Flags of `define_flags`.
+
+    Raises:
+        InputError: They are out of range or contradict one another.
+    """
+    names = (field.name for field in dataclasses.fields(Training))
+    values: dict[str, Any] = {name: options[name].value for name in names}
+    if values["all_positions"] is None:
+        causal = not SIGHTS[options.mask].after and options.reading == "last"
+        values["all_positions"] = causal
+    if values["checkpoint_every"] is None:
+        values["checkpoint_every"] = -(-options.steps // CHECKPOINTS)
+    return Training(**values)
+
 
 __all__ = ["define_flags", "run"]
 
@@ -42,6 +150,75 @@ SETTINGS = (
     "language p dtype seed num_layers num_heads d_model d_ff mask score position "
     "layer_norm weighting temperature"
 ).split()
+
+
+def columns(run: TrainingRun) -> list[str]:
+    """Returns the columns of `train.csv`.
+
+    Args:
+        run: The run; its measured lengths n have columns `loss_n` and `stderr_n`.
+
+    Returns:
+        Their names.
+    """
+    _, measured = run.measured[-1]
+    by_length = [f"{kind}_{n}" for kind in ("loss", "stderr") for n in measured.lengths]
+    return ["step", "loss", "optimal", *by_length]
+
+
+def records(run: TrainingRun) -> list[dict[str, Any]]:
+    """Returns one row for each step, and one after the last; nats per symbol.
+
+    Args:
+        run: The run.
+
+    Returns:
+        Rows of `columns(run)`: the loss of the step's batch before the step and the least
+        possible one; losses by length only where they were measured.
+    """
+    rows: list[dict[str, Any]] = [
+        {"step": step, "loss": loss, "optimal": optimal}
+        for step, (loss, optimal) in enumerate(
+            zip(run.losses.tolist(), run.optimal.tolist(), strict=True)
+        )
+    ]
+    rows.append({"step": len(rows)})
+    for step, measured in run.measured:
+        for kind, values in (
+            ("loss", measured.mean),
+            ("stderr", measured.standard_error),
+        ):
+            for n, value in zip(measured.lengths, values.tolist(), strict=True):
+                rows[step][f"{kind}_{n}"] = value
+    return rows
+
+
+def training_report(run: TrainingRun, levels: Mapping[int, Levels]) -> str:
+    """Returns the losses by length at the end beside the levels, as text.
+
+    Args:
+        run: The run.
+        levels: What predictions with full, little and no knowledge cost, by length.
+
+    Returns:
+        A table.
+    """
+    _, final = run.measured[-1]
+    lines = [
+        "",
+        f"Cross-entropy after {len(run.losses)} steps, nats per symbol:",
+        f"{'n':>8}  {'model':>10}  {'+-':>8}  {'optimal':>8}  {'last symbol':>11}  "
+        f"{'unigram':>8}",
+    ]
+    for n, loss, error in zip(
+        final.lengths, final.mean, final.standard_error, strict=True
+    ):
+        level = levels[n]
+        lines.append(
+            f"{n:>8}  {loss:>10.5f}  {error:>8.5f}  {level.optimal:>8.5f}  "
+            f"{level.last_symbol:>11.5f}  {level.unigram:>8.5f}"
+        )
+    return "\n".join(lines)
 
 
 def run(options: flags.FlagValues) -> None:

@@ -16,8 +16,7 @@ from bounds.batch.execution import (
 )
 from bounds.batch.specification import Specification
 from bounds.cli import influence
-from bounds.cli.batch_cells import make_cells
-from bounds.cli.batch_run import perform
+from bounds.cli.batch_cells import make_cells, perform
 from bounds.provenance import provenance
 from jax_models import InputError
 
