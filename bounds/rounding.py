@@ -22,7 +22,7 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   the query's of the last, what is read of them is rounded relative to that: the influence
   counts (entered or written / row) times. Above the first layer a row that has moved is
   the sum of what it was and its change: where a far smaller one comes in, the influence
-  counts (row before / row after) times (`influence.reach.shrinkage`).
+  counts (row before / row after) times (`substitution.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
@@ -31,7 +31,7 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   is enclosed and not missed by a last bit. Where
   softmax may meet equal columns, or all positions hardly differ, a share of |y| is added
   (`influence.equal_columns`); two nearly equal positions among others are not looked for.
-  What softmax reads always moves (`influence.reach.may_move`): a change that is computed as 0
+  What softmax reads always moves (`substitution.may_move`): a change that is computed as 0
   is one that the type does not hold, and the radius is its least normal number, some n times.
   Only a change that nothing reads, or that no decision of a hard row notices, has radius 0,
   and one of a hard layer that is computed as 0.

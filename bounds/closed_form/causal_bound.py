@@ -34,15 +34,16 @@ from typing import Any
 
 from mpmath import MPContext
 
-from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.layer_constants import LayerConstants
 from bounds.closed_form.recursion import LayerInfluence
 from bounds.closed_form.statements import (
     CONSTANTS,
     DIFFER,
     corrected_bound,
+    nonnegative,
     others,
     own,
+    whole,
 )
 from bounds.interval import Interval, exp, interval, log, maximum
 

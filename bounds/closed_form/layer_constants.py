@@ -17,8 +17,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from bounds.closed_form.domain import nonnegative
 from bounds.closed_form.scores import Additive, DotProduct, Score
+from bounds.closed_form.statements import nonnegative
 from bounds.interval import interval, upper
 
 

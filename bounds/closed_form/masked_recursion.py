@@ -67,15 +67,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.layer_constants import LayerConstants
 from bounds.closed_form.statements import (
     CONSTANTS,
     DIFFER,
     MASKED,
     corrected_bound,
+    nonnegative,
     others,
     own,
+    whole,
 )
 from bounds.interval import Interval, exp, interval, lower, maximum, upper
 from bounds.result import Bound

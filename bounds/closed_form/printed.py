@@ -33,9 +33,15 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
-from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.scores import Score
-from bounds.closed_form.statements import UNMASKED, UNMASKED_HYPOTHESES, others, own
+from bounds.closed_form.statements import (
+    UNMASKED,
+    UNMASKED_HYPOTHESES,
+    nonnegative,
+    others,
+    own,
+    whole,
+)
 from bounds.interval import Interval, exp, interval, log_upper, maximum
 from bounds.result import Bound, Claim, Sense
 

@@ -39,10 +39,16 @@ give ᾱ^{1/2}: hence the split.)
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.layer_constants import LayerConstants
 from bounds.closed_form.scores import Score
-from bounds.closed_form.statements import UNMASKED, corrected_bound, others, own
+from bounds.closed_form.statements import (
+    UNMASKED,
+    corrected_bound,
+    nonnegative,
+    others,
+    own,
+    whole,
+)
 from bounds.interval import Interval, exp, interval, log_upper, minimum
 from bounds.result import Bound, Sense
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from mpmath import MPContext
 
-from bounds.closed_form.domain import nonnegative, number, whole
+from bounds.closed_form.statements import nonnegative, number, whole
 from bounds.interval import (
     Interval,
     exp,

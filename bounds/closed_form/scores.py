@@ -16,7 +16,7 @@ Of every kind the closed forms need four numbers:
 import dataclasses
 from typing import TypeAlias
 
-from bounds.closed_form.domain import nonnegative, positive
+from bounds.closed_form.statements import nonnegative, positive
 from bounds.interval import Interval, interval, maximum, minimum, upper
 
 

@@ -44,10 +44,15 @@ n}/n, and C1 is n^{2Aβ - 1} times a polynomial in ln n. It vanishes if and only
 import dataclasses
 from collections.abc import Sequence
 
-from bounds.closed_form.domain import nonnegative, whole
 from bounds.closed_form.layer_constants import LayerConstants
 from bounds.closed_form.recursion import LayerInfluence
-from bounds.closed_form.statements import corrected_bound, others, own
+from bounds.closed_form.statements import (
+    corrected_bound,
+    nonnegative,
+    others,
+    own,
+    whole,
+)
 from bounds.interval import exp, interval, maximum, upper
 
 C2 = "closed form C2"

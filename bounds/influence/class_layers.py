@@ -22,14 +22,13 @@ from bounds.influence.classes import Configurations
 from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows, read_change
-from bounds.influence.reach import least_size
 from bounds.influence.sizes import (
     output_size,
     row_condition,
     scaled_norm,
     score_rounding,
 )
-from bounds.influence.substitution import padded
+from bounds.influence.substitution import least_size, padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.rounding import change_radius

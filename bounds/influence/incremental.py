@@ -32,10 +32,10 @@ from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
-from bounds.influence.reach import least_size, may_move, shrinkage
 from bounds.influence.result import Block
 from bounds.influence.sizes import output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
+from bounds.influence.substitution import least_size, may_move, shrinkage
 from bounds.influence.ties import Ties
 from bounds.rounding import change_radius
 from jax_models.transformer import Transformer

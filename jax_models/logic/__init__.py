@@ -1,6 +1,6 @@
 """Temporal logic with counting: syntax, semantics, applications, and the compiler."""
 
-from jax_models.alphabet import read_alphabet
+from jax_models.arguments import read_alphabet
 from jax_models.logic.applications import (
     ending_ngram,
     flip_flop,

@@ -5,8 +5,7 @@ What each says is defined without formulas in `direct` or in `jax_models.languag
 
 from collections.abc import Sequence
 
-from jax_models.alphabet import check_alphabet
-from jax_models.arguments import expect_integer
+from jax_models.arguments import check_alphabet, expect_integer
 from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.logic.derived import (

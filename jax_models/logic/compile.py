@@ -6,8 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jax_models.alphabet import check_alphabet
-from jax_models.arguments import expect_kind
+from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.assembly import Head, Neuron, build_layer, build_readout, embed_symbols
 from jax_models.attention import Schedule
 from jax_models.evaluate import apply_logits, check_tokens

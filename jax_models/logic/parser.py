@@ -14,8 +14,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from jax_models.alphabet import check_alphabet
-from jax_models.arguments import expect_kind
+from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.logic.derived import Term
 from jax_models.logic.lexer import (

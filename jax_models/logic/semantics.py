@@ -13,8 +13,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jax_models.alphabet import check_alphabet
-from jax_models.arguments import expect_array, expect_kind
+from jax_models.arguments import check_alphabet, expect_array, expect_kind
 from jax_models.errors import InputError
 from jax_models.logic.syntax import (
     And,

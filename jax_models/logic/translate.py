@@ -12,10 +12,18 @@ from jax_models.logic.builder import (
     disjunction,
     times,
 )
-from jax_models.logic.counting import Term, comparison, fraction, has_any, lookup
+from jax_models.logic.gadgets import (
+    Term,
+    comparison,
+    fraction,
+    has_any,
+    lookup,
+    neighbour,
+    reciprocal,
+    since,
+)
 from jax_models.logic.modes import SHARPNESS, Mode, Side
 from jax_models.logic.schedule import Plan
-from jax_models.logic.selection import neighbour, reciprocal, since
 from jax_models.logic.syntax import (
     And,
     AtPosition,

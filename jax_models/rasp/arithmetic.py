@@ -14,7 +14,7 @@ Source:
 
 from collections.abc import Callable, Sequence
 
-from jax_models.rasp import ranges
+from jax_models.rasp import syntax
 from jax_models.rasp.plan import (
     Affine,
     BooleanValue,
@@ -26,7 +26,7 @@ from jax_models.rasp.plan import (
     constant,
     total,
 )
-from jax_models.rasp.ranges import IntegerType, Linear
+from jax_models.rasp.syntax import IntegerType, Linear
 
 BIT: Polynomial = (1,)
 
@@ -71,7 +71,7 @@ def at_least_one(circuit: Circuit, value: IntegerValue) -> Affine:
         return constant(1)
     if high.slope <= 0 and high(1) <= 0:
         return constant(0)
-    if value.range == ranges.BIT:
+    if value.range == syntax.BIT:
         return value.form
     return circuit.rectify([(value.form, 1), (value.form - 1, -1)], BIT)
 
@@ -81,14 +81,14 @@ def is_zero(circuit: Circuit, value: IntegerValue) -> Affine:
     form = value.form
     if form.is_constant:
         return constant(form.constant == 0)
-    if value.range == ranges.BIT:
+    if value.range == syntax.BIT:
         return -form + 1
     return circuit.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], BIT)
 
 
 def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
     """Returns first - second."""
-    apart = ranges.added(first.range, ranges.scaled(-1, second.range))
+    apart = syntax.added(first.range, syntax.scaled(-1, second.range))
     return IntegerValue(first.form - second.form, apart)
 
 
@@ -130,7 +130,7 @@ def choose(
 def as_integer(value: Value) -> IntegerValue:
     """Returns an integer as it is and a Boolean as 0 or 1."""
     if isinstance(value, BooleanValue):
-        return IntegerValue(value.form, ranges.BIT)
+        return IntegerValue(value.form, syntax.BIT)
     assert isinstance(value, IntegerValue)
     return value
 
@@ -161,7 +161,7 @@ def _choose_integer(
 
     G = G_1 n + G_0 is a bound of |D|, so that both rectifiers are shut where c = 0.
     """
-    found = ranges.joined(first.range, second.range)
+    found = syntax.joined(first.range, second.range)
     if condition.is_constant:
         return first if condition.constant else second
     apart = difference(first, second)

@@ -4,19 +4,20 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from jax_models.alphabet import check_alphabet
-from jax_models.rasp import ranges
+from jax_models.arguments import check_alphabet
+from jax_models.rasp import syntax
 from jax_models.rasp.parser import parse_program
-from jax_models.rasp.ranges import BooleanType, IntegerType, SymbolType, Type
 from jax_models.rasp.syntax import (
     INPUT,
     POSITION,
     And,
     Boolean,
+    BooleanType,
     Compare,
     Conditional,
     Expression,
     Integer,
+    IntegerType,
     Lookup,
     Member,
     Not,
@@ -25,6 +26,8 @@ from jax_models.rasp.syntax import (
     Program,
     Sum,
     Symbol,
+    SymbolType,
+    Type,
     Variable,
     indices,
 )
@@ -55,7 +58,7 @@ class _Checker:
         self.alphabet = alphabet
         self.types: dict[Expression, Type] = {}
         self.names: dict[str, Type] = {
-            POSITION: ranges.POSITIONS,
+            POSITION: syntax.POSITIONS,
             INPUT: SymbolType(alphabet),
         }
 
@@ -72,7 +75,7 @@ class _Checker:
             case Boolean():
                 return BooleanType()
             case Integer(value=value):
-                return ranges.exactly(value)
+                return syntax.exactly(value)
             case Symbol(value=value):
                 return SymbolType((value,))
             case Not(operand=operand):
@@ -95,10 +98,10 @@ class _Checker:
                 return BooleanType()
             case Sum(terms=terms):
                 parts = (
-                    ranges.scaled(factor, self._integer(term, inside, "a sum"))
+                    syntax.scaled(factor, self._integer(term, inside, "a sum"))
                     for factor, term in terms
                 )
-                return functools.reduce(ranges.added, parts)
+                return functools.reduce(syntax.added, parts)
             case Conditional(condition=condition, first=first, second=second):
                 self._boolean(condition, inside, "if")
                 return self._join(node, first, second, inside)
@@ -136,7 +139,7 @@ class _Checker:
     def _integer(self, node: Expression, inside: bool, where: str) -> IntegerType:
         found = self.find(node, inside)
         if isinstance(found, BooleanType):
-            return ranges.BIT
+            return syntax.BIT
         if not isinstance(found, IntegerType):
             node.place.fail(f"{where} takes integers, and this is {_a(found)}")
         return found
@@ -174,10 +177,10 @@ class _Checker:
             return SymbolType(tuple(dict.fromkeys((*one.symbols, *other.symbols))))
         if isinstance(one, BooleanType) and isinstance(other, BooleanType):
             return one
-        pair = [ranges.BIT if isinstance(t, BooleanType) else t for t in (one, other)]
+        pair = [syntax.BIT if isinstance(t, BooleanType) else t for t in (one, other)]
         if not all(isinstance(t, IntegerType) for t in pair):
             node.place.fail(f"the {what} are {_a(one)} and {_a(other)}")
-        return ranges.joined(*pair)  # pyright: ignore[reportArgumentType]
+        return syntax.joined(*pair)  # pyright: ignore[reportArgumentType]
 
     def _prefix_sum(self, node: Expression, operand: Expression, inside: bool) -> Type:
         if inside:
@@ -188,7 +191,7 @@ class _Checker:
                 "psum takes integers of a range that does not grow with the length, "
                 f"and this is {_a(found)}"
             )
-        return ranges.prefix_summed(found)
+        return syntax.prefix_summed(found)
 
     def _lookup(self, node: Lookup, inside: bool) -> Type:
         if inside:

@@ -10,7 +10,6 @@ import numpy as np
 
 from jax_models.errors import InputError
 from jax_models.rasp.check import LARGEST, CheckedProgram
-from jax_models.rasp.ranges import IntegerType
 from jax_models.rasp.syntax import (
     INPUT,
     POSITION,
@@ -20,6 +19,7 @@ from jax_models.rasp.syntax import (
     Conditional,
     Expression,
     Integer,
+    IntegerType,
     Lookup,
     Member,
     Not,

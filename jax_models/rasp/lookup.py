@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from jax_models.rasp import ranges
+from jax_models.rasp import syntax
 from jax_models.rasp.arithmetic import (
     as_integer,
     choose,
@@ -135,9 +135,9 @@ def _choose_or_nothing(
 
     The range need not hold 0, and the choice must be shut for that too.
     """
-    wide = ranges.joined(brought.range, ranges.exactly(0))
+    wide = syntax.joined(brought.range, syntax.exactly(0))
     chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
-    found = ranges.joined(brought.range, as_integer(default).range)
+    found = syntax.joined(brought.range, as_integer(default).range)
     return IntegerValue(as_integer(chosen).form, found)
 
 
@@ -224,7 +224,7 @@ def _same_integer(
         apart = difference(row, there)
         return is_zero(
             circuit,
-            IntegerValue(apart.form, ranges.joined(apart.range, row.range)),
+            IntegerValue(apart.form, syntax.joined(apart.range, row.range)),
         )
 
     fetched = ((column.form, magnitude(column.range)),)

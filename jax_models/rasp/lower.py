@@ -7,7 +7,7 @@ Source:
     docs/rasp.md.
 """
 
-from jax_models.rasp import ranges
+from jax_models.rasp import syntax
 from jax_models.rasp.arithmetic import (
     as_integer,
     at_least_one,
@@ -33,12 +33,12 @@ from jax_models.rasp.plan import (
     constant,
     total,
 )
-from jax_models.rasp.ranges import BooleanType
 from jax_models.rasp.syntax import (
     INPUT,
     POSITION,
     And,
     Boolean,
+    BooleanType,
     Compare,
     Conditional,
     Expression,
@@ -120,7 +120,7 @@ class _Lowering:
             case Boolean(value=value):
                 return BooleanValue(constant(value))
             case Integer(value=value):
-                return IntegerValue(constant(value), ranges.exactly(value))
+                return IntegerValue(constant(value), syntax.exactly(value))
             case Symbol(value=value):
                 return SymbolValue((value,), (constant(1),))
             case Not(operand=operand):
@@ -148,7 +148,7 @@ class _Lowering:
                     self.value(second),
                 )
             case PrefixSum(operand=operand):
-                found = ranges.prefix_summed(as_integer(self.value(operand)).range)
+                found = syntax.prefix_summed(as_integer(self.value(operand)).range)
                 return IntegerValue(self._prefix_sum(operand), found)
             case Lookup():
                 return look_up(self.circuit, node, self.value, self._is_boolean)
@@ -157,7 +157,7 @@ class _Lowering:
         if name == INPUT:
             return SymbolValue(self.program.alphabet, self.circuit.symbols)
         if name == POSITION:
-            return IntegerValue(self.circuit.position(1, 0, 1), ranges.POSITIONS)
+            return IntegerValue(self.circuit.position(1, 0, 1), syntax.POSITIONS)
         return self.value(self.program.definitions[name])
 
     def _is_boolean(self, node: Expression) -> bool:
@@ -193,11 +193,11 @@ class _Lowering:
         )
 
     def _sum(self, terms: tuple[tuple[int, Expression], ...]) -> IntegerValue:
-        form, found = constant(0), ranges.exactly(0)
+        form, found = constant(0), syntax.exactly(0)
         for factor, term in terms:
             part = as_integer(self.value(term))
             form += part.form * factor
-            found = ranges.added(found, ranges.scaled(factor, part.range))
+            found = syntax.added(found, syntax.scaled(factor, part.range))
         return IntegerValue(form, found)
 
     def _prefix_sum(self, node: Expression) -> Affine:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from jax_models.assembly import CONSTANT, Form
 from jax_models.mask import Mask
 from jax_models.position import PowerTerm
-from jax_models.rasp.ranges import IntegerType
+from jax_models.rasp.syntax import IntegerType
 
 Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
 

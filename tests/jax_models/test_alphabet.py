@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_models.alphabet import check_alphabet, read_alphabet
+from jax_models.arguments import check_alphabet, read_alphabet
 from jax_models.errors import InputError
 from jax_models.rasp import check_program
 

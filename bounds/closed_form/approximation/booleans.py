@@ -26,8 +26,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Literal
 
-from bounds.closed_form.domain import nonnegative, positive, whole
-from bounds.closed_form.statements import PAPER, lower_bound, upper_bound
+from bounds.closed_form.statements import (
+    PAPER,
+    lower_bound,
+    nonnegative,
+    positive,
+    upper_bound,
+    whole,
+)
 from bounds.interval import Interval, exp, interval, log, maximum, minimum
 from bounds.result import Bound
 

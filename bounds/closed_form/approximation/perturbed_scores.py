@@ -7,13 +7,15 @@ temperature, tieless rows only for errors far below the gap.
 """
 
 from bounds.closed_form.approximation.weights_of_a_row import distance_of_odds
-from bounds.closed_form.domain import nonnegative, positive, whole
 from bounds.closed_form.statements import (
     GAP,
     PAPER,
     PERTURBED,
     TIELESS,
+    nonnegative,
+    positive,
     upper_bound,
+    whole,
 )
 from bounds.interval import Interval, exp, interval, minimum
 from bounds.result import Bound

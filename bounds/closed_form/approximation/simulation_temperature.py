@@ -17,12 +17,14 @@ entry of every matrix.
 
 import dataclasses
 
-from bounds.closed_form.domain import nonnegative, positive, whole
 from bounds.closed_form.statements import (
     PAPER,
     TEMPERATURE,
     lower_bound,
+    nonnegative,
+    positive,
     upper_bound,
+    whole,
 )
 from bounds.interval import Interval, exp, interval, log, maximum, minimum
 from bounds.result import Bound

@@ -15,7 +15,6 @@ n + (n - j), since n/j - 1 = (n - j)/j. So the odds against j* are at most
 """
 
 from bounds.closed_form.approximation.weights_of_a_row import slope_of
-from bounds.closed_form.domain import whole
 from bounds.closed_form.statements import (
     GAP,
     LEFTMOST,
@@ -23,6 +22,7 @@ from bounds.closed_form.statements import (
     RIGHTMOST,
     lower_bound,
     upper_bound,
+    whole,
 )
 from bounds.interval import Interval, exp, interval, log
 from bounds.result import Bound

@@ -20,7 +20,6 @@ The errors on the two sides have opposite signs, so the mean position is off by 
 decreases from 1 on where γ >= 1/2.
 """
 
-from bounds.closed_form.domain import positive, whole
 from bounds.closed_form.statements import (
     AVERAGE,
     LEFTMOST,
@@ -28,7 +27,9 @@ from bounds.closed_form.statements import (
     TEMPERATURE,
     TIELESS,
     lower_bound,
+    positive,
     upper_bound,
+    whole,
 )
 from bounds.interval import Interval, exp, interval, log
 from bounds.result import Bound

@@ -33,7 +33,7 @@ from bounds.closed_form.cross_entropy.reading import (
     floor_bound,
     probability,
 )
-from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.statements import nonnegative, whole
 from bounds.interval import Interval, exp, hull, interval, log
 from bounds.result import Bound
 

@@ -42,7 +42,7 @@ from bounds.closed_form.cross_entropy.reading import (
     floor_bound,
     probability,
 )
-from bounds.closed_form.domain import nonnegative, whole
+from bounds.closed_form.statements import nonnegative, whole
 from bounds.interval import Interval, exp, interval, log, sqrt
 from bounds.result import Bound
 

@@ -49,7 +49,7 @@ from typing import Any
 
 from bounds import interval
 from bounds.closed_form.depth.switching_lemma import Step
-from bounds.closed_form.domain import probability, whole
+from bounds.closed_form.statements import probability, whole
 
 # An interval in a proof, a float in a search.
 Real = Any

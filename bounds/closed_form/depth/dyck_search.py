@@ -32,7 +32,7 @@ from bounds.closed_form.depth.route_switching import closed_form_switching
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.switching_search import affordable, deep_shares
 from bounds.closed_form.depth.tower import Tower
-from bounds.closed_form.domain import whole
+from bounds.closed_form.statements import whole
 
 Row = tuple[tuple[Step, ...], tuple[Fraction | None, ...], Fraction]
 

@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from bounds.closed_form.depth.tower import Tower, floor, lg_sum, log2
-from bounds.closed_form.domain import probability, whole
+from bounds.closed_form.statements import probability, whole
 from bounds.interval import Interval, exp, interval, log, log_complement, maximum
 
 ETA_CELLS = 30

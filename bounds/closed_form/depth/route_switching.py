@@ -43,7 +43,7 @@ from fractions import Fraction
 
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.tower import Tower, ceiling, log2
-from bounds.closed_form.domain import whole
+from bounds.closed_form.statements import whole
 from bounds.interval import interval
 
 RELEASED: dict[tuple[int, int], tuple[Step, ...]] = {

@@ -39,7 +39,7 @@ from bounds.closed_form.depth.route_switching import (
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
-from bounds.closed_form.domain import whole
+from bounds.closed_form.statements import whole
 
 # Beyond so many layers the interval arithmetic of DYCK takes minutes.
 MOST_DYCK_LAYERS = 2000

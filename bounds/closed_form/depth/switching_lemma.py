@@ -29,7 +29,7 @@ import itertools
 import math
 from fractions import Fraction
 
-from bounds.closed_form.domain import probability, whole
+from bounds.closed_form.statements import probability, whole
 
 DIGITS = 30
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from bounds.closed_form.depth.switching_lemma import Step
-from bounds.closed_form.domain import whole
+from bounds.closed_form.statements import whole
 
 # p t runs through the multiples of 1/STEPS up to 3/5; the best are at 0.08 to 0.4.
 STEPS = 400

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 
-from bounds.closed_form.domain import whole
+from bounds.closed_form.statements import whole
 from bounds.interval import Interval, exp, interval, log, upper
 
 MOST_BITS = 10**6

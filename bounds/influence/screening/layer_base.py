@@ -1,25 +1,137 @@
 """What the base pass and the adjoint pass fix of a layer that is screened.
 
 Source: docs/screened.md, sections 2.1 and 2.2.
+
+The transpose of attention's base derivative: from heads' cotangents to its inputs'.
+
+To first order a change x_m of what attention reads moves head h of row j by
+
+    sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ] + Cov_j dq_j,
+
+the first part through the other columns, the second through the row's own query. For
+cotangents B_j of the heads, the first part's transpose at m is
+
+    N_m = sum_j a_jm B_j W_v + sum_j a_jm (B_j (v_m - b_j)) (q_j^T W_k),
+
+in tiles of rows and columns; nothing n x n is kept.
+
+Source: docs/screened.md, sections 2.1 and 2.2.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
-from bounds.influence.screening.adjoint import pull_columns, pull_queries, row_scales
 from bounds.influence.screening.row_map import RowMap, make_row_map
-from bounds.influence.screening.row_statistics import RowStatistics, weigh_rows
+from bounds.influence.screening.row_statistics import (
+    RowStatistics,
+    tile_weights,
+    weigh_rows,
+)
 from bounds.matrix_norm import spectral_norms
 from bounds.row_slopes import pull
-from jax_models.blocks import map_rows
+from jax_models.attention import Attention, score_scale
+from jax_models.blocks import fold_tiles, map_rows, slice_tile
 from jax_models.layer import Layer
 from jax_models.pytree import register
 
+HIGHEST = jax.lax.Precision.HIGHEST
+# Rows and columns of a tile: [h, rows, c, columns] stays near eight mebibytes.
+TILE = 128
 # Rows whose derivatives are held at once.
 ROWS_AT_ONCE = 256
+
+
+def pull_columns(
+    attention: Attention,
+    prepared: PreparedLayer,
+    statistics: RowStatistics,
+    positions: Array,
+    heads: Array,
+) -> tuple[Array, Array]:
+    """Returns N_m [n, c, d], and a bound on the magnitude of its terms [n].
+
+    Args:
+        attention: a softmax sublayer.
+        prepared: its base pass over r rows.
+        statistics: their moments.
+        positions: their positions [r].
+        heads: cotangents of their heads' outputs [r, c, h v].
+    """
+    store, n = prepared.store, prepared.store.length
+    count, c = attention.num_heads, heads.shape[1]
+    everywhere = jnp.arange(n, dtype=jnp.int32)
+    by_head = heads.reshape(heads.shape[0], c, count, -1)
+    size = jnp.sqrt((by_head**2).sum(axis=(1, 3)))  # [r, h]
+    query_size = jnp.sqrt((statistics.query**2).sum(axis=-1))
+    lse = prepared.summary.lse
+
+    def run(block: tuple[Array, Array, Array]) -> Any:
+        index, keys, values = block[0], *(x.swapaxes(0, 1) for x in block[1:])
+
+        def lift(at: Array, valid: Array) -> Any:
+            queries, of_rows = (slice_tile(x, at, 1) for x in (prepared.queries, lse))
+            rows = slice_tile(positions, at, 0)
+            weights, _ = tile_weights(attention, queries, of_rows, rows, keys, index, n)
+            weights = jnp.where(valid[:, None], weights, 0)
+            sent = slice_tile(by_head, at, 0)
+            means = slice_tile(statistics.mean_value, at, 0)
+            value = values[:, None] - means.swapaxes(0, 1)[:, :, None]
+            read = _product("jchv,hjmv->hjmc", sent, value)
+            by_score = weights[..., None] * read
+            to_keys = _product("hjmc,hje->hmce", by_score, queries)
+            to_values = _product("hjm,jchv->hmcv", weights, sent)
+            reach = jnp.sqrt((value * value).sum(axis=-1))
+            sizes = slice_tile(size, at, 0).T[..., None]
+            scored = reach * slice_tile(query_size, at, 0).T[..., None]
+            plain, scored = weights * sizes, weights * sizes * scored
+            return to_keys, to_values, plain.sum(axis=1), scored.sum(axis=1)
+
+        to_keys, to_values, plain, scored = fold_tiles(
+            lift, lambda a, b: jax.tree.map(jnp.add, a, b), heads.shape[0], TILE
+        )
+        pulled = _product("hmce,hed->mcd", to_keys, attention.key)
+        pulled = pulled + _product("hmcv,hvd->mcd", to_values, attention.value)
+        sizes = [
+            jnp.sqrt((w * w).sum(axis=(1, 2))) for w in (attention.value, attention.key)
+        ]
+        magnitude = _product("h,hm->m", sizes[0], plain)
+        magnitude = magnitude + _product("h,hm->m", sizes[1], scored)
+        return pulled, magnitude
+
+    columns = (everywhere, store.keys.swapaxes(0, 1), store.values.swapaxes(0, 1))
+    return map_rows(run, columns, min(TILE, n))
+
+
+def pull_queries(
+    attention: Attention, statistics: RowStatistics, scale: Array, heads: Array
+) -> Array:
+    """Returns the cotangents through each row's own query [r, c, d].
+
+    Args:
+        attention: a softmax sublayer.
+        statistics: its rows' moments.
+        scale: what the queries are divided by [r].
+        heads: cotangents of the heads' outputs [r, c, h v].
+    """
+    by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
+    to_query = _product("nchv,nhve->nche", by_head, statistics.covariance)
+    scaled = to_query / scale[:, None, None, None]
+    return _product("nche,hed->ncd", scaled, attention.query)
+
+
+def row_scales(attention: Attention, length: int, positions: Array) -> Array:
+    """Returns what the queries of rows at positions [r] are divided by [r]."""
+    scale = score_scale(attention, length, positions)
+    return jnp.broadcast_to(scale, positions.shape)
+
+
+def _product(subscripts: str, a: Array, b: Array) -> Array:
+    return jnp.einsum(subscripts, a, b, precision=HIGHEST)
 
 
 @register

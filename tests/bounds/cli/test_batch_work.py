@@ -5,7 +5,7 @@ import pytest
 
 from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import make_cells
-from bounds.cli.batch_shape import Shape, model_shape
+from bounds.cli.batch_work import Shape, model_shape
 from jax_models.constructions import build_preset
 from tests.bounds.cli.shape import SHAPE
 

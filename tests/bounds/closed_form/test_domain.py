@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bounds import closed_form as cf
-from bounds.closed_form.domain import nonnegative, positive, probability, whole
+from bounds.closed_form.statements import nonnegative, positive, probability, whole
 
 NO_NUMBERS = [None, "4", b"4", [], [1.0], {}, 1j, object(), np.zeros(2), float("nan")]
 

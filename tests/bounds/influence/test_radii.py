@@ -18,7 +18,7 @@ from bounds.influence import (
     compute_influence,
     exhaustive,
     incremental,
-    reach,
+    substitution,
 )
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.sizes import score_rounding
@@ -187,7 +187,7 @@ def test_what_the_masks_keep_from_the_query_does_not_move():
             ]
             truth = sees[1].astype(int) @ sees[0].astype(int) > 0
             for query in range(5):
-                first, last = reach.reaching([below, above], 5, query)
+                first, last = substitution.reaching([below, above], 5, query)
                 inside = (first <= np.arange(5)) & (np.arange(5) <= last)
                 assert 0 <= first <= query <= last < 5
                 assert (inside >= truth[query]).all()

@@ -9,8 +9,8 @@ import pytest
 import jax_models as jm
 from jax_models.logic import evaluate_formula, exactness, parse_formula
 from jax_models.logic.compile import compile_formula, truth_values
-from jax_models.logic.counting import lookup_sharpness
 from jax_models.logic.exactness import exact_length
+from jax_models.logic.gadgets import lookup_sharpness
 from jax_models.logic.modes import MODES, get_mode
 from jax_models.logic.self_test import apply_eagerly
 from jax_models.logic.translate import plan_formula

@@ -6,10 +6,9 @@ import pytest
 from jax_models.logic import (
     builder,
     compile,
-    counting,
+    gadgets,
     parse_formula,
     schedule,
-    selection,
     translate,
 )
 from jax_models.temperature import ConstantTemperature
@@ -73,34 +72,34 @@ def leftmost(select):
 
 
 def rightmost_of_all(plan, mode, side, left, right):
-    return selection.since(plan, mode, side, None, right)
+    return gadgets.since(plan, mode, side, None, right)
 
 
 PLANTED = {
-    "the gates of P stay open": ("T", "P Q_a", selection, "add_rounded", without_gates),
+    "the gates of P stay open": ("T", "P Q_a", gadgets, "add_rounded", without_gates),
     "P is not closed at the first position": (
         "FU",
         "P Q_a",
-        selection,
+        gadgets,
         "add_rounded",
         without_the_last_gate,
     ),
     "N is not closed at the last position": (
         "U",
         "N Q_a",
-        selection,
+        gadgets,
         "add_rounded",
         without_the_last_gate,
     ),
-    "selection is not sharp": ("T", "Q_a S Q_b", selection, "SHARPNESS", 0.3),
-    "selection is not sharp (FT)": ("FT", "Q_a S Q_b", selection, "SHARPNESS", 0.03),
-    "selection is not sharp (FU)": ("FU", "Q_a S Q_b", selection, "SHARPNESS", 0.3),
+    "selection is not sharp": ("T", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
+    "selection is not sharp (FT)": ("FT", "Q_a S Q_b", gadgets, "SHARPNESS", 0.03),
+    "selection is not sharp (FU)": ("FU", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
     "S looks to the other side": (
         "T",
         "Q_a S P Q_b",
-        selection,
+        gadgets,
         "select",
-        leftmost(selection.select),
+        leftmost(gadgets.select),
     ),
     "S forgets what must hold since": (
         "TB",
@@ -119,21 +118,21 @@ PLANTED = {
     "the mark of the end is nowhere": (
         "FT",
         "P Q_a",
-        selection,
+        gadgets,
         "mask_of",
         lambda side: "none",
     ),
     "a count of 0 is taken for 1": (
         "T",
         "#<[Q_a] >= 1",
-        counting,
+        gadgets,
         "has_any",
         constant_true,
     ),
     "a count of 0 is taken for 1 (TB)": (
         "TB",
         "#>[Q_a] >= 1",
-        counting,
+        gadgets,
         "has_any",
         constant_true,
     ),
@@ -147,32 +146,32 @@ PLANTED = {
     "a lookup is not sharp": (
         "FT",
         "#<[T] >= 3",
-        counting,
+        gadgets,
         "lookup_sharpness",
         lambda factors: 0.2,
     ),
     "the lookup of a suffix count is masked": (
         "T",
         "#>[Q_a] >= 3",
-        counting,
+        gadgets,
         "lookup",
-        masked_lookup(counting.lookup),
+        masked_lookup(gadgets.lookup),
     ),
     "a vote without an even position": (
         "TB",
         "#<[Q_a] >= 1",
-        counting,
+        gadgets,
         "_add_where",
         never,
     ),
     "a vote without an even position (FU)": (
         "FU",
         "#<[Q_a] >= 1",
-        counting,
+        gadgets,
         "_add_where",
         never,
     ),
-    "a vote is not sharp": ("TB", "#<[Q_a] > #<[Q_b]", counting, "SHARPNESS", 0.1),
+    "a vote is not sharp": ("TB", "#<[Q_a] > #<[Q_b]", gadgets, "SHARPNESS", 0.1),
     "both halves are taken": (
         "FU",
         "odd(#<[Q_a])",
