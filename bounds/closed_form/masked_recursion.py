@@ -9,8 +9,8 @@ and u_w = min(input_gain r_w, 2F), a layer gives
                                       2F ),
 
 where W_j = W(u over the visible rows; m_j) the largest mean with weight ratios at most
-E = e^{2A} (`weighted_mean`), everything capped by `output_cap`; a row that sees nothing
-has no head term. Proof, from Lemma A: on the path the weights have ratios at most
+E = e^{2A} (below), everything capped by `output_cap`; a row that sees nothing has no head
+term. Proof, from Lemma A: on the path the weights have ratios at most
 e^{2A}, so Σ α_w |du_w| <= W_j. Write δ_w = δ'_w + δ''_w, |δ'_w| <= (query slope) u_j
 and |δ''_w| <= (key slope) u_w. Then |Cov(δ', u)| <= (query slope) u_j F by Cauchy and
 Schwarz, and |Cov(δ'', u)| = |Σ α_w δ''_w (u_w - a)| <= 2F (key slope) Σ α_w u_w.
@@ -34,8 +34,8 @@ in every other form, not that number.
 
 How many changed rows each row of masked attention sees.
 
-Counts only: which rows they are does not matter to `weighted_mean`. Rows 0 … n - 1 are
-the rows j != i; then comes the changed row, once if i is given, else once for every i.
+Counts only: which rows they are does not matter to the mean. Rows 0 … n - 1 are the rows
+j != i; then comes the changed row, once if i is given, else once for every i.
 
 The largest weighted mean when no weight is more than E times another.
 

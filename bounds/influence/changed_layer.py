@@ -5,7 +5,7 @@ it was, and the keys that moved are taken out and put in again (`replace_set`), 
 row. `rescan_rows` sees all keys again, those that stayed and those that moved: for rows
 whose own query moved, and where the summary does not decide, O(n) per row.
 
-Shapes: s lines of q rows and c moved keys each (a frame of `changed_rows`), h heads,
+Shapes: s lines of q rows and c moved keys each (a `Frame`), h heads,
 e = d_k, v = d_v.
 
 Sets of changed rows, one for each substitution: the sparse state between layers.

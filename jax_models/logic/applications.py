@@ -1,6 +1,6 @@
 """Formulas for what attention is known to do: n-grams, induction, hops, languages.
 
-What each says is defined without formulas in `direct` or in `jax_models.languages`.
+What each says is defined without formulas in the tests or in `jax_models.languages`.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Route A for L layers: the reductions of `alteration`, one after another.
+"""Route A for L layers: reductions by alteration, one after another.
 
 Each leaves the share R = C^{1/(L-1)}; n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1, for every n from
 there on. For a c beyond integers (a `Tower` of level 1 or above, c > 2^(10^6)) the

@@ -1,4 +1,4 @@
-"""Route H for L layers: the reductions of `paper_reduction`, one after another.
+"""Route H for L layers: the paper's reductions, one after another.
 
 Every reduction leaves the share R = C^{1/(L-1)} of the free positions; closing the last
 layer needs none. The first reduction (c = 1) is searched over a grid. From then on c is

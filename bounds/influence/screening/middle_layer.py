@@ -3,7 +3,7 @@
 Row j != i of a block of substitutions i changes by what column i does to it, exactly
 (`replace`), by its own known change, exactly to first order in the query, and by what the
 other columns do to it. Of the latter only a bound is had at the row, by envelopes; but
-its effect on what is wanted is a product with N_m (`adjoint`), to first order, summed
+its effect on what is wanted is a product with N_m (`pull_columns`), to first order, summed
 over all rows at once. What is of second order is bounded row by row and weighed with the
 norms of the cotangents.
 
