@@ -31,7 +31,7 @@ from bounds.certificate.moved_rows import (
     behind_norm,
     read_inputs,
 )
-from bounds.certificate.norm_gain import vector_norms
+from bounds.certificate.norm_gain import input_norms, vector_norms
 from bounds.certificate.order import greatest
 from bounds.certificate.other_columns import (
     OtherColumns,
@@ -75,7 +75,7 @@ def move_all_rows(
         moved: what is known of its input rows.
         roundoff: of the layer.
     """
-    inner = read_inputs(layer, held.constants, held.rows, moved, held.radius.rows)
+    inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     own = inner.substituted()
     others = other_columns(layer, held, spread, inner, roundoff)
     tile = functools.partial(_tile, layer, held, own, others, roundoff)
@@ -100,16 +100,10 @@ def replace_column(
         own: what is known of its input row i.
         roundoff: of the layer.
     """
-    if layer.layer_norm == "pre":
-        centre, radius = behind_norm(
-            layer.norm1,
-            held.constants.norm1,
-            held.rows[own.position],
-            own.centre,
-            own.radius,
-            held.radius.rows[own.position],
-        )
-        own = OwnMove(own.position, centre, radius)
+    at = held.rows[own.position], held.radius.rows[own.position]
+    for norm in input_norms(layer):
+        found = behind_norm(norm, at[0], own.centre, own.radius, at[1])
+        own = OwnMove(own.position, *found)
     tile = functools.partial(_tile, layer, held, own, None, roundoff)
     return _map_tiles(layer, held, spread, own, tile, None)
 

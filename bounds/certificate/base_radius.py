@@ -15,7 +15,13 @@ from jax import Array
 
 from bounds.certificate.activation_ball import steepest_within
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import farthest_from_mean, norm_gain, vector_norms
+from bounds.certificate.norm_gain import (
+    farthest_from_mean,
+    input_norms,
+    largest_scale,
+    norm_gain,
+    vector_norms,
+)
 from bounds.certificate.order import bounded, least, times
 from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase
@@ -87,9 +93,8 @@ def base_radius(
     """
     attention = layer.attention
     read = known
-    if layer.layer_norm == "pre":
-        assert layer.norm1 is not None
-        read = _behind_norm(layer.norm1, constants.norm1, rows, centred(rows, known))
+    for norm in input_norms(layer):
+        read = _behind_norm(norm, rows, centred(rows, known))
     roundoff = gamma_upper(inputs.shape[1] + 1)
 
     def rounded(weight: Array, bias: Array | None) -> Array:
@@ -154,12 +159,11 @@ def centred(rows: Array, radius: Array) -> Array:
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
 
 
-def _behind_norm(norm: Norm, largest: Array, rows: Array, radius: Array) -> Array:
+def _behind_norm(norm: Norm, rows: Array, radius: Array) -> Array:
     """Radius [...] behind a layer norm, from that of the centred row in front of it."""
-    root = rows.shape[-1] ** 0.5
-    gain = norm_gain(norm, largest, rows, radius)
-    rounded = largest * root + vector_norms(norm.bias)
-    carried = least(times(gain, radius), 2 * largest * root)
+    longest = largest_scale(norm) * rows.shape[-1] ** 0.5
+    rounded = longest + vector_norms(norm.bias)
+    carried = least(times(norm_gain(norm, rows, radius), radius), 2 * longest)
     return carried + gamma_upper(rows.shape[-1] + SCALAR_STEPS) * rounded
 
 
@@ -225,8 +229,7 @@ def _pointwise(
     assert layer.norm1 is not None and layer.norm2 is not None
     pre, at = layer.layer_norm == "pre", centred(base.rows["summed"], summed)
     norm = layer.norm2 if pre else layer.norm1
-    largest = constants.norm2 if pre else constants.norm1
-    entered = _behind_norm(norm, largest, base.rows["summed"], at)
+    entered = _behind_norm(norm, base.rows["summed"], at)
     behind = base.rows["entered"]
     preactivation, own = enter(sizes * entered[:, None], behind)
     out = constants.block * entered
@@ -234,5 +237,5 @@ def _pointwise(
     if pre:
         return at, preactivation, None, summed + out
     left = centred(base.rows["left"], out)
-    out = _behind_norm(layer.norm2, constants.norm2, base.rows["left"], left)
+    out = _behind_norm(layer.norm2, base.rows["left"], left)
     return at, preactivation, left, out

@@ -36,8 +36,6 @@ class LayerConstants:
     curvature: Array  # [h] of additive scores in the argument of tanh; 0 otherwise
     block: Array  # [] of the block alone (with its residual where there is no norm)
     heads: Array  # [h] of the block in each concatenated head; zeros otherwise
-    norm1: Array  # [] max |scale|; 0 where there is no norm
-    norm2: Array
     # For rounding, which sees the entries of a matrix and not what they cancel to.
     query_entries: Array  # [h] Frobenius norms
     key_entries: Array
@@ -60,10 +58,6 @@ def layer_constants(layer: Layer) -> LayerConstants:
             [path_gain(block, Enclosure(blocks[:, k])) for k in range(h)]
         )
     whole = residual_lipschitz if layer.layer_norm != "pre" else path_gain
-    norms = [
-        0.0 if norm is None else float(np.abs(np.asarray(norm.scale)).max())
-        for norm in (layer.norm1, layer.norm2)
-    ]
     numbers = {
         "query": _norms(attention.query),
         "key": _norms(attention.key),
@@ -71,8 +65,6 @@ def layer_constants(layer: Layer) -> LayerConstants:
         **score_rule(attention.scoring).constants(h),
         "block": whole(block, parts[0]),
         "heads": heads,
-        "norm1": norms[0],
-        "norm2": norms[1],
         "query_entries": _entries(attention.query),
         "key_entries": _entries(attention.key),
         "value_entries": _entries(attention.value),

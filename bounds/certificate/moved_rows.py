@@ -10,8 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import norm_gain, norm_rounding
+from bounds.certificate.norm_gain import (
+    input_norms,
+    largest_scale,
+    norm_gain,
+    norm_rounding,
+)
 from bounds.certificate.order import least, times
 from jax_models.layer import Layer
 from jax_models.pytree import register
@@ -52,34 +56,23 @@ def sizes(rows: Array) -> Array:
     return jnp.sqrt((rows * rows).sum(axis=1))
 
 
-def read_inputs(
-    layer: Layer,
-    constants: LayerConstants,
-    rows: Array,
-    moved: MovedRows,
-    base: Array,
-) -> MovedRows:
-    """Returns what is known of the attention's inputs: behind LN1 under pre-norm.
+def read_inputs(layer: Layer, rows: Array, moved: MovedRows, base: Array) -> MovedRows:
+    """Returns what is known of the attention's inputs: behind a norm in front of it.
 
     Args:
         layer: the layer.
-        constants: its constants.
         rows: its base input [n, d].
         moved: what is known of that input.
         base: radii of the base input [n].
     """
-    if layer.layer_norm != "pre":
-        return moved
-    change = moved.centre.swapaxes(1, 2)
-    centre, radius = behind_norm(
-        layer.norm1, constants.norm1, rows[:, None], change, moved.radius, base[:, None]
-    )
+    centre, radius = moved.centre.swapaxes(1, 2), moved.radius
+    for norm in input_norms(layer):
+        centre, radius = behind_norm(norm, rows[:, None], centre, radius, base[:, None])
     return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
 
 
 def behind_norm(
-    norm: Norm | None,
-    largest: Array,
+    norm: Norm,
     rows: Array,
     centre: Array,
     radius: Array,
@@ -89,17 +82,17 @@ def behind_norm(
 
     Args:
         norm: the layer norm.
-        largest: max |scale|.
         rows: base rows, broadcastable to the centres.
         centre: of the changes [..., d].
         radius: around them [...].
         base: radii of the base rows, broadcastable.
     """
-    assert norm is not None
-    gain = norm_gain(norm, largest, rows + centre, radius + base)
+    gain = norm_gain(norm, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.
-    carried = least(times(gain, radius), 2 * largest * rows.shape[-1] ** 0.5)
-    rounding = norm_rounding(norm, largest, rows, centre, base)
+    carried = least(
+        times(gain, radius), 2 * largest_scale(norm) * rows.shape[-1] ** 0.5
+    )
+    rounding = norm_rounding(norm, rows, centre, base)
     return norm.change(rows, centre), carried + rounding
 
 

@@ -11,7 +11,18 @@ from jax import Array
 
 from bounds.certificate.order import greatest, least, resting_on, surely_above, times
 from bounds.rounding import term_roundoff
+from jax_models.layer import Layer
 from jax_models.rows import Norm
+
+
+def largest_scale(norm: Norm) -> Array:
+    """Returns max |scale|, which no rounding enters []."""
+    return jnp.abs(norm.scale).max()
+
+
+def input_norms(layer: Layer) -> list[Norm]:
+    """Returns the norm in front of the attention, if there is one."""
+    return [x.operation for x in layer.reads.steps if isinstance(x.operation, Norm)]
 
 
 def norm_jacobian(norm: Norm, rows: Array) -> Array:
@@ -27,12 +38,11 @@ def norm_jacobian(norm: Norm, rows: Array) -> Array:
     return norm.scale[:, None] * inner / deviation
 
 
-def norm_gain(norm: Norm, largest: Array, rows: Array, radius: Array) -> Array:
+def norm_gain(norm: Norm, rows: Array, radius: Array) -> Array:
     """Returns the Lipschitz constant [...] of a norm on balls around rows.
 
     Args:
         norm: the norm.
-        largest: max |scale|.
         rows: centres of the balls [..., d].
         radius: their radii [...].
     """
@@ -41,24 +51,24 @@ def norm_gain(norm: Norm, largest: Array, rows: Array, radius: Array) -> Array:
     # An overflowed size is no size: in the denominator it would make a gain of 0.
     far = surely_above(size, radius) & jnp.isfinite(size)
     nearest = jnp.where(far, size - radius, 0.0)
-    return largest / jnp.sqrt(nearest * nearest / rows.shape[-1] + norm.epsilon)
+    return largest_scale(norm) / jnp.sqrt(
+        nearest * nearest / rows.shape[-1] + norm.epsilon
+    )
 
 
-def _variation(
-    norm: Norm, largest: Array, rows: Array, reach: Array, step: Array
-) -> Array:
+def _variation(norm: Norm, rows: Array, reach: Array, step: Array) -> Array:
     """How far two Jacobians within `reach` of rows, `step` apart, are from each other.
 
     max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
     """
-    widest = norm_gain(norm, largest, rows, reach)
+    widest = norm_gain(norm, rows, reach)
+    largest = largest_scale(norm)
     scale = jnp.where(largest == 0, 1.0, largest)
     return 2 * widest * (widest / scale * step) / math.sqrt(rows.shape[-1])
 
 
 def norm_gains(
     norm: Norm,
-    largest: Array,
     rows: Array,
     moved: Array,
     radius: Array,
@@ -68,7 +78,6 @@ def norm_gains(
 
     Args:
         norm: the norm, with epsilon > 0.
-        largest: max |scale|.
         rows: base rows [..., d].
         moved: change to the centre of the ball [..., d].
         radius: of the ball [...].
@@ -79,13 +88,11 @@ def norm_gains(
         in the ball from that computed at the base row.
     """
     reach = vector_norms(moved) + radius + base
-    variation = _variation(norm, largest, rows, reach, reach)
-    return norm_gain(norm, largest, rows + moved, radius + base), variation
+    variation = _variation(norm, rows, reach, reach)
+    return norm_gain(norm, rows + moved, radius + base), variation
 
 
-def norm_rounding(
-    norm: Norm, largest: Array, rows: Array, moved: Array, base: Array
-) -> Array:
+def norm_rounding(norm: Norm, rows: Array, moved: Array, base: Array) -> Array:
     """Returns how far [...] `norm_change` of computed rows is from that of the true ones.
 
     Its two terms are at most max|scale| |moved| / s each, s the smaller denominator,
@@ -95,16 +102,15 @@ def norm_rounding(
 
     Args:
         norm: the norm.
-        largest: max |scale|.
         rows: base rows [..., d].
         moved: their change.
         base: radius of the base rows [...], the rounding of their centring included.
     """
     size, end = vector_norms(moved), rows + moved
-    gains = [norm_gain(norm, largest, z, base) for z in (rows, end)]
+    gains = [norm_gain(norm, z, base) for z in (rows, end)]
     rounded = 3 * term_roundoff(rows.shape[-1]) * size * greatest(*gains)
     both = times(gains[0] + gains[1], base)
-    bent = times(_variation(norm, largest, rows, size + base, base), size)
+    bent = times(_variation(norm, rows, size + base, base), size)
     # What the change is divided by must not overflow: the quotient would be 0.
     old, new = (norm.deviation(norm.centre(z))[..., 0] for z in (rows, end))
     off = resting_on(rounded + least(both, bent), old * new * (old + new))

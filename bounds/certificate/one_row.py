@@ -227,7 +227,7 @@ def move_one_row(
         moved: what is known of its input rows.
         roundoff: of the layer.
     """
-    inner = read_inputs(layer, held.constants, held.rows, moved, held.radius.rows)
+    inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     heads, deviation = _heads(layer, held, inner, roundoff.sums)
     change, radius = moved.take(held.position)
     joined = join_heads(heads)

@@ -7,6 +7,7 @@ from jax import Array
 
 from bounds.certificate.base_radius import centred, embedding_radius
 from bounds.certificate.norm_gain import (
+    largest_scale,
     norm_gains,
     norm_jacobian,
     norm_rounding,
@@ -55,17 +56,16 @@ def certified_norms(
         rounding = 2 * roundoff * entries * vector_norms(centre)
         moved = vector_norms(linear(centre, weight))
         return bounded(moved + times(gain, radius) + rounding)
-    largest = jnp.abs(norm.scale).max()
     base = centred(output, base)
-    local, bend = norm_gains(norm, largest, output, centre, radius, base)
+    local, bend = norm_gains(norm, output, centre, radius, base)
     jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
     carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
     carried = times(carried, radius)
     change = norm.change(output, centre)
-    carried += gain * norm_rounding(norm, largest, output, centre, base)
+    carried += gain * norm_rounding(norm, output, centre, base)
     carried += 2 * roundoff * entries * vector_norms(change)
     # Two outputs of the norm are no further apart, whatever enters it.
-    apart = 2 * largest * output.shape[0] ** 0.5 * gain
+    apart = 2 * largest_scale(norm) * output.shape[0] ** 0.5 * gain
     return least(vector_norms(linear(change, weight)) + carried, apart)
 
 

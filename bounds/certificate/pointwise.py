@@ -128,7 +128,6 @@ def carry_rounding(
     if layer.layer_norm == "pre":
         entered = norm_rounding(
             layer.norm2,
-            constants.norm2,
             base.rows["summed"],
             carried["summed"],
             known.summed,
@@ -137,14 +136,11 @@ def carry_rounding(
     assert known.left is not None
     entered = norm_rounding(
         layer.norm1,
-        constants.norm1,
         base.rows["summed"],
         carried["summed"],
         known.summed,
     )
-    last = norm_rounding(
-        layer.norm2, constants.norm2, base.rows["left"], carried["left"], known.left
-    )
+    last = norm_rounding(layer.norm2, base.rows["left"], carried["left"], known.left)
     return Rounding(read, entered, output, last)
 
 

@@ -18,7 +18,7 @@ from jax import Array
 from bounds.certificate.activation_ball import slope_strays
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import norm_gains
+from bounds.certificate.norm_gain import largest_scale, norm_gains
 from bounds.certificate.order import least, times
 from bounds.certificate.pointwise import (
     Moved,
@@ -110,16 +110,16 @@ def _carry_through_norms(
     assert layer.norm1 is not None and layer.norm2 is not None
     assert norms.whole is not None and norms.norm2 is not None
     pre = layer.layer_norm == "pre"
-    inner, largest = (
-        (layer.norm2, constants.norm2) if pre else (layer.norm1, constants.norm1)
-    )
+    inner = layer.norm2 if pre else layer.norm1
     assert known.summed is not None
     gain, bend = norm_gains(
-        inner, largest, base.rows["summed"], carried["summed"], radius, known.summed
+        inner, base.rows["summed"], carried["summed"], radius, known.summed
     )
     root = math.sqrt(base.rows["summed"].shape[-1])
     assert rounding.entered is not None
-    entered = least(times(gain, radius), 2 * largest * root) + rounding.entered
+    entered = (
+        least(times(gain, radius), 2 * largest_scale(inner) * root) + rounding.entered
+    )
     stray = flips(sizes * entered[..., None])
     through = least(norms.block * entered + stray, times(constants.block, entered))
     if pre:
@@ -132,7 +132,6 @@ def _carry_through_norms(
     assert known.left is not None
     gain, last_bend = norm_gains(
         layer.norm2,
-        constants.norm2,
         base.rows["left"],
         carried["left"],
         through,
@@ -142,7 +141,9 @@ def _carry_through_norms(
     composed = norms.block * (bend * radius + rounding.entered) + stray
     composed = norms.norm2 * (composed + rounding.output)
     composed += norms.whole * radius + last_bend * through
-    bounded = least(times(gain, through), composed, 2 * constants.norm2 * root)
+    bounded = least(
+        times(gain, through), composed, 2 * largest_scale(layer.norm2) * root
+    )
     return bounded + rounding.last
 
 
