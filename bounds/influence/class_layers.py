@@ -208,7 +208,7 @@ def change_configurations(
             reports.append(found.ties)
         influence = finish(model, rows[0], change[0], target)
         base = jnp.maximum(1, share) if model.is_hard else share
-        whole = output_size(model, rows[0], 0, target)
+        whole = output_size(model, rows[0], None, target)
         size = condition * influence + base * whole
         # A change of exactly zero is one where nothing that is read has moved, or no
         # decision of a hard layer noticed. Softmax of equal columns may have lost it.

@@ -106,7 +106,7 @@ def _radius(
         share = float(hard_share(model, bases, state.last))
     elif places_repeat(model, problem.tokens.size):  # some columns may be equal
         share = float(column_share(model, bases, state.last))
-    size = float(output_size(model, state.output, 0, problem.target))
+    size = float(output_size(model, state.output, None, problem.target))
     base = share and share * size
 
     moves = may_move(

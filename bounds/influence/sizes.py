@@ -1,7 +1,9 @@
 """Norms, and the sizes that rounding is relative to."""
 
+import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -22,8 +24,9 @@ def mean_size(rows: Array) -> Array:
     return scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
 
 
+@functools.partial(jax.jit, static_argnames="target")
 def output_size(
-    model: Transformer, output: Array, within: Array | float, target: str
+    model: Transformer, output: Array, within: Array | None, target: str
 ) -> Array:
     """Returns the size that the rounding of one evaluation of the target is relative to.
 
@@ -33,15 +36,16 @@ def output_size(
     Args:
         model: a transformer.
         output: the query row after the last layer, before the final norm [d].
-        within: the largest size met before, 0 where it is not known.
+        within: the largest size met before, where it is known.
         target: "activation" or "logits".
     """
-    size = jnp.maximum(scaled_norm(output), within)
-    if model.final_norm is not None:
-        deviation = output - output.mean()
-        spread = jnp.sqrt((deviation**2).mean() + model.final_norm.epsilon)
-        scale = jnp.abs(model.final_norm.scale).max()
-        size = jnp.maximum(scaled_norm(model.final_norm(output)), scale * size / spread)
+    size = scaled_norm(output)
+    size = size if within is None else jnp.maximum(size, within)
+    norm = model.final_norm
+    if norm is not None:
+        spread = norm.deviation(norm.centre(output))[0]
+        scale = jnp.abs(norm.scale).max()
+        size = jnp.maximum(scaled_norm(norm(output)), scale * size / spread)
     if target == "logits":
         assert model.readout is not None
         weight, bias = model.readout.weight, model.readout.bias
