@@ -168,6 +168,11 @@ class Reader:
 
     def _gains(self, form: Form) -> dict[str, float]:
         """Lipschitz constants of a form in its corners."""
+        if form.parts or any(bent.w2 is None for bent in form.bent):
+            raise InputError(
+                "it needs a rule for rows side by side, or right behind an activation, "
+                "that no map reads, and has none; use a method that does without"
+            )
         corners = dict.fromkeys(form.linear)
         corners |= dict.fromkeys(k for bent in form.bent for k in bent.form.linear)
         return {k: self._gain(form, k) for k in corners}
@@ -208,6 +213,8 @@ def _(operation: Affine, *forms: Form) -> Form:
     zeros = [offset] * max(len(part.at_zero) for part in form.parts or (form,))
     at = 0
     for part in form.parts or (form,):
+        if any(bent.w2 is not None for bent in part.bent):
+            raise no_rule("form_of", operation)  # a second map behind an activation
         piece = weight[:, at : at + part.width]
         at += part.width
         for corner, matrix in part.linear.items():
@@ -226,7 +233,7 @@ def _(operation: Affine, *forms: Form) -> Form:
 @form_of.register
 def _(operation: Sum, *forms: Form) -> Form:
     one, two = forms
-    if one.linear.keys() & two.linear.keys():
+    if one.parts or two.parts or one.linear.keys() & two.linear.keys():
         raise no_rule("sums of two forms of one row", operation)
     zeros = []
     for k in range(max(len(one.at_zero), len(two.at_zero))):
@@ -246,6 +253,8 @@ def _(operation: Join, *forms: Form) -> Form:
 @form_of.register
 def _(operation: Activation, *forms: Form) -> Form:
     (form,) = forms
+    if form.parts or form.bent:
+        raise no_rule("form_of", operation)
     nothing = Enclosure(np.zeros((form.width, 1)))
     zeros = (activated(operation, nothing if x is None else x) for x in form.at_zero)
     return Form(form.width, {}, (Bent(operation, None, form),), tuple(zeros))
