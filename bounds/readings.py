@@ -9,7 +9,7 @@ from typing import Any
 
 from jax_models import InputError
 from jax_models.layer import Layer
-from jax_models.rows import Operation
+from jax_models.rows import Norm, Operation
 
 
 def no_rule(reading: str, operation: Operation) -> InputError:
@@ -37,6 +37,24 @@ def lacks(
             if of.dispatch(type(operation)) is of.dispatch(object):
                 return _said(of.__name__, operation)
     return None
+
+
+def norm_before(layer: Layer) -> Norm | None:
+    """Returns the norm in front of a layer's attention, None where there is none.
+
+    Args:
+        layer: the layer.
+
+    Raises:
+        InputError: something else stands there.
+    """
+    match [step.operation for step in layer.reads.steps]:
+        case []:
+            return None
+        case [Norm() as norm]:
+            return norm
+        case [*_, operation]:
+            raise no_rule("more than one norm before attention:", operation)
 
 
 def _said(reading: str, operation: Operation) -> str:

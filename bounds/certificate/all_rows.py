@@ -31,7 +31,7 @@ from bounds.certificate.moved_rows import (
     behind_norm,
     read_inputs,
 )
-from bounds.certificate.norm_gain import input_norms, vector_norms
+from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.order import greatest
 from bounds.certificate.other_columns import (
     OtherColumns,
@@ -50,6 +50,7 @@ from bounds.certificate.row_base import (
     row_scale,
     slope_radius,
 )
+from bounds.readings import norm_before
 from jax_models.blocks import map_rows, row_block
 from jax_models.layer import Layer
 
@@ -100,9 +101,10 @@ def replace_column(
         own: what is known of its input row i.
         roundoff: of the layer.
     """
-    at = held.rows[own.position], held.radius.rows[own.position]
-    for norm in input_norms(layer):
-        found = behind_norm(norm, at[0], own.centre, own.radius, at[1])
+    norm = norm_before(layer)
+    if norm is not None:
+        row, known = held.rows[own.position], held.radius.rows[own.position]
+        found = behind_norm(norm, row, own.centre, own.radius, known)
         own = OwnMove(own.position, *found)
     tile = functools.partial(_tile, layer, held, own, None, roundoff)
     return _map_tiles(layer, held, spread, own, tile, None)

@@ -17,14 +17,13 @@ from bounds.certificate.activation_ball import steepest_within
 from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.norm_gain import (
     farthest_from_mean,
-    input_norms,
-    largest_scale,
     norm_gain,
     vector_norms,
 )
 from bounds.certificate.order import bounded, least, times
 from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase
+from bounds.readings import norm_before
 from bounds.rounding import SCALAR_STEPS, gamma_upper, tiled_summation, unit_roundoff
 from jax_models.attention import KeyStore, project
 from jax_models.layer import Layer
@@ -92,8 +91,8 @@ def base_radius(
         base: pointwise base quantities of the wanted rows.
     """
     attention = layer.attention
-    read = known
-    for norm in input_norms(layer):
+    read, norm = known, norm_before(layer)
+    if norm is not None:
         read = _behind_norm(norm, rows, centred(rows, known))
     roundoff = gamma_upper(inputs.shape[1] + 1)
 
@@ -161,7 +160,7 @@ def centred(rows: Array, radius: Array) -> Array:
 
 def _behind_norm(norm: Norm, rows: Array, radius: Array) -> Array:
     """Radius [...] behind a layer norm, from that of the centred row in front of it."""
-    longest = largest_scale(norm) * rows.shape[-1] ** 0.5
+    longest = norm.largest * rows.shape[-1] ** 0.5
     rounded = longest + vector_norms(norm.bias)
     carried = least(times(norm_gain(norm, rows, radius), radius), 2 * longest)
     return carried + gamma_upper(rows.shape[-1] + SCALAR_STEPS) * rounded

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.norm_gain import (
-    input_norms,
-    largest_scale,
     norm_gain,
     norm_rounding,
 )
 from bounds.certificate.order import least, times
+from bounds.readings import norm_before
 from jax_models.layer import Layer
 from jax_models.pytree import register
 from jax_models.rows import Norm
@@ -65,9 +64,13 @@ def read_inputs(layer: Layer, rows: Array, moved: MovedRows, base: Array) -> Mov
         moved: what is known of that input.
         base: radii of the base input [n].
     """
-    centre, radius = moved.centre.swapaxes(1, 2), moved.radius
-    for norm in input_norms(layer):
-        centre, radius = behind_norm(norm, rows[:, None], centre, radius, base[:, None])
+    norm = norm_before(layer)
+    if norm is None:
+        return moved
+    change = moved.centre.swapaxes(1, 2)
+    centre, radius = behind_norm(
+        norm, rows[:, None], change, moved.radius, base[:, None]
+    )
     return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
 
 
@@ -89,9 +92,7 @@ def behind_norm(
     """
     gain = norm_gain(norm, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.
-    carried = least(
-        times(gain, radius), 2 * largest_scale(norm) * rows.shape[-1] ** 0.5
-    )
+    carried = least(times(gain, radius), 2 * norm.largest * rows.shape[-1] ** 0.5)
     rounding = norm_rounding(norm, rows, centre, base)
     return norm.change(rows, centre), carried + rounding
 

@@ -11,18 +11,7 @@ from jax import Array
 
 from bounds.certificate.order import greatest, least, resting_on, surely_above, times
 from bounds.rounding import term_roundoff
-from jax_models.layer import Layer
 from jax_models.rows import Norm
-
-
-def largest_scale(norm: Norm) -> Array:
-    """Returns max |scale|, which no rounding enters []."""
-    return jnp.abs(norm.scale).max()
-
-
-def input_norms(layer: Layer) -> list[Norm]:
-    """Returns the norm in front of the attention, if there is one."""
-    return [x.operation for x in layer.reads.steps if isinstance(x.operation, Norm)]
 
 
 def norm_jacobian(norm: Norm, rows: Array) -> Array:
@@ -51,9 +40,7 @@ def norm_gain(norm: Norm, rows: Array, radius: Array) -> Array:
     # An overflowed size is no size: in the denominator it would make a gain of 0.
     far = surely_above(size, radius) & jnp.isfinite(size)
     nearest = jnp.where(far, size - radius, 0.0)
-    return largest_scale(norm) / jnp.sqrt(
-        nearest * nearest / rows.shape[-1] + norm.epsilon
-    )
+    return norm.largest / jnp.sqrt(nearest * nearest / rows.shape[-1] + norm.epsilon)
 
 
 def _variation(norm: Norm, rows: Array, reach: Array, step: Array) -> Array:
@@ -62,7 +49,7 @@ def _variation(norm: Norm, rows: Array, reach: Array, step: Array) -> Array:
     max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
     """
     widest = norm_gain(norm, rows, reach)
-    largest = largest_scale(norm)
+    largest = norm.largest
     scale = jnp.where(largest == 0, 1.0, largest)
     return 2 * widest * (widest / scale * step) / math.sqrt(rows.shape[-1])
 

@@ -7,7 +7,6 @@ from jax import Array
 
 from bounds.certificate.base_radius import centred, embedding_radius
 from bounds.certificate.norm_gain import (
-    largest_scale,
     norm_gains,
     norm_jacobian,
     norm_rounding,
@@ -65,7 +64,7 @@ def certified_norms(
     carried += gain * norm_rounding(norm, output, centre, base)
     carried += 2 * roundoff * entries * vector_norms(change)
     # Two outputs of the norm are no further apart, whatever enters it.
-    apart = 2 * largest_scale(norm) * output.shape[0] ** 0.5 * gain
+    apart = 2 * norm.largest * output.shape[0] ** 0.5 * gain
     return least(vector_norms(linear(change, weight)) + carried, apart)
 
 

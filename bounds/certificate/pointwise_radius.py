@@ -18,7 +18,7 @@ from jax import Array
 from bounds.certificate.activation_ball import slope_strays
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import largest_scale, norm_gains
+from bounds.certificate.norm_gain import norm_gains
 from bounds.certificate.order import least, times
 from bounds.certificate.pointwise import (
     Moved,
@@ -117,9 +117,7 @@ def _carry_through_norms(
     )
     root = math.sqrt(base.rows["summed"].shape[-1])
     assert rounding.entered is not None
-    entered = (
-        least(times(gain, radius), 2 * largest_scale(inner) * root) + rounding.entered
-    )
+    entered = least(times(gain, radius), 2 * inner.largest * root) + rounding.entered
     stray = flips(sizes * entered[..., None])
     through = least(norms.block * entered + stray, times(constants.block, entered))
     if pre:
@@ -141,9 +139,7 @@ def _carry_through_norms(
     composed = norms.block * (bend * radius + rounding.entered) + stray
     composed = norms.norm2 * (composed + rounding.output)
     composed += norms.whole * radius + last_bend * through
-    bounded = least(
-        times(gain, through), composed, 2 * largest_scale(layer.norm2) * root
-    )
+    bounded = least(times(gain, through), composed, 2 * layer.norm2.largest * root)
     return bounded + rounding.last
 
 

@@ -44,8 +44,7 @@ def output_size(
     norm = model.final_norm
     if norm is not None:
         spread = norm.deviation(norm.centre(output))[0]
-        scale = jnp.abs(norm.scale).max()
-        size = jnp.maximum(scaled_norm(norm(output)), scale * size / spread)
+        size = jnp.maximum(scaled_norm(norm(output)), norm.largest * size / spread)
     if target == "logits":
         assert model.readout is not None
         weight, bias = model.readout.weight, model.readout.bias

@@ -40,6 +40,11 @@ class Norm(Operation):
     def centre(self, rows: Any) -> Any:
         """Returns an orthogonal projection of rows [..., d], NumPy or JAX."""
 
+    @property
+    def largest(self) -> Array:
+        """max |scale| []."""
+        return jnp.abs(self.scale).max()
+
     def deviation(self, centred: Array) -> Array:
         """Returns what centred rows [..., d] are divided by [..., 1]."""
         variance = (centred * centred).mean(axis=-1, keepdims=True)

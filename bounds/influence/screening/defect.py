@@ -33,10 +33,9 @@ from jax_models.rows import Activation, Affine, Join, Norm, Operation, Relu, Sum
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 
 
-def deviations(norm: Norm, rows: Array) -> tuple[Array, Array]:
-    """Returns the centred rows [..., d] and s, what they are divided by [...]."""
-    centred = norm.centre(rows)
-    return centred, norm.deviation(centred)[..., 0]
+def deviations(norm: Norm, rows: Array) -> Array:
+    """Returns s, what centred rows [..., d] are divided by [...]."""
+    return norm.deviation(norm.centre(rows))[..., 0]
 
 
 def norm_defect(
@@ -55,7 +54,7 @@ def norm_defect(
         unknown: the most that |e| may be.
     """
     d = norm.scale.shape[0]
-    gain = jnp.abs(norm.scale).max()
+    gain = norm.largest
     least = deviation - (known + unknown) / math.sqrt(d)
     least = jnp.maximum(least, math.sqrt(norm.epsilon))
     inside = jnp.where(least > 0, 1 / jnp.where(least > 0, least, 1), jnp.inf)
@@ -95,7 +94,7 @@ def _(operation: Activation, base: Array, known: Array, reach: Array) -> Array:
 
 @defect.register
 def _(operation: Norm, base: Array, known: Array, reach: Array) -> Array:
-    _, deviation = deviations(operation, base)
+    deviation = deviations(operation, base)
     size = jnp.sqrt((known * known).sum(axis=1))
     found, _ = norm_defect(operation, deviation[:, None], size, reach)
     return found
@@ -143,5 +142,5 @@ def _(operation: Activation, at: Array, *reach: Array) -> Array:
 @gain.register
 def _(operation: Norm, at: Array, *reach: Array) -> Array:
     (moved,) = reach
-    _, deviation = deviations(operation, at)
+    deviation = deviations(operation, at)
     return norm_defect(operation, deviation, jnp.zeros_like(moved), moved)[1]

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.screening.defect import deviations, norm_defect
+from bounds.influence.screening.row_map import carry_columns
+from bounds.readings import norm_before
 from jax_models.attention import Attention
 from jax_models.layer import Layer
 from jax_models.pytree import register
-from jax_models.rows import Norm
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -58,15 +59,12 @@ def read_inputs(layer: Layer, rows: Array, state: State, position: Array) -> Inp
     change = jnp.where(here[:, None], state.own, state.known)
     unknown = jnp.where(here, state.own_unknown, state.unknown)
     defect = jnp.zeros_like(unknown)
-    for step in layer.reads.steps:  # a norm, if there is one
-        norm = step.operation
-        assert isinstance(norm, Norm)
-        _, deviation = deviations(norm, rows)
+    norm = norm_before(layer)
+    if norm is not None:
+        deviation = deviations(norm, rows)
         size = jnp.sqrt((change * change).sum(axis=1))
         defect, unknown = norm_defect(norm, deviation[:, None], size, unknown)
-        change = jax.vmap(
-            lambda one, norm=norm: norm.change(rows, one), in_axes=2, out_axes=2
-        )(change)
+        change = carry_columns(norm, rows, change)
     others = jnp.where(here[:, None], 0, change)
     return Inputs(change, others, unknown, defect, here)
 

@@ -46,7 +46,7 @@ def test_no_change_goes_beyond_the_bounds_and_some_come_near(epsilon):
     rest, moved, slope = (
         np.linalg.norm(x, axis=1) for x in jax.vmap(difference)(*arguments)
     )
-    _, deviation = deviations(norm, arguments[0])
+    deviation = deviations(norm, arguments[0])
     sizes = [jnp.linalg.norm(x, axis=1) for x in arguments[1:]]
     defect, reach = (np.asarray(x) for x in norm_defect(norm, deviation, *sizes))
     slack = 1e-13 * (1 + reach)
