@@ -153,7 +153,11 @@ def _ask(options: flags.FlagValues) -> list[CurveCells]:
     prepare_jax(options)
     longest = options.lengths[-1]
     model = load_model(options, vocab_size=num_symbols(options), max_length=longest)
-    variants = _variants(options, model)
+    weightings, temperatures = options.weighting, options.temperature
+    variants = MAIN_JOB
+    if weightings or temperatures or not is_random(options.model, options.preset):
+        variants = _combine(model, weightings or [None], temperatures or [None])
+    models = _reweighted(model, variants)
     subject = read_subject(options, model, options.lengths)
     bounds = [name for name in options.bounds if name != "none"]
     return [
@@ -163,39 +167,35 @@ def _ask(options: flags.FlagValues) -> list[CurveCells]:
             ),
             bounds,
         )
-        for model in variants.values()
+        for model in models
     ]
 
 
-def _variants(
-    options: flags.FlagValues, model: jm.Transformer
-) -> dict[str, jm.Transformer]:
-    """Returns the models to measure, by their labels."""
-    if options.weighting is None and options.temperature is None:
-        variants = MAIN_JOB if is_random(options) else ((None, None),)
-    else:
-        variants = [
-            (weighting, temperature)
-            for weighting in options.weighting or [None]
-            for temperature in _temperatures(options, model, weighting)
-        ]
+def _combine(
+    model: jm.Transformer,
+    weightings: Sequence[str | None],
+    temperatures: Sequence[str | None],
+) -> list[Variant]:
+    """Returns each weighting with the temperatures that matter to it."""
+    variants = []
+    for weighting in weightings:
+        is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
+        some = temperatures[:1] if is_hard else temperatures
+        variants += [(weighting, temperature) for temperature in some]
+    return variants
+
+
+def _reweighted(
+    model: jm.Transformer, variants: Sequence[Variant]
+) -> list[jm.Transformer]:
+    """Returns the models to measure, one of each label."""
     models = [reweighted(model, *variant) for variant in variants]
     if len(models) > MAX_SERIES:
         raise jm.InputError(
             f"{len(models)} combinations of --weighting and --temperature; a figure "
             f"tells at most {MAX_SERIES} lines apart"
         )
-    return {weighting_label(variant): variant for variant in models}
-
-
-def _temperatures(
-    options: flags.FlagValues, model: jm.Transformer, weighting: str | None
-) -> list[str | None]:
-    """Returns the temperatures that a weighting is combined with."""
-    if options.temperature is None:
-        return [None]
-    is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
-    return options.temperature[:1] if is_hard else options.temperature
+    return list({weighting_label(variant): variant for variant in models}.values())
 
 
 def _by_length(cells: list[Cell]) -> list[Cell]:

@@ -74,14 +74,15 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Evaluate the routes that the store does not hold, and show the least thresholds."""
     layers, heads = options.num_layers, options.num_heads
+    read_out, needed = options.read_out, options.free_bits
     output = Output.of("depth", options)
     path = output.path("depth.json")
-    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
-    with (
-        output.open_store() as store,
-        Progress(_count(options), "languages") as progress,
-    ):
-        cells = _cells(options, progress)
+    possible = Tower.of(computable_length(layers, heads, read_out=read_out))
+    count = 2 if needed is None else 3
+    with output.open_store() as store, Progress(count, "languages") as progress:
+        cells = _cells(
+            layers, heads, Fraction(options.free), needed, read_out, progress.tell
+        )
         todo = missing_cells(store, cells.values(), fresh=output.fresh)
         progress.advance("from the store", len(cells) - len(todo))
         for failure in run_cells(store, todo, progress.advance):
@@ -99,25 +100,27 @@ def run(options: flags.FlagValues) -> None:
         for name, one in found.items()
     }
     write_json(path, record)
-    print(_report(options, possible, found))
+    print(f"L = {layers}, H = {heads}, unique-hard attention.")
+    print(_report(possible, needed, found))
     print(f"\nWritten to {path}")
 
 
-def _count(options: flags.FlagValues) -> int:
-    return 2 if options.free_bits is None else 3
-
-
-def _cells(options: flags.FlagValues, progress: Progress) -> dict[str, Cell]:
+def _cells(
+    layers: int,
+    heads: int,
+    free: Fraction,
+    needed: int | None,
+    read_out: bool,
+    tell: Callable[[str], None],
+) -> dict[str, Cell]:
     """Return, by language, the cell that evaluates its routes."""
-    layers, heads = options.num_layers, options.num_heads
-    read_out, free = options.read_out, Fraction(options.free)
     # What each depends on; those of DYCK hold with a read-out position and without.
     asked = {"parity": {"free": str(free), "read_out": read_out}, "dyck": {}}
     makers: dict[str, Callable[[], Iterable[Route]]] = {
         "parity": lambda: parity_routes(layers, heads, free, read_out=read_out),
         "dyck": lambda: dyck_routes(layers, heads),
     }
-    if (needed := options.free_bits) is not None:
+    if needed is not None:
         asked["language"] = {"free_bits": needed, "read_out": read_out}
         makers["language"] = lambda: switching_routes(
             layers, heads, needed=needed, read_out=read_out
@@ -134,7 +137,7 @@ def _cells(options: flags.FlagValues, progress: Progress) -> dict[str, Cell]:
         for route in makers[name]():
             routes.append(route)
             # Thousands of layers take minutes: say where the work is.
-            progress.tell(f"{name}, {route.name}")
+            tell(f"{name}, {route.name}")
         return {
             "routes": [_recorded(route) for route in routes],
             "least": routes.index(least(routes)) if routes else None,
@@ -192,11 +195,10 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
 
 
 def _report(
-    options: flags.FlagValues, possible: Tower, found: dict[str, dict[str, Any]]
+    possible: Tower, needed: int | None, found: dict[str, dict[str, Any]]
 ) -> str:
     """Returns what is shown: the least thresholds, and every route's."""
-    layers, heads = options.num_layers, options.num_heads
-    lines = [f"L = {layers}, H = {heads}, unique-hard attention."]
+    lines = []
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
         lines.append(f"{title}: possible up to n = {possible}")
         one = found[name]
@@ -205,8 +207,8 @@ def _report(
         else:
             best = one["routes"][one["least"]]
             lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
-    if options.free_bits is not None:
-        lines.append(f"A language hit by any {options.free_bits} free bits")
+    if needed is not None:
+        lines.append(f"A language hit by any {needed} free bits")
         for route in found["language"]["routes"]:
             lines.append(f"  impossible from n = {route['text']} on ({route['name']})")
     lines += ["", "Routes:"]

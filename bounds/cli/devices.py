@@ -119,7 +119,7 @@ def open_devices(options: flags.FlagValues) -> Devices:
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", options.num_devices)
     if given:
-        _connect(options)
+        _connect(options.coordinator, options.num_processes, options.process_id)
     require_platform(options)
     if not given and options.num_devices is None:
         return Devices(None, True)
@@ -159,18 +159,16 @@ def explained_loss() -> Iterator[None]:
     peers.finish()
 
 
-def _connect(options: flags.FlagValues) -> None:
-    number, count = options.process_id, options.num_processes
+def _connect(coordinator: str, count: int, number: int) -> None:
     if number >= count:
         raise InputError(
             f"--process_id={number}, but --num_processes={count} counts from 0 to "
             f"{count - 1}"
         )
-    host, _, port = options.coordinator.rpartition(":")
+    host, _, port = coordinator.rpartition(":")
     if not (host and port.isdigit() and 1 <= int(port) <= LARGEST_PORT):
         raise InputError(
-            f"--coordinator={options.coordinator}: expected host:port, as in "
-            "10.0.0.1:1234"
+            f"--coordinator={coordinator}: expected host:port, as in 10.0.0.1:1234"
         )
     if number:
         # JAX ends a process that does not find process 0 with a stack trace.
@@ -181,11 +179,11 @@ def _connect(options: flags.FlagValues) -> None:
             address, came = peers.listen_to_others(int(port))
         except OSError as error:
             raise InputError(
-                f"--coordinator={options.coordinator}: process 0 cannot listen at port "
+                f"--coordinator={coordinator}: process 0 cannot listen at port "
                 f"{port} ({error}); name one that is free"
             ) from error
         print(
-            f"waiting up to {PATIENCE} s for {count} processes at {options.coordinator}",
+            f"waiting up to {PATIENCE} s for {count} processes at {coordinator}",
             flush=True,
         )
         peers.expect_others(came, count - 1, PATIENCE)
@@ -205,5 +203,5 @@ def _connect(options: flags.FlagValues) -> None:
     except RuntimeError as error:
         raise InputError(
             f"process {number} of {count} does not find the others at "
-            f"{options.coordinator} within {PATIENCE} s: {error}"
+            f"{coordinator} within {PATIENCE} s: {error}"
         ) from error

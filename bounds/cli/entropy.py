@@ -10,6 +10,8 @@ in --out as they are found, and the same command continues where it stopped.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from bounds.output import sha256, write_csv, write_json
 from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
-from jax_models.languages import Source, get_source
+from jax_models.languages import get_source
 from jax_models.reweight import with_dtype
 
 COLUMNS = (
@@ -54,6 +56,8 @@ COLUMNS = (
     "enumerated",
 )
 LANGUAGES = ("parity", "dyck2")
+# The flags that say how a model is measured, beside the seed.
+HOW_MEASURED = ("reading", "eps", "num_inputs")
 
 
 def define_flags() -> flags.FlagValues:
@@ -138,60 +142,40 @@ def _ask(options: flags.FlagValues) -> list[Cell]:
     """Returns the lengths to measure."""
     prepare_jax(options)
     source = get_source(options.language, options.p)
-    return _cells(options, source, _load(options, source))
-
-
-def _load(options: flags.FlagValues, source: Source) -> jm.Transformer | None:
-    """Returns the model, once it is known to fit; None where none is named."""
+    asked = {"language": options.language, "p": options.p}
     if options.model is None:
-        for name in ("reading", "eps", "num_inputs"):
+        for name in HOW_MEASURED:
             if options[name].present:
                 raise jm.InputError(
                     f"--{name} says how a model is measured; name one with --model"
                 )
-        return None
+        return _cells(options.lengths, asked, partial(entropy_levels, source))
     model = with_dtype(jm.load(options.model), options.dtype)
     check_predictor(model, source, options.lengths[-1], options.reading)
-    return model
+    how: dict[str, Any] = {
+        name: options[name].value for name in (*HOW_MEASURED, "seed")
+    }
+    asked |= {
+        "model_sha256": sha256(Path(options.model).read_bytes()),
+        "dtype": options.dtype,
+        **how,
+    }
+    how["closeness"] = how.pop("eps")
+    return _cells(
+        options.lengths,
+        asked,
+        lambda n: measure_entropy(model, source, n, **how).as_row(source),
+    )
 
 
 def _cells(
-    options: flags.FlagValues, source: Source, model: jm.Transformer | None
+    lengths: Sequence[int],
+    asked: Mapping[str, Any],
+    measure: Callable[[int], dict[str, Any]],
 ) -> list[Cell]:
-    """Returns the lengths to measure."""
-    common: dict[str, Any] = {
-        "command": "entropy",
-        "version": __version__,
-        "language": options.language,
-        "p": options.p,
-    }
-    if model is not None:
-        common |= {
-            "model_sha256": sha256(Path(options.model).read_bytes()),
-            "dtype": options.dtype,
-            "reading": options.reading,
-            "eps": options.eps,
-            "num_inputs": options.num_inputs,
-            "seed": options.seed,
-        }
-    cells = []
-    for n in options.lengths:
-
-        def compute(n=n) -> dict[str, Any]:
-            if model is None:
-                return entropy_levels(source, n)
-            return measure_entropy(
-                model,
-                source,
-                n,
-                reading=options.reading,
-                closeness=options.eps,
-                num_inputs=options.num_inputs,
-                seed=options.seed,
-            ).as_row(source)
-
-        cells.append(Cell({**common, "n": n}, f"n = {n}", compute))
-    return cells
+    """Returns lengths as cells, which depend on what is asked."""
+    common = {"command": "entropy", "version": __version__, **asked}
+    return [Cell({**common, "n": n}, f"n = {n}", partial(measure, n)) for n in lengths]
 
 
 def _write(

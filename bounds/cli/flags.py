@@ -380,6 +380,8 @@ def validate_grammar(
     """
 
     def check(entry: str | list[str] | None) -> bool:
+        if entry == []:
+            raise flags.ValidationError("name at least one")
         try:
             for text in [entry] if isinstance(entry, str) else entry or ():
                 parse(text)

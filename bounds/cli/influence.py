@@ -160,13 +160,9 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
+@explained_loss()
 def run(options: flags.FlagValues) -> None:
     """Compute the blocks that the store does not hold, then report from the store."""
-    with explained_loss():
-        _run(options)
-
-
-def _run(options: flags.FlagValues) -> None:
     devices, output = open_devices(options), Output.of("influence", options)
     if devices.leads and not options.dry_run:
         print(f"influence: results go to {output.folder}", flush=True)

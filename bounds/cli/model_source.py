@@ -1,6 +1,8 @@
 """Flags to a model: a file, a construction by name, or random weights."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from absl import flags
@@ -34,20 +36,33 @@ def load_model(
             not a model.
         OSError: The file cannot be read.
     """
-    preset = options.preset
-    if options.model is not None and preset is not None:
+    file, preset, c = options.model, options.preset, options.c
+    if file is not None and preset is not None:
         raise jm.InputError("give --model or --preset, not both")
     if preset not in (None, RANDOM, *PRESETS):
         raise jm.InputError(
             f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
         )
-    if options.c is not None and preset in (None, RANDOM):
+    if c is not None and preset in (None, RANDOM):
         raise jm.InputError("--c is the sharpness of a construction; name its --preset")
-    if is_random(options):
-        model = _random(options, vocab_size, max_length)
+    shape: dict[str, Any] = {name: options[name].value for name in SHAPE_FLAGS}
+    given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
+    if is_random(file, preset):
+        shape["vocab_size"] = shape["vocab_size"] or vocab_size
+        # Drawn in float64 whatever --dtype says, so that both types round one model.
+        model = jm.random_transformer(
+            jax.random.key(options.seed),
+            **shape,
+            max_length=max_length,
+            dtype="float64",
+        )
+    elif file is not None:
+        _refuse_shape(given, (), f"--model {file}")
+        model = jm.load(file)
     else:
-        refuse_shape(options)
-        model = jm.load(options.model) if options.model else _construct(options)
+        _refuse_shape(given, preset_parameters(options.preset), f"--preset {preset}")
+        sharpness = {} if c is None else {"c": c}
+        model = build_preset(options.preset, dtype="float64", **sharpness, **given)
     return with_dtype(model, options.dtype)
 
 
@@ -71,14 +86,14 @@ def weighted_model(
         OSError: The file cannot be read.
     """
     model = load_model(options, vocab_size=vocab_size, max_length=max_length)
-    if options.weighting is not None or not is_random(options):
+    if options.weighting is not None or not is_random(options.model, options.preset):
         weighting = options.weighting
     return reweighted(model, weighting, options.temperature)
 
 
-def is_random(options: flags.FlagValues) -> bool:
-    """Returns whether the flags ask for a random model."""
-    return options.model is None and options.preset in (None, RANDOM)
+def is_random(file: str | None, preset: str | None) -> bool:
+    """Returns whether a model is random, by the file and the preset that are named."""
+    return file is None and preset in (None, RANDOM)
 
 
 def reweighted(
@@ -131,44 +146,14 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
     return sha256(jm.model_bytes(model))
 
 
-def refuse_shape(options: flags.FlagValues) -> None:
+def _refuse_shape(given: Iterable[str], taken: Sequence[str], source: str) -> None:
     """Raise `InputError` for a flag that describes a random model only.
 
     Some constructions take a number of layers and of heads, too.
     """
-    taken = preset_parameters(options.preset) if options.model is None else ()
-    for name in SHAPE_FLAGS:
-        if options[name].present and name not in taken:
-            source = "--model" if options.model is not None else "--preset"
+    for name in given:
+        if name not in taken:
             raise jm.InputError(
-                f"--{name} describes a random model (--preset=random), which "
-                f"{source} {options.model or options.preset} is not"
+                f"--{name} describes a random model (--preset=random), which {source} "
+                "is not"
             )
-
-
-def _construct(options: flags.FlagValues) -> jm.Transformer:
-    parameters = {} if options.c is None else {"c": options.c}
-    for name in preset_parameters(options.preset):
-        if name in SHAPE_FLAGS and options[name].present:
-            parameters[name] = options[name].value
-    return build_preset(options.preset, dtype="float64", **parameters)
-
-
-def _random(
-    options: flags.FlagValues, vocab_size: int, max_length: int
-) -> jm.Transformer:
-    # Drawn in float64 whatever --dtype says, so that both types round one model.
-    return jm.random_transformer(
-        jax.random.key(options.seed),
-        num_layers=options.num_layers,
-        num_heads=options.num_heads,
-        d_model=options.d_model,
-        d_ff=options.d_ff,
-        vocab_size=options.vocab_size or vocab_size,
-        mask=options.mask,
-        score=options.score,
-        position=options.position,
-        layer_norm=options.layer_norm,
-        max_length=max_length,
-        dtype="float64",
-    )

@@ -10,6 +10,7 @@ continues where it stopped. The figure shows who can attend to whom before and a
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,13 +183,23 @@ def run(options: flags.FlagValues) -> None:
     """Find a restriction and write it, or check one."""
     prepare_jax(options)
     if options.verify is not None:
-        _verify(options)
+        certificate = read_certificate(options.verify)
+        length = certificate.get("n")
+        model = weighted_model(
+            options,
+            vocab_size=_num_symbols(options.language),
+            max_length=length if isinstance(length, int) and length > 0 else 1,
+            weighting=WEIGHTING,
+        )
+        _verify(options.verify, certificate, model)
         return
     output = Output.of("restrict", options)
     print(f"restrict: results go to {output.folder}", flush=True)
     start = time.monotonic()
     with output.open_store() as store:
-        model, found, parts = _search(options, store, report=_Lines())
+        model, config, find = _ask(options)
+        parts = Parts(store, config, output.fresh)
+        found = find(remember=parts, report=_Lines())
         outline = parts.keep("figure", lambda: outline_restriction(model, found))
     seconds = time.monotonic() - start + parts.earlier
     # What is written is what would be accepted: the checker is asked before.
@@ -223,7 +234,8 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
             rejects the certificate.
     """
     prepare_jax(options)
-    model, found, _ = _search(options, store, report=lambda stage, partial: None)
+    model, config, find = _ask(options)
+    found = find(remember=Parts(store, config, options.fresh))
     _require(check_certificate(model, found.certificate))
     return [
         {
@@ -248,13 +260,17 @@ def _require(verified: Verification) -> None:
         )
 
 
-def _search(
+def _ask(
     options: flags.FlagValues,
-    store: Results,
-    report: Callable[[str, PartialInput], None],
-) -> tuple[jm.Transformer, Restriction, Parts]:
-    """Returns the model, what the search found, and what was found before."""
-    model = _load(options, options.length)
+) -> tuple[jm.Transformer, dict[str, Any], Callable[..., Restriction]]:
+    """Returns the model, all that a search depends on, and the search."""
+    language, length = options.language, options.length
+    model = weighted_model(
+        options,
+        vocab_size=_num_symbols(language),
+        max_length=length,
+        weighting=WEIGHTING,
+    )
     given = None
     if options.pre_restriction is not None:
         given, *others = read_tokens(options.pre_restriction)
@@ -271,51 +287,37 @@ def _search(
         "attempts": options.attempts,
         "reverse_pass": options.reverse_pass,
         "seed": options.seed,
-        "report": report,
     }
-    # Whatever the search depends on; the file in which a model stands is not.
+    # The file in which a model stands is not among what the search depends on.
     config = {
         "command": "restrict",
         "version": __version__,
         "model_sha256": sha256(jm.model_bytes(model)),
-        "language": options.language,
-        "n": options.length,
+        "language": language,
+        "n": length,
         "dtype": options.dtype,
-        **{name: value for name, value in search.items() if name != "report"},
+        **search,
     }
-    parts = search["remember"] = Parts(store, config, options.fresh)
-    if options.language == NO_LANGUAGE:
-        found = find_restriction(model, options.length, **search)
+    if language == NO_LANGUAGE:
+        find = partial(find_restriction, model, length, **search)
     else:
-        found = find_counterexample(model, options.length, options.language, **search)
-    return model, found, parts
+        find = partial(find_counterexample, model, length, language, **search)
+    return model, config, find
 
 
-def _load(options: flags.FlagValues, length: int) -> jm.Transformer:
-    return weighted_model(
-        options,
-        vocab_size=_symbols(options),
-        max_length=length,
-        weighting=WEIGHTING,
-    )
+def _num_symbols(language: str) -> int:
+    """Returns the symbols of a random model where nothing is said."""
+    return 4 if language == "dyck2" else 2
 
 
-def _symbols(options: flags.FlagValues) -> int:
-    """The symbols of a random model where nothing is said."""
-    return 4 if options.language == "dyck2" else 2
-
-
-def _verify(options: flags.FlagValues) -> None:
+def _verify(file: str, certificate: dict[str, Any], model: jm.Transformer) -> None:
     """Check a certificate; a rejected one is an input error, with the first reason."""
-    certificate = read_certificate(options.verify)
-    length = certificate.get("n")
-    model = _load(options, length if isinstance(length, int) and length > 0 else 1)
     verification = check_certificate(model, certificate)
     if not verification.accepted:
         raise jm.InputError(
-            f"certificate {options.verify} is rejected: {verification.reasons[0]}"
+            f"certificate {file} is rejected: {verification.reasons[0]}"
         )
-    print(f"certificate {options.verify} is accepted")
+    print(f"certificate {file} is accepted")
     for reason in verification.reasons:
         print(f"  {reason}")
 

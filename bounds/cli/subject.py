@@ -49,7 +49,12 @@ def read_subject(
     encode_positions(
         model, lengths[-1]
     )  # refuses a length beyond a table, or the memory
-    question = _read_question(options)
+    # What the command has no flag for is as it is elsewhere.
+    names = ("query", "target", "method", "ties", "memory_limit")
+    given: dict[str, Any] = {x: options[x].value for x in names if x in options}
+    if limit := given.get("memory_limit"):
+        given["memory_limit"] = parse_bytes(limit)
+    question = Question(**given)
     check_query(question.query, lengths[0])
     if question.target == "logits":
         require_readout(model)
@@ -63,12 +68,3 @@ def read_subject(
     inputs = draw_inputs(source, lengths, None if one is None else [one])
     hashed = model_sha256(options, model)
     return Subject(model, hashed, source, inputs, question, options.seed)
-
-
-def _read_question(options: flags.FlagValues) -> Question:
-    """Returns the question, what the command has no flag for being as it is elsewhere."""
-    names = ("query", "target", "method", "ties", "memory_limit")
-    given: dict[str, Any] = {x: options[x].value for x in names if x in options}
-    if limit := given.get("memory_limit"):
-        given["memory_limit"] = parse_bytes(limit)
-    return Question(**given)

@@ -124,15 +124,8 @@ def _define_training(values: flags.FlagValues) -> None:
     )
 
 
-def read_training(options: flags.FlagValues) -> Training:
-    """Returns how to train.
-
-    Args:
-        options: Flags of `define_flags`.
-
-    Raises:
-        InputError: They are out of range or contradict one another.
-    """
+def _ask(options: flags.FlagValues) -> Training:
+    """Returns how to train."""
     names = (field.name for field in dataclasses.fields(Training))
     values: dict[str, Any] = {name: options[name].value for name in names}
     if values["all_positions"] is None:
@@ -145,11 +138,11 @@ def read_training(options: flags.FlagValues) -> Training:
 
 __all__ = ["define_flags", "run"]
 
-# The flags that a run depends on beside those of its training.
-SETTINGS = (
-    "language p dtype seed num_layers num_heads d_model d_ff mask score position "
-    "layer_norm weighting temperature"
+SHAPE = (
+    "dtype num_layers num_heads d_model d_ff mask score position layer_norm"
 ).split()
+# The flags that a run depends on beside those of its training.
+SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
 
 
 def columns(run: TrainingRun) -> list[str]:
@@ -224,13 +217,26 @@ def training_report(run: TrainingRun, levels: Mapping[int, Levels]) -> str:
 def run(options: flags.FlagValues) -> None:
     """Train from where the checkpoint stands, then report."""
     prepare_jax(options)
-    source, training = get_source(options.language, options.p), read_training(options)
+    source, training = get_source(options.language, options.p), _ask(options)
+    settings: dict[str, Any] = {name: options[name].value for name in SETTINGS}
     n = training.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
     weights, batches = jax.random.split(jax.random.key(options.seed))
-    longest = max(n, *measuring.lengths) + (training.reading == "query")
-    model = _first_model(options, weights, source, longest)
+    end = ("$",) if training.reading == "query" else ()
+    symbols = (*source.symbols, *end)
+    model = jm.init_transformer(
+        weights,
+        **{name: settings[name] for name in SHAPE},
+        vocab_size=len(symbols),
+        num_classes=source.num_classes,
+        max_length=max(n, *measuring.lengths) + len(end),
+    )
+    model = dataclasses.replace(
+        model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))
+    )
+    model = reweighted(model, options.weighting, options.temperature)
+    encode_positions(model, 1)  # refuses a formula that does not fit the width
     output = Output.of("train", options)
     out = output.path("")
     out.mkdir(parents=True, exist_ok=True)
@@ -258,42 +264,10 @@ def run(options: flags.FlagValues) -> None:
             measuring=measuring,
             checkpoint=checkpoint,
             fresh=options.fresh,
-            about={
-                "version": __version__,
-                **{name: options[name].value for name in SETTINGS},
-            },
+            about={"version": __version__, **settings},
             progress=report,
         )
         _write(output, source, training, found)
-
-
-def _first_model(
-    options: flags.FlagValues, key: jax.Array, source: Source, longest: int
-) -> jm.Transformer:
-    """Returns the transformer that training starts from."""
-    reads_end = options.reading == "query"
-    symbols = (*source.symbols, "$") if reads_end else source.symbols
-    model = jm.init_transformer(
-        key,
-        num_layers=options.num_layers,
-        num_heads=options.num_heads,
-        d_model=options.d_model,
-        d_ff=options.d_ff,
-        vocab_size=len(symbols),
-        num_classes=source.num_classes,
-        mask=options.mask,
-        score=options.score,
-        position=options.position,
-        layer_norm=options.layer_norm,
-        max_length=longest,
-        dtype=options.dtype,
-    )
-    model = dataclasses.replace(
-        model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))
-    )
-    model = reweighted(model, options.weighting, options.temperature)
-    encode_positions(model, 1)  # refuses a formula that does not fit the width
-    return model
 
 
 def _write(
