@@ -43,6 +43,7 @@ from bounds.closed_form.statements import (
     nonnegative,
     others,
     own,
+    several,
     whole,
 )
 from bounds.interval import Interval, exp, interval, log, maximum
@@ -113,8 +114,7 @@ def causal_bound(
     if i >= n:
         raise ValueError(f"position is {position}, expected it in [0, {n - 1})")
     d = interval(nonnegative("distance", distance))
-    if not layers:
-        raise ValueError("no layers, expected the constants of at least one")
+    layers = several("layers", layers, LayerConstants, least=1)
     a, b, ratio = _coefficients(layers)
     growth = a + b * ratio * log(interval(n) / i)
     depth = len(layers)

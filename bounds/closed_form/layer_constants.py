@@ -18,8 +18,8 @@ import math
 from collections.abc import Sequence
 
 from bounds.closed_form.scores import Additive, DotProduct, Score
-from bounds.closed_form.statements import nonnegative
-from bounds.interval import interval, upper
+from bounds.closed_form.statements import instance, nonnegative, nonnegatives, several
+from bounds.interval import Interval, interval, upper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,19 +32,15 @@ class HeadConstants:
             average, value and output matrices included.
 
     Raises:
-        TypeError: The score is neither `DotProduct` nor `Additive`.
-        ValueError: The gain is negative or NaN.
+        ValueError: The score is neither `DotProduct` nor `Additive`, or the gain is
+            negative or NaN.
     """
 
     score: Score
     gain: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.score, DotProduct | Additive):
-            raise TypeError(
-                f"score is a {type(self.score).__name__}, "
-                "expected DotProduct or Additive"
-            )
+        instance("score", self.score, DotProduct, Additive)
         object.__setattr__(self, "gain", nonnegative("gain", self.gain))
 
 
@@ -74,9 +70,8 @@ class LayerConstants:
     def __post_init__(self) -> None:
         for name in ("norm", "skip_gain", "input_gain", "output_cap"):
             object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
-        object.__setattr__(self, "heads", tuple(self.heads))
-        if not self.heads:
-            raise ValueError("a layer has no heads, expected at least one")
+        heads = several("heads", self.heads, HeadConstants, least=1)
+        object.__setattr__(self, "heads", heads)
 
     @classmethod
     def residual(
@@ -118,9 +113,7 @@ class LayerConstants:
             * interval(nonnegative("middle_gain", middle_gain))
             * interval(nonnegative("output_gain", output_gain))
         )
-        gains = [
-            upper(interval(skip) * interval(nonnegative("omega", w))) for w in omegas
-        ]
+        gains = [upper(interval(skip) * w) for w in nonnegatives("omegas", omegas)]
         return cls(norm, _heads(scores, gains), skip, input_gain, output_cap)
 
     @classmethod
@@ -151,13 +144,7 @@ class LayerConstants:
         Raises:
             ValueError: A number is negative or NaN, or the counts differ.
         """
-        gains = [
-            upper(
-                interval(nonnegative("head_lipschitz", ell))
-                * interval(nonnegative("omega", omega))
-            )
-            for ell, omega in zip(head_lipschitz, omegas, strict=True)
-        ]
+        gains = [upper(gain) for gain in head_gains(head_lipschitz, omegas)]
         return cls(norm, _heads(scores, gains), skip_gain, 1.0, output_cap)
 
     def at_temperature(self, temperature: float) -> "LayerConstants":
@@ -180,9 +167,27 @@ class LayerConstants:
         return dataclasses.replace(self, heads=heads)
 
 
+def head_gains(
+    head_lipschitz: Sequence[float], omegas: Sequence[float]
+) -> list[Interval]:
+    """ℓ_h ω_h of every head of the concatenating form."""
+    ells, sizes = (
+        nonnegatives("head_lipschitz", head_lipschitz),
+        nonnegatives("omegas", omegas),
+    )
+    if len(ells) != len(sizes):
+        raise ValueError(
+            f"{len(ells)} head_lipschitz and {len(sizes)} omegas, expected as many"
+        )
+    return [interval(x) * y for x, y in zip(ells, sizes, strict=True)]
+
+
 def _heads(
     scores: Sequence[Score], gains: Sequence[float]
 ) -> tuple[HeadConstants, ...]:
+    scores = several("scores", scores, DotProduct, Additive)
     if len(scores) != len(gains):
-        raise ValueError(f"{len(scores)} scores for {len(gains)} heads")
+        raise ValueError(
+            f"{len(scores)} scores and {len(gains)} omegas, expected as many"
+        )
     return tuple(HeadConstants(s, g) for s, g in zip(scores, gains, strict=True))

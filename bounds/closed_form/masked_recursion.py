@@ -72,10 +72,13 @@ from bounds.closed_form.statements import (
     CONSTANTS,
     DIFFER,
     MASKED,
+    choice,
     corrected_bound,
+    instance,
     nonnegative,
     others,
     own,
+    several,
     whole,
 )
 from bounds.interval import Interval, exp, interval, lower, maximum, upper
@@ -176,12 +179,7 @@ def visible_changes(mask: str, changed: np.ndarray, position: int | None) -> Vis
     Returns:
         The counts. For every position, of the row's own change under j = i: none, since
         then it is the changed row.
-
-    Raises:
-        ValueError: The mask is unknown.
     """
-    if mask not in MASKS:
-        raise ValueError(f"mask is {mask!r}, expected one of {', '.join(MASKS)}")
     n = len(changed)
     rows = np.arange(n)
     strict = mask.startswith("strict")
@@ -245,7 +243,8 @@ class MaskedInfluence:
             ValueError: j is out of range or is i itself.
         """
         n = len(self.relative_others)
-        row = query + n if query < 0 else query
+        row = whole("query", query)
+        row += n if row < 0 else 0
         if not 0 <= row < n or row == self.position:
             raise ValueError(
                 f"query is {query}, expected a position in [-{n}, {n}) other than the "
@@ -295,15 +294,18 @@ def masked_recursion(
         Hahn 2020, Lemma 5, corrected.
     """
     n = whole("length", length, 1)
-    if not layers or len(layers) != len(masks):
+    layers = several("layers", layers, LayerConstants, least=1)
+    each = enumerate(several("masks", masks))
+    masks = [choice(f"masks[{index}]", mask, MASKS) for index, mask in each]
+    if len(layers) != len(masks):
         raise ValueError(
-            f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer "
-            "and at least one layer"
+            f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer"
         )
-    if position is not None and whole("position", position, 0) >= n:
+    if position is not None and (position := whole("position", position, 0)) >= n:
         raise ValueError(f"position is {position}, expected it in [0, {n})")
+    instance("saturating", saturating, bool)
     changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
-    if any(_is_unbounded(layer) for layer in layers):
+    if scale.b == np.inf or any(_is_unbounded(layer) for layer in layers):
         return MaskedInfluence(
             position, np.full(n, np.inf), np.inf, interval(1), len(layers)
         )

@@ -33,13 +33,14 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
-from bounds.closed_form.scores import Score
+from bounds.closed_form.scores import Additive, DotProduct, Score
 from bounds.closed_form.statements import (
     UNMASKED,
     UNMASKED_HYPOTHESES,
     nonnegative,
     others,
     own,
+    several,
     whole,
 )
 from bounds.interval import Interval, exp, interval, log_upper, maximum
@@ -182,13 +183,13 @@ def printed(
 
     Raises:
         ValueError: A number is out of its range; a growth below 1 is refused because
-        the
-            printed F then bounds nothing.
+            the printed F then bounds nothing.
 
     Source:
         Hahn 2020, proof of Lemma 5.
     """
-    if nonnegative("growth", growth) < 1:
+    growth = nonnegative("growth", growth)
+    if growth < 1:
         raise ValueError(
             f"growth is {growth}, expected at least 1: below it the printed F shrinks "
             "with the number of layers and no longer bounds the embeddings"
@@ -235,8 +236,7 @@ def _constants(
     output_lipschitz: float,
     num_heads: int,
 ) -> PrintedConstants:
-    if not scores:
-        raise ValueError("no scores, expected those of at least one head")
+    scores = several("scores", scores, DotProduct, Additive, least=1)
     return PrintedConstants(
         reading=reading,
         norm=norm,

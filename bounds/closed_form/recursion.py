@@ -40,13 +40,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from bounds.closed_form.layer_constants import LayerConstants
-from bounds.closed_form.scores import Score
+from bounds.closed_form.scores import Additive, DotProduct, Score
 from bounds.closed_form.statements import (
     UNMASKED,
     corrected_bound,
+    instance,
     nonnegative,
     others,
     own,
+    several,
     whole,
 )
 from bounds.interval import Interval, exp, interval, log_upper, minimum
@@ -150,16 +152,17 @@ def head_change(
     Source:
         Hahn 2020, proof of Lemma 5, corrected.
     """
-    if nonnegative("own", own) < nonnegative("other", other):
+    sigma, kappa = nonnegative("own", own), nonnegative("other", other)
+    if sigma < kappa:
         raise ValueError(f"own is {own}, expected at least other = {other}")
     value = change_bound(
-        score,
+        instance("score", score, DotProduct, Additive),
         interval(nonnegative("norm", norm)),
         whole("length", length, 2),
         interval(nonnegative("query", query)),
-        interval(other),
-        interval(own),
-        saturating,
+        interval(kappa),
+        interval(sigma),
+        instance("saturating", saturating, bool),
     )
     return Bound(
         log_value=log_upper(value),
@@ -213,9 +216,9 @@ def influence_recursion(
     """
     length = whole("length", length, 2)
     start = interval(nonnegative("distance", distance))
-    if not layers:
-        raise ValueError("no layers, expected the constants of at least one")
-    form = "Theorem C, " + ("saturating" if saturating else "linear")
+    layers = several("layers", layers, LayerConstants, least=1)
+    saturates = instance("saturating", saturating, bool)
+    form = "Theorem C, " + ("saturating" if saturates else "linear")
     return tuple(
         LayerInfluence(
             corrected_bound(kappa, others(k), form),

@@ -32,7 +32,14 @@ from typing import Any
 
 from mpmath import MPContext
 
-from bounds.closed_form.statements import nonnegative, number, whole
+from bounds.closed_form.layer_constants import head_gains
+from bounds.closed_form.statements import (
+    nonnegative,
+    nonnegatives,
+    number,
+    shown,
+    whole,
+)
 from bounds.interval import (
     Interval,
     exp,
@@ -81,7 +88,8 @@ def residual_norm(
     Source:
         Hahn 2020, proof of Lemma 5 (the constant F), made explicit.
     """
-    through = _checked("attended_norm", attended_norm) * _total("omega", omegas)
+    total = sum(nonnegatives("omegas", omegas), start=interval(0))
+    through = _checked("attended_norm", attended_norm) * total
     middle = _checked("norm", norm) + through
     middle += _checked("attention_offset", attention_offset)
     value = _checked("block_lipschitz", block_lipschitz) * middle
@@ -116,9 +124,7 @@ def concat_norm(
     Source:
         Hahn 2020, proof of Lemma 5 (the constant F), made explicit.
     """
-    gain = _checked("skip_gain", skip_gain)
-    for ell, omega in zip(head_lipschitz, omegas, strict=True):
-        gain += _checked("head_lipschitz", ell) * _checked("omega", omega)
+    gain = _checked("skip_gain", skip_gain) + sum(head_gains(head_lipschitz, omegas))
     return _norm_bound(gain * _checked("norm", norm) + _checked("offset", offset))
 
 
@@ -142,13 +148,14 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
     """
     start = _checked("embedding_norm", embedding_norm)
     growth = interval(1)
-    for k, norm in enumerate(norms, start=1):
-        if nonnegative("norm", norm) <= embedding_norm:
+    for k, norm in enumerate(nonnegatives("norms", norms), start=1):
+        if norm <= embedding_norm:
             continue
         if embedding_norm == 0:
             raise ValueError(
-                f"embedding_norm is {embedding_norm} but layer {k} reaches {norm}: no "
-                "growth constant covers biases where the embeddings vanish"
+                f"embedding_norm is {embedding_norm} but layer {k} reaches {norm}, "
+                "expected a number > 0: no growth constant covers biases where the "
+                "embeddings vanish"
             )
         growth = maximum(growth, exp(log(interval(norm) / start) / k))
     return upper(growth)
@@ -156,10 +163,6 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
 
 def _checked(name: str, value: float) -> Interval:
     return interval(nonnegative(name, value))
-
-
-def _total(name: str, values: Sequence[float]) -> Interval:
-    return sum((_checked(name, x) for x in values), start=interval(0))
 
 
 def _norm_bound(value: Interval) -> Bound:
@@ -211,13 +214,12 @@ def feed_forward_lipschitz(
     Source:
         Hahn 2020, Lemma 5 (the constant L_fact), made explicit.
     """
-    if not number(slope) >= 0.5:
-        raise ValueError(f"slope is {slope}, expected at least 1/2")
+    steepest = interval(number(slope))
+    if not steepest.a >= 0.5:
+        raise ValueError(f"slope is {shown(slope)}, expected at least 1/2")
     pi = interval(nonnegative("product", product))
     half = interval(nonnegative("half_norm", half_norm))
-    value = minimum(
-        1 + interval(slope) * pi, half + (interval(slope) - interval(0.5)) * pi
-    )
+    value = minimum(1 + steepest * pi, half + (steepest - interval(0.5)) * pi)
     return Bound(
         log_value=log_upper(value),
         sense=Sense.UPPER,
@@ -257,14 +259,16 @@ def layer_norm_lipschitz(
     """
     if not 0 < number(epsilon) < math.inf:
         raise ValueError(
-            f"layer_norm_epsilon is {epsilon}, expected a finite number > 0: with "
-            "epsilon = 0 LayerNorm is discontinuous where all entries are equal, has "
+            f"layer_norm_epsilon is {shown(epsilon)}, expected a finite number > 0: "
+            "with epsilon = 0 LayerNorm is discontinuous where all entries are equal, has "
             "no Lipschitz constant, and Lemma 5 does not apply; give it an epsilon > 0"
         )
     margin = interval(0)
-    if nonnegative("centred_norm", centred_norm) > nonnegative("radius", radius):
-        margin = maximum(interval(centred_norm) - interval(radius), interval(0))
-    spread = margin**2 / whole("width", width, 1) + interval(epsilon)
+    centre = nonnegative("centred_norm", centred_norm)
+    reach = nonnegative("radius", radius)
+    if centre > reach:
+        margin = interval(centre) - interval(reach)
+    spread = margin**2 / whole("width", width, 1) + interval(number(epsilon))
     value = interval(nonnegative("scale", scale)) / sqrt(spread)
     return _bound(value, "Lipschitz constant of LayerNorm", ("ε > 0",))
 

@@ -12,8 +12,9 @@ means that every score outside M is at most m - γ.
 """
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from bounds.interval import Interval, log_lower, log_upper
 from bounds.result import Bound, Sense
@@ -35,6 +36,8 @@ MASKED = "softmax attention over the visible positions of each row"
 
 UNMASKED_HYPOTHESES = (DIFFER, CONSTANTS, UNMASKED)
 
+_Kind = TypeVar("_Kind")
+
 
 def nonnegative(name: str, value: float) -> float:
     """The value as a float, if it is in [0, ∞].
@@ -51,7 +54,7 @@ def nonnegative(name: str, value: float) -> float:
     """
     found = number(value)
     if not found >= 0:
-        raise ValueError(f"{name} is {_shown(value)}, expected a number >= 0")
+        raise ValueError(f"{name} is {shown(value)}, expected a number >= 0")
     return found
 
 
@@ -70,12 +73,12 @@ def positive(name: str, value: float) -> float:
     """
     found = number(value)
     if not (0 < found < math.inf):
-        raise ValueError(f"{name} is {_shown(value)}, expected a finite number > 0")
+        raise ValueError(f"{name} is {shown(value)}, expected a finite number > 0")
     return found
 
 
-def whole(name: str, value: int, least: int) -> int:
-    """The value, if it is an integer of at least `least`.
+def whole(name: str, value: int, least: int | None = None) -> int:
+    """The value, if it is an integer of at least `least`, where there is a least.
 
     Returns:
         The value.
@@ -87,8 +90,9 @@ def whole(name: str, value: int, least: int) -> int:
         found = None if isinstance(value, str | bytes) else int(value)
     except (TypeError, ValueError, OverflowError):
         found = None
-    if found is None or found != value or found < least:
-        raise ValueError(f"{name} is {_shown(value)}, expected an integer >= {least}")
+    if found is None or found != value or (least is not None and found < least):
+        end = "" if least is None else f" >= {least}"
+        raise ValueError(f"{name} is {shown(value)}, expected an integer{end}")
     return found
 
 
@@ -113,12 +117,10 @@ def probability(name: str, value: Fraction | int | str) -> Fraction:
         )
     try:
         exact = Fraction(value)
-    except (TypeError, ValueError, ZeroDivisionError):
+    except (TypeError, ValueError, ArithmeticError):
         exact = Fraction(0)
     if not 0 < exact < 1:
-        raise ValueError(
-            f"{name} is {_shown(value)}, expected a number between 0 and 1"
-        )
+        raise ValueError(f"{name} is {shown(value)}, expected a number between 0 and 1")
     return exact
 
 
@@ -130,9 +132,50 @@ def number(value: Any) -> float:
         return math.nan
 
 
-def _shown(value: Any) -> str:
+def instance(name: str, value: Any, *kinds: type[_Kind]) -> _Kind:
+    """The value, if it is of one of the kinds; else a ValueError says what it is."""
+    if not isinstance(value, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{name} is {shown(value)}, expected {expected}")
+    return value
+
+
+def several(
+    name: str, values: Sequence[Any], *kinds: type[_Kind], least: int = 0
+) -> tuple[_Kind, ...]:
+    """The values as a tuple, if they are so many, and each of a kind where one is given.
+
+    Raises:
+        ValueError: It is no sequence, too short, or one is of no such kind.
+    """
+    try:
+        found = tuple(values)
+    except TypeError:
+        raise ValueError(f"{name} is {shown(values)}, expected a sequence") from None
+    if len(found) < least:
+        raise ValueError(f"{len(found) or 'no'} {name}, expected at least {least}")
+    for index, value in enumerate(found if kinds else ()):
+        instance(f"{name}[{index}]", value, *kinds)
+    return found
+
+
+def nonnegatives(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """The values as floats, if they are a sequence of numbers in [0, ∞]."""
+    each = enumerate(several(name, values))
+    return tuple(nonnegative(f"{name}[{index}]", value) for index, value in each)
+
+
+def choice(name: str, value: str, options: Sequence[str]) -> str:
+    """The value, if it is one of the options; else a ValueError lists them."""
+    if not (isinstance(value, str) and value in options):
+        listed = ", ".join(options)
+        raise ValueError(f"{name} is {shown(value)}, expected one of {listed}")
+    return value
+
+
+def shown(value: Any) -> str:
     """The value in a message: what has a long text is named by its type."""
-    text = " ".join(str(value).split())
+    text = " ".join((repr if isinstance(value, str) else str)(value).split())
     return text if len(text) <= 40 else f"of type {type(value).__name__}"
 
 

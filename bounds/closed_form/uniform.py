@@ -48,9 +48,11 @@ from bounds.closed_form.layer_constants import LayerConstants
 from bounds.closed_form.recursion import LayerInfluence
 from bounds.closed_form.statements import (
     corrected_bound,
+    instance,
     nonnegative,
     others,
     own,
+    several,
     whole,
 )
 from bounds.interval import exp, interval, maximum, upper
@@ -125,8 +127,7 @@ def uniform_constants(layers: Sequence[LayerConstants]) -> UniformConstants:
     Source:
         Hahn 2020, proof of Lemma 5 (A, C_att, L_fact), made explicit.
     """
-    if not layers:
-        raise ValueError("no layers, expected the constants of at least one")
+    layers = several("layers", layers, LayerConstants, least=1)
     a = lipschitz = interval(0)
     for layer in layers:
         norm = interval(layer.norm)
@@ -166,7 +167,7 @@ def printed_shape_bound(
     """
     n = whole("length", length, 2)
     d = interval(nonnegative("distance", distance))
-    a = interval(constants.half_oscillation)
+    a = interval(instance("constants", constants, UniformConstants).half_oscillation)
     gamma = 3 * interval(constants.output_lipschitz) * (1 + a) * exp(2 * a)
     sigma = (constants.num_heads * gamma) ** constants.num_layers * d
     return LayerInfluence(
@@ -199,7 +200,7 @@ def single_exponential_bound(
     """
     n = whole("length", length, 2)
     d = interval(nonnegative("distance", distance))
-    a = interval(constants.half_oscillation)
+    a = interval(instance("constants", constants, UniformConstants).half_oscillation)
     lipschitz = interval(constants.output_lipschitz)
     heads, depth = constants.num_heads, constants.num_layers
     growth = lipschitz * (1 + heads * (1 + 6 * a))

@@ -23,14 +23,19 @@ n = 2 on. With keys j (-1)^j no temperature is needed.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 from bounds.closed_form.statements import (
     PAPER,
+    choice,
     lower_bound,
     nonnegative,
+    number,
     positive,
+    several,
+    shown,
     upper_bound,
     whole,
 )
@@ -65,11 +70,13 @@ def amplifier_weight(score: float, visible: int) -> Bound:
         docs/theory/softmax-approximation.md, section 7.
     """
     n = whole("visible", visible, 2)
-    y = interval(positive("|score|", abs(score)))
+    y = number(score)
+    if not 0 < abs(y) < math.inf:
+        raise ValueError(f"score is {shown(score)}, expected a finite number, not 0")
     odd, even = interval((n + 1) // 2), interval(n // 2)
-    ratio = odd / even if score > 0 else even / odd
+    ratio = odd / even if y > 0 else even / odd
     return upper_bound(
-        _share(ratio * exp(-2 * y)),
+        _share(ratio * exp(-2 * interval(abs(y)))),
         _WRONG,
         ("scores y (-1)^j on j = 1 … n",),
         f"{PAPER}, amplifier lemma",
@@ -99,10 +106,9 @@ def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bou
         docs/theory/softmax-approximation.md, section 7.
     """
     i = whole("visible", visible, 2)
-    if int(number) != number:
-        raise ValueError(f"number is {number}, expected an integer")
-    y = interval(positive("sharpness", sharpness)) * abs(2 * int(number) - 1) / (2 * i)
-    true = number >= 1
+    d = whole("number", number)
+    y = interval(positive("sharpness", sharpness)) * abs(2 * d - 1) / (2 * i)
+    true = d >= 1
     odds = exp(-y * (i + 1))
     if i % 2:
         share = interval(i - 1) / (i + 1)
@@ -143,10 +149,9 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
     """
     outputs = 2 ** whole("bits", bits, 1)
     pieces = {"all": 2 * outputs - 1, "all_but_largest": outputs}
-    if preimages not in pieces:
-        raise ValueError(f"preimages is {preimages!r}, expected one of {list(pieces)}")
+    least = pieces[choice("preimages", preimages, tuple(pieces))]
     depth = whole("hidden_layers", hidden_layers, 1)
-    value = exp(log(interval(pieces[preimages])) / depth) / 2
+    value = exp(log(interval(least)) / depth) / 2
     which = "every output" if preimages == "all" else "every output but the largest"
     return lower_bound(
         value,
@@ -171,12 +176,16 @@ def two_preimages(outputs: Sequence[float]) -> Preimages | None:
         output has one preimage, so that the lemma says nothing.
 
     Raises:
-        ValueError: The outputs decrease somewhere, or there are none.
+        ValueError: The outputs decrease somewhere, one is no number, or there are none.
 
     Source:
         docs/theory/softmax-approximation.md, section 11, Lemma 27.
     """
-    if not len(outputs) or any(b < a for a, b in itertools.pairwise(outputs)):
+    outputs = several("outputs", outputs, least=1)
+    for index, output in enumerate(outputs):
+        if math.isnan(number(output)):
+            raise ValueError(f"outputs[{index}] is {shown(output)}, expected a number")
+    if any(b < a for a, b in itertools.pairwise(outputs)):
         raise ValueError("outputs decrease, expected those of a monotone rounding")
     counts = [len(list(group)) for _, group in itertools.groupby(outputs)]
     if min(counts) >= 2:
@@ -206,11 +215,12 @@ def rounding_error(
     Source:
         docs/theory/softmax-approximation.md, section 6, Lemma 9.
     """
-    if not 0 <= low < high <= 1:
+    if not 0 <= number(low) < number(high) <= 1:
         raise ValueError(
-            f"thresholds are low = {low}, high = {high}, expected 0 <= low < high <= 1"
+            f"thresholds are low = {shown(low)}, high = {shown(high)}, "
+            "expected 0 <= low < high <= 1"
         )
-    eps, t0, t1 = (interval(x) for x in (nonnegative("error", error), low, high))
+    eps, t0, t1 = (interval(nonnegative("error", x)) for x in (error, low, high))
     over = maximum(eps - t0, eps - (1 - t1), interval(0)) / (t1 - t0)
     return upper_bound(
         minimum(over, interval(1)),

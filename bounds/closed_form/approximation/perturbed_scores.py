@@ -13,6 +13,7 @@ from bounds.closed_form.statements import (
     PERTURBED,
     TIELESS,
     nonnegative,
+    number,
     positive,
     upper_bound,
     whole,
@@ -111,7 +112,7 @@ def perturbed_ties_distance(
         raise ValueError(f"tied is {tied}, expected at most visible = {visible}")
     tau = positive("temperature", temperature)
     odds = interval(count - members) / members * exp(-_narrowed(gap, error) / tau)
-    value = tied_distance(interval(error) / tau) + distance_of_odds(odds)
+    value = tied_distance(interval(number(error)) / tau) + distance_of_odds(odds)
     return upper_bound(value, PERTURBED, (GAP, _NEAR), f"{PAPER}, Lemma 33-T")
 
 

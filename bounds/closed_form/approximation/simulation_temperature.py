@@ -20,6 +20,7 @@ import dataclasses
 from bounds.closed_form.statements import (
     PAPER,
     TEMPERATURE,
+    instance,
     lower_bound,
     nonnegative,
     positive,
@@ -59,8 +60,9 @@ class NetworkShape:
 
     def __post_init__(self) -> None:
         for name in ("width", "key_width", "hidden", "layers", "heads"):
-            whole(name, getattr(self, name), 1)
-        if positive("parameter", self.parameter) < 1:
+            object.__setattr__(self, name, whole(name, getattr(self, name), 1))
+        object.__setattr__(self, "parameter", positive("parameter", self.parameter))
+        if self.parameter < 1:
             raise ValueError(f"parameter is {self.parameter}, expected at least 1")
 
     @property
@@ -110,7 +112,7 @@ def activation_bound(shape: NetworkShape, embedding: float, layer: int) -> Bound
         docs/theory/softmax-approximation.md, section 9, Lemma 29.
     """
     depth = whole("layer", layer, 0)
-    if depth > shape.layers:
+    if depth > instance("shape", shape, NetworkShape).layers:
         raise ValueError(f"layer is {layer}, expected at most {shape.layers}")
     value = shape.growth**depth * embedding_size(embedding)
     return upper_bound(
@@ -151,7 +153,8 @@ def layer_error(
         docs/theory/softmax-approximation.md, section 9, Lemma 25.
     """
     x, eps = embedding_size(embedding), interval(nonnegative("error", error))
-    left = interval(positive("gap", gap)) - shape.score_gain * x * eps
+    score_gain = instance("shape", shape, NetworkShape).score_gain
+    left = interval(positive("gap", gap)) - score_gain * x * eps
     if not left.a > 0:
         raise ValueError(
             f"error is {error}, expected below gap/(K1 x(n)): the order of the scores "
@@ -172,12 +175,13 @@ def layer_error(
 
 def embedding_size(embedding: float) -> Interval:
     """x(n), if it is at least 1."""
-    if positive("embedding", embedding) < 1:
+    size = positive("embedding", embedding)
+    if size < 1:
         raise ValueError(
             f"embedding is {embedding}, expected at least 1: x(n) is the largest "
             "magnitude of an entry, or 1 if that is more"
         )
-    return interval(embedding)
+    return interval(size)
 
 
 def simulation_temperature(
@@ -250,9 +254,11 @@ def _terms(
     shape: NetworkShape, embedding: float, gamma: Interval, length: int, error: float
 ) -> tuple[Interval, Interval, Interval]:
     """log(n x/E), log(2 K2) and x."""
-    if positive("error", error) > 1:
+    eps = positive("error", error)
+    if eps > 1:
         raise ValueError(f"error is {error}, expected at most 1")
     x = embedding_size(embedding)
-    allowed = minimum(interval(error), gamma / (2 * shape.score_gain * x))
+    score_gain = instance("shape", shape, NetworkShape).score_gain
+    allowed = minimum(interval(eps), gamma / (2 * score_gain * x))
     start = log(whole("length", length, 1) * x / allowed)
     return start, log(2 * shape.error_gain), x

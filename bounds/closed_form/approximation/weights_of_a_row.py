@@ -140,7 +140,8 @@ def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 3, Lemma 6.
     """
-    return _decay(slope, temperature, "s_j <= s_{j*} - slope |j - j*| for all j", "6")
+    decay = slope_of("slope", slope, temperature)
+    return _decay(decay, "s_j <= s_{j*} - slope |j - j*| for all j", "6")
 
 
 def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
@@ -191,7 +192,7 @@ def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
         "on each side of j* the deficits are at least distinct positive integer "
         "multiples of slope"
     )
-    return _decay(step, temperature, hypothesis, "6'")
+    return _decay(slope_of("step", step, temperature), hypothesis, "6'")
 
 
 def quadratic_decay_distance(curvature: float, temperature: float = 1.0) -> Bound:
@@ -213,14 +214,13 @@ def quadratic_decay_distance(curvature: float, temperature: float = 1.0) -> Boun
         docs/theory/softmax-approximation.md, section 3, Lemma 6.
     """
     hypothesis = "s_j <= s_{j*} - slope (j - j*)^2 for all j"
-    return _decay(curvature, temperature, hypothesis, "6, quadratic decay")
+    decay = slope_of("curvature", curvature, temperature)
+    return _decay(decay, hypothesis, "6, quadratic decay")
 
 
-def _decay(slope: float, temperature: float, hypothesis: str, lemma: str) -> Bound:
-    odds = multiples_odds(slope_of("slope", slope, temperature))
-    return upper_bound(
-        distance_of_odds(odds), LEFTMOST, (hypothesis,), f"{PAPER}, Lemma {lemma}"
-    )
+def _decay(slope: Interval, hypothesis: str, lemma: str) -> Bound:
+    value = distance_of_odds(multiples_odds(slope))
+    return upper_bound(value, LEFTMOST, (hypothesis,), f"{PAPER}, Lemma {lemma}")
 
 
 def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
@@ -242,7 +242,7 @@ def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 4, Lemma 7.
     """
-    g = _sharp(slope_of("sharpness", sharpness, temperature))
+    g = _sharp("sharpness", sharpness, temperature, 0.5)
     return upper_bound(_delta(g), _ERROR, (_QUADRATIC,), f"{PAPER}, Lemma 7")
 
 
@@ -286,7 +286,7 @@ def cubic_lookup_error(kappa: float, temperature: float = 1.0) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 4, Lemma 7'.
     """
-    g = _sharp(slope_of("kappa", kappa, temperature) / 2)
+    g = _sharp("kappa", kappa, temperature, 1.0) / 2
     return upper_bound(_delta(g), _ERROR, (_CUBIC,), f"{PAPER}, Lemma 7'")
 
 
@@ -321,10 +321,11 @@ def _missed(g: Interval) -> Interval:
     return odds / (1 + odds)
 
 
-def _sharp(g: Interval) -> Interval:
-    if not g.a >= 0.5:
+def _sharp(name: str, sharpness: float, temperature: float, least: float) -> Interval:
+    g = slope_of(name, sharpness, temperature)
+    if not g.a >= least:
         raise ValueError(
-            f"the sharpness of the scores is {float(g.a):.5g}, expected at least 1/2: "
+            f"{name}/temperature is {float(g.a):.5g}, expected at least {least}: "
             "below it the sum is not bounded by its integral"
         )
     return g

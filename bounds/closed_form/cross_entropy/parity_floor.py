@@ -42,7 +42,7 @@ from bounds.closed_form.cross_entropy.reading import (
     floor_bound,
     probability,
 )
-from bounds.closed_form.statements import nonnegative, whole
+from bounds.closed_form.statements import nonnegative, shown, whole
 from bounds.interval import Interval, exp, interval, log, sqrt
 from bounds.result import Bound
 
@@ -73,7 +73,7 @@ def pair_optimum(end_probability: float, share: Interval, closeness: float) -> I
     Source:
         Hahn 2020, Theorem 6, corrected: the function φ of Theorem F.
     """
-    p = probability("end_probability", end_probability)
+    p, share = probability("end_probability", end_probability), _share(share)
     epsilon = nonnegative("closeness", closeness)
     certain = log(interval(2)) * (1 - share * p)
     if epsilon == math.inf:
@@ -107,10 +107,16 @@ def pair_tangent(end_probability: float, share: Interval, closeness: float) -> I
     Source:
         Hahn 2020, Theorem 6, corrected: Lemma E.
     """
-    p = probability("end_probability", end_probability)
+    p, share = probability("end_probability", end_probability), _share(share)
     epsilon = interval(nonnegative("closeness", closeness))
     level = entropy(share * p) + (1 - share * p) * log(interval(2))
     return level - share * (1 - share) * p * epsilon
+
+
+def _share(share: Interval) -> Interval:
+    if not (isinstance(share, type(interval(0))) and share.a > 0 and share.b < 1):
+        raise ValueError(f"share is {shown(share)}, expected an interval in (0, 1)")
+    return share
 
 
 def even_shares(
@@ -171,8 +177,12 @@ def parity_pair_floor(
     """
     shares = even_shares(end_probability, length, reading)
     if not shares:
-        raise ValueError("no pairs at length 1 where the last symbol is read")
-    value = pair_optimum(end_probability, shares[last_symbol], closeness)
+        raise ValueError(
+            "no pairs at length 1 where the last symbol is read, expected at least 2"
+        )
+    if (symbol := whole("last_symbol", last_symbol, 0)) > 1:
+        raise ValueError(f"last_symbol is {symbol}, expected 0 or 1")
+    value = pair_optimum(end_probability, shares[symbol], closeness)
     return floor_bound(value, LANGUAGE, reading, (HYPOTHESES[reading],), SOURCE)
 
 

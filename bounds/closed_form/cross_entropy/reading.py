@@ -1,5 +1,6 @@
 """Where a prediction is read, and what both theorems assume of it."""
 
+from bounds.closed_form.statements import choice, number, shown
 from bounds.interval import Interval, interval, log, lower
 from bounds.result import Bound, Sense
 
@@ -19,9 +20,7 @@ def check_reading(reading: str) -> str:
     Raises:
         ValueError: It is neither.
     """
-    if reading not in READINGS:
-        raise ValueError(f"reading is {reading!r}, expected one of {READINGS}")
-    return reading
+    return choice("reading", reading, READINGS)
 
 
 def probability(name: str, value: float) -> Interval:
@@ -34,9 +33,10 @@ def probability(name: str, value: float) -> Interval:
     Raises:
         ValueError: It is not strictly between 0 and 1.
     """
-    if not 0 < value < 1:
-        raise ValueError(f"{name} is {value}, expected a number between 0 and 1")
-    return interval(float(value))
+    found = number(value)
+    if not 0 < found < 1:
+        raise ValueError(f"{name} is {shown(value)}, expected a number between 0 and 1")
+    return interval(found)
 
 
 def entropy(p: Interval) -> Interval:

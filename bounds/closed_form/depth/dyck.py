@@ -49,7 +49,7 @@ from typing import Any
 
 from bounds import interval
 from bounds.closed_form.depth.switching_lemma import Step
-from bounds.closed_form.statements import probability, whole
+from bounds.closed_form.statements import instance, probability, several, whole
 
 # An interval in a proof, a float in a search.
 Real = Any
@@ -107,21 +107,30 @@ class DyckParameters:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        whole("num_heads", self.num_heads, 1)
-        if probability("delta", self.delta) >= Fraction(1, 4):
+        checked = {
+            "num_heads": whole("num_heads", self.num_heads, 1),
+            "steps": several("steps", self.steps, Step),
+            "deep": several("deep", self.deep, Fraction, int),
+            "spreads": several("spreads", self.spreads, Fraction, int, type(None)),
+            "delta": probability("delta", self.delta),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.delta >= Fraction(1, 4):
             raise ValueError(f"delta is {self.delta}, expected a number in (0, 1/4)")
         if not len(self.steps) == len(self.deep) == len(self.spreads) > 0:
             raise ValueError(
                 f"{len(self.steps)} steps, {len(self.deep)} shares of deep activations "
                 f"and {len(self.spreads)} spreads, expected as many of each"
             )
-        for step, spread in zip(self.steps, self.spreads, strict=True):
+        for index, step in enumerate(self.steps):
+            spread = self.spreads[index]
             if step.star_probability > Fraction(1, 2):
                 raise ValueError(
                     f"star_probability is {step.star_probability}, expected at most 1/2"
                 )
             if spread is not None and spread <= 0:
-                raise ValueError(f"a spread is {spread}, expected a number > 0")
+                raise ValueError(f"spreads[{index}] is {spread}, expected a number > 0")
 
 
 def one_layer_dyck_threshold(num_heads: int) -> int:
@@ -166,7 +175,8 @@ def dyck_threshold(
     Source:
         docs/theory/hard-attention.md, section 7.
     """
-    if dyck_slope(parameters) <= 0:
+    instance("numbers", numbers, Numbers)
+    if dyck_slope(instance("parameters", parameters, DyckParameters)) <= 0:
         return None
     low, high = 0, 1
     while not proves(parameters, 2 * high, numbers):

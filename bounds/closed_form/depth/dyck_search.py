@@ -32,7 +32,7 @@ from bounds.closed_form.depth.route_switching import closed_form_switching
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.switching_search import affordable, deep_shares
 from bounds.closed_form.depth.tower import Tower
-from bounds.closed_form.statements import whole
+from bounds.closed_form.statements import several, whole
 
 Row = tuple[tuple[Step, ...], tuple[Fraction | None, ...], Fraction]
 
@@ -230,10 +230,15 @@ def search_dyck_parameters(
         The parameters, an estimate of the best; None where the descent would take
         trees that are too deep to look at.
 
+    Raises:
+        ValueError: A number is below 1, or there is no step.
+
     Source:
         docs/theory/hard-attention.md, section 7.
     """
-    deepest = 2 * start[-1].depth + 20
+    num_heads, digits = whole("num_heads", num_heads, 1), whole("digits", digits, 1)
+    start = several("start", start, Step, least=1)
+    deepest = 2 * max(step.depth for step in start) + 20
     if not affordable(len(start) + 1, num_heads, deepest):
         return None
     table = functools.cache(

@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from bounds.closed_form.depth.tower import Tower, floor, lg_sum, log2
-from bounds.closed_form.statements import probability, whole
+from bounds.closed_form.statements import instance, probability, whole
 from bounds.interval import Interval, exp, interval, log, log_complement, maximum
 
 ETA_CELLS = 30
@@ -242,7 +242,7 @@ def paper_route(
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
-    share = probability("free", free)
+    share, weight = probability("free", free), instance("weight", weight, Weight)
     exact = interval(share.numerator) / share.denominator
     if layers == 1:
         return PaperRoute(Tower.of(heads + 2), (), None)

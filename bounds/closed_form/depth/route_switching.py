@@ -38,12 +38,13 @@ so that repairs cost at most half of what is left, since 2 · 8.32 · 1.128 <= 1
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Sequence
 from fractions import Fraction
 
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.tower import Tower, ceiling, log2
-from bounds.closed_form.statements import whole
+from bounds.closed_form.statements import instance, probability, several, whole
 from bounds.interval import interval
 
 RELEASED: dict[tuple[int, int], tuple[Step, ...]] = {
@@ -216,12 +217,11 @@ def switching_proof(
         docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     heads = whole("num_heads", num_heads, 1)
-    fraction, lost, depth = Fraction(start), Fraction(0), 1
-    if not 0 < fraction <= 1:
-        raise ValueError(
-            f"start is {start}, expected a share of the positions in (0, 1]"
-        )
-    deep, fractions = [], []
+    everything = isinstance(start, numbers.Real) and start == 1
+    fraction = Fraction(1) if everything else probability("start", start)
+    lost, depth, deep, fractions = Fraction(0), 1, [], []
+    instance("read_out", read_out, bool)
+    steps = several("steps", steps, Step)
     for step in steps:
         p = step.star_probability
         share = deep_probability(depth, heads, step.depth, p, digits)
@@ -238,7 +238,7 @@ def switching_proof(
     needed = closing + whole("free", free, 1) - 1 + lost
     return SwitchingProof(
         heads,
-        tuple(steps),
+        steps,
         tuple(deep),
         tuple(fractions),
         math.floor(needed / fraction) + 1,

@@ -39,7 +39,7 @@ from bounds.closed_form.depth.route_switching import (
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.switching_search import search_steps
 from bounds.closed_form.depth.tower import Tower
-from bounds.closed_form.statements import whole
+from bounds.closed_form.statements import instance, whole
 
 # Beyond so many layers the interval arithmetic of DYCK takes minutes.
 MOST_DYCK_LAYERS = 2000
@@ -70,7 +70,7 @@ def computable_length(
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
-    return (heads + 1) ** layers - read_out
+    return (heads + 1) ** layers - instance("read_out", read_out, bool)
 
 
 def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int:
@@ -133,6 +133,7 @@ def parity_routes(
     Source:
         docs/theory/hard-attention.md, sections 2 to 6.
     """
+    num_layers = whole("num_layers", num_layers, 1)
     if num_layers == 1:
         length = one_layer_parity_threshold(num_heads, read_out=read_out)
         yield Route(
@@ -192,6 +193,8 @@ def switching_routes(
     Source:
         docs/theory/hard-attention.md, section 6, Theorem 8 and Corollary 9.
     """
+    num_layers = whole("num_layers", num_layers, 1)
+    num_heads, needed = whole("num_heads", num_heads, 1), whole("needed", needed, 1)
     steps = RELEASED.get((num_layers, num_heads)) if needed == 1 else None
     if steps is None:
         steps = search_steps(num_layers, num_heads, free=needed)
@@ -234,6 +237,8 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         docs/theory/hard-attention.md, section 7.
     """
     source = "docs/theory/hard-attention.md, section 7"
+    num_layers = whole("num_layers", num_layers, 1)
+    num_heads = whole("num_heads", num_heads, 1)
     if num_layers == 1:
         length = one_layer_dyck_threshold(num_heads)
         yield Route("one layer", Tower.of(length), {}, source)

@@ -52,7 +52,7 @@ class Step:
     def __post_init__(self) -> None:
         exact = probability("star_probability", self.star_probability)
         object.__setattr__(self, "star_probability", exact)
-        whole("depth", self.depth, 1)
+        object.__setattr__(self, "depth", whole("depth", self.depth, 1))
 
     def __str__(self) -> str:
         return f"p = {self.star_probability}, t = {self.depth}"
@@ -139,7 +139,7 @@ def deep_probability(
     Source:
         docs/theory/hard-attention.md, section 6, Theorem 8.
     """
-    t = whole("depth", depth, 1)
+    t, num_heads = whole("depth", depth, 1), whole("num_heads", num_heads, 1)
     most = whole("most", most, 1)
     p = probability("star_probability", star_probability)
     tails = depth_tails(t, num_heads, most + 1, p, digits)

@@ -40,21 +40,21 @@ def search_steps(
         num_layers: L >= 1.
         num_heads: H >= 1.
         free: F >= 1, the free bits that are needed in the end.
-        steps: Resolution of p t.
+        steps: Resolution of p t, at least 2.
 
     Returns:
         L - 1 steps, an estimate of the best; None where the shape is too large for the
         time a search may take.
 
     Raises:
-        ValueError: A number is below 1.
+        ValueError: A number is too small.
 
     Source:
         docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
-    whole("free", free, 1)
+    free, steps = whole("free", free, 1), whole("steps", steps, 2)
     found, deepest = None, 16
     while affordable(layers, heads, deepest):
         found = _search(layers, heads, deepest, free, steps)

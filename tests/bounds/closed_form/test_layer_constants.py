@@ -149,19 +149,19 @@ def test_a_concat_norm_is_attained_when_everything_aligns():
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "make"),
+    ("message", "make"),
     [
-        (ValueError, "mu is -1", lambda: DotProduct(-1.0)),
-        (ValueError, "sup is nan", lambda: Additive(1.0, 1.0, math.nan)),
-        (ValueError, "gain is -2", lambda: HeadConstants(SCORES[0], -2.0)),
-        (TypeError, "score is a float", lambda: HeadConstants(0.3, 1.0)),  # pyright: ignore[reportArgumentType]
-        (ValueError, "norm is nan", lambda: residual(norm=math.nan)),
-        (ValueError, "no heads", lambda: LayerConstants(1.0, (), 1.0)),
-        (ValueError, "2 scores for 1 heads", lambda: residual(omegas=[1.0])),
-        (ValueError, "omega is -1", lambda: residual(omegas=[1.0, -1.0])),
-        (ValueError, "block_lipschitz is", lambda: residual(block_lipschitz=-1)),
+        ("mu is -1", lambda: DotProduct(-1.0)),
+        ("sup is nan", lambda: Additive(1.0, 1.0, math.nan)),
+        ("gain is -2", lambda: HeadConstants(SCORES[0], -2.0)),
+        (r"score is 0\.3, expected DotProduct", lambda: HeadConstants(0.3, 1.0)),  # pyright: ignore[reportArgumentType]
+        ("norm is nan", lambda: residual(norm=math.nan)),
+        ("no heads", lambda: LayerConstants(1.0, (), 1.0)),
+        ("2 scores and 1 omegas", lambda: residual(omegas=[1.0])),
+        (r"omegas\[1\] is -1", lambda: residual(omegas=[1.0, -1.0])),
+        ("block_lipschitz is", lambda: residual(block_lipschitz=-1)),
     ],
 )
-def test_bad_constants_are_refused(error, message, make):
-    with pytest.raises(error, match=message):
+def test_bad_constants_are_refused(message, make):
+    with pytest.raises(ValueError, match=message):
         make()

@@ -240,7 +240,9 @@ def test_constants_beyond_the_floats_say_nothing():
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="2 layers and 1 masks"):
         masked_recursion([MIXED] * 2, ["none"], 3, 1.0)
-    with pytest.raises(ValueError, match="mask is 'causal', expected one of none"):
+    with pytest.raises(
+        ValueError, match=r"masks\[0\] is 'causal', expected one of none"
+    ):
         masked_recursion([MIXED], ["causal"], 3, 1.0)
     with pytest.raises(ValueError, match=r"position is 3, expected it in \[0, 3\)"):
         masked_recursion([MIXED], ["none"], 3, 1.0, position=3)

@@ -268,7 +268,7 @@ def test_a_lookup_misses_by_no_more_than_its_lemma_says(approximation):
         (lambda: closed.constant_gap_distance(1.0, math.nan, 3), "temperature is nan"),
         (lambda: closed.constant_gap_temperature(1.0, 3, 1.0), "error is 1.0"),
         (lambda: closed.constant_gap_temperature(1.0, 1, 0.5), "visible is 1"),
-        (lambda: closed.lookup_error(0.4), "sharpness of the scores is 0.4"),
+        (lambda: closed.lookup_error(0.4), "sharpness/temperature is 0.4"),
         (lambda: closed.perturbed_distance(1.0, 0.5, 1.0, 3), "half the gap"),
         (lambda: closed.perturbed_ties_distance(1.0, 0.1, 1.0, 3, 4), "tied is 4"),
         (lambda: closed.rightmost_tie_break(1.0, 0, 1.0), "length is 0"),

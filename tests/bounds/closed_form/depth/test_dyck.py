@@ -293,7 +293,7 @@ def test_one_layer_leaves_both_classes_whatever_is_fixed(heads):
         ({"delta": Fraction(1, 4)}, r"delta is 1/4, expected a number in \(0, 1/4\)"),
         ({"deep": ()}, "1 steps, 0 shares of deep activations and 1 spreads"),
         ({"steps": (Step(Fraction(3, 5), 5),)}, "star_probability is 3/5"),
-        ({"spreads": (Fraction(0),)}, "a spread is 0"),
+        ({"spreads": (Fraction(0),)}, r"spreads\[0\] is 0"),
     ],
 )
 def test_parameters_out_of_range_are_named(change, complaint):

@@ -193,7 +193,7 @@ def test_steps_that_lose_everything_prove_nothing():
         (lambda: Step(Fraction(1, 3), 0), "depth is 0, expected an integer >= 1"),
         (lambda: switching_proof(0, []), "num_heads is 0"),
         (lambda: switching_proof(1, [], free=0), "free is 0"),
-        (lambda: switching_proof(1, [], start=2), "start is 2, expected a share"),
+        (lambda: switching_proof(1, [], start=2), "start is 2, expected a number"),
         (lambda: closed_form_switching(0, 1), "num_layers is 0"),
         (lambda: search_steps(0, 1), "num_layers is 0"),
     ],
