@@ -5,6 +5,9 @@ different rank do mix: a bias is added to rows. The CPU is divided into eight de
 which all but the tests of sharding use the first.
 """
 
+import os
+from pathlib import Path
+
 import jax
 import pytest
 
@@ -13,6 +16,9 @@ from tests import memory
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
+# A program that a test starts in another folder runs this checkout, installed or not.
+_PATHS = str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 # Where each operation was written is of no use here and takes an eighth of the time.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 

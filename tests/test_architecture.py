@@ -196,3 +196,10 @@ from jax._src import xla_bridge
 assert not xla_bridge._backends, "a device was asked for"
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_a_program_started_in_another_folder_runs_this_checkout(tmp_path):
+    code = "import importlib.util as u; print(u.find_spec('bounds').origin)"
+    line = [sys.executable, "-c", code]
+    found = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert found.stdout.strip() == str(ROOT / "bounds" / "__init__.py"), found.stderr

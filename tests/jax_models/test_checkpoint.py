@@ -386,5 +386,5 @@ refused(lambda: jm.apply(model, [0, 1]))
     subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         check=True,
-        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment,
     )
