@@ -22,6 +22,24 @@ BEYOND_NUMBERS = {"jax", "jax_models"}
 # package is its own.
 SEARCH = "bounds.restriction"
 CHECKER = ("bounds.restriction.checker", "bounds.restriction.checking")
+# Who takes the flags of a command as they come: the command, which may have one reader of
+# its own (`_ask`) for what `run` and `measure_rows` both need, whatever defines flags, and
+# these, which read what a `define_` defines, or flags whatever they are.
+FLAGS = "bounds.cli"
+COMMAND = {"run", "measure_rows", "_ask"}
+DEFINING = ("define_", "_define_", "validate_")
+READERS = {
+    "bounds.cli.batch_cells": {"_config"},
+    "bounds.cli.batch_flags": {"read_batch"},
+    "bounds.cli.batch_work": {"model_shape"},
+    "bounds.cli.devices": {"open_devices"},
+    "bounds.cli.input_source": {"load_inputs", "num_symbols", "read_given"},
+    "bounds.cli.main": {"refuse_what_passes"},
+    "bounds.cli.model_source": {"load_model", "model_sha256", "weighted_model"},
+    "bounds.cli.platforms": {"prepare_jax", "request_platform", "require_platform"},
+    "bounds.cli.record": {"of"},
+    "bounds.cli.subject": {"read_subject"},
+}
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MAX_LINES = 400
 
@@ -159,6 +177,42 @@ def test_no_module_is_long(name):
 @pytest.mark.parametrize("name", ALL)
 def test_every_module_has_a_name_of_its_own(name):
     assert not NAMELESS & set(name.split("."))
+
+
+def handed_flags(source):
+    """Returns the names of functions that take flags in a bag, but for a command's own."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            continue
+        name = getattr(node, "name", "lambda")
+        if name in COMMAND or name.startswith(DEFINING):
+            continue
+        of = node.args
+        for one in filter(None, [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg]):
+            written = ast.unparse(one.annotation) if one.annotation else ""
+            if one.arg == "options" or "FlagValues" in written:
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("name", [one for one in ALL if is_within(one, FLAGS)])
+def test_flags_are_read_where_a_command_begins(name):
+    assert handed_flags(ALL[name].read_text()) == READERS.get(name, set())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(options: flags.FlagValues): ...",
+        "def f(n, *, given: 'FlagValues | None'): ...",
+        "def run(options: flags.FlagValues):\n    def f(options): ...",
+        "class C:\n    def f(self, options): ...",
+        "def _ask(options: flags.FlagValues):\n    f = lambda options: options.n",
+    ],
+)
+def test_a_bag_of_flags_that_is_handed_on_is_caught(source):
+    assert handed_flags(source) in ({"f"}, {"lambda"})
 
 
 def commands(source):

@@ -21,7 +21,6 @@ import functools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -54,55 +53,56 @@ Runner = Callable[
 def run(options: flags.FlagValues) -> None:
     """Run the cells that the store does not hold yet, then export from the store."""
     began = time.monotonic()
+    limit = math.inf if options.max_seconds is None else options.max_seconds
+
+    def go_on() -> bool:
+        return time.monotonic() - began < limit
+
     if options.local_workers is not None and options.scheduler is not None:
         raise InputError("give --local_workers or --scheduler, not both")
     specification = read_batch(options)
     command = specification.command
-    cells = make_cells(specification)
+    cells, output = make_cells(specification), Output.of("batch", options)
+    pending_of = functools.partial(_pending, cells, options.fresh, options.retry_failed)
     if options.dry_run and not options.calibrate:
-        rows = _rows(_stored(options))
-        plan = make_plan(cells, rows, _pending(options, cells, rows))
+        path = output.path(STORE_NAME)
+        rows = _rows(read_store(path) if path.exists() else Table(()))
+        plan = make_plan(cells, rows, pending_of(rows))
         print("\n".join([*list_cells(plan), *sum_up(plan)]))
         return
-    output = Output.of("batch", options)
-    with output.open_store() as store, _open_runner(options, command) as runner:
+    cluster = _open_runner(command, options.local_workers, options.scheduler)
+    with output.open_store() as store, cluster as runner:
         print(
-            f"batch: {len(cells)} cells of {command}; results go to {options.out}",
+            f"batch: {len(cells)} cells of {command}; results go to {output.folder}",
             flush=True,
         )
         rows = _rows(store.table())
-        pending = _pending(options, cells, rows)
+        pending = pending_of(rows)
         plan = make_plan(cells, rows, pending)
         if options.calibrate:
             first = choose_calibration(plan.cells, options.calibrate)
             first = [cell for cell in first if cell.key in pending]
             # What a process does once (imports, tables) is no cell's: it goes first.
-            for _ in runner(first[:1], _time_left(options, began)):
+            for _ in runner(first[:1], go_on):
                 pass
-            pending = pending - _run_cells(options, store, runner, first, began)
+            pending = pending - _run_cells(store, runner, first, go_on)
             plan = make_plan(cells, _rows(store.table()), pending)
         if options.dry_run:
             print("\n".join([*list_cells(plan), *sum_up(plan)]))
             return
         print("\n".join(sum_up(plan)), flush=True)
-        pending = pending - _run_cells(options, store, runner, plan.todo, began)
+        pending = pending - _run_cells(store, runner, plan.todo, go_on)
         stored = store.table()
     _finish(output, specification, cells, stored, len(pending))
 
 
 def _pending(
-    options: flags.FlagValues, cells: Sequence[BatchCell], rows: Rows
+    cells: Sequence[BatchCell], fresh: bool, retry_failed: bool, rows: Rows
 ) -> frozenset[str]:
     """Returns the keys of the cells that are to be run."""
-    again = {None, "failed"} if options.retry_failed else {None}
-    states = {} if options.fresh else {key: row["status"] for key, row in rows.items()}
+    again = {None, "failed"} if retry_failed else {None}
+    states = {} if fresh else {key: row["status"] for key, row in rows.items()}
     return frozenset(cell.key for cell in cells if states.get(cell.key) in again)
-
-
-def _stored(options: flags.FlagValues) -> Table:
-    """Returns what the store holds, without making one."""
-    path = Path(options.out) / STORE_NAME
-    return read_store(path) if path.exists() else Table(())
 
 
 def _rows(stored: Table) -> Rows:
@@ -110,33 +110,25 @@ def _rows(stored: Table) -> Rows:
 
 
 @contextlib.contextmanager
-def _open_runner(options: flags.FlagValues, command: str) -> Iterator[Runner]:
+def _open_runner(
+    command: str, local_workers: int | None, scheduler: str | None
+) -> Iterator[Runner]:
     """Yield what runs cells: this process, or a cluster."""
-    if options.local_workers is None and options.scheduler is None:
+    if local_workers is None and scheduler is None:
         yield functools.partial(run_here, perform, command)
         return
-    with open_cluster(options.local_workers, options.scheduler) as client:
+    with open_cluster(local_workers, scheduler) as client:
         yield functools.partial(run_on_cluster, client, perform, command)
 
 
-def _time_left(options: flags.FlagValues, began: float) -> GoOn:
-    """Returns what says whether `--max_seconds` have not passed since a time."""
-    limit = math.inf if options.max_seconds is None else options.max_seconds
-    return lambda: time.monotonic() - began < limit
-
-
 def _run_cells(
-    options: flags.FlagValues,
-    store: ResultStore,
-    runner: Runner,
-    cells: Sequence[BatchCell],
-    began: float,
+    store: ResultStore, runner: Runner, cells: Sequence[BatchCell], go_on: GoOn
 ) -> frozenset[str]:
     """Run cells and record each when it is finished; return the keys of these."""
     finished: set[str] = set()
     with (
         Progress(len(cells), "cells") as progress,
-        contextlib.closing(runner(cells, _time_left(options, began))) as running,
+        contextlib.closing(runner(cells, go_on)) as running,
     ):
         for cell, outcome in running:
             told = {"seconds": outcome.seconds, "origin": outcome.origin}

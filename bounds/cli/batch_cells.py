@@ -16,6 +16,7 @@ from bounds.cli.batch_work import (
     DATA_FLAGS,
     LENGTH_FLAGS,
     estimate_cell_work,
+    model_shape,
     program_names,
     shape_name,
 )
@@ -123,17 +124,17 @@ def make_cells(specification: Specification) -> list[BatchCell]:
         label = " ".join(f"{name}={value}" for name, value in swept.items())
         options = _parse(specification.command, given, label)
         config = _config(specification.command, options, hashes)
-        key = cell_key(config)
+        key, shape = cell_key(config), model_shape(options, config)
         cells[key] = BatchCell(
             key,
             config,
             label or specification.command,
             tuple(f"--{name}={value}" for name, value in given.items()),
-            estimate_cell_work(options, config),
+            estimate_cell_work(shape, config),
             _but(swept, DATA_FLAGS),
             _but(swept, (*DATA_FLAGS, *LENGTH_FLAGS)),
             shape_name(config),
-            program_names(options, config),
+            program_names(shape, config),
         )
     return list(cells.values())
 

@@ -153,7 +153,18 @@ def read_batch(options: flags.FlagValues) -> Specification:
         InputError: They name none, or name something twice.
         OSError: The file of --spec cannot be read.
     """
-    read = _read(options)
+    if options.spec is not None:
+        for name in ("command", "sweep"):
+            if options[name].value:
+                raise InputError(f"give --spec or --{name}, not both")
+        read = read_specification(options.spec)
+    elif options.command is None:
+        raise InputError(
+            f"no --command given; choose one of {', '.join(BATCHED)}, or name a file "
+            "with --spec"
+        )
+    else:
+        read = Specification(options.command, {}, read_sweep(options.sweep))
     own = set(define_flags()) - {SEED}
     held = {
         name: _typed(options[name])
@@ -166,20 +177,6 @@ def read_batch(options: flags.FlagValues) -> Specification:
                 f"--{name} is given twice: on its own and as fixed.{name} of --spec"
             )
     return dataclasses.replace(read, fixed={**read.fixed, **held})
-
-
-def _read(options: flags.FlagValues) -> Specification:
-    if options.spec is not None:
-        for name in ("command", "sweep"):
-            if options[name].value:
-                raise InputError(f"give --spec or --{name}, not both")
-        return read_specification(options.spec)
-    if options.command is None:
-        raise InputError(
-            f"no --command given; choose one of {', '.join(BATCHED)}, or name a file "
-            "with --spec"
-        )
-    return Specification(options.command, {}, read_sweep(options.sweep))
 
 
 def _typed(flag: flags.Flag) -> str:

@@ -140,18 +140,17 @@ def _preset_shape(name: str, parameters: tuple[tuple[str, Any], ...]) -> Shape:
     )
 
 
-def estimate_cell_work(options: flags.FlagValues, config: Mapping[str, Any]) -> Work:
-    """Returns how much a run with these flags does.
+def estimate_cell_work(shape: Shape, config: Mapping[str, Any]) -> Work:
+    """Returns how much a run of a cell does.
 
     Args:
-        options: Parsed flags of any of the swept commands.
+        shape: The sizes of its model.
         config: The cell's configuration, with the hashes of its files.
 
     Returns:
         The terms of the module's formulas, and the bytes of the arrays of the longest
         input: activations of every layer, and a tile of scores.
     """
-    shape = model_shape(options, config)
     lengths = _lengths(config)
     layers, width, hidden = shape.num_layers, shape.d_model, shape.d_ff
     weighting = config.get("weighting")
@@ -194,13 +193,11 @@ def shape_name(config: Mapping[str, Any]) -> str:
     return json.dumps({k: v for k, v in config.items() if k not in DATA_FLAGS})
 
 
-def program_names(
-    options: flags.FlagValues, config: Mapping[str, Any]
-) -> tuple[str, ...]:
+def program_names(shape: Shape, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns what names the programs of a cell: its shape, for each length and weighting.
 
     Args:
-        options: Parsed flags of any of the swept commands.
+        shape: The sizes of its model.
         config: The cell's configuration, with the hashes of its files.
 
     Returns:
@@ -209,12 +206,11 @@ def program_names(
     """
     apart = (*DATA_FLAGS, *LENGTH_FLAGS, "given", "weighting", "num_inputs")
     alike = json.dumps({k: v for k, v in config.items() if k not in apart})
-    symbols = model_shape(options, config).vocab_size
     at_once = "epsilon" in config
     weighting = config.get("weighting")
     weightings = weighting if isinstance(weighting, list) else [weighting]
     return tuple(
-        f"{alike} {n} {_num_inputs(config, symbols, n) if at_once else ''} {one}"
+        f"{alike} {n} {_num_inputs(config, shape.vocab_size, n) if at_once else ''} {one}"
         for n in _lengths(config)
         for one in weightings
     )

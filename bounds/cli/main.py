@@ -258,7 +258,9 @@ def read_flags(
     try:
         extra = options([PROGRAM, *arguments])[1:]
     except flags.IllegalFlagValueError as error:
-        raise InputError(_say_expected(options, error)) from error
+        name = str(error).removeprefix("flag --").partition("=")[0]
+        parser = options[name].parser if name in options else None
+        raise InputError(_say_expected(parser, error)) from error
     except ValueError as error:  # a value after --no and a name
         raise InputError(str(error)) from error
     if extra:
@@ -270,13 +272,13 @@ def read_flags(
     return options
 
 
-def _say_expected(options: flags.FlagValues, error: flags.IllegalFlagValueError) -> str:
+def _say_expected(
+    parser: flags.ArgumentParser | None, error: flags.IllegalFlagValueError
+) -> str:
     """Returns absl's complaint about a value, which may not say what was expected."""
     text, reason = str(error), str(error.__context__)
-    name = text.removeprefix("flag --").partition("=")[0]
-    if name not in options or error.__context__ is None:
+    if parser is None or error.__context__ is None:
         return text
-    parser = options[name].parser
     boolean = isinstance(parser, flags.BooleanParser)
     expected = "true or false" if boolean else parser.syntactic_help
     if not expected or expected in reason:
