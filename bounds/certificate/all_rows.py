@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.ball import carry_radius
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.mean_deviation import (
     Inflation,
@@ -42,7 +43,6 @@ from bounds.certificate.other_columns import (
 )
 from bounds.certificate.own_column import OwnColumn, see_column
 from bounds.certificate.pointwise import carry, carry_rounding
-from bounds.certificate.pointwise_radius import carry_radius
 from bounds.certificate.row_base import (
     LayerBase,
     RowSpread,
@@ -178,7 +178,8 @@ def _tile(
     joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
     base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
     carried = carry(layer, base, change, joined)
-    rounding = carry_rounding(layer, constants, base, carried, change, joined, known)
+    after = constants.sections
+    rounding = carry_rounding(layer, after, base, carried, known)
     # Heads and the sum round like their terms, and are carried on like any error.
     by_head = (
         vector_norms(heads.swapaxes(2, 3)) * constants.output_entries[:, None, None]
@@ -186,9 +187,9 @@ def _tile(
     deviation = deviation + column.rounding + roundoff.sums * by_head
     radius = radius + roundoff.local * vector_norms(change)
     out = carry_radius(
-        layer, constants, base, norms, carried, radius, deviation, rounding, known
+        layer, after, base, norms, carried, radius, deviation, rounding, known
     )
-    return carried["out"].swapaxes(1, 2), out
+    return carried[layer.writes.output].swapaxes(1, 2), out
 
 
 def model_width(layer: Layer) -> int:

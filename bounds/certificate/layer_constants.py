@@ -12,10 +12,7 @@ import numpy as np
 from jax import Array
 
 from bounds.certificate.scores import score_rule
-from bounds.constants.feed_forward import (
-    path_gain,
-    residual_lipschitz,
-)
+from bounds.certificate.sections import SectionConstants, section_constants
 from bounds.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.attention import Attention
 from jax_models.layer import Layer
@@ -34,46 +31,30 @@ class LayerConstants:
     score: Array  # [h] |w| of additive scores; 0 for dot products
     score_range: Array  # [h] 2 |w|_1, no additive score row varies more; inf otherwise
     curvature: Array  # [h] of additive scores in the argument of tanh; 0 otherwise
-    block: Array  # [] of the block alone (with its residual where there is no norm)
-    heads: Array  # [h] of the block in each concatenated head; zeros otherwise
+    sections: dict[str, SectionConstants]  # of what follows attention
     # For rounding, which sees the entries of a matrix and not what they cancel to.
     query_entries: Array  # [h] Frobenius norms
     key_entries: Array
     value_entries: Array
     output_entries: Array  # of the output projection; 1 where there is none
-    flow: Array  # [] of the block, sum over neurons of |W2[:, u]| |W1[u, :]|
 
 
 def layer_constants(layer: Layer) -> LayerConstants:
     """Returns the constants of a float64 layer as arrays."""
-    attention, block = layer.attention, layer.feed_forward
-    width, concat = attention.query.shape[2], layer.combine == "concat"
-    h, v = attention.value.shape[:2]
-    w1 = Enclosure(np.asarray(block.w1, np.float64))
-    parts = [Enclosure(w1.middle[:, :width])]
-    heads = np.zeros(h)
-    if concat:
-        blocks = w1.middle[:, width:].reshape(-1, h, v)
-        heads = np.asarray(
-            [path_gain(block, Enclosure(blocks[:, k])) for k in range(h)]
-        )
-    whole = residual_lipschitz if layer.layer_norm != "pre" else path_gain
+    attention = layer.attention
+    h, concatenated = attention.num_heads, attention.output is None
     numbers = {
         "query": _norms(attention.query),
         "key": _norms(attention.key),
         "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
         **score_rule(attention.scoring).constants(h),
-        "block": whole(block, parts[0]),
-        "heads": heads,
         "query_entries": _entries(attention.query),
         "key_entries": _entries(attention.key),
         "value_entries": _entries(attention.value),
-        "output_entries": np.ones(h) if concat else _entries(_outputs(attention)),
-        "flow": _flow(np.asarray(block.w1), np.asarray(block.w2)),
+        "output_entries": np.ones(h) if concatenated else _entries(_outputs(attention)),
     }
-    return LayerConstants(
-        **{k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
-    )
+    arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
+    return LayerConstants(**arrays, sections=section_constants(layer))
 
 
 def value_maps(attention: Attention) -> list[Enclosure]:
@@ -94,13 +75,6 @@ def _outputs(attention: Attention) -> np.ndarray:
 
 def _entries(matrices: Any) -> np.ndarray:
     return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
-
-
-def _flow(w1: np.ndarray, w2: np.ndarray) -> float:
-    """Sum over neurons of |W2[:, u]| |W1[u, :]|; infinite where a square overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        flow = float(np.linalg.norm(w2, axis=0) @ np.linalg.norm(w1, axis=1))
-    return np.inf if np.isnan(flow) else flow
 
 
 def _norms(matrices: Array) -> np.ndarray:

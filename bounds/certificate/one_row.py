@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.certificate.ball import carry_radius
 from bounds.certificate.mean_deviation import (
     Inflation,
     Roundoff,
@@ -36,7 +37,6 @@ from bounds.certificate.pointwise import (
     move_base,
     row_norms,
 )
-from bounds.certificate.pointwise_radius import carry_radius
 from bounds.certificate.row_base import (
     LayerBase,
     key_slopes,
@@ -233,23 +233,22 @@ def move_one_row(
     joined = join_heads(heads)
     carried = carry(layer, held.base, change, joined)
     known = held.radius.by_row
-    rounding = carry_rounding(
-        layer, held.constants, held.base, carried, change, joined, known
-    )
+    constants = held.constants.sections
+    rounding = carry_rounding(layer, constants, held.base, carried, known)
     base, still = move_base(held.base, carried)
     radius = radius + roundoff.local * vector_norms(change)
     radius = carry_radius(
         layer,
-        held.constants,
+        constants,
         base,
-        row_norms(layer, base),
+        row_norms(layer, constants, base),
         still,
         radius,
         deviation,
         rounding,
         known,
     )
-    return carried["out"], radius
+    return carried[layer.writes.output], radius
 
 
 def _heads(

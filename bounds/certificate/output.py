@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.certificate.base_radius import centred, embedding_radius
+from bounds.certificate.base_radius import embedding_radius
 from bounds.certificate.norm_gain import (
     norm_gains,
     norm_jacobian,
@@ -13,6 +13,7 @@ from bounds.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.certificate.order import bounded, least, times
+from bounds.certificate.row_radius import centred
 from bounds.influence.problem import Problem
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff

@@ -1,11 +1,11 @@
-"""Pointwise parts of a layer: a centre's exact change, its rounding, and Jacobians.
+"""What follows attention, for a centre: its exact change, its rounding, and Jacobians.
 
-A row's change goes from the residual sum through norms and block as a change, stage by
-stage, since every stage needs a radius (`pointwise_radius`). Arrays broadcast over
-leading axes [...].
+A row's change goes through sections as a change, corner by corner, since every corner
+needs a radius (`ball`). Arrays broadcast over leading axes [...].
 """
 
 import dataclasses
+import math
 from typing import TypeAlias
 
 import jax
@@ -14,34 +14,24 @@ from jax import Array
 
 from bounds.certificate.activation_ball import step_strays
 from bounds.certificate.base_radius import RowRadius
-from bounds.certificate.layer_constants import LayerConstants
-from bounds.certificate.norm_gain import (
-    norm_jacobian,
-    norm_rounding,
-    vector_norms,
+from bounds.certificate.norm_gain import norm_jacobian, norm_rounding, vector_norms
+from bounds.certificate.sections import (
+    Section,
+    SectionConstants,
+    leading,
+    sections,
+    together,
 )
 from bounds.influence.pointwise import KEPT, RowBase
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
+from bounds.row_slopes import pull
 from jax_models.layer import Layer
 from jax_models.pytree import register
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
-
-@register
-@dataclasses.dataclass(frozen=True)
-class RowNorms:
-    """Norms of the Jacobians at base rows; the fields a layer lacks are None."""
-
-    whole: Array | None  # [...] of the map from the residual sum to the output
-    block: Array  # [...] of the block (with its residual, except under pre-norm)
-    heads: Array | None  # [..., h] of the block in each concatenated head
-    norm1: Array | None  # [...]
-    norm2: Array | None
-
-
-# Changes of a layer's rows by their names, `KEPT` ones and the output "out".
+# Changes of a layer's rows by their names: `KEPT` ones, "y", "heads" and the output.
 Moved: TypeAlias = dict[str, Array]
 
 
@@ -55,7 +45,8 @@ def carry(layer: Layer, base: RowBase, change: Array, heads: Array) -> Moved:
         heads: of the concatenated head outputs [..., h v].
     """
     moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
-    return {name: moved[name] for name in (*KEPT, "out") if name in moved}
+    kept = ("y", "heads", *KEPT, layer.writes.output)
+    return {name: moved[name] for name in kept if name in moved}
 
 
 def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
@@ -67,114 +58,147 @@ def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
 @register
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """Rounding of a centre at the stages of the block; None where there is no stage."""
+    """Rounding of a centre."""
 
-    read: Array  # [...] of a preactivation, over the norm of its row of W1
-    entered: Array | None  # [...] behind the norm in front of the block
-    output: Array  # [...] behind the block (post: in front of the last norm)
-    last: Array | None  # [...] behind the last norm (post)
+    corners: dict[str, Array]  # [...] of what sections write
+    read: dict[str, Array]  # [..., f] of what their activations read
 
 
 def carry_rounding(
     layer: Layer,
-    constants: LayerConstants,
+    constants: dict[str, SectionConstants],
     base: RowBase,
     carried: Moved,
-    change: Array,
-    heads: Array,
     known: RowRadius,
 ) -> Rounding:
-    """Returns how far `carry` is from the change of the true rows, stage by stage.
+    """Returns how far `carry` is from the change of the true rows, section by section.
 
-    A product with W1, the activation's change and a product with W2 round by the sum of
-    |W2[:, u]||W1[u, :]| times the size of what enters, whatever cancels in them. True
-    preactivations within their radius of the computed ones change an activation's step
-    by what `step_strays` says.
+    Products with matrices and the activation's change round by the section's `flow`
+    times the size of what enters, whatever cancels in them. True preactivations within
+    their radius of the computed ones change an activation's step by what `step_strays`
+    says.
 
     Args:
         layer: the layer.
-        constants: its constants.
+        constants: of its sections.
         base: as in `carry`.
         carried: its result.
-        change: as in `carry`.
-        heads: as in `carry`.
         known: radii of the base rows, broadcastable.
     """
-    block = layer.feed_forward
-    steps = sum(block.w1.shape) + block.bend.roundings
-    roundoff, within = (
-        term_roundoff(steps),
-        term_roundoff(block.w1.shape[1]),
-    )
-    strays = step_strays(
-        block.bend,
-        base.preactivation,
-        carried["preactivation"],
-        known.preactivation,
-    )
-    strays = (strays * jnp.sqrt((block.w2 * block.w2).sum(axis=0))).sum(axis=-1)
-    if layer.combine == "concat":
-        read = vector_norms(change) + vector_norms(heads)
-        terms = vector_norms(change) + constants.flow * read
-        return Rounding(within * read, None, roundoff * terms + strays, None)
-    stream = carried["entered"] if layer.layer_norm == "post" else carried["summed"]
-    entering = vector_norms(carried.get("entered", carried["summed"]))
-    terms, read = vector_norms(stream) + constants.flow * entering, within * entering
-    output = roundoff * terms + strays
-    if layer.layer_norm == "none":
-        return Rounding(read, None, output, None)
-    assert layer.norm1 is not None and layer.norm2 is not None
-    assert known.summed is not None
-    if layer.layer_norm == "pre":
-        entered = norm_rounding(
-            layer.norm2,
-            base.rows["summed"],
-            carried["summed"],
-            known.summed,
-        )
-        return Rounding(read, entered, output, None)
-    assert known.left is not None
-    entered = norm_rounding(
-        layer.norm1,
-        base.rows["summed"],
-        carried["summed"],
-        known.summed,
-    )
-    last = norm_rounding(layer.norm2, base.rows["left"], carried["left"], known.left)
-    return Rounding(read, entered, output, last)
+    corners, reads = {}, {}
+    for section in sections(layer)[leading(layer) :]:
+        name, norm = section.name, section.norm
+        if norm is not None:
+            (source,) = section.sources
+            row, off = base.rows[source], known.rows[source]
+            corners[name] = norm_rounding(norm, row, carried[source], off)
+            continue
+        numbers = constants[name]
+        sizes = {x: vector_norms(carried[x]) for x in section.sources}
+        terms = [numbers.flow[x] * size for x, size in sizes.items()]
+        corners[name] = term_roundoff(section.terms[1]) * sum(terms[1:], terms[0])
+        step = section.activation
+        if step is not None:
+            (row,) = step.inputs
+            within = term_roundoff(section.terms[0])
+            reads[name] = within * sum(
+                together(numbers.reads[x]) * sizes[x][..., None] for x in numbers.reads
+            )
+            strays = step_strays(
+                step.operation, base.rows[row], carried[row], known.rows[row]
+            )
+            corners[name] += (strays * numbers.leaves).sum(axis=-1)
+    return Rounding(corners, reads)
 
 
-def row_norms(layer: Layer, base: RowBase) -> RowNorms:
-    """Returns the norms of the Jacobians at base rows [...]."""
-    block = layer.feed_forward
-    steep = block.bend.slope(base.preactivation)
-    # The product's own rounding, where entries cancel.
-    flow = (jnp.sqrt((block.w2**2).sum(0)) * jnp.sqrt((block.w1**2).sum(1))).sum()
-    slop = 2 * term_roundoff(sum(block.w1.shape)) * (1 + flow)
-    jacobian = jnp.einsum(
-        "df,...f,fm->...dm", block.w2, steep, block.w1, precision=HIGHEST
-    )
-    width = block.w2.shape[0]
-    eye = jnp.eye(width, dtype=jacobian.dtype)
-    if layer.combine == "concat":
-        h = layer.attention.value.shape[0]
-        heads = jacobian[..., width:]
-        heads = heads.reshape(*heads.shape[:-1], h, -1).swapaxes(-3, -2)
-        own = spectral_norms(eye + jacobian[..., :width])
-        return RowNorms(None, own + slop, spectral_norms(heads) + slop, None, None)
-    if layer.layer_norm == "none":
-        return RowNorms(None, spectral_norms(eye + jacobian) + slop, None, None, None)
-    assert layer.norm1 is not None and layer.norm2 is not None
-    if layer.layer_norm == "pre":
-        norm2 = norm_jacobian(layer.norm2, base.rows["summed"])
-        whole = eye + jnp.matmul(jacobian, norm2, precision=HIGHEST)
-        norms = [spectral_norms(x) for x in (whole, jacobian, norm2)]
-        most = norms[0] + slop * (1 + norms[2])
-        return RowNorms(most, norms[1] + slop, None, None, norms[2])
-    norm1 = norm_jacobian(layer.norm1, base.rows["summed"])
-    norm2 = norm_jacobian(layer.norm2, base.rows["left"])
-    through = jnp.matmul(eye + jacobian, norm1, precision=HIGHEST)
-    whole = jnp.matmul(norm2, through, precision=HIGHEST)
-    norms = [spectral_norms(x) for x in (whole, eye + jacobian, norm1, norm2)]
-    most = norms[0] + slop * (1 + norms[2]) * (1 + norms[3])
-    return RowNorms(most, norms[1] + slop, None, norms[2], norms[3])
+@register
+@dataclasses.dataclass(frozen=True)
+class RowNorms:
+    """Norms of Jacobians at base rows, by what sections write and read."""
+
+    local: dict[str, dict[str, Array]]  # [...], of heads [..., h]
+    whole: dict[str, Array]  # of the output, by what comes before any bend
+
+
+def row_norms(
+    layer: Layer, constants: dict[str, SectionConstants], base: RowBase
+) -> RowNorms:
+    """Returns the norms of the Jacobians at base rows [r].
+
+    Args:
+        layer: the layer.
+        constants: of its sections.
+        base: the base rows.
+    """
+    local, slops, paths, jacobians = {}, {}, {}, {}
+    for section in sections(layer)[leading(layer) :]:
+        name, slops[section.name] = section.name, 0.0
+        if section.norm is None:
+            # The products' own rounding, where entries cancel.
+            flow = sum(constants[name].flow.values())
+            slops[name] = 2 * term_roundoff(section.terms[1]) * (1 + flow)
+        jacobians = _jacobians(layer, section, base)
+        local[name] = {
+            source: _norms(layer, base, source, jacobian, slops[name])
+            for source, jacobian in jacobians.items()
+        }
+        paths[name] = _compose(layer, paths, jacobians)
+    if len(local) == 1:
+        return RowNorms(local, {})
+    slop = jnp.zeros(())
+    for name, own in slops.items():
+        others = (sum(local[x].values()) for x in local if x != name)
+        slop = slop + math.prod((1 + x for x in others), start=own)
+    whole = {
+        start: _norms(layer, base, start, jacobian, slop)
+        for start, jacobian in paths[layer.writes.output].items()
+    }
+    return RowNorms(local, whole)
+
+
+def _jacobians(
+    layer: Layer, section: Section, base: RowBase
+) -> dict[str, Array | None]:
+    """Derivatives [r, d, d'] of a section in its sources, or [d, d']; None: identity."""
+    if section.norm is not None:
+        (source,) = section.sources
+        return {source: norm_jacobian(section.norm, base.rows[source])}
+    identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
+    found = pull(section.program, base.rows, {section.name: identity})
+    jacobians = {source: found[source] for source in section.sources}
+    return {k: None if x is identity else x for k, x in jacobians.items()}
+
+
+def _compose(
+    layer: Layer,
+    paths: dict[str, dict[str, Array | None]],
+    jacobians: dict[str, Array | None],
+) -> dict[str, Array | None]:
+    """Derivatives in what comes before any bend, from those of one more section."""
+    found: dict[str, Array | None] = {}
+    identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
+    for source, last in jacobians.items():
+        for start, first in paths.get(source, {source: None}).items():
+            both = last if first is None else first
+            if first is not None and last is not None:
+                both = jnp.matmul(last, first, precision=HIGHEST)
+            if start in found:
+                one = found[start]
+                both = (identity if one is None else one) + (
+                    identity if both is None else both
+                )
+            found[start] = both
+    return found
+
+
+def _norms(
+    layer: Layer, base: RowBase, source: str, jacobian: Array | None, slop: Array
+) -> Array:
+    """Norms of derivatives [r], in each of the heads side by side [r, h]."""
+    rows = base.preactivation.shape[:-1]
+    if jacobian is None:
+        return jnp.ones(rows)
+    if source == "heads":
+        by_head = jacobian.reshape(*jacobian.shape[:-1], layer.attention.num_heads, -1)
+        return spectral_norms(by_head.swapaxes(-3, -2)) + slop
+    return jnp.broadcast_to(spectral_norms(jacobian) + slop, rows)

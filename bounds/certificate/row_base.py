@@ -277,7 +277,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
             over(jnp.broadcast_to(seen, scores.shape), summary.mean),
             over(seen & ~top, summary.rest_mean),
             largest.swapaxes(0, 1),
-            row_norms(layer, base),
+            row_norms(layer, held.constants.sections, base),
         )
 
     by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), (held.queries, held.summary))

@@ -135,7 +135,7 @@ class Reader:
             and len(form.linear) == 1
         ):
             return form
-        gains = self._gains(form)
+        gains = gains_of(form)
         size = sum(
             (
                 interval(gain) * interval(self.corners[k].size)
@@ -155,7 +155,7 @@ class Reader:
     def _add(
         self, name: str, size: float, form: Form, steep: float, cap: float
     ) -> None:
-        gains, found = self._gains(form), {}
+        gains, found = gains_of(form), {}
         for k, gain in gains.items():
             for source, further in self.corners[k].gains.items():
                 term = interval(gain) * interval(further) * interval(steep)
@@ -166,30 +166,36 @@ class Reader:
             cap = min(cap, upper(sum(apart, start=interval(0)) * interval(steep)))
         self.corners[name] = Corner(size, cap, {k: upper(x) for k, x in found.items()})
 
-    def _gains(self, form: Form) -> dict[str, float]:
-        """Lipschitz constants of a form in its corners."""
-        if form.parts or any(bent.w2 is None for bent in form.bent):
-            raise InputError(
-                "it needs a rule for rows side by side, or right behind an activation, "
-                "that no map reads, and has none; use a method that does without"
-            )
-        corners = dict.fromkeys(form.linear)
-        corners |= dict.fromkeys(k for bent in form.bent for k in bent.form.linear)
-        return {k: self._gain(form, k) for k in corners}
 
-    def _gain(self, form: Form, corner: str) -> float:
-        there = [part for part in form.bent if corner in part.form.linear]
-        total = interval(0)
-        if corner in form.linear:
-            matrix = form.linear[corner]
-            if matrix is None and there:
-                first, *there = there
-                total = interval(residual_lipschitz(first, first.reads(corner)))
-            else:
-                total = interval(1.0 if matrix is None else matrix.norm_upper())
-        for part in there:
-            total += interval(path_gain(part, part.reads(corner)))
-        return upper(total)
+def gains_of(form: Form) -> dict[str, float]:
+    """Returns Lipschitz constants of a form in its corners, rounded up.
+
+    Raises:
+        InputError: It is several rows side by side, or an activation that no map reads.
+    """
+    if form.parts or any(bent.w2 is None for bent in form.bent):
+        raise InputError(
+            "it needs a rule for rows side by side, or right behind an activation, "
+            "that no map reads, and has none; use a method that does without"
+        )
+    corners = dict.fromkeys(form.linear)
+    corners |= dict.fromkeys(k for bent in form.bent for k in bent.form.linear)
+    return {k: _gain(form, k) for k in corners}
+
+
+def _gain(form: Form, corner: str) -> float:
+    there = [part for part in form.bent if corner in part.form.linear]
+    total = interval(0)
+    if corner in form.linear:
+        matrix = form.linear[corner]
+        if matrix is None and there:
+            first, *there = there
+            total = interval(residual_lipschitz(first, first.reads(corner)))
+        else:
+            total = interval(1.0 if matrix is None else matrix.norm_upper())
+    for part in there:
+        total += interval(path_gain(part, part.reads(corner)))
+    return upper(total)
 
 
 @functools.singledispatch

@@ -92,7 +92,9 @@ def forget(radius, names):
         gone = {x: 0 * getattr(part, x) for x in names if x in own}
         part = dataclasses.replace(part, **gone)
         radius = dataclasses.replace(radius, by_row=part) if "query" in own else part
-    return radius
+    by_row = radius.by_row
+    after = {k: 0 * x if k in names else x for k, x in by_row.rows.items()}
+    return dataclasses.replace(radius, by_row=dataclasses.replace(by_row, rows=after))
 
 
 def output_change(layer, rows, change):

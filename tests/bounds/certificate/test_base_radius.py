@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.certificate.base_radius import centred
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.row_base import prepare_rows
+from bounds.certificate.row_radius import centred
 from tests.bounds.certificate.one_layer import D, N, draw_layer
 
 EVERY = jnp.arange(N, dtype=jnp.int32)
@@ -51,13 +51,12 @@ def test_base_quantities_of_true_rows_are_within_their_radii(case, values):
                 (size(there.output - found.output), radius.output),
                 (
                     np.abs(there.base.preactivation - found.base.preactivation),
-                    row.preactivation,
+                    row.rows["preactivation"],
                 ),
             ]
-            for name in ("summed", "left"):
-                if getattr(row, name) is not None:
-                    here, true = found.base.rows[name], there.base.rows[name]
-                    moved.append((size(true - here), getattr(row, name)))
+            for name in row.rows.keys() - {"preactivation"}:
+                here, true = found.base.rows[name], there.base.rows[name]
+                moved.append((size(true - here), row.rows[name]))
             for distance, allowed in moved:
                 assert (distance <= allowed).all()
             closest = max(closest, (moved[0][0] / radius.output).max())

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.certificate import all_rows, mean_deviation, one_row, pointwise_radius
+from bounds.certificate import all_rows, ball, mean_deviation, one_row
 from bounds.certificate.layer_constants import layer_constants
 from jax_models.transformer import apply_layer
 from tests.bounds.certificate.one_layer import (
@@ -109,9 +109,8 @@ def test_without_radii_one_row_is_the_exact_change(case):
 def test_the_radii_are_those_of_the_plain_lemma(case):
     layer = draw_layer(case)
     constants = layer_constants(layer)
-    anywhere = [float(constants.block)]
-    if layer.combine == "concat":
-        anywhere += [float(x) for x in constants.heads]
+    gains = constants.sections["out"].gains
+    anywhere = np.concatenate([np.ravel(x) for x in gains.values()]).tolist()
     plain = PlainLayer(layer, N)
     # One row's terms are those of the lemma; of many, sums stand for maxima.
     for size, most, most_of_many in ((0.001, 1.02, 2), (0.1, 4, 20)):
@@ -162,7 +161,7 @@ def without_own_query(monkeypatch):
 def without_flips(monkeypatch):
     """Planted: every neuron is taken to keep its side."""
     planted = lambda operation, z, moved, spread: jnp.zeros_like(z)
-    monkeypatch.setattr(pointwise_radius, "slope_strays", planted)
+    monkeypatch.setattr(ball, "slope_strays", planted)
 
 
 @pytest.mark.usefixtures("quick_compilation")

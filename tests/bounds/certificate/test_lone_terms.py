@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bounds.certificate.ball import carry_radius
 from bounds.certificate.base_radius import RowRadius
 from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.mean_deviation import Inflation, Roundoff, mean_deviation
@@ -18,11 +19,11 @@ from bounds.certificate.one_row import heads_rounding
 from bounds.certificate.other_columns import other_columns, other_sums
 from bounds.certificate.own_column import see_column
 from bounds.certificate.pointwise import Rounding, row_norms
-from bounds.certificate.pointwise_radius import carry_radius
 from bounds.certificate.row_base import prepare_rows, prepare_spread
 from bounds.certificate.scores.additive import AdditiveRule
 from bounds.certificate.scores.base import KeysAtCentres
 from bounds.certificate.scores.dot_product import DotProductRule
+from bounds.certificate.sections import sections
 from bounds.influence.pointwise import base_rows
 from jax_models.scores import AdditiveScore
 from tests.bounds.certificate.one_layer import (
@@ -47,19 +48,23 @@ def carried(layer, row, radius, read=0.0):
     heads = layer.attention.num_heads
     joined = jnp.zeros((1, heads * layer.attention.value.shape[1]))
     base, _ = base_rows(layer, jnp.asarray(row)[None], joined)
+    constants = layer_constants(layer).sections
     still = jax.tree.map(jnp.zeros_like, base.rows)
-    neurons = jnp.zeros_like(base.preactivation)
+    known = {name: jnp.zeros(1) for name in base.rows}
+    known["preactivation"] = jnp.zeros_like(base.preactivation)
+    off = {name: read * sum(x.reads.values()) for name, x in constants.items()}
+    corners = [x.name for x in sections(layer)]
     none = jnp.zeros((1, heads))
     found = carry_radius(
         layer,
-        layer_constants(layer),
+        constants,
         base,
-        row_norms(layer, base),
+        row_norms(layer, constants, base),
         still,
         jnp.asarray([radius]),
         none.T,
-        Rounding(jnp.asarray([read]), NOTHING, NOTHING, NOTHING),
-        RowRadius(none, none, none, NOTHING, neurons, NOTHING),
+        Rounding(dict.fromkeys(corners, NOTHING), off),
+        RowRadius(none, none, none, known),
     )
     return float(found[0])
 

@@ -12,6 +12,7 @@ from bounds.certificate.activation_ball import slope_strays, step_strays
 from bounds.certificate.mean_deviation import mean_deviation, odds_change
 from bounds.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
 from bounds.certificate.pointwise import row_norms
+from bounds.certificate.sections import section_constants
 from bounds.influence.pointwise import RowBase
 from bounds.matrix_norm import spectral_norms
 from jax_models.rows import ACTIVATIONS, LayerNorm
@@ -191,8 +192,10 @@ def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
         block = dataclasses.replace(
             layer.feed_forward, w1=jnp.asarray(w1), w2=jnp.asarray(w2)
         )
-        active = RowBase({"summed": jnp.zeros(d), "preactivation": jnp.ones(8)})
-        found = row_norms(dataclasses.replace(layer, feed_forward=block), active).block
+        steep = dataclasses.replace(layer, feed_forward=block)
+        active = RowBase({"preactivation": jnp.ones((1, 8))})
+        (norms,) = row_norms(steep, section_constants(steep), active).local.values()
+        (found,) = norms["summed"]
         terms = [Fraction(w2[0, u]) * Fraction(w1[u, 0]) for u in range(2)]
         exact = max(1.0, abs(float(1 + sum(terms))))
         assert found >= exact
