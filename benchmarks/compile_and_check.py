@@ -27,13 +27,14 @@ from benchmarks.line_figure import Panel, line_figure, lines_by
 from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.timing import spread, time_call
-from jax_models import InputError, Transformer, forward, rasp
-from jax_models.logic import format_formula, parse_formula
-from jax_models.logic.applications import ending_ngram, hops
-from jax_models.logic.compile import compile_formula
-from jax_models.logic.exactness import exact_length
-from jax_models.logic.self_test import check_strings_of_model, strings_to_test
-from jax_models.logic.syntax import subformulas
+from jax_models import InputError, Transformer, forward
+from jax_models.programs import rasp
+from jax_models.programs.logic import format_formula, parse_formula
+from jax_models.programs.logic.applications import ending_ngram, hops
+from jax_models.programs.logic.compile import compile_formula
+from jax_models.programs.logic.exactness import exact_length
+from jax_models.programs.logic.self_test import check_strings_of_model, strings_to_test
+from jax_models.programs.logic.syntax import subformulas
 
 ALPHABET = "abc"
 MODE = "T"

@@ -26,7 +26,7 @@ from benchmarks.page import row_text, table_text
 from benchmarks.peer import ask_peer, missing_packages, named_weights
 from bounds import certify_influence, compute_influence
 from bounds.store import ResultStore
-from jax_models.transformer import embed
+from jax_models.model.transformer import embed
 
 LENGTHS = flags.DEFINE_list("lengths", ["16", "32", "64"], "lengths n")
 LAYERS = flags.DEFINE_list("layers", ["1", "2"], "numbers of layers L")

@@ -21,7 +21,7 @@ from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import bound_curve
 from bounds.figures import Series, curve_figure, largest
 from bounds.measurement import influence_value
-from jax_models.logic import compile_formula, parse_formula
+from jax_models.programs.logic import compile_formula, parse_formula
 
 FLAGS = benchmark_flags("escaping_lemma5", table=True, figure=True)
 LENGTHS = define_lengths(FLAGS, "8,32,128,512,2048")

@@ -13,7 +13,7 @@ from bounds.cli.flags import DTYPES, validate_choices
 from bounds.cli.platforms import define_platform
 from bounds.cli.values import LengthsParser, LengthsSerializer
 from jax_models import WEIGHTINGS
-from jax_models.mask import MASKS
+from jax_models.model.mask import MASKS
 
 
 class IntegersParser(flags.ArgumentParser):

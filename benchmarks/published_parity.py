@@ -10,15 +10,15 @@ import math
 from enum import IntEnum, auto
 from typing import Any
 
-from jax_models.assembly import (
+from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
     build_readout,
     embed_symbols,
 )
-from jax_models.position import Coordinates, PowerTerm
-from jax_models.transformer import Transformer
 from jax_models.weighting import Softmax
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import jax_models as jm
 from benchmarks.published_parity import published_parity
 from jax_models.languages import ParitySource
-from jax_models.logic import compile_formula, parse_formula
+from jax_models.programs.logic import compile_formula, parse_formula
 from jax_models.training import Training, train
 
 SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 6, "d_ff": 8, "vocab_size": 4}

@@ -30,7 +30,7 @@ from benchmarks.timing import time_call
 from bounds.influence import compute_influence
 from bounds.influence.screening.screen import prepare_envelopes, prepare_screen
 from jax_models import InputError, forward
-from jax_models.layer import NORM_PLACEMENTS
+from jax_models.model.layer import NORM_PLACEMENTS
 
 FLAGS = benchmark_flags("screening", table=True)
 LENGTHS = define_lengths(FLAGS, "2048,4096,10000")

@@ -29,8 +29,8 @@ from bounds.entropy import measure_entropy
 from bounds.figures import LOOKS, save_figure
 from bounds.output import sha256
 from bounds.store import ResultStore
-from jax_models.pytree import in_bytes
-from jax_models.rnn import ElmanNetwork
+from jax_models.constructions.rnn import ElmanNetwork
+from jax_models.model.pytree import in_bytes
 from jax_models.training import measure_losses
 from jax_models.training.prediction import compute_logits
 

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 
 import jax_models as jm
+from jax_models.constructions.rnn import ElmanNetwork, init_elman
 from jax_models.languages import get_source
 from jax_models.languages.source import Source
-from jax_models.rnn import ElmanNetwork, init_elman
 from jax_models.training import (
     Measuring,
     Training,

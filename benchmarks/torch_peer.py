@@ -42,7 +42,7 @@ from benchmarks.timing import spread, time_call
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.problem import Problem
 from jax_models import InputError, forward
-from jax_models.transformer import embed
+from jax_models.model.transformer import embed
 
 FLAGS = benchmark_flags("torch_peer", repeats=5, budget=5.0, table=True)
 LENGTHS = define_lengths(FLAGS, "128,256,512")

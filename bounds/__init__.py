@@ -29,7 +29,7 @@ from bounds.simulation import (
     simulation_curve,
 )
 from bounds.store import read_store
-from jax_models.mesh import device_mesh
+from jax_models.run.mesh import device_mesh
 
 __all__ = [
     "BoundCurve",

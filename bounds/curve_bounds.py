@@ -23,8 +23,8 @@ from bounds.lipschitz import estimate_lipschitz
 from bounds.measurement import Question
 from bounds.result import Bound, Claim
 from jax_models.errors import InputError
-from jax_models.reweight import at_length
-from jax_models.transformer import Transformer
+from jax_models.model.reweight import at_length
+from jax_models.model.transformer import Transformer
 
 # Beyond two layers a certificate costs a forward pass per substitution.
 LONGEST_DEEP_CERTIFICATE = 512

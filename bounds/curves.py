@@ -19,10 +19,10 @@ from bounds.output import sha256
 from bounds.sweep import MemoryResults, Results, finish_cells
 from bounds.table import RowPerLength, Table
 from jax_models.arguments import choose_names
-from jax_models.checkpoint import model_bytes
 from jax_models.errors import InputError
-from jax_models.evaluate import TieRule
-from jax_models.transformer import Transformer
+from jax_models.format.file import model_bytes
+from jax_models.model.transformer import Transformer
+from jax_models.run.evaluate import TieRule
 
 __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
 

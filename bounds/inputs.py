@@ -20,9 +20,9 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
+from jax_models.format.model_check import check_model
 from jax_models.languages import get_language
-from jax_models.model_check import check_model
-from jax_models.transformer import Transformer
+from jax_models.model.transformer import Transformer
 
 __all__ = [
     "GivenInputs",

@@ -12,10 +12,10 @@ from bounds.influence.problem import Problem, Target
 from bounds.inputs import InputSource
 from bounds.notation import temperature_label
 from bounds.output import sha256
-from jax_models.config import encode_temperature
-from jax_models.evaluate import TieRule
-from jax_models.reweight import at_length
-from jax_models.transformer import Transformer
+from jax_models.format.config import encode_temperature
+from jax_models.model.reweight import at_length
+from jax_models.model.transformer import Transformer
+from jax_models.run.evaluate import TieRule
 
 # What `measure` says, in the order of columns.
 ROW = (

@@ -4,7 +4,7 @@ import math
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
-from jax_models.device_memory import BYTE_UNITS
+from jax_models.run.device_memory import BYTE_UNITS
 
 MOST_DIGITS = 17  # enough for any float
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from jax_models import InputError
-from jax_models.layer import Layer
-from jax_models.rows import Norm, Operation
+from jax_models.model.layer import Layer
+from jax_models.model.rows import Norm, Operation
 
 
 def no_rule(reading: str, operation: Operation) -> InputError:

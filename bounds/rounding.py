@@ -62,8 +62,8 @@ import jax.numpy as jnp
 
 from bounds.interval import Interval, interval, upper
 from jax_models import Transformer
-from jax_models.blocks import MAX_KEY_TILE
-from jax_models.layer import Layer
+from jax_models.model.layer import Layer
+from jax_models.run.blocks import MAX_KEY_TILE
 
 SCALAR_STEPS = 16
 # Of what a neuron at its kink reads, seen from the share that one of n columns has in it.

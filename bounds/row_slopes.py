@@ -8,7 +8,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.readings import no_rule
-from jax_models.rows import Activation, Affine, Join, Norm, Operation, Program, Sum
+from jax_models.model.rows import (
+    Activation,
+    Affine,
+    Join,
+    Norm,
+    Operation,
+    Program,
+    Sum,
+)
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -4,12 +4,9 @@ A model is data (`Transformer`); `apply` runs it, `load` and `save` exchange it 
 safetensors file, `random_transformer` draws one.
 """
 
-from jax_models.attention import Attention
-from jax_models.checkpoint import load, model_bytes, save
 from jax_models.constructions import PRESETS, build_preset
 from jax_models.errors import InputError, TieError
-from jax_models.evaluate import accepts, apply, apply_logits
-from jax_models.initialise import init_transformer, random_transformer
+from jax_models.format.file import load, model_bytes, save
 from jax_models.languages import (
     LANGUAGES,
     SOURCES,
@@ -18,27 +15,31 @@ from jax_models.languages import (
     read_text,
 )
 from jax_models.languages.parity import ParitySource
-from jax_models.layer import Layer
-from jax_models.layers import Accept, FeedForward, Readout
-from jax_models.logic.compile import compile_formula
-from jax_models.mesh import device_mesh
-from jax_models.position import (
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.initialise import init_transformer, random_transformer
+from jax_models.model.layer import Layer
+from jax_models.model.position import (
     Coordinates,
     PositionTable,
     PowerTerm,
     ResidueTerm,
     Sinusoidal,
 )
-from jax_models.rasp import compile_program
-from jax_models.reweight import with_dtype, with_temperature, with_weighting
-from jax_models.rows import LayerNorm
-from jax_models.temperature import (
+from jax_models.model.readout import Accept, Readout
+from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
+from jax_models.model.rows import LayerNorm
+from jax_models.model.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
     PowerTemperature,
 )
+from jax_models.model.transformer import Transformer, forward
+from jax_models.programs.logic.compile import compile_formula
+from jax_models.programs.rasp import compile_program
+from jax_models.run.evaluate import accepts, apply, apply_logits
+from jax_models.run.mesh import device_mesh
 from jax_models.training import Training, train
-from jax_models.transformer import Transformer, forward
 from jax_models.weighting import (
     WEIGHTINGS,
     AverageHardmax,

@@ -1,7 +1,7 @@
 """Random formulas, and their truth straight from the definition of each operator."""
 
-from jax_models.logic.derived import at_least_one
-from jax_models.logic.syntax import (
+from jax_models.programs.logic.derived import at_least_one
+from jax_models.programs.logic.syntax import (
     And,
     AtPosition,
     Comparison,

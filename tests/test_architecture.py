@@ -127,8 +127,8 @@ def test_imports_point_downwards(name):
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("jax_models.mask", "import bounds"),
-        ("jax_models.mask", "def f():\n    from bounds.store import read_store"),
+        ("jax_models.model.mask", "import bounds"),
+        ("jax_models.model.mask", "def f():\n    from bounds.store import read_store"),
         ("bounds.curves", "from benchmarks import flags"),
         ("bounds.closed_form.stack", "import jax.numpy as jnp"),
         ("bounds.closed_form.stack", "from jax_models import Transformer"),
@@ -155,7 +155,7 @@ def test_the_rule_catches_a_planted_import(name, source):
         ("bounds.closed_form.stack", "from bounds import result"),
         ("bounds.closed_form.stack", "from . import dispatch"),
         ("bounds.curves", "import jax\nimport jax_models as jm"),
-        ("jax_models.mask", "from . import position\nimport numpy"),
+        ("jax_models.model.mask", "from . import position\nimport numpy"),
         ("bounds.restriction.checker", "from bounds.restriction.checking import claim"),
         ("bounds.restriction.checking.layer", "from . import tables"),
     ],

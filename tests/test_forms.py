@@ -32,7 +32,8 @@ def compared(tree, names):
 def test_scores_are_compared_by_name_nowhere():
     names = ("additive", "dot_product", "scaled_dot_product")
     found = {
-        name: compared(tree, names) for name, tree in modules("jax_models/scores/")
+        name: compared(tree, names)
+        for name, tree in modules("jax_models/model/scores/")
     }
     assert not {name: words for name, words in found.items() if words}
 
@@ -62,14 +63,14 @@ def test_weightings_are_told_apart_by_what_they_say_of_themselves():
 
 
 # The closed forms import no models, the meaning of a program is written apart from them.
-OTHER_MASKS = ("bounds/closed_form/", "jax_models/rasp/")
+OTHER_MASKS = ("bounds/closed_form/", "jax_models/programs/rasp/")
 
 
 def test_masks_are_compared_by_name_nowhere():
     names = ("none", "future", "past", "strict_future", "strict_past")
     found = {
         name: sorted(set(compared(tree, names[1:])) | set(masks_compared(tree)))
-        for name, tree in modules("jax_models/mask.py", *OTHER_MASKS)
+        for name, tree in modules("jax_models/model/mask.py", *OTHER_MASKS)
     }
     assert not {name: words for name, words in found.items() if words}
 

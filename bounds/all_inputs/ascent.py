@@ -30,8 +30,8 @@ from bounds.influence.compute import compute_influence
 from bounds.influence.exhaustive import batch_size, read_target
 from bounds.influence.sizes import scaled_norm
 from jax_models import Transformer, forward
-from jax_models.differentiable import embed_mixture, forward_embeddings
-from jax_models.transformer import embed, encode_positions
+from jax_models.model.transformer import embed, encode_positions
+from jax_models.run.differentiable import embed_mixture, forward_embeddings
 
 RATE = 0.1  # of the weights of a mixture
 # The start leans towards the tokens: a uniform mixture has forgotten them.

@@ -19,7 +19,7 @@ from bounds.influence.ties import Ties, judge_ties
 from bounds.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
-from jax_models.evaluate import TieRule
+from jax_models.run.evaluate import TieRule
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
 # classes: two symbols without positions. A configuration of k classes costs (k / 4)^2.

@@ -16,9 +16,9 @@ from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, expect_length
-from jax_models.evaluate import require_readout
-from jax_models.model_check import check_model
-from jax_models.transformer import encode_positions
+from jax_models.format.model_check import check_model
+from jax_models.model.transformer import encode_positions
+from jax_models.run.evaluate import require_readout
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ import jax.monitoring
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.output import has_package
 from bounds.provenance import provenance
-from jax_models.device_memory import SHARE, host_bytes
 from jax_models.errors import InputError
+from jax_models.run.device_memory import SHARE, host_bytes
 
 # The system counts the memory of a process in these units.
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024

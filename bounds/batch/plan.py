@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bounds.batch.cells import BatchCell
-from jax_models.device_memory import bytes_label
+from jax_models.run.device_memory import bytes_label
 
 # Rates where nothing was measured: a guess that only serves to order cells.
 NOMINAL_RUN = {"one": 1e-2, "runs": 1e-2, "passes": 1e-9}

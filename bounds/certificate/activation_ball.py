@@ -7,7 +7,7 @@ from jax import Array
 
 from bounds.certificate.order import least, surely_above
 from bounds.readings import no_rule
-from jax_models.rows import Activation, Operation, Relu
+from jax_models.model.rows import Activation, Operation, Relu
 
 
 def slope_width(operation: Activation) -> float:

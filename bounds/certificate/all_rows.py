@@ -51,8 +51,8 @@ from bounds.certificate.row_base import (
     slope_radius,
 )
 from bounds.readings import norm_before
-from jax_models.blocks import map_rows, row_block
-from jax_models.layer import Layer
+from jax_models.model.layer import Layer
+from jax_models.run.blocks import map_rows, row_block
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -28,7 +28,7 @@ from bounds.certificate.sections import (
     sections,
 )
 from bounds.influence.pointwise import RowBase
-from jax_models.layer import Layer
+from jax_models.model.layer import Layer
 
 
 def carry_radius(

@@ -35,8 +35,8 @@ from bounds.rounding import (
     summation_depth,
     tiled_summation,
 )
-from jax_models.layer import Layer
-from jax_models.transformer import Transformer, embed
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import Transformer, embed
 
 # Numbers of the widest array [n, width, substitutions] of a block.
 BLOCK_ELEMENTS = 2**22

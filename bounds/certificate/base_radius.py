@@ -21,10 +21,10 @@ from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase
 from bounds.readings import norm_before
 from bounds.rounding import SCALAR_STEPS, gamma_upper, tiled_summation, unit_roundoff
-from jax_models.attention import KeyStore, project
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.transformer import Transformer, join_heads
+from jax_models.model.attention import KeyStore, project
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.transformer import Transformer, join_heads
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -21,9 +21,9 @@ from bounds.influence.problem import Problem, Target
 from bounds.readings import lacks
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
-from jax_models.float_type import check_float_type
-from jax_models.reweight import with_dtype
-from jax_models.rows import Norm
+from jax_models.model.reweight import with_dtype
+from jax_models.model.rows import Norm
+from jax_models.run.float_type import check_float_type
 
 CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
 _ROUNDING = (

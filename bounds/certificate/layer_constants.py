@@ -14,10 +14,10 @@ from jax import Array
 from bounds.certificate.scores import score_rule
 from bounds.certificate.sections import SectionConstants, section_constants
 from bounds.spectral import Enclosure, frobenius_upper, norm_upper
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.transformer import Transformer
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.transformer import Transformer
 
 
 @register

@@ -31,9 +31,9 @@ from bounds.certificate.layer_constants import LayerConstants
 from bounds.certificate.order import greatest, least, perhaps_above, times
 from bounds.certificate.row_base import LayerBase
 from bounds.certificate.scores.base import score_rule
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.pytree import register
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
 
 
 @register

@@ -16,9 +16,9 @@ from bounds.certificate.norm_gain import (
 )
 from bounds.certificate.order import least, times
 from bounds.readings import norm_before
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.rows import Norm
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Norm
 
 
 @register

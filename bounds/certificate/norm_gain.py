@@ -11,7 +11,7 @@ from jax import Array
 
 from bounds.certificate.order import greatest, least, resting_on, surely_above, times
 from bounds.rounding import term_roundoff
-from jax_models.rows import Norm
+from jax_models.model.rows import Norm
 
 
 def norm_jacobian(norm: Norm, rows: Array) -> Array:

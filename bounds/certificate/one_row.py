@@ -46,7 +46,7 @@ from bounds.certificate.row_base import (
 )
 from bounds.certificate.scores.base import KeysAtCentres, over_query_scale, score_rule
 from bounds.influence.query_row import row_products, weighted_rows
-from jax_models.attention import (
+from jax_models.model.attention import (
     KeyStore,
     compute_scores,
     project,
@@ -54,9 +54,9 @@ from jax_models.attention import (
     score_changes_of_rows,
     summarise,
 )
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.transformer import join_heads
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.transformer import join_heads
 from jax_models.weighting import MovedKeys, spread_of
 from jax_models.weighting.base import same_position
 

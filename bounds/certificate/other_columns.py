@@ -31,9 +31,9 @@ from bounds.certificate.row_base import (
     row_weights,
 )
 from bounds.certificate.scores.base import over_query_scale, score_rule
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.pytree import register
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST

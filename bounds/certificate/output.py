@@ -17,8 +17,8 @@ from bounds.certificate.row_radius import centred
 from bounds.influence.problem import Problem
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
-from jax_models.rows import linear
-from jax_models.transformer import Transformer, embed
+from jax_models.model.rows import linear
+from jax_models.model.transformer import Transformer, embed
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -35,10 +35,10 @@ from bounds.certificate.row_base import (
     row_scale,
 )
 from bounds.certificate.scores.base import score_rule
-from jax_models.attention import compute_scores, project, score_changes
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.pytree import register
+from jax_models.model.attention import compute_scores, project, score_changes
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
 

@@ -26,8 +26,8 @@ from bounds.influence.pointwise import KEPT, RowBase
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff
 from bounds.row_slopes import pull
-from jax_models.layer import Layer
-from jax_models.pytree import register
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

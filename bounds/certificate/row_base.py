@@ -19,7 +19,7 @@ from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase, base_rows
 from bounds.matrix_norm import spectral_norms
 from bounds.rounding import term_roundoff, tiled_summation
-from jax_models.attention import (
+from jax_models.model.attention import (
     Attention,
     KeyStore,
     compute_scores,
@@ -27,11 +27,11 @@ from jax_models.attention import (
     score_scale,
     store_keys,
 )
-from jax_models.blocks import fold_tiles, map_rows, row_block, slice_tile
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.pytree import register
-from jax_models.transformer import attention_input, join_heads
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import attention_input, join_heads
+from jax_models.run.blocks import fold_tiles, map_rows, row_block, slice_tile
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST

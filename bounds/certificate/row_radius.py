@@ -24,8 +24,8 @@ from bounds.certificate.sections import (
 from bounds.influence.pointwise import RowBase
 from bounds.readings import no_rule
 from bounds.rounding import SCALAR_STEPS, gamma_upper
-from jax_models.layer import Layer
-from jax_models.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
+from jax_models.model.layer import Layer
+from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
 
 
 def centred(rows: Array, radius: Array) -> Array:

@@ -19,9 +19,9 @@ from bounds.certificate.order import bounded, times
 from bounds.constants.row_form import Form, form_of, gains_of
 from bounds.readings import no_rule
 from bounds.spectral import frobenius_upper
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.rows import Activation, Affine, Norm, Program, Step
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Activation, Affine, Norm, Program, Step
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -27,8 +27,8 @@ from bounds.provenance import provenance
 from bounds.store import cell_key
 from bounds.sweep import MemoryResults, Results
 from bounds.version import __version__
-from jax_models.device_memory import memory_planned
 from jax_models.errors import InputError
+from jax_models.run.device_memory import memory_planned
 
 # The commands that can be swept, and the columns that may be their main result: the first
 # that has numbers is drawn.

@@ -28,11 +28,11 @@ from bounds.batch.cells import Work
 from bounds.batch.figure import LENGTH_FLAGS
 from bounds.cli.flags import SHAPE_FLAGS
 from bounds.cli.input_source import num_symbols, read_tokens
-from jax_models.blocks import MAX_KEY_TILE
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.errors import InputError
 from jax_models.languages import read_text
-from jax_models.transformer import Transformer
+from jax_models.model.transformer import Transformer
+from jax_models.run.blocks import MAX_KEY_TILE
 
 # Flags that choose among data of one form: cells that differ in these alone share what
 # is compiled.

@@ -22,19 +22,19 @@ from bounds.cli.record import Output
 from bounds.output import sha256, write_bytes, write_json
 from bounds.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
-from jax_models.config import encode_config
 from jax_models.errors import InputError
-from jax_models.logic import (
+from jax_models.format.config import encode_config
+from jax_models.programs.logic import (
     Formula,
     format_formula,
     read_alphabet,
 )
-from jax_models.logic.compile import compile_formula
-from jax_models.logic.exactness import exact_length, require_exact
-from jax_models.logic.lexer import place_of
-from jax_models.logic.modes import MODES, get_mode, require_expressible
-from jax_models.logic.parser import locate_formula
-from jax_models.logic.self_test import (
+from jax_models.programs.logic.compile import compile_formula
+from jax_models.programs.logic.exactness import exact_length, require_exact
+from jax_models.programs.logic.lexer import place_of
+from jax_models.programs.logic.modes import MODES, get_mode, require_expressible
+from jax_models.programs.logic.parser import locate_formula
+from jax_models.programs.logic.self_test import (
     LONGEST,
     MOST_STRINGS,
     Margin,

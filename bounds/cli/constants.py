@@ -28,7 +28,7 @@ from bounds.measurement import weighting_label
 from bounds.output import write_json
 from bounds.sweep import Cell
 from bounds.version import __version__
-from jax_models.evaluate import require_readout
+from jax_models.run.evaluate import require_readout
 
 WIDTH = 88
 VOCAB_SIZE = 2  # symbols of a random model where nothing is said

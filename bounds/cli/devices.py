@@ -17,7 +17,7 @@ from bounds.cli.platforms import request_platform, require_platform
 from bounds.store import cell_key
 from bounds.sweep import Cell
 from jax_models.errors import InputError
-from jax_models.mesh import check_agreement, device_mesh
+from jax_models.run.mesh import check_agreement, device_mesh
 
 CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
 # Seconds until a process that does not find the others says so.

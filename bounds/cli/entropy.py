@@ -35,7 +35,7 @@ from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.table import Table
 from bounds.version import __version__
 from jax_models.languages import get_source
-from jax_models.reweight import with_dtype
+from jax_models.model.reweight import with_dtype
 
 COLUMNS = (
     "n",

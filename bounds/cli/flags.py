@@ -15,9 +15,9 @@ from bounds.inputs import RANDOM
 from bounds.notation import parse_temperature
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES
-from jax_models.layer import NORM_PLACEMENTS
-from jax_models.mask import MASKS
-from jax_models.scores import SCORES
+from jax_models.model.layer import NORM_PLACEMENTS
+from jax_models.model.mask import MASKS
+from jax_models.model.scores import SCORES
 from jax_models.weighting import WEIGHTINGS
 
 DTYPES = ("float64", "float32")

@@ -8,8 +8,8 @@ from absl import flags
 import jax_models as jm
 from bounds.inputs import GivenInputs, InputSource, sampled_inputs
 from jax_models.arguments import expect_file
-from jax_models.evaluate import check_tokens
 from jax_models.languages import LANGUAGES, read_text
+from jax_models.run.evaluate import check_tokens
 
 # Symbols of a random model for random inputs where nothing says how many.
 BITS = 2

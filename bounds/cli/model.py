@@ -12,7 +12,7 @@ from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import Output
 from bounds.output import sha256, write_bytes, write_json
-from jax_models.transformer import encode_positions
+from jax_models.model.transformer import encode_positions
 
 # Symbols of a random model, and rows of its position table, where nothing is said.
 VOCAB_SIZE = 2

@@ -13,8 +13,8 @@ from bounds.influence.substitution import check_query
 from bounds.inputs import draw_inputs
 from bounds.measurement import Question, Subject
 from bounds.notation import parse_bytes
-from jax_models.evaluate import require_readout
-from jax_models.transformer import encode_positions
+from jax_models.model.transformer import encode_positions
+from jax_models.run.evaluate import require_readout
 
 
 def define_memory_limit(values: flags.FlagValues) -> None:

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from jax_models.evaluate import AmbiguousTieWarning
+from jax_models.run.evaluate import AmbiguousTieWarning
 
 
 @contextlib.contextmanager

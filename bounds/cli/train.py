@@ -26,7 +26,8 @@ from bounds.store_file import lock
 from bounds.version import __version__
 from jax_models.languages import SOURCES, get_source
 from jax_models.languages.source import Levels, Source
-from jax_models.mask import SIGHTS
+from jax_models.model.mask import SIGHTS
+from jax_models.model.transformer import encode_positions
 from jax_models.training import (
     Measuring,
     Standing,
@@ -36,7 +37,6 @@ from jax_models.training import (
     run_training,
 )
 from jax_models.training.settings import READINGS
-from jax_models.transformer import encode_positions
 
 CHECKPOINTS = 20  # of a run where nothing is said
 

@@ -9,10 +9,11 @@ from bounds.closed_form import Additive, DotProduct, Score
 from bounds.interval import Interval, exp, interval, log, lower, minimum, sqrt, upper
 from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper, norm_upper
-from jax_models import InputError, scores
-from jax_models.attention import Attention, Schedule
-from jax_models.mask import SIGHTS
-from jax_models.temperature import ConstantTemperature, InverseLogTemperature
+from jax_models import InputError
+from jax_models.model import scores
+from jax_models.model.attention import Attention, Schedule
+from jax_models.model.mask import SIGHTS
+from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
 
 
 def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ...]:

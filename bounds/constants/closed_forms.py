@@ -40,9 +40,9 @@ from bounds.interval import interval, log, log_upper, upper
 from bounds.result import Bound, Claim
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
-from jax_models.evaluate import require_readout
-from jax_models.mask import SIGHTS, Sight
-from jax_models.model_check import check_model
+from jax_models.format.model_check import check_model
+from jax_models.model.mask import SIGHTS, Sight
+from jax_models.run.evaluate import require_readout
 
 AnyInequality = TypeVar("AnyInequality", Bound, Claim)
 

@@ -28,7 +28,7 @@ from bounds.interval import interval, sqrt, upper
 from bounds.rounding import SCALAR_STEPS, gamma, gamma_upper, unit_roundoff
 from bounds.spectral import largest_row_norm
 from jax_models import InputError, Transformer
-from jax_models.position import (
+from jax_models.model.position import (
     Coordinates,
     PositionTable,
     PowerTerm,

@@ -11,7 +11,7 @@ from bounds.interval import interval, upper
 from bounds.readings import no_rule
 from bounds.rounding import gamma
 from bounds.spectral import Enclosure, frobenius_upper
-from jax_models.rows import Activation, Operation, Relu
+from jax_models.model.rows import Activation, Operation, Relu
 
 
 class Block(Protocol):

@@ -10,8 +10,8 @@ from bounds.closed_form import HeadConstants, LayerConstants
 from bounds.constants.attention import as_float64, has_blind_rows, read_scores
 from bounds.constants.row_form import Corner, Form, Reader, read_rows
 from bounds.spectral import Enclosure
-from jax_models.attention import Attention
-from jax_models.layer import Layer
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
 
 
 def read_layer(

@@ -11,8 +11,8 @@ from bounds.interval import interval, maximum, upper
 from bounds.spectral import norm_upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
-from jax_models.mask import SIGHTS
-from jax_models.model_check import check_model
+from jax_models.format.model_check import check_model
+from jax_models.model.mask import SIGHTS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,15 @@ from bounds.interval import interval, upper
 from bounds.readings import no_rule
 from bounds.spectral import Enclosure, frobenius_upper
 from jax_models import InputError
-from jax_models.rows import Activation, Affine, Join, Norm, Operation, Program, Sum
+from jax_models.model.rows import (
+    Activation,
+    Affine,
+    Join,
+    Norm,
+    Operation,
+    Program,
+    Sum,
+)
 
 
 @dataclasses.dataclass(frozen=True)

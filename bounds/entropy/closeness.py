@@ -18,8 +18,8 @@ from bounds.entropy.predictions import Predictions, model_tokens
 from bounds.entropy.theorems import OUTSIDE, Pairs
 from bounds.interval import exp, interval, log, maximum, sqrt, upper
 from jax_models import InputError, Transformer
-from jax_models.evaluate import require_readout
 from jax_models.languages import Source
+from jax_models.run.evaluate import require_readout
 
 CLOSENESS = ("exact", "certificate", "closed_form")
 

@@ -38,9 +38,9 @@ from bounds.entropy.theorems import OUTSIDE, FloorTheorem, Pairs, floor_theorem
 from bounds.rounding import gamma_upper, unit_roundoff
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
-from jax_models.float_type import check_float_type
+from jax_models.format.model_check import check_model
 from jax_models.languages import Source
-from jax_models.model_check import check_model
+from jax_models.run.float_type import check_float_type
 
 # Groups of each kind of pair; up to as many pairs each stands alone.
 GROUPS = 256

@@ -13,11 +13,11 @@ from bounds.influence.exhaustive import query_output
 from bounds.influence.substitution import padded
 from bounds.rounding import rounding_steps, subtraction_radius
 from jax_models import InputError, Transformer
-from jax_models.evaluate import require_readout
 from jax_models.languages import Source
 from jax_models.languages.base import check_sample
-from jax_models.reweight import at_length
-from jax_models.transformer import encode_positions
+from jax_models.model.reweight import at_length
+from jax_models.model.transformer import encode_positions
+from jax_models.run.evaluate import require_readout
 
 # Numbers of one next-symbol table held at a time.
 CHUNK = 2**23

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 
 from jax_models import InputError, Transformer
-from jax_models.device_memory import bytes_label, memory_at_hand, memory_budget
+from jax_models.run.device_memory import bytes_label, memory_at_hand, memory_budget
 
 
 @dataclasses.dataclass(frozen=True)

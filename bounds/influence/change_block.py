@@ -46,12 +46,12 @@ from bounds.influence.sizes import (
     substitutes,
 )
 from bounds.influence.target import change_target
-from jax_models.attention import project, project_queries, score_scale, store_keys
-from jax_models.blocks import fold_tiles, key_tile, tile_elements
-from jax_models.layer import Layer
-from jax_models.mask import SIGHTS, visible
-from jax_models.pytree import register
-from jax_models.transformer import Transformer, attention_input
+from jax_models.model.attention import project, project_queries, score_scale, store_keys
+from jax_models.model.layer import Layer
+from jax_models.model.mask import SIGHTS, visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import Transformer, attention_input
+from jax_models.run.blocks import fold_tiles, key_tile, tile_elements
 from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.

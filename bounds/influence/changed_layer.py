@@ -30,17 +30,23 @@ from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer, take_rows
 from bounds.influence.pointwise import change_rows, read_change
-from jax_models.attention import (
+from jax_models.model.attention import (
     compute_scores,
     project,
     project_query_changes,
     score_changes,
 )
-from jax_models.blocks import fold_tiles, formed_once, key_tile, row_block, slice_tile
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.pytree import register
-from jax_models.transformer import join_heads
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import join_heads
+from jax_models.run.blocks import (
+    fold_tiles,
+    formed_once,
+    key_tile,
+    row_block,
+    slice_tile,
+)
 from jax_models.weighting import (
     HardWeighting,
     MovedKeys,

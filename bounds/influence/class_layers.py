@@ -32,7 +32,7 @@ from bounds.influence.substitution import least_size, padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.rounding import change_radius
-from jax_models.attention import (
+from jax_models.model.attention import (
     compute_scores,
     project,
     project_queries,
@@ -40,15 +40,15 @@ from jax_models.attention import (
     score_changes,
     score_scale,
 )
-from jax_models.blocks import tile_elements
-from jax_models.layer import Layer
-from jax_models.reweight import at_length
-from jax_models.transformer import (
+from jax_models.model.layer import Layer
+from jax_models.model.reweight import at_length
+from jax_models.model.transformer import (
     Transformer,
     join_heads,
     reduce_reports,
 )
-from jax_models.transformer import attention_input as read_rows
+from jax_models.model.transformer import attention_input as read_rows
+from jax_models.run.blocks import tile_elements
 from jax_models.weighting import (
     MovedKeys,
     TieReport,

@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_models.position import Coordinates, PositionTable, Sinusoidal
-from jax_models.pytree import register
-from jax_models.transformer import Transformer, encode_positions
+from jax_models.model.position import Coordinates, PositionTable, Sinusoidal
+from jax_models.model.pytree import register
+from jax_models.model.transformer import Transformer, encode_positions
 
 # Classes of one input, at most.
 MAX_CLASSES = 256

@@ -27,8 +27,8 @@ from bounds.influence.substitution import Substitutions, not_finite
 from bounds.influence.ties import judge_ties
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
-from jax_models.evaluate import TieRule
-from jax_models.mesh import check_agreement, written_out
+from jax_models.run.evaluate import TieRule
+from jax_models.run.mesh import check_agreement, written_out
 
 _ALL: tuple[Method | Screen, ...] = (LUMPED, INCREMENTAL, SCREENED, EXHAUSTIVE)
 METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}

@@ -29,22 +29,22 @@ from bounds.influence.query_row import (
     move_query,
     read_query_row,
 )
-from jax_models.attention import (
+from jax_models.model.attention import (
     compute_scores,
     project,
     project_query_changes,
     score_changes,
 )
-from jax_models.blocks import (
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.transformer import join_heads, reduce_reports
+from jax_models.run.blocks import (
     fold_tiles,
     key_tile,
     map_rows,
     row_block,
     slice_tile,
 )
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.transformer import join_heads, reduce_reports
 from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST

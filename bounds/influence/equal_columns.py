@@ -21,10 +21,10 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.query_row import QueryRow
 from bounds.influence.sizes import mean_size, written_size
-from jax_models.attention import project
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.transformer import Transformer
+from jax_models.model.attention import project
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.transformer import Transformer
 from jax_models.weighting.softmax import SoftmaxSummary
 
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -45,14 +45,14 @@ from bounds.rounding import (
     subtraction_radius,
 )
 from jax_models import InputError, Transformer, forward
-from jax_models.attention import project_queries, score_scale, store_keys
-from jax_models.blocks import key_tile, tile_elements
-from jax_models.transformer import (
+from jax_models.model.attention import project_queries, score_scale, store_keys
+from jax_models.model.transformer import (
     apply_layer,
     attention_input,
     embed,
     reduce_reports,
 )
+from jax_models.run.blocks import key_tile, tile_elements
 from jax_models.weighting import TieReport
 
 INPUTS_AT_ONCE = 32

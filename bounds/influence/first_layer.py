@@ -21,7 +21,7 @@ from bounds.influence.pointwise import (
     order_neurons,
     read_change,
 )
-from jax_models.attention import (
+from jax_models.model.attention import (
     Attention,
     KeyStore,
     compute_scores,
@@ -32,11 +32,10 @@ from jax_models.attention import (
     score_changes,
     summarise,
 )
-from jax_models.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
-from jax_models.layer import Layer
-from jax_models.mask import sees_any, visible
-from jax_models.pytree import register
-from jax_models.transformer import (
+from jax_models.model.layer import Layer
+from jax_models.model.mask import sees_any, visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import (
     Transformer,
     attention_input,
     embed,
@@ -44,6 +43,7 @@ from jax_models.transformer import (
     join_heads,
     reduce_reports,
 )
+from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
 from jax_models.weighting import (
     Column,
     MovedKeys,

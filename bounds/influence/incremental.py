@@ -38,7 +38,7 @@ from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move, shrinkage
 from bounds.influence.ties import Ties
 from bounds.rounding import change_radius
-from jax_models.transformer import Transformer
+from jax_models.model.transformer import Transformer
 
 # Forward passes for one substitution at each position where few rows change: what
 # random models of three layers take on a CPU, rounded up (docs/influence-speed.md).

@@ -24,8 +24,8 @@ from bounds.influence.result import Block
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
-from jax_models.mesh import EVERYWHERE, SHARED_OUT, gathered, place
-from jax_models.transformer import reduce_reports
+from jax_models.model.transformer import reduce_reports
+from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, gathered, place
 
 
 def place_shared(shared: Any, mesh: Mesh) -> Any:

@@ -17,7 +17,7 @@ from bounds.influence.method import Method
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
 from jax_models import Transformer
-from jax_models.mask import SIGHTS
+from jax_models.model.mask import SIGHTS
 
 # Substitutions of a block.
 BLOCK = 2**18

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.rows import Affine, Relu
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Affine, Relu
 
 RELU = Relu()
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -17,10 +17,10 @@ from bounds.influence.substitution import (
 )
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
-from jax_models.evaluate import check_tokens, require_readout
-from jax_models.float_type import check_float_type
-from jax_models.mesh import check_mesh
-from jax_models.model_check import check_model
+from jax_models.format.model_check import check_model
+from jax_models.run.evaluate import check_tokens, require_readout
+from jax_models.run.float_type import check_float_type
+from jax_models.run.mesh import check_mesh
 
 Target = Literal["activation", "logits"]
 # Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].

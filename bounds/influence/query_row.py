@@ -21,7 +21,7 @@ from bounds.influence.pointwise import (
     change_rows,
     read_change,
 )
-from jax_models.attention import (
+from jax_models.model.attention import (
     KeyStore,
     compute_scores,
     project,
@@ -30,14 +30,14 @@ from jax_models.attention import (
     score_changes_of_rows,
     summarise,
 )
-from jax_models.blocks import formed_once, slice_tile
-from jax_models.layer import Layer
-from jax_models.mask import sees_any, visible
-from jax_models.pytree import register
-from jax_models.transformer import (
+from jax_models.model.layer import Layer
+from jax_models.model.mask import sees_any, visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import (
     attention_input,
     join_heads,
 )
+from jax_models.run.blocks import formed_once, slice_tile
 from jax_models.weighting import MovedKeys, TieReport, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.transformer import Transformer, attention_input
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import Transformer, attention_input
 
 
 def scaled_norm(change: Array) -> Array:

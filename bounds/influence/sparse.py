@@ -46,16 +46,16 @@ from bounds.influence.pointwise import read_change
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead, deal
-from jax_models.attention import (
+from jax_models.model.attention import (
     compute_scores,
     project,
     project_query_changes,
     score_changes,
 )
-from jax_models.blocks import map_rows, row_block
-from jax_models.layer import Layer
-from jax_models.mask import visible
-from jax_models.transformer import Transformer
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.transformer import Transformer
+from jax_models.run.blocks import map_rows, row_block
 
 # Pairs (changed row, row of the next layer) that are told from one another at a time.
 PAIRS = 2**22

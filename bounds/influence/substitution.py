@@ -18,8 +18,8 @@ import numpy as np
 
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_integers
-from jax_models.mask import SIGHTS, Mask
-from jax_models.transformer import Transformer
+from jax_models.model.mask import SIGHTS, Mask
+from jax_models.model.transformer import Transformer
 
 
 def reaching(masks: Sequence[Mask], length: int, query: int) -> tuple[int, int]:

@@ -6,8 +6,8 @@ Shapes: d model width, c = d or the number of classes.
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.rows import linear
-from jax_models.transformer import Transformer
+from jax_models.model.rows import linear
+from jax_models.model.transformer import Transformer
 
 
 def change_target(

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from jax_models import TieError, TieReport
-from jax_models.evaluate import AmbiguousTieWarning, TieRule, describe_tie
+from jax_models.run.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,8 +26,8 @@ from bounds.influence.sizes import scaled_norm
 from bounds.lipschitz.domain import Domain
 from bounds.lipschitz.jacobian import output_at
 from jax_models import Transformer
-from jax_models.pytree import register
-from jax_models.transformer import embed
+from jax_models.model.pytree import register
+from jax_models.model.transformer import embed
 
 SINGLES = 4  # changes tried alone, besides the largest 1, 4, 16, ... together
 

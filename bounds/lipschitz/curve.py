@@ -28,7 +28,7 @@ from bounds.measurement import weighting_label
 from bounds.table import RowPerLength, Table
 from jax_models import InputError, Transformer
 from jax_models.arguments import show
-from jax_models.reweight import at_length
+from jax_models.model.reweight import at_length
 
 
 def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:

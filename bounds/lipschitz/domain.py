@@ -15,9 +15,9 @@ import optax
 from jax import Array
 
 from jax_models import Transformer
-from jax_models.differentiable import embed_mixture
-from jax_models.pytree import register
-from jax_models.transformer import encode_positions
+from jax_models.model.pytree import register
+from jax_models.model.transformer import encode_positions
+from jax_models.run.differentiable import embed_mixture
 
 
 @register

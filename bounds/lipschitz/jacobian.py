@@ -19,7 +19,7 @@ from jax import Array
 from bounds.influence.exhaustive import read_target
 from bounds.influence.sizes import scaled_norm
 from jax_models import Transformer
-from jax_models.differentiable import forward_embeddings
+from jax_models.run.differentiable import forward_embeddings
 
 # Relative growth of a norm in one iteration below which it counts as settled.
 SETTLED = 1e-10

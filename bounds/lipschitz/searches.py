@@ -36,10 +36,10 @@ from jax_models.arguments import (
     expect_integer,
     expect_length,
 )
-from jax_models.evaluate import check_tokens, require_readout
-from jax_models.model_check import check_model
-from jax_models.reweight import at_length
-from jax_models.transformer import embed
+from jax_models.format.model_check import check_model
+from jax_models.model.reweight import at_length
+from jax_models.model.transformer import embed
+from jax_models.run.evaluate import check_tokens, require_readout
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

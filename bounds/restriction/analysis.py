@@ -20,8 +20,8 @@ from bounds.restriction.scores import score_rows
 from bounds.restriction.tables import Rows, Tables, first_tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
-from jax_models.model_check import check_model
-from jax_models.transformer import encode_positions
+from jax_models.format.model_check import check_model
+from jax_models.model.transformer import encode_positions
 
 # Rows of a table are 2^bits: more bits than these are refused, not attempted.
 MOST_BITS = 14

@@ -36,8 +36,8 @@ from bounds.restriction.checking.enclosure import Enclosure, layer_norm
 from bounds.restriction.checking.layer import check_layer
 from bounds.restriction.checking.tables import Identities, Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
-from jax_models.model_check import check_model
-from jax_models.rows import LayerNorm
+from jax_models.format.model_check import check_model
+from jax_models.model.rows import LayerNorm
 
 Membership = Callable[[np.ndarray], bool]
 __all__ = ["Verification", "check_certificate", "read_certificate"]

@@ -13,8 +13,17 @@ from scipy.special import erf
 from bounds.readings import no_rule
 from bounds.restriction.enclosed import Enclosed, inflated, linear, rounded
 from bounds.rounding import SCALAR_STEPS, gamma_upper
-from jax_models.layer import Layer
-from jax_models.rows import Affine, Gelu, Join, Norm, Operation, Program, Relu, Sum
+from jax_models.model.layer import Layer
+from jax_models.model.rows import (
+    Affine,
+    Gelu,
+    Join,
+    Norm,
+    Operation,
+    Program,
+    Relu,
+    Sum,
+)
 
 
 @functools.singledispatch

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables
-from jax_models.mask import SIGHTS, Mask, visible
+from jax_models.model.mask import SIGHTS, Mask, visible
 from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.

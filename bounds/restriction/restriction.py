@@ -43,7 +43,7 @@ from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
 from jax_models import Transformer, model_bytes
 from jax_models.arguments import expect_length
-from jax_models.device_memory import require_memory
+from jax_models.run.device_memory import require_memory
 
 FORMAT = "attention-bounds restriction certificate 1"
 

@@ -32,10 +32,10 @@ from bounds.restriction.enclosed import (
 from bounds.restriction.pointwise import attention_input
 from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
-from jax_models.attention import Attention, score_scale
-from jax_models.layer import Layer
-from jax_models.scores import AdditiveScore, DotProductScore, Score
-from jax_models.temperature import ConstantTemperature
+from jax_models.model.attention import Attention, score_scale
+from jax_models.model.layer import Layer
+from jax_models.model.scores import AdditiveScore, DotProductScore, Score
+from jax_models.model.temperature import ConstantTemperature
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ from bounds.restriction.scores import ScoredRows, score_rows
 from bounds.restriction.tables import Rows, Tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
-from jax_models.layer import Layer
+from jax_models.model.layer import Layer
 
 # Rounds begin with n / BATCHES bits each.
 BATCHES = 40

@@ -18,7 +18,7 @@ from bounds.restriction.pointwise import combine_heads
 from bounds.restriction.possible import Block, Booleans, tie_order
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables, normal_form
-from jax_models.layer import Layer
+from jax_models.model.layer import Layer
 
 
 @dataclasses.dataclass(frozen=True)

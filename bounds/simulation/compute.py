@@ -32,10 +32,10 @@ from bounds.simulation.result import Simulation, measured_errors
 from bounds.simulation.structure import measure_structure
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.arguments import expect_integer, expect_number
-from jax_models.attention import Attention
-from jax_models.device_memory import require_memory
-from jax_models.layer import Layer
-from jax_models.transformer import encode_positions
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import encode_positions
+from jax_models.run.device_memory import require_memory
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and

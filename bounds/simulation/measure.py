@@ -35,11 +35,11 @@ from bounds.simulation.paper_shape import (
     read_heads,
 )
 from jax_models import Transformer
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.mask import SIGHTS, visible
-from jax_models.temperature import PowerTemperature
-from jax_models.transformer import encode_positions
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.mask import SIGHTS, visible
+from jax_models.model.temperature import PowerTemperature
+from jax_models.model.transformer import encode_positions
 
 # Scores held at once: 32 MiB each of a dozen arrays.
 MOST_SCORES = 2**22

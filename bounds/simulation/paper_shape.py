@@ -20,12 +20,12 @@ from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
 from bounds.result import Bound
 from bounds.simulation.measured import HardMeasure
 from jax_models import InputError, Transformer
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.layers import FeedForward
-from jax_models.model_check import check_model
-from jax_models.rows import Join, Norm, Relu
-from jax_models.transformer import encode_positions
+from jax_models.format.model_check import check_model
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
+from jax_models.model.rows import Join, Norm, Relu
+from jax_models.model.transformer import encode_positions
 
 # Scores that are farther apart than this share of their size are no equal numbers that
 # float64 rounded, at any depth.

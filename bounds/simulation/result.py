@@ -15,9 +15,9 @@ from bounds.simulation.certificate import certified_error
 from bounds.simulation.measured import HardMeasure
 from bounds.simulation.paper_shape import ties_are_equal
 from jax_models import ConstantTemperature, InputError, Transformer
-from jax_models.evaluate import check_ties
-from jax_models.reweight import with_temperature, with_weighting
-from jax_models.transformer import forward, reduce_reports
+from jax_models.model.reweight import with_temperature, with_weighting
+from jax_models.model.transformer import forward, reduce_reports
+from jax_models.run.evaluate import check_ties
 from jax_models.weighting import TieReport
 
 # Above this share of the temperature the rounding of scores shows in a float run: it

@@ -26,7 +26,7 @@ from bounds.simulation.paper_shape import (
     read_heads,
 )
 from jax_models import TieError, Transformer
-from jax_models.transformer import encode_positions
+from jax_models.model.transformer import encode_positions
 
 
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:

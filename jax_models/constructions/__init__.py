@@ -18,7 +18,7 @@ from jax_models.constructions.ones import ones_transformer
 from jax_models.constructions.parity import parity_transformer
 from jax_models.constructions.rnn_parity import rnn_parity
 from jax_models.errors import InputError
-from jax_models.transformer import Transformer
+from jax_models.model.transformer import Transformer
 
 __all__ = [
     "PRESETS",

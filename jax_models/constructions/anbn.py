@@ -11,7 +11,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.assembly import (
+from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.readout import Accept
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     Neuron,
@@ -19,9 +22,6 @@ from jax_models.assembly import (
     build_readout,
     embed_symbols,
 )
-from jax_models.layers import Accept
-from jax_models.position import Coordinates, PowerTerm
-from jax_models.transformer import Transformer
 from jax_models.weighting import LeftmostHardmax
 
 TIE_RESOLUTION = 0.25

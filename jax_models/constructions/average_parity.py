@@ -10,17 +10,17 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_integer
-from jax_models.assembly import (
+from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.readout import Accept
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
     build_readout,
     embed_symbols,
 )
-from jax_models.device_memory import require_memory
-from jax_models.layers import Accept
-from jax_models.position import Coordinates, PowerTerm
-from jax_models.transformer import Transformer
+from jax_models.run.device_memory import require_memory
 from jax_models.weighting import AverageHardmax
 
 

@@ -11,7 +11,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
-from jax_models.assembly import (
+from jax_models.model.attention import Schedule
+from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.readout import Accept
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     Neuron,
@@ -19,10 +23,6 @@ from jax_models.assembly import (
     build_readout,
     embed_symbols,
 )
-from jax_models.attention import Schedule
-from jax_models.layers import Accept
-from jax_models.position import Coordinates, PowerTerm
-from jax_models.transformer import Transformer
 from jax_models.weighting import Softmax
 
 

@@ -14,7 +14,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
-from jax_models.assembly import (
+from jax_models.constructions.parity import flat_hat
+from jax_models.model.attention import Schedule
+from jax_models.model.layer import Layer
+from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.readout import Accept
+from jax_models.model.rows import LayerNorm
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
     Form,
     Head,
     Neuron,
@@ -22,13 +29,6 @@ from jax_models.assembly import (
     build_readout,
     embed_symbols,
 )
-from jax_models.attention import Schedule
-from jax_models.constructions.parity import flat_hat
-from jax_models.layer import Layer
-from jax_models.layers import Accept
-from jax_models.position import Coordinates, PowerTerm
-from jax_models.rows import LayerNorm
-from jax_models.transformer import Transformer
 from jax_models.weighting import Softmax
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.assembly import (
+from jax_models.model.readout import Accept
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     build_layer,
     build_readout,
     embed_symbols,
 )
-from jax_models.layers import Accept
-from jax_models.transformer import Transformer
 from jax_models.weighting import LeftmostHardmax
 
 

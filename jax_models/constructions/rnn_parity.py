@@ -10,10 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
-from jax_models.float_type import check_float_type
+from jax_models.constructions.rnn import ElmanNetwork
 from jax_models.languages.source import check_probability
-from jax_models.layers import Readout
-from jax_models.rnn import ElmanNetwork
+from jax_models.model.readout import Readout
+from jax_models.run.float_type import check_float_type
 
 
 def rnn_parity(

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer, expect_integers, expect_sequence
-from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
+from jax_models.run.device_memory import require_memory
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer
-from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
+from jax_models.run.device_memory import require_memory
 
 END = "$"
 

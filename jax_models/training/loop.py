@@ -20,11 +20,11 @@ import optax
 from jax import Array
 
 from jax_models.arguments import expect_integer, expect_kind, show
-from jax_models.device_memory import require_memory
 from jax_models.errors import InputError
 from jax_models.languages.base import check_sample
 from jax_models.languages.source import Source
-from jax_models.pytree import in_bytes
+from jax_models.model.pytree import in_bytes
+from jax_models.run.device_memory import require_memory
 from jax_models.training.checkpoint import Standing, read_standing, save_standing
 from jax_models.training.history import (
     Measuring,

@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.differentiable import forward_embeddings
+from jax_models.constructions.rnn import ElmanNetwork, hidden_states
 from jax_models.errors import InputError
-from jax_models.evaluate import require_readout
-from jax_models.float_type import check_float_type
+from jax_models.format.model_check import check_model
 from jax_models.languages.source import Source
-from jax_models.mask import SIGHTS
-from jax_models.model_check import check_model
-from jax_models.rnn import ElmanNetwork, hidden_states
+from jax_models.model.mask import SIGHTS
+from jax_models.model.transformer import Transformer, embed
+from jax_models.run.differentiable import forward_embeddings
+from jax_models.run.evaluate import require_readout
+from jax_models.run.float_type import check_float_type
 from jax_models.training.settings import Reading, Training
-from jax_models.transformer import Transformer, embed
 
 
 @functools.singledispatch

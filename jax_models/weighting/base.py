@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.pytree import register
+from jax_models.model.pytree import register
 
 
 @register

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.arguments import expect_number
-from jax_models.pytree import register
+from jax_models.model.pytree import register
 from jax_models.weighting.base import (
     Column,
     MovedKeys,

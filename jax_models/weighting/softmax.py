@@ -15,8 +15,8 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.blocks import formed_once
-from jax_models.pytree import register
+from jax_models.model.pytree import register
+from jax_models.run.blocks import formed_once
 from jax_models.weighting.base import (
     Column,
     MovedKeys,

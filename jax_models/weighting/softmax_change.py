@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.blocks import formed_once
-from jax_models.pytree import register
+from jax_models.model.pytree import register
+from jax_models.run.blocks import formed_once
 from jax_models.weighting.base import MovedKeys, same_position
 
 if TYPE_CHECKING:

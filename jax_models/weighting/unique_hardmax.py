@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.pytree import register
+from jax_models.model.pytree import register
 from jax_models.weighting.base import (
     Column,
     MovedKeys,

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks import compile_and_check
 from jax_models import InputError
-from jax_models.logic.applications import ending_ngram
-from jax_models.rasp import k_hop_program
+from jax_models.programs.logic.applications import ending_ngram
+from jax_models.programs.rasp import k_hop_program
 
 CONFIG: dict[str, Any] = {
     "dtype": "float64",

@@ -12,7 +12,7 @@ from bounds.curves import BoundCurve, plot_curves
 from bounds.inputs import GivenInputs, sampled_inputs
 from bounds.measurement import influence_value, weighting_label
 from bounds.table import Table
-from jax_models.reweight import with_temperature, with_weighting
+from jax_models.model.reweight import with_temperature, with_weighting
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -13,9 +13,9 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.restriction.checker import check_certificate
-from jax_models.config import VERSION_1, decode_config
-from jax_models.pytree import in_bytes
-from jax_models.rows import ACTIVATIONS, NORMS
+from jax_models.format.config import VERSION_1, decode_config
+from jax_models.model.pytree import in_bytes
+from jax_models.model.rows import ACTIVATIONS, NORMS
 from tests.bounds.influence.models import TOKENS, build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -29,7 +29,7 @@ ON_THE_HOST = {
     "bounds.certificate.layer_constants",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
-    "jax_models.logic.self_test",
+    "jax_models.programs.logic.self_test",
     "jax_models.languages.automaton_source",
     "jax_models.languages.bracket_source",
 }

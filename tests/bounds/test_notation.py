@@ -12,8 +12,8 @@ from bounds.notation import (
     parse_temperature,
     temperature_label,
 )
-from jax_models.config import decode_temperature, encode_temperature
-from jax_models.device_memory import bytes_label
+from jax_models.format.config import decode_temperature, encode_temperature
+from jax_models.run.device_memory import bytes_label
 
 CASES = {
     "1": None,

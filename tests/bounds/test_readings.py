@@ -7,7 +7,7 @@ from bounds import certify_influence, compute_influence
 from bounds.constants.feed_forward import activated
 from bounds.readings import lacks
 from jax_models import InputError
-from jax_models.rows import ACTIVATIONS, Operation
+from jax_models.model.rows import ACTIVATIONS, Operation
 from tests.bounds.influence.models import build
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bounds.row_slopes import pull, slope
 from jax_models import InputError
-from jax_models.rows import Operation
+from jax_models.model.rows import Operation
 from tests.bounds.influence.models import build
 
 ROWS = 3

@@ -4,7 +4,7 @@ import pytest
 
 from jax_models.arguments import check_alphabet, read_alphabet
 from jax_models.errors import InputError
-from jax_models.rasp import check_program
+from jax_models.programs.rasp import check_program
 
 
 def test_text_names_characters_or_words_with_commas():

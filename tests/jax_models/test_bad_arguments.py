@@ -6,8 +6,9 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction import most_free_forced, reachable_classes
-from jax_models import constructions, languages, logic
+from jax_models import constructions, languages
 from jax_models.arguments import expect_integer, expect_sequence
+from jax_models.programs import logic
 
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
 MODEL = constructions.ones_transformer()

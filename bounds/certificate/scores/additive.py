@@ -13,7 +13,7 @@ from bounds.certificate.order import least, resting_on
 from bounds.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
 from bounds.rounding import SCALAR_STEPS, gamma_upper
 from bounds.spectral import frobenius_upper
-from jax_models.scores import AdditiveScore
+from jax_models.model.scores import AdditiveScore
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # max |tanh''| = 4 / (3 sqrt 3) = 0.7698003...

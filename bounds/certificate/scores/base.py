@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 
 from jax_models import InputError
-from jax_models.attention import Attention
-from jax_models.scores import Score
+from jax_models.model.attention import Attention
+from jax_models.model.scores import Score
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from bounds.certificate.norm_gain import distances, farthest_from_mean, vector_n
 from bounds.certificate.order import bounded
 from bounds.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
 from bounds.rounding import gamma_upper
-from jax_models.attention import project
-from jax_models.scores import DotProductScore
+from jax_models.model.attention import project
+from jax_models.model.scores import DotProductScore
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

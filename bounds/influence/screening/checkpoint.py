@@ -22,8 +22,8 @@ from bounds.influence.result import Level
 from bounds.output import sha256
 from jax_models import InputError
 from jax_models.atomic import write_atomically
-from jax_models.mesh import first_says
-from jax_models.pytree import in_bytes
+from jax_models.model.pytree import in_bytes
+from jax_models.run.mesh import first_says
 
 FORMAT = "attention-bounds screen 2"
 SECONDS_BETWEEN_SAVES = 5.0

@@ -28,7 +28,7 @@ from jax import Array
 
 from bounds.matrix_norm import spectral_norms
 from bounds.readings import no_rule
-from jax_models.rows import Activation, Affine, Join, Norm, Operation, Relu, Sum
+from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Relu, Sum
 
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 

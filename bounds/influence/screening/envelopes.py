@@ -28,9 +28,9 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.field import Factors, factorise
 from bounds.influence.screening.row_statistics import RowStatistics, tile_weights
-from jax_models.attention import Attention
-from jax_models.blocks import slice_tile
-from jax_models.pytree import register
+from jax_models.model.attention import Attention
+from jax_models.model.pytree import register
+from jax_models.run.blocks import slice_tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Entries of a tile of weights of one group.

@@ -30,8 +30,8 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.row_statistics import tile_weights
 from bounds.influence.screening.state import MovedColumns
-from jax_models.attention import Attention
-from jax_models.pytree import register
+from jax_models.model.attention import Attention
+from jax_models.model.pytree import register
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Rows of a tile of weights [h, rows, n].

@@ -48,7 +48,7 @@ from bounds.influence.substitution import not_finite, padded
 from bounds.readings import lacks
 from bounds.version import __version__
 from jax_models import Transformer
-from jax_models.mesh import first_says
+from jax_models.run.mesh import first_says
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))

@@ -34,10 +34,10 @@ from bounds.influence.screening.row_statistics import (
 )
 from bounds.matrix_norm import spectral_norms
 from bounds.row_slopes import pull
-from jax_models.attention import Attention, score_scale
-from jax_models.blocks import fold_tiles, map_rows, slice_tile
-from jax_models.layer import Layer
-from jax_models.pytree import register
+from jax_models.model.attention import Attention, score_scale
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.run.blocks import fold_tiles, map_rows, slice_tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Rows and columns of a tile: [h, rows, c, columns] stays near eight mebibytes.

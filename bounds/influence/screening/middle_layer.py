@@ -41,9 +41,9 @@ from bounds.influence.screening.state import (
     move_columns,
     read_inputs,
 )
-from jax_models.blocks import map_rows
-from jax_models.layer import Layer
-from jax_models.pytree import register
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.run.blocks import map_rows
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -20,10 +20,10 @@ from jax import Array
 from bounds.influence.query_row import MovedRows
 from bounds.influence.screening.softmax_defect import Moments, softmax_defect
 from bounds.influence.screening.state import Inputs
-from jax_models.attention import Attention, KeyStore
-from jax_models.blocks import fold_tiles, slice_tile
-from jax_models.mask import visible
-from jax_models.pytree import register
+from jax_models.model.attention import Attention, KeyStore
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
+from jax_models.run.blocks import fold_tiles, slice_tile
 from jax_models.weighting import MovedKeys, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST

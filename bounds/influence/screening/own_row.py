@@ -20,12 +20,12 @@ from bounds.influence.screening.moved_row import (
     tiles_of,
 )
 from bounds.influence.screening.state import Inputs, State
-from jax_models.attention import Attention, KeyStore, project_query_changes
-from jax_models.blocks import fold_tiles
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.rows import Step
-from jax_models.transformer import join_heads
+from jax_models.model.attention import Attention, KeyStore, project_query_changes
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Step
+from jax_models.model.transformer import join_heads
+from jax_models.run.blocks import fold_tiles
 from jax_models.weighting import contract
 
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -14,10 +14,10 @@ from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.row_statistics import RowStatistics
 from bounds.influence.screening.softmax_defect import ReplacedColumn
 from bounds.influence.screening.state import MovedColumns
-from jax_models.attention import Attention
-from jax_models.blocks import formed_once
-from jax_models.mask import visible
-from jax_models.pytree import register
+from jax_models.model.attention import Attention
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
+from jax_models.run.blocks import formed_once
 from jax_models.weighting import Column
 from jax_models.weighting.softmax import (
     SoftmaxSummary,

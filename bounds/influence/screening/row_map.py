@@ -22,9 +22,9 @@ from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.defect import defect
 from bounds.matrix_norm import spectral_norms
 from bounds.row_slopes import pull
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.rows import Activation, Affine, Operation, Step
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Activation, Affine, Operation, Step
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -53,12 +53,12 @@ from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map
 from bounds.matrix_norm import spectral_norms
 from bounds.row_slopes import slope
-from jax_models.attention import project_query_changes
-from jax_models.blocks import map_rows
-from jax_models.layer import Layer
-from jax_models.mask import SIGHTS
-from jax_models.pytree import register
-from jax_models.transformer import Transformer, join_heads
+from jax_models.model.attention import project_query_changes
+from jax_models.model.layer import Layer
+from jax_models.model.mask import SIGHTS
+from jax_models.model.pytree import register
+from jax_models.model.transformer import Transformer, join_heads
+from jax_models.run.blocks import map_rows
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Under a mask rows share factors in so many stretches, each a multiple of the shortest.

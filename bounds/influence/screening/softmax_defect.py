@@ -32,7 +32,7 @@ import dataclasses
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.pytree import register
+from jax_models.model.pytree import register
 
 # Beyond this exponent nothing is gained over the hull, and e^x would overflow soon.
 LARGEST_EXPONENT = 60.0

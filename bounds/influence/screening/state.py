@@ -16,9 +16,9 @@ from jax import Array
 from bounds.influence.screening.defect import deviations, norm_defect
 from bounds.influence.screening.row_map import carry_columns
 from bounds.readings import norm_before
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.pytree import register
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
 
 HIGHEST = jax.lax.Precision.HIGHEST
 

@@ -18,8 +18,8 @@ import numpy as np
 import scipy.special
 
 from bounds.rounding import gamma_upper
-from jax_models.layers import FeedForward
-from jax_models.rows import LayerNorm
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.rows import LayerNorm
 
 UNIT = 2.0**-53
 # Square roots, exponents and hyperbolic tangents of the machine are taken to be within 8

@@ -39,8 +39,8 @@ from bounds.restriction.checking.tables import (
     row_index,
     stack_tables,
 )
-from jax_models.layer import Layer
-from jax_models.rows import LayerNorm
+from jax_models.model.layer import Layer
+from jax_models.model.rows import LayerNorm
 
 SEES = {
     "none": lambda i, j: j >= 0,

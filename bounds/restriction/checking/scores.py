@@ -36,9 +36,9 @@ from bounds.restriction.checking.enclosure import (
 from bounds.restriction.checking.tables import Refuted
 from bounds.rounding import gamma_upper
 from jax_models import InputError
-from jax_models.attention import Attention
-from jax_models.scores import AdditiveScore, DotProductScore, Score
-from jax_models.temperature import (
+from jax_models.model.attention import Attention
+from jax_models.model.scores import AdditiveScore, DotProductScore, Score
+from jax_models.model.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
     PowerTemperature,

@@ -25,7 +25,7 @@ import numpy as np
 from bounds.restriction.checking.claim import FREE, Claim
 from bounds.restriction.checking.enclosure import Enclosure
 from jax_models import Transformer
-from jax_models.layer import Layer
+from jax_models.model.layer import Layer
 
 # How an activation is made: its own table row, and per head the rows it attends to.
 Recipe = tuple[int, tuple[tuple[int, ...], ...]]

@@ -14,8 +14,8 @@ from bounds.all_inputs.arrangements import arrange, write_out
 from bounds.all_inputs.ascent import AscentPlan
 from bounds.all_inputs.universe import list_inputs, lump
 from bounds.influence import compute_influence
-from jax_models.evaluate import AmbiguousTieWarning
-from jax_models.position import Coordinates, ResidueTerm
+from jax_models.model.position import Coordinates, ResidueTerm
+from jax_models.run.evaluate import AmbiguousTieWarning
 from jax_models.weighting import WEIGHTINGS
 from tests.bounds.all_inputs.brute_force import all_strings, largest_influence
 from tests.bounds.influence.models import build, scaled_weights

@@ -6,7 +6,7 @@ from bounds.batch import execution
 from bounds.batch.execution import run_here
 from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import make_cells, perform
-from jax_models import device_memory
+from jax_models.run import device_memory
 
 FLAGS = {"length": "64", "d_model": "4", "d_ff": "4", "num_heads": "1"}
 FLAGS |= {"method": "incremental"}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import reference
-from jax_models.build import build_model
+from jax_models.format.build import build_model
 
 TOKENS = np.array([0, 1, 2, 0, 1])
 ATTENTION, BLOCK = "layers.0.attention.", "layers.0.ffn."

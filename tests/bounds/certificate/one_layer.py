@@ -13,7 +13,7 @@ from bounds.certificate.layer_constants import layer_constants
 from bounds.certificate.mean_deviation import Roundoff
 from bounds.certificate.moved_rows import MovedRows
 from bounds.certificate.row_base import prepare_rows, prepare_spread, take_rows
-from jax_models.transformer import apply_layer
+from jax_models.model.transformer import apply_layer
 from tests.bounds.certificate.models import build
 
 N, D, POSITIONS = 7, 4, (0, 2, 5, 6)

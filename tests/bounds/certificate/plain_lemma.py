@@ -8,7 +8,7 @@ larger. Without layer norms; dot-product and additive scores.
 
 import numpy as np
 
-from jax_models.mask import visible
+from jax_models.model.mask import visible
 
 
 def softmax(scores):

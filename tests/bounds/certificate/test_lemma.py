@@ -15,7 +15,7 @@ import pytest
 
 from bounds.certificate import all_rows, ball, mean_deviation, one_row
 from bounds.certificate.layer_constants import layer_constants
-from jax_models.transformer import apply_layer
+from jax_models.model.transformer import apply_layer
 from tests.bounds.certificate.one_layer import (
     POSITIONS,
     Bounded,

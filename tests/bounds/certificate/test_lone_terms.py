@@ -25,7 +25,7 @@ from bounds.certificate.scores.base import KeysAtCentres
 from bounds.certificate.scores.dot_product import DotProductRule
 from bounds.certificate.sections import sections
 from bounds.influence.pointwise import base_rows
-from jax_models.scores import AdditiveScore
+from jax_models.model.scores import AdditiveScore
 from tests.bounds.certificate.one_layer import (
     NO_ROUNDING,
     D,

@@ -13,7 +13,7 @@ import pytest
 
 from bounds.certificate.norm_gain import norm_gains, norm_jacobian
 from bounds.certificate.output import certified_norms
-from jax_models.rows import LayerNorm
+from jax_models.model.rows import LayerNorm
 from tests.bounds.certificate.models import build
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from bounds.certificate.pointwise import row_norms
 from bounds.certificate.sections import section_constants
 from bounds.influence.pointwise import RowBase
 from bounds.matrix_norm import spectral_norms
-from jax_models.rows import ACTIVATIONS, LayerNorm
+from jax_models.model.rows import ACTIVATIONS, LayerNorm
 from tests.bounds.certificate.one_layer import draw_layer
 
 RNG = np.random.default_rng(0)

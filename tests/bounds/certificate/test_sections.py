@@ -16,9 +16,9 @@ from bounds.certificate.sections import (
     sections,
 )
 from bounds.influence import compute_influence
-from jax_models.layer import Layer
-from jax_models.pytree import register
-from jax_models.rows import Affine, Program, Step, Sum
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Affine, Program, Step, Sum
 from tests.bounds.certificate.one_layer import draw_layer
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import jax_models as jm
 from bounds.cli import compile as command
-from jax_models.logic import parse_formula
-from jax_models.logic.compile import compile_formula
-from jax_models.logic.exactness import exact_length
-from jax_models.logic.modes import MODES
+from jax_models.programs.logic import parse_formula
+from jax_models.programs.logic.compile import compile_formula
+from jax_models.programs.logic.exactness import exact_length
+from jax_models.programs.logic.modes import MODES
 
 OUT = Path("results/compile/model.safetensors")
 RECORD = OUT.with_name("compile.json")

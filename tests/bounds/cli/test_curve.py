@@ -16,7 +16,7 @@ import jax_models as jm
 from bounds import read_store
 from bounds.inputs import sampled_inputs
 from bounds.store import StoreError
-from jax_models.reweight import with_temperature, with_weighting
+from jax_models.model.reweight import with_temperature, with_weighting
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 LENGTHS = [4, 8]

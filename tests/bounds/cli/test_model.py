@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import jax_models as jm
 from jax_models.constructions import PRESETS, build_preset
-from jax_models.reweight import with_temperature
+from jax_models.model.reweight import with_temperature
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/model/model.safetensors")

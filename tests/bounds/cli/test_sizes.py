@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_models import device_memory
+from jax_models.run import device_memory
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bounds.closed_form.masked_recursion import visible_changes
-from jax_models.mask import MASKS, visible
+from jax_models.model.mask import MASKS, visible
 
 LENGTH = 5
 INDEX = np.arange(LENGTH)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import jax_models as jm
-from jax_models.build import build_model
+from jax_models.format.build import build_model
 
 WIDTH, HIDDEN, VOCABULARY, LONGEST = 6, 7, 3, 64
 

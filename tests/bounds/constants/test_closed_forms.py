@@ -19,7 +19,7 @@ from bounds.closed_form import (
 )
 from bounds.constants import evaluate_closed_forms
 from bounds.result import Bound, Claim
-from jax_models.build import build_model
+from jax_models.format.build import build_model
 from tests.bounds.constants.drawn import draw
 
 N = 20

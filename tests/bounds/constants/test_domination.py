@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bounds import closed_form_bounds, compute_influence
-from jax_models.build import build_model
+from jax_models.format.build import build_model
 from tests.bounds.constants.domination import ROUNDING, Measured, measure
 from tests.bounds.constants.drawn import FACTORS, VOCABULARY, allowed, draw
 from tests.covering import cover

@@ -12,7 +12,7 @@ import jax_models as jm
 from bounds import closed_form_bounds
 from bounds.constants import embeddings
 from bounds.constants.embeddings import largest_sum_in_closed_form, read_embeddings
-from jax_models.position import Coordinates, PowerTerm, ResidueTerm, Sinusoidal
+from jax_models.model.position import Coordinates, PowerTerm, ResidueTerm, Sinusoidal
 from tests.bounds.constants.drawn import WIDTH, draw
 
 LENGTHS = (1, 2, 3, 7, 64, 1000)

@@ -15,7 +15,7 @@ from bounds.closed_form import recursion, uniform
 from bounds.closed_form.recursion import weight_bound
 from bounds.constants import closed_form_bounds
 from bounds.interval import minimum
-from jax_models.build import build_model
+from jax_models.format.build import build_model
 
 
 @dataclasses.dataclass(frozen=True)

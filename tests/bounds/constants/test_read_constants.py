@@ -16,9 +16,9 @@ from bounds.constants.attention import lowest_temperature
 from bounds.constants.feed_forward import path_gain, residual_lipschitz
 from bounds.interval import lower, upper
 from bounds.spectral import Enclosure
-from jax_models.build import build_model
-from jax_models.layers import FeedForward
-from jax_models.reweight import with_dtype, with_weighting
+from jax_models.format.build import build_model
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.reweight import with_dtype, with_weighting
 from tests.bounds.constants.drawn import FACTORS, allowed, draw
 from tests.covering import cover
 

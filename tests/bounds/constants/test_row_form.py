@@ -7,7 +7,7 @@ import pytest
 
 from bounds.constants.row_form import Corner, Form, Reader, read_rows
 from jax_models import InputError
-from jax_models.rows import Affine, Join, LayerNorm, Program, Relu, Step, Sum
+from jax_models.model.rows import Affine, Join, LayerNorm, Program, Relu, Step, Sum
 
 MAP, NORM = Affine(2 * jnp.eye(2)), LayerNorm(jnp.ones(2), jnp.zeros(2))
 

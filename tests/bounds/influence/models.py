@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
-from jax_models.mask import MASKS
+from jax_models.model.mask import MASKS
 from jax_models.weighting import WEIGHTINGS
 
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3, "dtype": "float64"}

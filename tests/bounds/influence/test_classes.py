@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from bounds.influence.classes import Places, classify, places_repeat
-from jax_models.position import Coordinates, PositionTable, ResidueTerm, Sinusoidal
+from jax_models.model.position import (
+    Coordinates,
+    PositionTable,
+    ResidueTerm,
+    Sinusoidal,
+)
 from tests.bounds.influence.models import build
 
 APART = np.random.default_rng(0).normal(size=(9, 4))

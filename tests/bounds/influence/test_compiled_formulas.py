@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bounds
-from jax_models.logic import compile_formula, evaluate_formula, parse_formula
+from jax_models.programs.logic import compile_formula, evaluate_formula, parse_formula
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

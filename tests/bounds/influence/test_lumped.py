@@ -15,7 +15,7 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence import classes, compute_influence, lumped, problem
-from jax_models.position import Coordinates, PositionTable, ResidueTerm
+from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
 from tests.bounds.influence.models import FACTORS, SHAPE, allowed, build, scaled_weights
 from tests.bounds.influence.test_laws import assert_agree

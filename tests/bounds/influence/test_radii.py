@@ -22,8 +22,8 @@ from bounds.influence import (
 )
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.sizes import score_rounding
-from jax_models.mask import MASKS, visible
-from jax_models.scores import SCORES
+from jax_models.model.mask import MASKS, visible
+from jax_models.model.scores import SCORES
 from jax_models.weighting import Softmax
 from jax_models.weighting.base import NARROW
 

@@ -10,7 +10,7 @@ import pytest
 import jax_models as jm
 from bounds.influence import compute_influence
 from bounds.influence.screening import ladder
-from jax_models.reweight import with_dtype
+from jax_models.model.reweight import with_dtype
 
 N = 24
 TOKENS = np.random.default_rng(0).integers(0, 3, N)

@@ -11,7 +11,7 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence import METHODS, compute_influence
-from jax_models.evaluate import AmbiguousTieWarning
+from jax_models.run.evaluate import AmbiguousTieWarning
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
 from tests.written import written
 

@@ -12,7 +12,7 @@ from bounds.influence import METHODS, Problem, change_block, class_layers, exhau
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.screening import ladder
 from bounds.influence.substitution import Substitutions
-from jax_models.mesh import device_mesh
+from jax_models.run.mesh import device_mesh
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 20

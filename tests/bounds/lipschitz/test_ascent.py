@@ -11,7 +11,7 @@ import jax_models as jm
 from bounds.lipschitz.ascent import Point, ascend, ascend_tokens
 from bounds.lipschitz.domain import ball_radius, make_ball, make_simplex
 from bounds.lipschitz.jacobian import output_at
-from jax_models.transformer import embed, encode_positions
+from jax_models.model.transformer import embed, encode_positions
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N, QUERY = 6, 5

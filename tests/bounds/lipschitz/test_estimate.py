@@ -13,7 +13,7 @@ import jax_models as jm
 from bounds.inputs import GivenInputs
 from bounds.lipschitz import Estimate, estimate_lipschitz
 from bounds.result import Bound, Sense
-from jax_models.transformer import embed
+from jax_models.model.transformer import embed
 from tests.bounds.lipschitz.averaging import SHAPE, averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -10,7 +10,7 @@ import pytest
 import jax_models as jm
 from bounds.lipschitz import jacobian
 from bounds.lipschitz.jacobian import block_norms, norms_at, output_at
-from jax_models.transformer import embed
+from jax_models.model.transformer import embed
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS = jnp.asarray([0, 1, 1, 2, 0], jnp.int32)

@@ -15,8 +15,8 @@ import numpy as np
 
 import jax_models as jm
 from benchmarks import reference
-from jax_models.build import name_tensors
-from jax_models.config import encode_config
+from jax_models.format.build import name_tensors
+from jax_models.format.config import encode_config
 
 TIES = {"leftmost_hard": "L", "rightmost_hard": "R", "average_hard": "avg"}
 AR = reference.FLOAT64

@@ -9,7 +9,7 @@ import pytest
 import jax_models as jm
 from bounds.restriction import find_counterexample
 from bounds.restriction.checker import check_certificate
-from jax_models.mask import MASKS
+from jax_models.model.mask import MASKS
 from tests.bounds.restriction.enumerated import certified, changed, is_true
 from tests.bounds.restriction.models import HARD, integer_model, real_model
 

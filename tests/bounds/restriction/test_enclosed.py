@@ -14,7 +14,7 @@ from bounds.restriction.enclosed import (
     units,
 )
 from bounds.restriction.pointwise import enclose, normalise
-from jax_models.rows import Gelu, LayerNorm, Relu
+from jax_models.model.rows import Gelu, LayerNorm, Relu
 
 
 def exact_linear(rows, weight, bias):

@@ -13,9 +13,9 @@ from bounds.restriction.analysis import analyse, possible_edges
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.scores import score_rows
 from bounds.rounding import SCALAR_STEPS
-from jax_models.attention import compute_scores, project, project_queries
-from jax_models.mask import visible
-from jax_models.transformer import apply_layer, attention_input, embed
+from jax_models.model.attention import compute_scores, project, project_queries
+from jax_models.model.mask import visible
+from jax_models.model.transformer import apply_layer, attention_input, embed
 from tests.bounds.restriction.drawn_models import completions, random_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.layers import FeedForward
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
 
 WIDTH, HIDDEN, LENGTH = 3, 4, 5
 INPUTS = np.array(list(itertools.product((0, 1), repeat=LENGTH)))

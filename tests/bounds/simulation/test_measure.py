@@ -14,10 +14,10 @@ import pytest
 
 import jax_models as jm
 from bounds.simulation.measure import measure_hard_model
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.layers import FeedForward
-from jax_models.reweight import with_temperature
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
+from jax_models.model.reweight import with_temperature
 from tests.bounds.simulation.networks import INPUTS, draw_networks
 
 MASKS = {

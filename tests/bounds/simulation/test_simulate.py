@@ -13,10 +13,10 @@ from bounds.simulation.certificate import certified_error
 from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.result import final_activations, measured_errors, tempered_twin
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.layers import FeedForward
-from jax_models.reweight import with_weighting
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
+from jax_models.model.reweight import with_weighting
 from tests.bounds.simulation.networks import INPUTS, draw_networks
 
 LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()

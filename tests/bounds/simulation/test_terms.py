@@ -13,9 +13,9 @@ from bounds.simulation.compute import consider
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.paper_shape import paper_shape, read_gains
 from bounds.simulation.structure import measure_structure
-from jax_models.attention import Attention
-from jax_models.layer import Layer
-from jax_models.layers import FeedForward
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
 
 
 def silent(width):

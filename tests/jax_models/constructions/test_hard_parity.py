@@ -12,7 +12,7 @@ from jax_models.constructions import (
     build_preset,
     hard_parity_transformer,
 )
-from jax_models.reweight import with_weighting
+from jax_models.model.reweight import with_weighting
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

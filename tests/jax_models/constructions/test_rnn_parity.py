@@ -12,7 +12,7 @@ import pytest
 import bounds
 import jax_models as jm
 from jax_models.constructions import rnn_parity
-from jax_models.rnn import final_state, hidden_states
+from jax_models.constructions.rnn import final_state, hidden_states
 from jax_models.training import cross_entropy
 
 P = 0.3

@@ -9,8 +9,8 @@ import safetensors
 import safetensors.numpy
 
 import jax_models as jm
-from jax_models.pytree import in_bytes
-from jax_models.rnn import init_elman
+from jax_models.constructions.rnn import init_elman
+from jax_models.model.pytree import in_bytes
 from jax_models.training import Measuring, describe, run_training
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

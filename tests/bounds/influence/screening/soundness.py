@@ -13,7 +13,7 @@ from bounds.influence.screening.screen import (
     screen_states,
 )
 from bounds.influence.target import change_target
-from jax_models.transformer import apply_layer, embed
+from jax_models.model.transformer import apply_layer, embed
 
 N, SYMBOLS = 6, 2
 TOKENS = np.array([0, 1, 1, 0, 1, 0], np.int32)

@@ -7,7 +7,7 @@ import pytest
 
 import jax_models as jm
 from bounds.influence.screening.screen import prepare_screen
-from jax_models.transformer import (
+from jax_models.model.transformer import (
     apply_layer,
     combine_heads,
     embed,

@@ -10,7 +10,7 @@ from bounds.influence.screening.defect import (
     deviations,
     norm_defect,
 )
-from jax_models.rows import LayerNorm
+from jax_models.model.rows import LayerNorm
 
 WIDTH, ROWS = 4, 20_000
 

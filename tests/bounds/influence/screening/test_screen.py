@@ -12,7 +12,7 @@ from bounds.influence.screening import (
     row_map,
     screen,
 )
-from jax_models.rows import Activation
+from jax_models.model.rows import Activation
 from tests.bounds.influence.screening.soundness import N, examine, forget, wild_model
 
 CASES = {

@@ -11,7 +11,7 @@ from bounds.influence.screening.moved_row import (
     configure_row,
 )
 from bounds.influence.screening.state import Inputs
-from jax_models.attention import Attention, KeyStore, summarise
+from jax_models.model.attention import Attention, KeyStore, summarise
 from jax_models.weighting.softmax import Softmax
 
 

@@ -26,7 +26,7 @@ from bounds.restriction.checking.enclosure import (
     tanh,
     times,
 )
-from jax_models.rows import ACTIVATIONS, Affine, Gelu
+from jax_models.model.rows import ACTIVATIONS, Affine, Gelu
 
 mp: Any = mpmath.mp
 DIGITS = reference.multiprecision(40)

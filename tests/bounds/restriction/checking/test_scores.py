@@ -12,7 +12,7 @@ import pytest
 import jax_models as jm
 from bounds.restriction.checking.enclosure import UNIT, Enclosure
 from bounds.restriction.checking.scores import HeadScores, score_scale
-from jax_models import attention as machine_attention
+from jax_models.model import attention as machine_attention
 from jax_models.weighting.cells import to_cells
 
 

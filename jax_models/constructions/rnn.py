@@ -1,0 +1,109 @@
+"""A recurrent network: the contrast, whose state one symbol may change at every distance.
+
+h_t = relu(W h_{t-1} + U[x_t] + b) from h_0 = 0, and logits read off h_t. Weights are a
+pytree, everything that computes is a pure function of them.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.errors import InputError
+from jax_models.model.pytree import register
+from jax_models.model.readout import Readout
+from jax_models.model.rows import linear
+from jax_models.run.float_type import check_float_type
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ElmanNetwork:
+    """An Elman network with rectified units (Elman 1990); k is its width."""
+
+    embedding: Array  # [V, k], what each symbol adds to the units
+    recurrent: Array  # [k, k], stored (out, in)
+    bias: Array  # [k]
+    readout: Readout  # [classes, k]
+
+    @property
+    def dtype(self) -> Any:
+        """The float type of the parameters."""
+        return self.embedding.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.embedding.shape[0]
+
+
+def hidden_states(network: ElmanNetwork, tokens: Array) -> Array:
+    """Returns the states h_1 .. h_n [n, k]; pure, traceable, O(n k²).
+
+    Args:
+        network: the weights.
+        tokens: integers in [0, V) [n]; not checked here.
+    """
+
+    def step(state: Array, entering: Array) -> tuple[Array, Array]:
+        state = jax.nn.relu(linear(state, network.recurrent) + entering)
+        return state, state
+
+    first = jnp.zeros_like(network.bias)
+    return jax.lax.scan(step, first, network.embedding[tokens] + network.bias)[1]
+
+
+def final_state(network: ElmanNetwork, tokens: Array) -> Array:
+    """Returns the last state h_n [k].
+
+    With its network bound (`functools.partial`) and compiled (`jax.jit`) it is a function
+    of tokens alone, whose influences `bounds.compute_influence` finds by its definition.
+
+    Args:
+        network: the weights.
+        tokens: integers in [0, V) [n]; not checked here.
+    """
+    return hidden_states(network, tokens)[-1]
+
+
+def init_elman(
+    key: Array,
+    *,
+    width: int,
+    vocab_size: int,
+    num_classes: int,
+    dtype: Any = jnp.float32,
+) -> ElmanNetwork:
+    """Returns an Elman network initialised for training.
+
+    The recurrent matrix is the identity, which carries gradients far (Le, Jaitly and
+    Hinton 2015); symbols and read-out are Gaussian of deviation 1/√k, biases zero.
+
+    Args:
+        key: a JAX random key.
+        width: k >= 1.
+        vocab_size: V >= 1.
+        num_classes: classes of the read-out.
+        dtype: float32 or float64.
+
+    Raises:
+        InputError: for a size below 1, or float64 without x64.
+    """
+    check_float_type(dtype, "the network asked for")
+    sizes = {"width": width, "vocab_size": vocab_size, "num_classes": num_classes}
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} = {size}; expected at least 1")
+    symbols, readout = jax.random.split(key)
+    deviation = width**-0.5
+    return ElmanNetwork(
+        jax.random.normal(symbols, (vocab_size, width), dtype) * deviation,
+        jnp.eye(width, dtype=dtype),
+        jnp.zeros(width, dtype),
+        Readout(
+            jax.random.normal(readout, (num_classes, width), dtype) * deviation,
+            jnp.zeros(num_classes, dtype),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The model file: its words, reading, writing, and what is checked of a model."""

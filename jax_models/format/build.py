@@ -1,0 +1,232 @@
+"""A model of a config and tensors, each tensor checked by name, shape and finiteness."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.errors import InputError
+from jax_models.format.config import decode_config
+from jax_models.model.attention import Attention
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
+from jax_models.model.position import PositionTable
+from jax_models.model.readout import Readout
+from jax_models.model.rows import NORMS, Norm
+from jax_models.model.scores import SCORES
+from jax_models.model.transformer import Transformer
+from jax_models.run.float_type import check_float_type
+from jax_models.weighting import make_weighting
+
+Tensors = dict[str, Any]  # arrays of NumPy or JAX by their names in a file
+
+
+class _Reader:
+    """Takes tensors by name, checking each shape, and knows what was not taken."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self.left = dict(tensors)
+
+    def take(self, name: str, *shape: int | str) -> Array:
+        """Returns a required tensor; strings in the shape stand for any size >= 1."""
+        if name not in self.left:
+            raise InputError(
+                f"tensor {name!r} is missing; expected shape {_show(shape)}"
+            )
+        found = self.left.pop(name)
+        fits = found.ndim == len(shape) and all(
+            size >= 1 if isinstance(want, str) else size == want
+            for size, want in zip(found.shape, shape, strict=True)
+        )
+        if not fits:
+            raise InputError(
+                f"tensor {name!r} has shape {found.shape}; expected {_show(shape)}"
+            )
+        finite = np.isfinite(np.asarray(found))
+        if not finite.all():
+            at = tuple(int(i) for i in np.argwhere(~finite)[0])
+            raise InputError(
+                f"tensor {name!r} has the non-finite value {found[at]} at {at}; every "
+                "parameter must be finite"
+            )
+        return jnp.asarray(found)
+
+    def take_optional(self, name: str, *shape: int | str) -> Array | None:
+        """Returns the tensor or None."""
+        return self.take(name, *shape) if name in self.left else None
+
+
+def _show(shape: tuple[int | str, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _norm(reader: _Reader, name: str, width: int, entry: dict[str, Any]) -> Norm:
+    kind = NORMS[entry["norm"]]
+    tensors = [reader.take(f"{name}.{tensor}", width) for tensor in kind.tensors()]
+    return kind(*tensors, entry["layer_norm_epsilon"])
+
+
+def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
+    prefix = f"layers.{at}.attention"
+    query = reader.take(f"{prefix}.query", "H", "d_k", d)
+    heads, key_width, _ = query.shape
+    value = reader.take(f"{prefix}.value", heads, "d_v", d)
+    joined = heads * value.shape[1]
+    concat = entry["combine"] == "concat"
+    biases = {
+        f"{name}_bias": reader.take_optional(f"{prefix}.{name}_bias", *shape)
+        for name, shape in (
+            ("query", (heads, key_width)),
+            ("key", (heads, key_width)),
+            ("value", (heads, value.shape[1])),
+        )
+    }
+    attention = Attention(
+        query=query,
+        key=reader.take(f"{prefix}.key", heads, key_width, d),
+        value=value,
+        output=None if concat else reader.take(f"{prefix}.output", d, joined),
+        output_bias=(
+            None if concat else reader.take_optional(f"{prefix}.output_bias", d)
+        ),
+        score_vector=(
+            reader.take(f"{prefix}.score_vector", heads, key_width)
+            if SCORES[entry["score"]].takes_vector
+            else None
+        ),
+        weighting=make_weighting(entry["weighting"], entry["tie_resolution"]),
+        temperature=entry["temperature"],
+        mask=entry["mask"],
+        score=entry["score"],
+        **biases,
+    )
+    prefix = f"layers.{at}.ffn"
+    w1 = reader.take(f"{prefix}.w1", "f", d + joined if concat else d)
+    feed_forward = FeedForward(
+        w1,
+        reader.take(f"{prefix}.b1", w1.shape[0]),
+        reader.take(f"{prefix}.w2", d, w1.shape[0]),
+        reader.take(f"{prefix}.b2", d),
+        entry["activation"],
+    )
+    norms: list[Norm | None] = [None, None]
+    if entry["layer_norm"] != "none":
+        norms = [_norm(reader, f"layers.{at}.norm{k}", d, entry) for k in (1, 2)]
+    return Layer(
+        attention,
+        feed_forward,
+        norms[0],
+        norms[1],
+        entry["layer_norm"],
+        entry["combine"],
+    )
+
+
+def build_model(
+    config: Any, tensors: Tensors, *, described: bool = False
+) -> Transformer:
+    """Returns the model that a config and its tensors describe.
+
+    Args:
+        config: the parsed JSON config.
+        tensors: arrays by name, all float32 or all float64.
+        described: whether the config is one of `describe_model`.
+
+    Raises:
+        InputError: naming the tensor or key, what was found and what was expected.
+    """
+    config = decode_config(config, described=described)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (np.float32, np.float64):
+            raise InputError(
+                f"tensor {name!r} has type {tensor.dtype}; expected float32 or float64"
+            )
+    kinds = {str(tensor.dtype) for tensor in tensors.values()}
+    if len(kinds) > 1:
+        raise InputError(f"tensors mix the types {sorted(kinds)}; expected one of them")
+    reader = _Reader(tensors)
+    if "embedding" not in tensors:
+        raise InputError("tensor 'embedding' is missing; expected shape (V, d)")
+    check_float_type(tensors["embedding"].dtype, "the model")
+    embedding = reader.take("embedding", "V", "d")
+    vocab_size, d = embedding.shape
+    position = config["position"]
+    if "position" in tensors:
+        if position is not None:
+            raise InputError(
+                "the file has a tensor 'position' and config.position names a formula; "
+                "expected one of the two"
+            )
+        position = PositionTable(reader.take("position", "n_max", d))
+    layers = tuple(
+        _layer(reader, k, entry, d) for k, entry in enumerate(config["layers"])
+    )
+    final_norm = readout = None
+    if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
+        final_norm = _norm(reader, "final_norm", d, config)
+    if "readout.weight" in tensors:
+        weight = reader.take("readout.weight", "classes", d)
+        readout = Readout(weight, reader.take_optional("readout.bias", weight.shape[0]))
+    if reader.left:
+        raise InputError(
+            f"unexpected tensors {sorted(reader.left)}; the config describes "
+            f"{len(layers)} layers and names nothing that they belong to"
+        )
+    accept = config.get("accept")
+    if accept is not None:
+        classes = 0 if readout is None else readout.weight.shape[0]
+        if accept.class_ >= classes:
+            raise InputError(
+                f"accept.class = {accept.class_}; the read-out has {classes} classes"
+            )
+    vocabulary, substitutable = config.get("vocabulary"), config.get("substitutable")
+    if vocabulary is not None and len(vocabulary) != vocab_size:
+        raise InputError(
+            f"vocabulary has {len(vocabulary)} names; the embedding has {vocab_size} "
+            "symbols"
+        )
+    for symbol in substitutable or ():
+        if not 0 <= symbol < vocab_size:
+            raise InputError(
+                f"substitutable lists {symbol}; symbols are 0 to {vocab_size - 1}"
+            )
+    return Transformer(
+        embedding,
+        layers,
+        position,
+        final_norm,
+        readout,
+        accept,
+        None if vocabulary is None else tuple(vocabulary),
+        None if substitutable is None else tuple(substitutable),
+    )
+
+
+def name_tensors(model: Transformer) -> Tensors:
+    """Returns the model's tensors by their names in the file."""
+    named: dict[str, Any] = {"embedding": model.embedding}
+    if isinstance(model.position, PositionTable):
+        named["position"] = model.position.table
+    for k, layer in enumerate(model.layers):
+        attention = layer.attention
+        for name in (
+            "query key value output query_bias key_bias value_bias output_bias "
+            "score_vector"
+        ).split():
+            named[f"layers.{k}.attention.{name}"] = getattr(attention, name)
+        for name in ("w1", "b1", "w2", "b2"):
+            named[f"layers.{k}.ffn.{name}"] = getattr(layer.feed_forward, name)
+        for norm in ("norm1", "norm2"):
+            _name_norm(named, f"layers.{k}.{norm}", getattr(layer, norm))
+    _name_norm(named, "final_norm", model.final_norm)
+    if model.readout is not None:
+        named["readout.weight"] = model.readout.weight
+        named["readout.bias"] = model.readout.bias
+    return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def _name_norm(named: dict[str, Any], name: str, norm: Norm | None) -> None:
+    if norm is not None:
+        for tensor in norm.tensors():
+            named[f"{name}.{tensor}"] = getattr(norm, tensor)

@@ -1,0 +1,369 @@
+"""The JSON config of a model file: what is not a tensor, both ways.
+
+The keys, their defaults and where they stand: docs/model-format.md, sections 4 and 5. The
+entry of a layer wins over the top level, and what all layers agree on is written there.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from jax_models.arguments import choose_name, expect_integer, expect_number, show
+from jax_models.errors import InputError
+from jax_models.model.attention import Schedule
+from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
+from jax_models.model.mask import MASKS, SIGHTS
+from jax_models.model.position import (
+    Coordinates,
+    PositionTable,
+    PowerTerm,
+    ResidueTerm,
+    Sinusoidal,
+)
+from jax_models.model.readout import Accept
+from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
+from jax_models.model.scores import SCORES
+from jax_models.model.temperature import (
+    ConstantTemperature,
+    InverseLogTemperature,
+    PowerTemperature,
+)
+from jax_models.model.transformer import Transformer
+from jax_models.weighting import WEIGHTINGS
+
+FORMATS = ("attention-bounds/1", "attention-bounds/2")
+# What version 1 can say; a file that says more is of version 2.
+VERSION_1 = {"norm": ("layer_norm",), "activation": ("relu", "gelu")}
+TOP_KEYS = (
+    "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
+    "vocabulary substitutable position accept"
+).split()
+LAYER_KEYS = "weighting mask score temperature combine tie_resolution".split()
+# What a file holds once for all layers, and a model in each.
+DEFAULTS = {
+    "norm": "layer_norm",
+    "layer_norm": "none",
+    "layer_norm_epsilon": 1e-5,
+    "activation": "relu",
+}
+
+
+def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
+    """Returns the entry if it is an object with allowed keys only."""
+    if not isinstance(entry, dict):
+        raise InputError(f"{where} is {type(entry).__name__}; expected an object")
+    for key in entry:
+        if key not in allowed:
+            raise InputError(
+                f"{where} has the unknown key {key!r}; expected one of "
+                f"{', '.join(allowed)}"
+            )
+    return entry
+
+
+def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
+    """Returns the schedule that a layer's `temperature` entry describes."""
+    if entry is None:
+        return None
+    kinds = {
+        "constant": ["kind", "value"],
+        "inverse_log": ["kind", "scale"],
+        "power": ["kind", "scale", "exponent", "of"],
+    }
+    kind = choose_name(
+        f"{where}.kind",
+        entry.get("kind") if isinstance(entry, dict) else entry,
+        tuple(kinds),
+    )
+    expect_keys(where, entry, kinds[kind])
+    if kind == "constant":
+        return ConstantTemperature(
+            expect_number(f"{where}.value", entry.get("value"), 0, above=True)
+        )
+    scale = expect_number(f"{where}.scale", entry.get("scale"), 0, above=True)
+    if kind == "inverse_log":
+        return InverseLogTemperature(scale)
+    exponent = expect_number(f"{where}.exponent", entry.get("exponent"))
+    of = choose_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
+    if of == "position" and SIGHTS[mask].after:
+        raise InputError(
+            f'{where}.of = "position" needs a future mask, the layer has {mask!r}'
+        )
+    return PowerTemperature(
+        scale, exponent, "position" if of == "position" else "length"
+    )
+
+
+def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
+    """Returns the config entry of a schedule."""
+    match temperature:
+        case None:
+            return None
+        case ConstantTemperature(value):
+            return {"kind": "constant", "value": _number(value)}
+        case InverseLogTemperature(scale):
+            return {"kind": "inverse_log", "scale": _number(scale)}
+        case PowerTemperature(scale, exponent, of):
+            entry = {"exponent": exponent, "of": of}
+            return {"kind": "power", "scale": _number(scale), **entry}
+
+
+def _number(value: Any) -> Any:
+    """A number as a float; all else as it is, for a check to refuse."""
+    scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
+    try:
+        return float(value) if scalar and not isinstance(value, bool) else value
+    except OverflowError:
+        return value
+
+
+POWER_KEYS = "coordinate scale position_power length_power alternating offset".split()
+RESIDUE_KEYS = "coordinate modulus residues offset".split()
+
+
+def decode_position(entry: Any) -> Sinusoidal | Coordinates | None:
+    """Returns the position formula that the config names."""
+    if entry is None:
+        return None
+    kind = choose_name(
+        "position.kind",
+        entry.get("kind") if isinstance(entry, dict) else entry,
+        ("sinusoidal", "coordinates"),
+    )
+    if kind == "sinusoidal":
+        expect_keys("position", entry, ["kind", "base", "scale"])
+        return Sinusoidal(entry.get("base", 10000), entry.get("scale", 1))
+    expect_keys("position", entry, ["kind", "terms"])
+    terms = entry.get("terms")
+    if not isinstance(terms, list):
+        raise InputError(f"position.terms = {show(terms)}; expected a list of terms")
+    return Coordinates(tuple(map(_decode_term, range(len(terms)), terms)))
+
+
+def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
+    where = f"position.terms[{at}]"
+    residue = isinstance(entry, dict) and "modulus" in entry
+    expect_keys(where, entry, RESIDUE_KEYS if residue else POWER_KEYS)
+    coordinate = expect_integer(f"{where}.coordinate", entry.get("coordinate"), 0)
+    offset = expect_number(f"{where}.offset", entry.get("offset", 1))
+    if residue:
+        modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1)
+        residues = entry.get("residues")
+        if not isinstance(residues, list):
+            raise InputError(f"{where}.residues = {show(residues)}; expected a list")
+        found = tuple(expect_integer(f"{where}.residues", r, 0) for r in residues)
+        return ResidueTerm(coordinate, modulus, found, offset)
+    alternating = entry.get("alternating", False)
+    if not isinstance(alternating, bool):
+        raise InputError(
+            f"{where}.alternating = {show(alternating)}; expected true or false"
+        )
+    return PowerTerm(
+        coordinate,
+        expect_number(f"{where}.scale", entry.get("scale", 1)),
+        expect_number(f"{where}.position_power", entry.get("position_power", 0)),
+        expect_number(f"{where}.length_power", entry.get("length_power", 0)),
+        alternating,
+        offset,
+    )
+
+
+def encode_position(position: Any) -> dict[str, Any] | None:
+    """Returns the config entry of a position formula; None for a table or none."""
+    if position is None or isinstance(position, PositionTable):
+        return None
+    if isinstance(position, Sinusoidal):
+        return {"kind": "sinusoidal", "base": position.base, "scale": position.scale}
+    terms = [dataclasses.asdict(term) for term in position.terms]
+    for term in terms:
+        if "residues" in term:
+            term["residues"] = list(term["residues"])
+    return {"kind": "coordinates", "terms": terms}
+
+
+def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
+    """Returns the checked config with defaults filled in and layers resolved.
+
+    Args:
+        config: of a file, parsed.
+        described: whether it is one of `describe_model`, whose layers name all they have.
+
+    Raises:
+        InputError: naming the key, what was found and what was expected.
+    """
+    expect_keys("config", config, TOP_KEYS)
+    if config.get("format") not in FORMATS:
+        raise InputError(
+            f"config.format = {show(config.get('format'))}; this version reads "
+            f"{' and '.join(map(repr, FORMATS))}"
+        )
+    checked = dict(config) | decode_shared("", config, DEFAULTS)
+    layers = config.get("layers")
+    if not isinstance(layers, list):
+        raise InputError(f"config.layers = {show(layers)}; expected a list of layers")
+    allowed = [*LAYER_KEYS, *(DEFAULTS if described else ())]
+    checked["layers"] = [
+        _decode_layer(
+            f"layers[{k}]", expect_keys(f"layers[{k}]", entry, allowed), checked
+        )
+        for k, entry in enumerate(layers)
+    ]
+    if config["format"] == FORMATS[0] and (word := _newer(checked)):
+        raise InputError(
+            f"{word}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
+        )
+    for name, kind in (("vocabulary", str), ("substitutable", int)):
+        entry = config.get(name)
+        listed = isinstance(entry, list) and all(type(item) is kind for item in entry)
+        if entry is not None and not listed:
+            raise InputError(
+                f"{name} = {show(entry)}; expected a list of {kind.__name__}"
+            )
+    checked["position"] = decode_position(config.get("position"))
+    accept = config.get("accept")
+    if accept is not None:
+        expect_keys("accept", accept, ["class", "threshold"])
+        checked["accept"] = Accept(
+            expect_integer("accept.class", accept.get("class"), 0),
+            expect_number("accept.threshold", accept.get("threshold")),
+        )
+    return checked
+
+
+def _newer(config: dict[str, Any]) -> str | None:
+    """Returns what a config says that version 1 cannot say, None if nothing."""
+    for entry in (config, *config["layers"]):
+        for name, words in VERSION_1.items():
+            if entry.get(name, words[0]) not in words:
+                return f"{name} = {entry[name]!r}"
+    return None
+
+
+def _kind(norm: Norm) -> str:
+    """The name of a norm in files; its class's where files have none."""
+    names = (name for name, kind in NORMS.items() if kind is type(norm))
+    return next(names, type(norm).__name__)
+
+
+def decode_shared(
+    where: str, entry: dict[str, Any], top: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns what a file holds once for all layers, checked.
+
+    Args:
+        where: What stands before the names of keys.
+        entry: Where it is said.
+        top: What holds where it is not.
+    """
+    found = {key: entry.get(key, top[key]) for key in DEFAULTS}
+    choose_name(f"{where}norm", found["norm"], tuple(NORMS))
+    choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
+    choose_name(f"{where}activation", found["activation"], tuple(ACTIVATIONS))
+    expect_number(f"{where}layer_norm_epsilon", found["layer_norm_epsilon"], 0)
+    return found
+
+
+def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]:
+    shared = decode_shared(f"{where}.", entry, top)
+    mask = choose_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
+    combine = entry.get("combine", top.get("combine", "residual"))
+    choose_name(f"{where}.combine", combine, COMBINATIONS)
+    if combine == "concat" and shared["layer_norm"] != "none":
+        raise InputError(
+            f'{where}.combine = "concat" goes only with layer_norm "none", found '
+            f"{shared['layer_norm']!r}"
+        )
+    resolution = entry.get("tie_resolution", top.get("tie_resolution"))
+    if resolution is not None:
+        resolution = expect_number(f"{where}.tie_resolution", resolution, 0, above=True)
+    weighting = choose_name(
+        f"{where}.weighting", entry.get("weighting"), tuple(WEIGHTINGS)
+    )
+    score = entry.get("score", "scaled_dot_product")
+    return {
+        "weighting": weighting,
+        "mask": mask,
+        "score": choose_name(f"{where}.score", score, tuple(SCORES)),
+        "temperature": decode_temperature(
+            f"{where}.temperature", entry.get("temperature"), mask
+        ),
+        "combine": combine,
+        "tie_resolution": resolution,
+        **shared,
+    }
+
+
+def describe_model(model: Transformer) -> dict[str, Any]:
+    """Returns the config of a model whose layers may differ in everything.
+
+    Returns:
+        The config of a file, but that every layer names all that it has.
+    """
+    config: dict[str, Any] = {"layers": []}
+    for layer in model.layers:
+        attention = layer.attention
+        entry = {
+            "weighting": attention.weighting.name,
+            "mask": attention.mask,
+            "score": attention.score,
+            "temperature": encode_temperature(attention.temperature),
+            "combine": layer.combine,
+            "tie_resolution": getattr(attention.weighting, "tie_resolution", None),
+            "layer_norm": layer.layer_norm,
+            "activation": layer.feed_forward.activation,
+        }
+        if layer.norm1 is not None:
+            entry["norm"] = _kind(layer.norm1)
+            entry["layer_norm_epsilon"] = layer.norm1.epsilon
+        config["layers"].append(entry)
+    if model.final_norm is not None:
+        config["norm"] = _kind(model.final_norm)
+        config["layer_norm_epsilon"] = model.final_norm.epsilon
+    config["format"] = FORMATS[_newer(config) is not None]
+    position = encode_position(model.position)
+    if position is not None:
+        config["position"] = position
+    if model.vocabulary is not None:
+        config["vocabulary"] = list(model.vocabulary)
+    if model.substitutable is not None:
+        config["substitutable"] = list(model.substitutable)
+    if model.accept is not None:
+        config["accept"] = {
+            "class": model.accept.class_,
+            "threshold": model.accept.threshold,
+        }
+    return config
+
+
+def encode_config(model: Transformer) -> dict[str, Any]:
+    """Returns the JSON config of a model.
+
+    Raises:
+        InputError: if its layers differ in what a file holds once.
+    """
+    config = describe_model(model)
+    layers = config["layers"]
+    norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
+    there = [norm for norm in (*norms, model.final_norm) if norm is not None]
+    for name in DEFAULTS:
+        values = {entry.pop(name, None) for entry in layers}
+        if name == "layer_norm_epsilon":
+            values = {norm.epsilon for norm in there}
+        elif name == "norm":
+            values = {_kind(norm) for norm in there}
+        if len(values) > 1:
+            raise InputError(
+                f"the file format holds one {name} for all layers, the model has "
+                f"{sorted(values)}"
+            )
+        config[name] = values.pop() if values else DEFAULTS[name]
+    if config["norm"] == DEFAULTS["norm"]:
+        del config["norm"]
+    for name, default in (("combine", "residual"), ("tie_resolution", None)):
+        values = [entry[name] for entry in layers]
+        if len(set(values)) <= 1:
+            for entry in layers:
+                del entry[name]
+            if values and values[0] != default:
+                config[name] = values[0]
+    return config

@@ -1,0 +1,119 @@
+"""Models as safetensors files: load, save, and the bytes that are hashed.
+
+A file's metadata has the one key `config`; what may be in it `build` says.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from jax_models.arguments import expect_file, expect_kind
+from jax_models.atomic import write_atomically
+from jax_models.errors import InputError
+from jax_models.format.build import build_model, name_tensors
+from jax_models.format.config import decode_config, encode_config
+from jax_models.format.model_check import check_model
+from jax_models.model.transformer import Transformer
+
+
+def model_bytes(model: Transformer) -> bytes:
+    """Returns the bytes of the model's file, the same for the same model.
+
+    Args:
+        model: the transformer.
+
+    Raises:
+        InputError: as in `save`.
+    """
+    model = check_model(model)
+    tensors = {
+        name: np.ascontiguousarray(np.asarray(tensor))
+        for name, tensor in name_tensors(model).items()
+    }
+    config = encode_config(model)
+    decode_config(config)  # refuses what only a model in memory may have
+    text = json.dumps(config, sort_keys=True)
+    return safetensors.numpy.save(tensors, metadata={"config": text})
+
+
+def save(model: Transformer, path: str | os.PathLike[str]) -> None:
+    """Writes a model to one safetensors file, atomically.
+
+    The file takes its name once `load` has read an equal model from it.
+
+    Args:
+        model: the transformer.
+        path: the file; an existing one is replaced only by a complete new one.
+
+    Raises:
+        InputError: for a field that no model may have, and if the layers differ in what
+            the format holds once for all layers.
+        OSError: if the file cannot be written.
+    """
+    model = check_model(model)
+    expect_kind("model file", path, str | os.PathLike, "a path")
+
+    def read_back(written: Path) -> None:
+        if not same_model(model, load(written)):
+            raise InputError(
+                f"{os.fspath(path)!r} is not written: the format has no place for "
+                "something in this model, so that another model would be read from it"
+            )
+
+    write_atomically(path, model_bytes(model), check=read_back)
+
+
+def same_model(one: Transformer, other: Transformer) -> bool:
+    """Returns whether two models have the same structure and the same bits.
+
+    Args:
+        one: a model.
+        other: another, which may write its temperatures as numbers of another type.
+    """
+
+    def bits(leaf: Any) -> bytes:
+        return np.asarray(leaf, one.dtype).tobytes()
+
+    leaves, structure = jax.tree.flatten(one)
+    others, another = jax.tree.flatten(other)
+    return structure == another and list(map(bits, leaves)) == list(map(bits, others))
+
+
+def load(path: str | os.PathLike[str]) -> Transformer:
+    """Returns the model of a safetensors file, in the file's own float type.
+
+    Args:
+        path: the file.
+
+    Raises:
+        InputError: for anything in the file that the format does not allow, and for a
+            float64 file without x64.
+        OSError: if the file cannot be read.
+    """
+    path = expect_file("model file", path)
+    with open(path, "rb"):
+        pass  # safetensors would call a file without permission a missing one
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{str(path)!r} is not a complete safetensors file: {error}"
+        ) from error
+    if "config" not in metadata:
+        raise InputError(f"{str(path)!r} has no 'config' in its safetensors metadata")
+    try:
+        config = json.loads(metadata["config"])
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{str(path)!r}: config is not JSON: {error}") from error
+    try:
+        return build_model(config, tensors)
+    except InputError as error:
+        raise InputError(f"{str(path)!r}: {error}") from error

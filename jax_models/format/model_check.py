@@ -1,0 +1,125 @@
+"""The check of a model, one for all functions that take one: that a file may say it.
+
+What the reader of files refuses is spelled out there alone: a model in memory is read as
+if it came from a file.
+"""
+
+import dataclasses
+import functools
+import types
+import typing
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from jax_models.arguments import show
+from jax_models.errors import InputError
+from jax_models.format.build import build_model, name_tensors
+from jax_models.format.config import describe_model
+from jax_models.model.temperature import ConstantTemperature
+from jax_models.model.transformer import Transformer
+from jax_models.weighting import Softmax
+
+# Models that were checked and are alive, with whether x64 was enabled: JAX's arrays do not
+# change, and in a loop over inputs the check would take longer than a small model.
+_KNOWN: dict[tuple[int, bool], weakref.ref[Transformer]] = {}
+
+
+def check_model(model: Any) -> Transformer:
+    """Returns a model that is known to be one, as every public function takes it.
+
+    It is what a file may hold, but that layers may differ in everything: the fields have
+    their types, the shapes fit, all numbers are finite, temperatures are positive. A plain
+    number as temperature is a constant one; NumPy arrays and lists become JAX's and
+    tuples. Under tracing nothing is checked.
+
+    Raises:
+        InputError: naming the field, what was found and what was expected.
+    """
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"model is a {type(model).__name__}; expected a Transformer, such as "
+            "jax_models.load returns"
+        )
+    wide = bool(jax.config.read("jax_enable_x64"))
+    if _KNOWN.get((id(model), wide), lambda: None)() is model:
+        return model
+    model = _settled(model)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
+        return model
+    _expect_type("model", model, Transformer)
+    config = describe_model(model)
+    for entry in config["layers"]:
+        entry["weighting"] = Softmax.name  # one's own has no name in files
+    build_model(config, name_tensors(model), described=True)
+    if any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(model)):
+        model = jax.tree.map(
+            lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model
+        )
+    place = id(model), wide
+    _KNOWN[place] = weakref.ref(model, lambda _: _KNOWN.pop(place))
+    return model
+
+
+def _settled(model: Transformer) -> Transformer:
+    """The model with tuples for lists, and constant temperatures for plain numbers."""
+    found: dict[str, Any] = {}
+    for name in ("layers", "vocabulary", "substitutable"):
+        value = getattr(model, name)
+        if isinstance(value, list | np.ndarray):
+            found[name] = tuple(value)
+    if isinstance(found.get("layers", model.layers), tuple):
+        old = found.get("layers", model.layers)
+        new = tuple(map(_with_schedule, old))
+        if any(one is not other for one, other in zip(new, old, strict=True)):
+            found["layers"] = new
+    symbols = found.get("substitutable", model.substitutable)
+    if isinstance(symbols, tuple) and any(isinstance(x, np.integer) for x in symbols):
+        found["substitutable"] = tuple(
+            int(x) if isinstance(x, np.integer) else x for x in symbols
+        )
+    return dataclasses.replace(model, **found) if found else model
+
+
+def _with_schedule(layer: Any) -> Any:
+    attention: Any = getattr(layer, "attention", None)
+    value: Any = getattr(attention, "temperature", None)
+    if not isinstance(value, int | float) and getattr(value, "shape", None) != ():
+        return layer
+    return dataclasses.replace(
+        layer,
+        attention=dataclasses.replace(
+            attention, temperature=ConstantTemperature(value)
+        ),
+    )
+
+
+_hints = functools.cache(typing.get_type_hints)
+
+
+def _expect_type(where: str, value: Any, hint: Any) -> None:
+    """Raises `InputError` where a value, or a field within, has not its annotated type."""
+    unions = (types.UnionType, typing.Union)
+    options = typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,)
+    kinds = [typing.get_origin(option) or option for option in options]
+    if typing.Literal in kinds:
+        return  # the reader knows the names
+    also = {Array: (np.ndarray,), float: (int, np.number), int: (np.integer,)}
+    allowed = [kind for one in kinds for kind in (one, *also.get(one, ()))]
+    if not isinstance(value, tuple(allowed)):
+        names = " or ".join(getattr(kind, "__name__", "None") for kind in kinds)
+        raise InputError(f"{where} = {show(value)}; expected {names}")
+    if isinstance(value, tuple):
+        (entry, _), *_ = [typing.get_args(x) for x in options if typing.get_args(x)]
+        for at, one in enumerate(value):
+            _expect_type(f"{where}[{at}]", one, entry)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            hint = _hints(type(value))[field.name]
+            if hint is not str:  # a row of a table, whose names the reader knows too
+                _expect_type(f"{where}.{field.name}", getattr(value, field.name), hint)

@@ -1,0 +1,279 @@
+"""Random transformers with explicit keys: one family, any architecture."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.arguments import (
+    choose_name,
+    choose_names,
+    expect_integer,
+    expect_kind,
+    expect_number,
+    show,
+)
+from jax_models.errors import InputError
+from jax_models.format.model_check import check_model
+from jax_models.model.attention import Attention, Schedule
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
+from jax_models.model.mask import MASKS
+from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
+from jax_models.model.readout import Readout
+from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
+from jax_models.model.scores import SCORES
+from jax_models.model.transformer import Transformer
+from jax_models.run.device_memory import require_memory
+from jax_models.run.float_type import check_float_type
+from jax_models.weighting import WEIGHTINGS, make_weighting
+
+# Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
+FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
+
+
+def _gaussian(
+    key: Array, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
+) -> Array:
+    """Returns Gaussian numbers, from a program that serves many shapes.
+
+    A number depends on the key and its place in the row of all, not on how many follow
+    (JAX's default generator, partitionable), so the first of a longer draw are those of
+    `jax.random.normal`; compiling that for every shape of a small model took a second.
+    """
+    size = math.prod(map(int, shape))
+    if size > MOST_DRAWN_AHEAD:
+        return jax.random.normal(key, shape, dtype) * deviation
+    drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())
+    numbers = jax.random.normal(key, (drawn,), dtype) * deviation
+    return numbers[:size].reshape(shape)
+
+
+def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) -> Any:
+    names = ("none", "sinusoidal", "table")
+    if kind is not None and not isinstance(kind, get_args(Position)):
+        choose_name("position", kind, names)
+    if kind == "table":
+        return PositionTable(_gaussian(key, (max_length, d_model), dtype))
+    encoding = Sinusoidal() if kind == "sinusoidal" else kind
+    if isinstance(encoding, Sinusoidal):
+        encoding.encode(1, d_model)  # refuses an odd width
+    return None if encoding == "none" else encoding
+
+
+def random_transformer(
+    key: Array,
+    *,
+    num_layers: int,
+    num_heads: int,
+    d_model: int,
+    d_ff: int,
+    vocab_size: int,
+    weighting: str | Sequence[str] = "softmax",
+    mask: str = "none",
+    score: str = "scaled_dot_product",
+    layer_norm: str = "none",
+    layer_norm_epsilon: float = 1e-5,
+    norm: str = "layer_norm",
+    activation: str = "relu",
+    combine: str = "residual",
+    position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
+    temperature: Schedule | float | None = None,
+    num_classes: int | None = None,
+    final_norm: bool = False,
+    biases: bool = True,
+    scale: float = 1.0,
+    max_length: int = 512,
+    tie_resolution: float | None = None,
+    dtype: Any = jnp.float32,
+) -> Transformer:
+    """Returns a transformer with Gaussian weights of deviation scale / sqrt(fan-in).
+
+    Embedding rows have deviation `scale` per coordinate; biases, where present, are
+    Gaussian of deviation 0.1 scale; layer-norm scales are 1 + 0.1 Gaussian. The weights
+    depend on the key and the shapes only, so models that differ in weighting, mask or
+    temperature alone share them.
+
+    Args:
+        key: a JAX random key.
+        num_layers: L >= 0.
+        num_heads: H, a divisor of d_model; d_k = d_v = d_model / H.
+        d_model: d.
+        d_ff: width of the feed-forward blocks.
+        vocab_size: V >= 1.
+        weighting: one name for all layers, or one per layer.
+        mask: one of the five masks.
+        score: dot_product, scaled_dot_product or additive.
+        layer_norm: none, pre or post.
+        layer_norm_epsilon: added to the variance.
+        norm: which norm stands there, one of `NORMS`.
+        activation: one of `ACTIVATIONS`.
+        combine: residual or concat (concat only without layer norm).
+        position: none, sinusoidal, table, or a position encoding.
+        temperature: a schedule for every layer; a number is a constant one, None 1.
+        num_classes: classes of a read-out; None for no read-out.
+        final_norm: whether a last layer norm follows.
+        biases: whether attention has biases (the feed-forward block always has them).
+        scale: of the weights.
+        max_length: rows of a position table.
+        tie_resolution: width of a score cell of hard weightings.
+        dtype: float32 or float64.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: for an unknown name, sizes that do not fit, and numbers that give no
+            model: a temperature that is not positive, a scale that is not finite.
+    """
+    check_float_type(dtype, "the model asked for")
+    for name, size, least in (
+        ("num_layers", num_layers, 0),
+        ("num_heads", num_heads, 1),
+        ("d_model", d_model, 1),
+        ("d_ff", d_ff, 1),
+        ("vocab_size", vocab_size, 1),
+        ("max_length", max_length, 1),
+        ("num_classes", 1 if num_classes is None else num_classes, 1),
+    ):
+        expect_integer(name, size, least)
+    for name, wanted in (("final_norm", final_norm), ("biases", biases)):
+        expect_kind(name, wanted, bool | np.bool_, "True or False")
+    scale = expect_number("scale", scale)
+    per_layer = (4 * d_model + (2 + (combine == "concat")) * d_ff) * d_model
+    rows = vocab_size + (num_classes or 0) + max_length * (position == "table")
+    needed = (num_layers * per_layer + rows * d_model) * jnp.dtype(dtype).itemsize
+    require_memory("a model of these sizes", needed)
+    if d_model % num_heads:
+        raise InputError(
+            f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "
+            "divisor, so that every head has width d_model / num_heads"
+        )
+    choose_name("mask", mask, MASKS)
+    choose_name("score", score, tuple(SCORES))
+    choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
+    choose_name("norm", norm, tuple(NORMS))
+    choose_name("activation", activation, tuple(ACTIVATIONS))
+    choose_name("combine", combine, COMBINATIONS)
+    if combine == "concat" and layer_norm != "none":
+        raise InputError('combine="concat" goes only with layer_norm="none"')
+    if isinstance(weighting, str):
+        names = [weighting] * num_layers
+    else:
+        names = choose_names("weighting", weighting, tuple(WEIGHTINGS))
+    if len(names) != num_layers:
+        raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
+    head = d_model // num_heads
+    schedule: Any = temperature  # a number becomes one where the model is checked
+
+    def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
+        return _gaussian(key, shape, dtype, scale / fan_in**0.5)
+
+    def bias(key: Array, *shape: int) -> Array:
+        return _gaussian(key, shape, dtype, 0.1 * scale)
+
+    def draw_norm(key: Array) -> Norm:
+        kind = NORMS[norm]
+        keys = jax.random.split(key)[: len(kind.tensors())]
+        scale, *others = (bias(key, d_model) for key in keys)
+        return kind(1 + scale, *others, layer_norm_epsilon)
+
+    def layer(key: Array, name: str) -> Layer:
+        keys = iter(jax.random.split(key, 16))
+        concat = combine == "concat"
+        read = d_model + d_model * concat
+        shape = (num_heads, head, d_model)
+        matrices = [gaussian(next(keys), *shape, fan_in=d_model) for _ in range(3)]
+        output = gaussian(next(keys), d_model, d_model, fan_in=d_model)
+        offsets = [bias(next(keys), num_heads, head) for _ in range(3)]
+        output_bias, vector = bias(next(keys), d_model), next(keys)
+        attention = Attention(
+            *matrices,
+            output=None if concat else output,
+            query_bias=offsets[0] if biases else None,
+            key_bias=offsets[1] if biases else None,
+            value_bias=offsets[2] if biases else None,
+            output_bias=output_bias if biases and not concat else None,
+            score_vector=(
+                gaussian(vector, num_heads, head, fan_in=1)
+                if SCORES[score].takes_vector
+                else None
+            ),
+            weighting=make_weighting(name, tie_resolution),
+            temperature=schedule,
+            mask=mask,  # pyright: ignore[reportArgumentType]
+            score=score,
+        )
+        feed_forward = FeedForward(
+            gaussian(next(keys), d_ff, read, fan_in=read),
+            bias(next(keys), d_ff),
+            gaussian(next(keys), d_model, d_ff, fan_in=d_ff),
+            bias(next(keys), d_model),
+            activation,
+        )
+        norms = [draw_norm(next(keys)), draw_norm(next(keys))]
+        none = layer_norm == "none"
+        return Layer(
+            attention,
+            feed_forward,
+            None if none else norms[0],
+            None if none else norms[1],
+            layer_norm,  # pyright: ignore[reportArgumentType]
+            combine,  # pyright: ignore[reportArgumentType]
+        )
+
+    try:
+        ends, *layer_keys = jax.random.split(key, num_layers + 1)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"key = {show(key)}; expected a JAX random key, such as jax.random.key(0)"
+        ) from error
+    table, embedding, last, out, out_bias = jax.random.split(ends, 5)
+    model = Transformer(
+        embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
+        layers=tuple(map(layer, layer_keys, names)),
+        position=_position(table, position, d_model, max_length, dtype),
+        final_norm=draw_norm(last) if final_norm else None,
+        readout=None
+        if num_classes is None
+        else Readout(
+            gaussian(out, num_classes, d_model, fan_in=d_model),
+            bias(out_bias, num_classes),
+        ),
+    )
+    return check_model(model)
+
+
+def init_transformer(key: Array, **architecture: Any) -> Transformer:
+    """Returns a transformer initialised for training.
+
+    The same family as `random_transformer`, with what training wants: biases zero,
+    layer-norm scales one, embedding rows of norm about one.
+
+    Args:
+        key: a JAX random key.
+        **architecture: as in `random_transformer`.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: as in `random_transformer`.
+    """
+    model = random_transformer(key, **architecture)
+
+    def settle(path: Any, leaf: Array) -> Array:
+        name = jax.tree_util.keystr(path)
+        if ".norm" in name or ".final_norm" in name:
+            return jnp.ones_like(leaf) if name.endswith("scale") else leaf * 0
+        if "bias" in name or name.endswith((".b1", ".b2")):
+            return jnp.zeros_like(leaf)
+        if name.endswith(".embedding"):
+            return leaf / model.width**0.5
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(settle, model)

@@ -1,0 +1,185 @@
+"""Position encodings: a table, the sinusoidal formula, or sums of coordinate terms.
+
+Formulas are evaluated in float64 on the host and then cast, so that a float32 model and
+a float64 one encode the same numbers. Positions j count from 0; terms use p = j + offset
+with offset 1 by default. A formula encodes the positions `at` which rows are wanted, by
+default all.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from jax import Array
+
+from jax_models.arguments import expect_integers, expect_number
+from jax_models.errors import InputError
+from jax_models.model.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class PositionTable:
+    """A learned or given table [n_max, d]; the first n rows serve length n."""
+
+    table: Array
+
+    def encode(self, length: int, width: int) -> Array:
+        """Returns the first `length` rows [n, d].
+
+        Raises:
+            InputError: if the table is shorter than `length`.
+        """
+        if length > self.table.shape[0]:
+            raise InputError(
+                f"length n = {length} is beyond the model's position table, which has "
+                f"{self.table.shape[0]} rows; use n <= {self.table.shape[0]} or a model "
+                "whose position encoding is a formula"
+            )
+        return self.table[:length]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Sinusoidal:
+    """scale * (sin, cos)(j / base^(2m/d)) in the first and second d/2 coordinates."""
+
+    base: float = dataclasses.field(default=10000.0, metadata={"static": True})
+    scale: float = dataclasses.field(default=1.0, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        base = expect_number("position.base", self.base, 0, above=True)
+        object.__setattr__(self, "base", base)
+        scale = expect_number("position.scale", self.scale)
+        object.__setattr__(self, "scale", scale)
+
+    def encode(
+        self, length: int, width: int, at: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the encoding in float64 [n, d], or `at` some positions.
+
+        Raises:
+            InputError: if the width is odd.
+        """
+        if width % 2:
+            raise InputError(
+                f"sinusoidal positions need an even width, got d = {width}"
+            )
+        frequency = self.base ** (-2 * np.arange(width // 2) / width)
+        angle = _places(length, at)[:, None] * frequency
+        return self.scale * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerTerm:
+    """Adds scale * p^position_power * n^length_power, times (-1)^p if alternating."""
+
+    coordinate: int
+    scale: float = 1.0
+    position_power: float = 0.0
+    length_power: float = 0.0
+    alternating: bool = False
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "position_power", "length_power", "offset"):
+            number = expect_number(f"position term: {name}", getattr(self, name))
+            object.__setattr__(self, name, number)
+
+    def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
+        """Returns the term for all positions of `length` [n], or for some.
+
+        Raises:
+            InputError: at a pole, a fractional power of a negative p, or a non-integer
+                offset under an alternating sign.
+        """
+        places = _places(length, at)
+        p = places + self.offset
+        if self.alternating and not self.offset.is_integer():
+            raise InputError(
+                f"position term for coordinate {self.coordinate}: an alternating sign "
+                f"needs an integer offset, got {self.offset}"
+            )
+        if self.position_power < 0 and np.any(p == 0):
+            raise InputError(
+                f"position term for coordinate {self.coordinate} has a pole: p = 0 at "
+                f"position {int(places[np.argmin(np.abs(p))])} with power "
+                f"{self.position_power}"
+            )
+        if not self.position_power.is_integer() and np.any(p < 0):
+            raise InputError(
+                f"position term for coordinate {self.coordinate}: the power "
+                f"{self.position_power} of a negative p is not real"
+            )
+        if self.position_power < 0:
+            # A quotient rounds once where a product with a reciprocal rounds twice.
+            value = self.scale * np.float64(length) ** self.length_power
+            value = value / p**-self.position_power
+        elif self.length_power < 0:
+            value = self.scale * p**self.position_power
+            value = value / np.float64(length) ** -self.length_power
+        else:
+            value = self.scale * p**self.position_power
+            value = value * np.float64(length) ** self.length_power
+        return value * np.where(p % 2 == 0, 1.0, -1.0) if self.alternating else value
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidueTerm:
+    """Adds 1 where p mod modulus is one of the residues."""
+
+    coordinate: int
+    modulus: int
+    residues: tuple[int, ...]
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        offset = expect_number("position term: offset", self.offset)
+        object.__setattr__(self, "offset", offset)
+        residues = tuple(expect_integers("position term: residues", self.residues))
+        object.__setattr__(self, "residues", residues)
+
+    def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
+        """Returns the indicator for all positions of `length` [n], or for some."""
+        p = _places(length, at) + self.offset
+        return np.isin(p % self.modulus, self.residues).astype(np.float64)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Coordinates:
+    """A sum of terms, each on one coordinate: the encodings of the constructions."""
+
+    terms: tuple[PowerTerm | ResidueTerm, ...] = dataclasses.field(
+        default=(), metadata={"static": True}
+    )
+
+    def encode(
+        self, length: int, width: int, at: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the encoding in float64 [n, d], or `at` some positions.
+
+        Raises:
+            InputError: if a term names a coordinate outside the width, has a pole, or
+                leaves the range of float64.
+        """
+        places = _places(length, at)
+        encoding = np.zeros((len(places), width))
+        for term in self.terms:
+            if not 0 <= term.coordinate < width:
+                raise InputError(
+                    f"position term names coordinate {term.coordinate}, the model has "
+                    f"coordinates 0 to {width - 1}"
+                )
+            with np.errstate(over="ignore", invalid="ignore"):
+                encoding[:, term.coordinate] += term.evaluate(length, places)
+        if not math.isfinite(float(np.abs(encoding).max(initial=0.0))):
+            raise InputError(f"position encoding overflows float64 at length {length}")
+        return encoding
+
+
+Position = PositionTable | Sinusoidal | Coordinates
+
+
+def _places(length: int, at: np.ndarray | None) -> np.ndarray:
+    return np.arange(length) if at is None else at

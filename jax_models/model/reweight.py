@@ -1,0 +1,122 @@
+"""The same weights under another weighting function, temperature or float type."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_models.format.model_check import check_model
+from jax_models.model.attention import Attention, Schedule
+from jax_models.model.temperature import ConstantTemperature, PowerTemperature
+from jax_models.model.transformer import Transformer
+from jax_models.run.float_type import check_float_type
+from jax_models.weighting import make_weighting
+
+
+def with_weighting(model: Transformer, weighting: str) -> Transformer:
+    """Returns the model with every layer's attention weighted in another way.
+
+    Args:
+        model: a transformer.
+        weighting: softmax, leftmost_hard, rightmost_hard or average_hard. A layer that
+            is hard already keeps its tie resolution.
+
+    Returns:
+        A model that shares all arrays with the given one.
+
+    Raises:
+        InputError: for an unknown name, and what is no model.
+    """
+    model = check_model(model)
+
+    def change(attention: Attention) -> Attention:
+        resolution = getattr(attention.weighting, "tie_resolution", None)
+        return dataclasses.replace(
+            attention, weighting=make_weighting(weighting, resolution)
+        )
+
+    return _map_attention(model, change)
+
+
+def with_temperature(
+    model: Transformer, temperature: Schedule | float | None
+) -> Transformer:
+    """Returns the model with another temperature in every layer.
+
+    Args:
+        model: a transformer.
+        temperature: the schedule; a number is a constant one, None means 1.
+
+    Returns:
+        A model that shares all other arrays with the given one.
+
+    Raises:
+        InputError: for a temperature that is none, or not positive, and what is no model.
+    """
+    schedule: Any = temperature
+    return check_model(
+        _map_attention(
+            check_model(model),
+            lambda old: dataclasses.replace(old, temperature=schedule),
+        )
+    )
+
+
+def at_length(model: Transformer, length: int) -> Transformer:
+    """Returns the model as it is at one length, every temperature a plain number.
+
+    At that length it computes the same; models that differ in their schedules alone then
+    have one structure and share one compiled computation.
+
+    Returns:
+        A model whose length-dependent temperatures are constants; one that depends on
+        the row's position is kept.
+    """
+
+    def settle(attention: Attention) -> Attention:
+        schedule = attention.temperature
+        if schedule is None:
+            value = jnp.ones((), model.dtype)
+        elif isinstance(schedule, PowerTemperature) and schedule.of == "position":
+            return attention
+        else:
+            value = schedule(length, jnp.arange(1), model.dtype)
+        return dataclasses.replace(attention, temperature=ConstantTemperature(value))
+
+    return _map_attention(model, settle)
+
+
+def with_dtype(model: Transformer, dtype: Any) -> Transformer:
+    """Returns the model with its parameters rounded to a float type.
+
+    Args:
+        model: a transformer.
+        dtype: float32 or float64.
+
+    Returns:
+        The model; the given one's arrays are shared where they have that type.
+
+    Raises:
+        InputError: for float64 where JAX has 64-bit floats switched off, and for what is
+            no model.
+    """
+    check_float_type(dtype, "the model asked for")
+    model = check_model(model)
+
+    def cast(leaf: Any) -> Any:
+        # A temperature may be a Python number, which takes the type it meets.
+        return leaf.astype(dtype) if isinstance(leaf, jax.Array) else leaf
+
+    return jax.tree.map(cast, model)
+
+
+def _map_attention(
+    model: Transformer, change: Callable[[Attention], Attention]
+) -> Transformer:
+    layers = (
+        dataclasses.replace(layer, attention=change(layer.attention))
+        for layer in model.layers
+    )
+    return dataclasses.replace(model, layers=tuple(layers))

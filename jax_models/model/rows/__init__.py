@@ -1,0 +1,37 @@
+"""Row programs, their operations, and how the parts of a layer are placed in them.
+
+A new activation is one file with an `Activation` and one row in `ACTIVATIONS`, a new
+norm one with a `Norm` and one row in `NORMS`.
+"""
+
+from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.affine import Affine, linear
+from jax_models.model.rows.base import Operation
+from jax_models.model.rows.gelu import Gelu
+from jax_models.model.rows.joining import Join, Sum
+from jax_models.model.rows.layer_norm import LayerNorm
+from jax_models.model.rows.norm import Norm
+from jax_models.model.rows.program import Program, Step
+from jax_models.model.rows.relu import Relu
+from jax_models.model.rows.rms_norm import RmsNorm
+from jax_models.model.rows.silu import Silu
+
+ACTIVATIONS: dict[str, Activation] = {"relu": Relu(), "gelu": Gelu(), "silu": Silu()}
+NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm, "rms_norm": RmsNorm}
+
+__all__ = [
+    "ACTIVATIONS",
+    "NORMS",
+    "Activation",
+    "Affine",
+    "Gelu",
+    "Join",
+    "LayerNorm",
+    "Norm",
+    "Operation",
+    "Program",
+    "Relu",
+    "Step",
+    "Sum",
+    "linear",
+]

@@ -1,0 +1,28 @@
+"""Activations: maps of each entry, with the facts about them that bounds rest on."""
+
+import abc
+import math
+from typing import Any, ClassVar
+
+from jax import Array
+
+from jax_models.model.rows.base import Operation
+
+
+class Activation(Operation):
+    """A function of each entry. Finals state what is proved of it."""
+
+    # The largest slope s, rounded up, at least 1/2; no slope is below 1 - s.
+    steepest: ClassVar[float]
+    # The largest |second derivative|, rounded up.
+    curvature: ClassVar[float] = math.inf
+    # How many roundings its evaluation adds to those of a product.
+    roundings: ClassVar[int] = 0
+
+    @abc.abstractmethod
+    def slope(self, z: Array) -> Array:
+        """Returns the derivative; for ReLU at 0 the slope 0."""
+
+    @abc.abstractmethod
+    def exact(self, z: Any, context: Any) -> Any:
+        """Returns the value of a number of an mpmath context."""

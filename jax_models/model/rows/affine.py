@@ -1,0 +1,41 @@
+"""Affine maps: projections of heads, and both sides of a feed-forward block."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.rows.base import Operation
+
+
+def linear(rows: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Returns rows @ weight^T + bias at full precision [..., out].
+
+    Args:
+        rows: [..., in].
+        weight: [out, in].
+        bias: [out], none where it is None.
+    """
+    product = jnp.matmul(rows, weight.T, precision=jax.lax.Precision.HIGHEST)
+    return product if bias is None else product + bias
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine(Operation):
+    """weight z + bias."""
+
+    weight: Array  # [out, in]
+    bias: Array | None = None  # [out]
+    linear: ClassVar[bool] = True
+
+    def __call__(self, *rows: Array) -> Array:
+        """Returns weight z + bias [..., out]."""
+        (row,) = rows
+        return linear(row, self.weight, self.bias)
+
+    def change(self, *rows: Array) -> Array:
+        """Returns weight dz."""
+        (row,) = rows
+        return linear(row, self.weight)

@@ -1,0 +1,64 @@
+"""z Phi(z), Phi the normal distribution function: the exact gelu."""
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.special as jsp
+import numpy as np
+from jax import Array
+
+from jax_models.model.rows.activation import Activation
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gelu(Activation):
+    """z Phi(z)."""
+
+    # gelu'(z) = Phi(z) + z phi(z), gelu'' = (2 - z^2) phi vanishes at +-sqrt(2) only, and
+    # gelu'(z) + gelu'(-z) = 1: the largest slope is Phi(sqrt(2)) + sqrt(2) phi(sqrt(2)).
+    steepest: ClassVar[float] = 1.128904145185155
+    # |gelu''| <= 2 phi(0).
+    curvature: ClassVar[float] = math.sqrt(2 / math.pi)
+    # Its error function is right to 20 u.
+    roundings: ClassVar[int] = 16
+
+    def __call__(self, *rows: Array) -> Array:
+        """Returns z Phi(z)."""
+        return jax.nn.gelu(*rows, approximate=False)
+
+    def change(self, *rows: Array) -> Array:
+        """Returns gelu(z + dz) - gelu(z) = dz Phi(z + dz) + z (Phi(z + dz) - Phi(z)).
+
+        The difference of the normal distribution function is the integral of its density
+        (12 Gauss-Legendre nodes, relative error below 1e-16 for |dz| <= 1/2) for a small
+        step, and a difference of two tails on the side where both are small for a large
+        one.
+        """
+        z, dz = rows
+        dtype = z.dtype
+        end, root = z + dz, math.sqrt(0.5)
+        nodes = [0.5 * (1 + float(t)) for t in _NODES]
+        density = sum(
+            (0.5 * float(w)) * jnp.exp(-0.5 * (z + t * dz) ** 2)
+            for t, w in zip(nodes, _WEIGHTS, strict=True)
+        )
+        small = dz * density / math.sqrt(2 * math.pi)
+        right = (z + 0.5 * dz) > 0
+        low, high = jnp.where(right, z, -end), jnp.where(right, end, -z)
+        large = 0.5 * (jsp.erfc(low * root) - jsp.erfc(high * root))
+        step = jnp.where(jnp.abs(dz) <= 0.5, small, large).astype(dtype)
+        return dz * (0.5 * jsp.erfc(-end * root)) + z * step
+
+    def slope(self, z: Array) -> Array:
+        """Returns Phi(z) + z phi(z)."""
+        density = jnp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+        return 0.5 * jsp.erfc(-math.sqrt(0.5) * z) + z * density
+
+    def exact(self, z: Any, context: Any) -> Any:
+        """Returns z Phi(z)."""
+        return z * context.ncdf(z)

@@ -1,0 +1,23 @@
+"""Layer normalisation."""
+
+import dataclasses
+from typing import Any
+
+from jax import Array
+
+from jax_models.model.pytree import register
+from jax_models.model.rows.norm import Norm
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LayerNorm(Norm):
+    """(z - mean) / sqrt(var + epsilon) * scale + bias, population variance."""
+
+    scale: Array  # [d]
+    bias: Array  # [d]
+    epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
+
+    def centre(self, rows: Any) -> Any:
+        """Returns rows less their means."""
+        return rows - rows.mean(axis=-1, keepdims=True)

@@ -1,0 +1,90 @@
+"""Row programs: what a layer does to its rows, apart from attention, as straight lines.
+
+A program is data. A *reading* of it is a function that goes through its steps with one
+rule per operation: here are its value and its exact change. Rows are named.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax import Array
+
+from jax_models.model.rows.base import Operation
+
+Rows = Mapping[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """name = operation(inputs)."""
+
+    name: str
+    operation: Operation
+    inputs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Steps in order; each reads rows that are given or came before."""
+
+    steps: tuple[Step, ...]
+    output: str
+
+    def value(self, given: Rows) -> dict[str, Array]:
+        """Returns all rows by their names.
+
+        Args:
+            given: the rows that it starts from [..., d].
+        """
+        return self.run(given, lambda step, *rows: step.operation(*rows))
+
+    def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
+        """Returns what a rule makes of all rows, by their names.
+
+        Args:
+            given: what it starts from.
+            rule: from a step and what it reads to what it writes.
+        """
+        rows = dict(given)
+        for step in self.steps:
+            read = (rows[name] for name in step.inputs)
+            rows[step.name] = rule(step, *read)
+        return rows
+
+    def change(self, base: Rows, given: Rows) -> dict[str, Array]:
+        """Returns the exact changes of all rows by their names.
+
+        Args:
+            base: the rows that operations read which are not linear, `bent`, broadcastable
+                to their changes.
+            given: changes of the rows that it starts from, and of those that are known
+                [..., d].
+        """
+        moved = dict(given)
+        for step in self.steps:
+            if step.name in moved:
+                continue
+            rows = tuple(moved[name] for name in step.inputs)
+            if not step.operation.linear:
+                rows = (*(base[name] for name in step.inputs), *rows)
+            moved[step.name] = step.operation.change(*rows)
+        return moved
+
+    @property
+    def bent(self) -> tuple[Step, ...]:
+        """The steps that are not linear."""
+        return tuple(step for step in self.steps if not step.operation.linear)
+
+    def reaches(self, source: str, past: str) -> bool:
+        """Whether the output reads a row by a way that does not lead through another.
+
+        Args:
+            source: the row.
+            past: the other.
+        """
+        reached = {source}
+        for step in self.steps:
+            if step.name != past and reached & set(step.inputs):
+                reached.add(step.name)
+        return self.output in reached

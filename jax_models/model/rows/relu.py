@@ -1,0 +1,35 @@
+"""max(z, 0), entry by entry."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.rows.activation import Activation
+
+
+@dataclasses.dataclass(frozen=True)
+class Relu(Activation):
+    """max(z, 0)."""
+
+    smooth: ClassVar[bool] = False
+    steepest: ClassVar[float] = 1.0
+
+    def __call__(self, *rows: Array) -> Array:
+        """Returns max(z, 0)."""
+        return jax.nn.relu(*rows)
+
+    def change(self, *rows: Array) -> Array:
+        """Returns relu(z + dz) - relu(z), by cases of the signs."""
+        z, dz = rows
+        return jnp.where(z > 0, jnp.maximum(dz, -z), jnp.maximum(z + dz, 0))
+
+    def slope(self, z: Array) -> Array:
+        """Returns 1 where z > 0, else 0."""
+        return (z > 0).astype(z.dtype)
+
+    def exact(self, z: Any, context: Any) -> Any:
+        """Returns max(z, 0)."""
+        return max(z, context.zero)

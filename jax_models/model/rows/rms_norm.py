@@ -1,0 +1,28 @@
+"""Root mean square normalisation."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.pytree import register
+from jax_models.model.rows.norm import Norm
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RmsNorm(Norm):
+    """z / sqrt(mean(z^2) + epsilon) * scale."""
+
+    scale: Array  # [d]
+    epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
+
+    @property
+    def bias(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Nothing [d]."""
+        return jnp.zeros_like(self.scale)
+
+    def centre(self, rows: Any) -> Any:
+        """Returns the rows as they are."""
+        return rows

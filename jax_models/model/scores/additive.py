@@ -1,0 +1,67 @@
+"""Additive scores: a vector times the hyperbolic tangents of query plus key.
+
+Exact changes of the pointwise maps: f(z + dz) - f(z) without subtracting outputs.
+
+An influence is a small difference of large activations. Each function here takes the
+base input and its change and returns the change of the output with an error relative to
+the change, however small it is beside the output.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.scores.pairwise import PairwiseScore
+
+
+def tanh_change(z: Array, dz: Array) -> Array:
+    """Returns tanh(z + dz) - tanh(z).
+
+    On one side of zero, tanh(b) - tanh(a) = 2 (e^-2a - e^-2b) / ((1 + e^-2a)(1 + e^-2b)),
+    whose numerator is e^-2a times an expm1: saturation cancels nothing.
+    """
+    end = z + dz
+    sign = jnp.where(z + end >= 0, 1.0, -1.0).astype(z.dtype)
+    a, b = sign * z, sign * end
+    lower, step = jnp.minimum(a, b), jnp.abs(dz)
+    small_a, small_b = jnp.exp(-2 * jnp.abs(a)), jnp.exp(-2 * jnp.abs(b))
+    ratio = -2 * jnp.expm1(-2 * step) / ((1 + small_a) * (1 + small_b))
+    same_side = jnp.sign(dz) * jnp.exp(-2 * jnp.maximum(lower, 0)) * ratio
+    return jnp.where(lower >= 0, same_side, jnp.tanh(end) - jnp.tanh(z))
+
+
+@dataclasses.dataclass(frozen=True)
+class AdditiveScore(PairwiseScore):
+    """s = w . tanh(q + k)."""
+
+    vector: Any = None  # w [h, e], of a layer
+
+    word: ClassVar[str] = "additive"
+    takes_vector: ClassVar[bool] = True
+
+    def with_vector(self, vector: Array | None) -> Self:
+        """Returns w . tanh(q + k) of this w."""
+        return dataclasses.replace(self, vector=vector)
+
+    def pair_scores(self, queries: Array, keys: Array) -> Array:
+        """See `PairwiseScore.pair_scores`."""
+        return (jnp.tanh(queries + keys) * self.vector[:, None, None]).sum(axis=-1)
+
+    def pair_changes(
+        self,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array | None,
+        moved_keys: Array | None,
+    ) -> Array:
+        """See `PairwiseScore.pair_changes`; saturation cancels nothing."""
+        moved = [x for x in (moved_queries, moved_keys) if x is not None]
+        inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))
+        return (inner * self.vector[:, None, None]).sum(axis=-1)
+
+    def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
+        """See `Score.largest_terms`: |w|_1 over the scale, as no tanh is above 1."""
+        del queries, keys
+        return (jnp.abs(self.vector).sum(axis=1).max() / scale).max()

@@ -1,0 +1,87 @@
+"""Inner products of queries and keys, over sqrt(d_k) or as they are."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.scores.base import RowMoves, Score
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclasses.dataclass(frozen=True)
+class DotProductScore(Score):
+    """s = q . k."""
+
+    scaled: bool  # whether sqrt(d_k) divides it
+
+    word: ClassVar[str] = "dot-product"
+    bilinear: ClassVar[bool] = True
+
+    def square_scale(self, key_width: int) -> int:
+        """Returns d_k, or 1."""
+        return key_width if self.scaled else 1
+
+    def hidden_width(self, key_width: int) -> int:
+        """Returns 0: a product of matrices sums as it goes."""
+        del key_width
+        return 0
+
+    def scores(self, queries: Array, keys: Array) -> Array:
+        """See `Score.scores`."""
+        return jnp.einsum("hre,hke->hrk", queries, keys, precision=HIGHEST)
+
+    def changes(
+        self,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array | None,
+        moved_keys: Array | None,
+    ) -> Array:
+        """See `Score.changes`: (q + dq) . dk + dq . k."""
+        if moved_keys is None:
+            assert moved_queries is not None
+            return self.scores(moved_queries, keys)
+        if moved_queries is None:
+            return self.scores(queries, moved_keys)
+        by_keys = self.scores(queries + moved_queries, moved_keys)
+        return by_keys + self.scores(moved_queries, keys)
+
+    def own_changes(
+        self,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array,
+        moved_keys: Array,
+        own: Array,
+    ) -> Array:
+        """See `Score.own_changes`."""
+        change = self.scores(moved_queries, keys)
+        extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
+        return change + jnp.where(own, extra[..., None], 0.0)
+
+    def changes_of_rows(
+        self,
+        key: Array,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array,
+        rows: RowMoves,
+    ) -> Array:
+        """See `Score.changes_of_rows`; the keys of moved rows are not formed."""
+        after = queries + moved_queries
+        back = jnp.einsum("hed,hre->hdr", key, after, precision=HIGHEST)
+
+        def change(by_keys: Array, moved: Array, keys: Array) -> Array:
+            return by_keys.swapaxes(1, 2) + self.scores(moved, keys)
+
+        return rows.once(change, rows.products(back), moved_queries, keys)
+
+    def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
+        """See `Score.largest_terms`: sum_e |q_e| max_k |k_e|."""
+        del scale
+        largest = jnp.abs(keys).max(axis=1, keepdims=True)
+        return (jnp.abs(queries) * largest).sum(axis=-1).max()

@@ -1,0 +1,66 @@
+"""Temperatures: the positive number by which attention scores are divided.
+
+tau may depend on the length n and, under a future mask, on the row's own 1-based index p
+(Yang et al. 2024 use both). The scale is an array leaf, so that a search over
+temperatures compiles once; the shape of the schedule is static. A schedule is called with
+the length, the rows' 0-based indices and the float type, and returns tau of each row.
+"""
+
+import dataclasses
+from typing import Literal
+
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.arguments import expect_number
+from jax_models.model.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ConstantTemperature:
+    """tau = value."""
+
+    value: Array | float
+
+    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
+        """Returns the value as a scalar of `dtype`."""
+        return jnp.asarray(self.value, dtype)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class InverseLogTemperature:
+    """tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
+
+    scale: Array | float
+
+    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
+        """Returns tau(n) as a scalar of `dtype`."""
+        if length == 1:
+            return jnp.ones((), dtype)
+        return jnp.asarray(self.scale, dtype) / jnp.log(jnp.asarray(length, dtype))
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class PowerTemperature:
+    """tau = scale * m^exponent with m the length n or the row's 1-based position p."""
+
+    scale: Array | float
+    exponent: float = dataclasses.field(metadata={"static": True})
+    of: Literal["length", "position"] = dataclasses.field(
+        default="length", metadata={"static": True}
+    )
+
+    def __post_init__(self) -> None:
+        exponent = expect_number("temperature.exponent", self.exponent)
+        object.__setattr__(self, "exponent", exponent)
+
+    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
+        """Returns tau as a scalar, or one value per row when `of` is the position."""
+        if self.of == "length":
+            base = jnp.asarray(length, dtype)
+        else:
+            base = (rows + 1).astype(dtype)
+        return jnp.asarray(self.scale, dtype) * base**self.exponent

@@ -1,0 +1,205 @@
+"""The transformer: a frozen pytree, and the forward pass in bounded memory.
+
+A model is data; everything that computes is a pure function of it. `forward` is the
+pure, traceable pass; `apply` checks its input and its ties on the host and is what a
+caller normally wants.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.attention import (
+    Attention,
+    project_queries,
+    store_keys,
+    summarise,
+)
+from jax_models.model.layer import Layer
+from jax_models.model.position import Position
+from jax_models.model.pytree import register
+from jax_models.model.readout import Accept, Readout
+from jax_models.model.rows import Norm
+from jax_models.run.blocks import key_tile, map_rows, row_block
+from jax_models.run.device_memory import require_memory
+from jax_models.weighting import TieReport
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Transformer:
+    """A whole model; layers may differ from one another in everything but d."""
+
+    embedding: Array  # [V, d]
+    layers: tuple[Layer, ...]
+    position: Position | None = None
+    final_norm: Norm | None = None
+    readout: Readout | None = None
+    accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
+    vocabulary: tuple[str, ...] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+    substitutable: tuple[int, ...] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+
+    @property
+    def dtype(self) -> Any:
+        """The float type of the parameters."""
+        return self.embedding.dtype
+
+    @property
+    def width(self) -> int:
+        """d."""
+        return self.embedding.shape[1]
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.embedding.shape[0]
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether any layer decides by score cells."""
+        return any(layer.attention.weighting.hard for layer in self.layers)
+
+
+def encode_positions(model: Transformer, length: int) -> Array:
+    """Returns the position encoding [n, d] in the model's float type.
+
+    Args:
+        model: the transformer.
+        length: n.
+
+    Raises:
+        InputError: if the rows of that length do not fit the memory, or the encoding is
+            not of that length or width.
+    """
+    # A formula takes 5/2 rows of float64 while it is formed; its rows, the activations and
+    # what attention reads of them are then held together.
+    row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
+    require_memory(f"length n = {length} at width d = {model.width}", length * row)
+    if model.position is None:
+        return jnp.zeros((length, model.width), model.dtype)
+    return jnp.asarray(model.position.encode(length, model.width), model.dtype)
+
+
+def embed(model: Transformer, tokens: Array) -> Array:
+    """Returns y^(0) = embedding[x] + position [n, d]."""
+    return model.embedding[tokens] + encode_positions(model, tokens.shape[0])
+
+
+def attention_input(layer: Layer, rows: Array) -> Array:
+    """Returns what the attention sublayer reads of the layer's input rows [r, d]."""
+    program = layer.reads
+    return program.value({"y": rows})[program.output]
+
+
+def combine_heads(layer: Layer, rows: Array, heads: Array) -> Array:
+    """Returns the layer's output rows from its input rows and its head outputs.
+
+    Args:
+        layer: the layer.
+        rows: y of the layer's input [r, d].
+        heads: the heads' outputs, concatenated in order [r, h v].
+    """
+    program = layer.writes
+    return program.value({"y": rows, "heads": heads})[program.output]
+
+
+def join_heads(heads: Array) -> Array:
+    """Returns head outputs [h, r, v] side by side [r, h v]."""
+    return heads.swapaxes(0, 1).reshape(heads.shape[1], -1)
+
+
+def apply_layer(
+    layer: Layer, rows: Array, queried: Array | None = None
+) -> tuple[Array, TieReport | None]:
+    """Returns the layer's output and, for a hard weighting, its tie report.
+
+    Args:
+        layer: the layer.
+        rows: its whole input [n, d].
+        queried: positions of the rows to compute [r]; all of them by default.
+    """
+    length = rows.shape[0]
+    inputs = attention_input(layer, rows)
+    store = store_keys(layer.attention, inputs)
+    positions = jnp.arange(length, dtype=jnp.int32) if queried is None else queried
+
+    def run(block: tuple[Array, Array, Array]) -> tuple[Array, Any]:
+        at, y, u = block
+        queries = project_queries(layer.attention, u, length, at)
+        summary = summarise(layer.attention, queries, at, store)
+        heads, reports = read_heads(layer.attention, at, summary)
+        return combine_heads(layer, y, heads), reports
+
+    per_row = scores_per_row(layer.attention, key_tile(length))
+    block = row_block(positions.shape[0], per_row)
+    if queried is not None:
+        rows, inputs = rows[queried], inputs[queried]
+    output, reports = map_rows(run, (positions, rows, inputs), block)
+    return output, None if reports is None else reduce_reports(reports)
+
+
+def read_heads(
+    attention: Attention, positions: Array, summary: Any
+) -> tuple[Array, TieReport | None]:
+    """Returns what the heads of rows attend to [r, h v], and a tie report of each [r].
+
+    Args:
+        attention: the sublayer.
+        positions: of the rows [r].
+        summary: over all keys, fields [h, r, ...].
+    """
+    weighting = attention.weighting
+    # A report for each row: which row is named then does not depend on the blocks.
+    reports = jax.vmap(weighting.ties, in_axes=(1, 0))(summary, positions)
+    return join_heads(weighting.read(summary)), reports
+
+
+def scores_per_row(attention: Attention, tile: int) -> int:
+    """Returns how many numbers a row holds while it is scored against a tile of keys."""
+    return attention.num_heads * tile * attention.pair_width
+
+
+def reduce_reports(reports: TieReport) -> TieReport:
+    """Returns the most worrying of stacked reports [b, ...]."""
+    at = jnp.argmin(jnp.where(reports.ambiguous, -jnp.inf, reports.gap))
+    return TieReport(
+        gap=reports.gap.min(),
+        spread=reports.spread.max(),
+        ambiguous=reports.ambiguous.any(),
+        row=reports.row[at],
+        scores=reports.scores[at],
+    )
+
+
+def forward(
+    model: Transformer, tokens: Array, rows: Array | None = None
+) -> tuple[Array, tuple[TieReport | None, ...]]:
+    """Returns the final activations and one tie report per layer; pure and traceable.
+
+    Args:
+        model: the transformer.
+        tokens: integers in [0, V) [n]; not checked here.
+        rows: positions whose final activation is wanted [r]; all by default. The last
+            layer then computes only those.
+
+    Returns:
+        Activations [n, d] or [r, d], and the reports (None for soft layers).
+    """
+    y = embed(model, tokens)
+    reports = []
+    for depth, layer in enumerate(model.layers):
+        last = depth == len(model.layers) - 1
+        y, report = apply_layer(layer, y, rows if last else None)
+        reports.append(report)
+    if not model.layers and rows is not None:
+        y = y[rows]
+    if model.final_norm is not None:
+        y = model.final_norm(y)
+    return y, tuple(reports)

@@ -1,0 +1,1 @@
+"""Programs compiled to weights: formulas of temporal logic, and B-RASP."""

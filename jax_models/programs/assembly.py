@@ -1,0 +1,162 @@
+"""Weights written as equations: linear forms on named coordinates of the activations.
+
+A form {c: a, ...} is the number sum_c a y_c; the key `CONSTANT` adds a constant. A head
+is given by the forms that make its query, key and value vectors and by the coordinates
+to which each component of the attended value is added; a neuron by the form that it
+reads and the coordinates that it adds to. A construction then reads like the argument
+that it works.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.model.attention import Attention, Schedule
+from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import Layer
+from jax_models.model.mask import Mask
+from jax_models.model.readout import Readout
+from jax_models.run.float_type import check_float_type
+from jax_models.weighting import Weighting
+
+CONSTANT = -1
+
+Form = Mapping[int, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """One attention head; its score is the sum over query times key components."""
+
+    query: Sequence[Form]
+    key: Sequence[Form]
+    value: Sequence[Form]
+    write: Sequence[Form]  # one per value component: what it adds to which coordinate
+
+
+@dataclasses.dataclass(frozen=True)
+class Neuron:
+    """One hidden unit: adds write[c] * relu(read) to each coordinate c."""
+
+    read: Form
+    write: Form
+
+
+def _stack(forms: Sequence[Form], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [len(forms), width] and constants [len(forms)] of linear forms."""
+    weight, constant = np.zeros((len(forms), width)), np.zeros(len(forms))
+    for row, form in enumerate(forms):
+        for coordinate, factor in form.items():
+            if coordinate == CONSTANT:
+                constant[row] = factor
+            else:
+                weight[row, coordinate] = factor
+    return weight, constant
+
+
+def _padded(forms: Sequence[Form], length: int) -> list[Form]:
+    return [*forms, *({} for _ in range(length - len(forms)))]
+
+
+def embed_symbols(symbols: Sequence[Form], width: int, dtype: Any) -> Array:
+    """Returns an embedding whose row t has the coordinates that `symbols[t]` names.
+
+    Args:
+        symbols: one form per symbol, without `CONSTANT`.
+        width: d.
+        dtype: float type of the model.
+
+    Returns:
+        Embedding [V, d].
+
+    Raises:
+        InputError: for float64 without x64.
+    """
+    check_float_type(dtype, "the model asked for")
+    return jnp.asarray(_stack(symbols, width)[0], dtype)
+
+
+def build_layer(
+    width: int,
+    *,
+    weighting: Weighting,
+    heads: Sequence[Head] = (),
+    neurons: Sequence[Neuron] = (),
+    mask: Mask = "none",
+    temperature: Schedule | None = None,
+    dtype: Any = jnp.float32,
+) -> Layer:
+    """Returns a residual layer without layer norm, with unscaled dot-product scores.
+
+    Without heads the attention adds nothing, without neurons the feed-forward block
+    adds nothing (one of zero weights stands in). Heads of different key or value width
+    are filled with zeros.
+
+    Args:
+        width: d.
+        weighting: the weighting function of all heads.
+        heads: the attention heads.
+        neurons: the hidden units of the feed-forward block.
+        mask: the mask of all heads.
+        temperature: the schedule of all heads; None means 1.
+        dtype: float type of the weights.
+
+    Raises:
+        InputError: for float64 without x64.
+    """
+    check_float_type(dtype, "the model asked for")
+    heads = heads or [Head([{}], [{}], [{}], [{}])]
+    neurons = neurons or [Neuron({}, {})]
+    key_width = max(len(head.key) for head in heads)
+    value_width = max(len(head.value) for head in heads)
+
+    def arrays(name: str, length: int) -> tuple[Array, Array | None]:
+        stacked = [
+            _stack(_padded(getattr(head, name), length), width) for head in heads
+        ]
+        weight = np.stack([weight for weight, _ in stacked])
+        constant = np.stack([constant for _, constant in stacked])
+        bias = jnp.asarray(constant, dtype) if constant.any() else None
+        return jnp.asarray(weight, dtype), bias
+
+    query, query_bias = arrays("query", key_width)
+    key, key_bias = arrays("key", key_width)
+    value, value_bias = arrays("value", value_width)
+    writes = [form for head in heads for form in _padded(head.write, value_width)]
+    w1, b1 = _stack([neuron.read for neuron in neurons], width)
+    w2, _ = _stack([neuron.write for neuron in neurons], width)
+    return Layer(
+        Attention(
+            query=query,
+            key=key,
+            value=value,
+            output=jnp.asarray(_stack(writes, width)[0].T, dtype),
+            query_bias=query_bias,
+            key_bias=key_bias,
+            value_bias=value_bias,
+            weighting=weighting,
+            temperature=temperature,
+            mask=mask,
+            score="dot_product",
+        ),
+        FeedForward(
+            w1=jnp.asarray(w1, dtype),
+            b1=jnp.asarray(b1, dtype),
+            w2=jnp.asarray(w2.T, dtype),
+            b2=jnp.zeros(width, dtype),
+        ),
+    )
+
+
+def build_readout(form: Form, width: int, dtype: Any) -> Readout:
+    """Returns a read-out with one logit, a linear form of the activation.
+
+    Returns:
+        The read-out, with weight [1, d] and bias [1].
+    """
+    weight, constant = _stack([form], width)
+    return Readout(jnp.asarray(weight, dtype), jnp.asarray(constant, dtype))

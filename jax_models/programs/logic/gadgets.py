@@ -1,0 +1,365 @@
+"""Counts: fractions by uniform heads, numbers by a lookup, and their comparison.
+
+A uniform head over the prefix of i positions returns ρ = C/i of a Boolean. A lookup
+attends to the position j = C by the scores -(j - C)^2, for which it needs ρ, 1/i and the
+position encoding alone. The side "suffix" counts j >= i; its i is n - i + 1.
+
+Heads that pick one position out: the marks of the ends, rightmost and leftmost heads.
+
+On the side "prefix" a row sees j <= i, the mark is [i = 1] and a head picks the rightmost
+maximiser of a score that it sees; on the side "suffix" it sees j >= i, the mark is
+[i = n] and the head picks the leftmost.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from jax_models.programs.assembly import CONSTANT
+from jax_models.programs.logic.builder import (
+    Builder,
+    add_rounded,
+    conjunction,
+    constant,
+    plus,
+    rounded,
+    times,
+)
+from jax_models.programs.logic.modes import SHARPNESS, Mode, Side, mask_of
+
+Term = tuple[int, Side, int]
+
+
+def end_mark(builder: Builder, side: Side) -> int:
+    """Returns the coordinate [i = 1] or [i = n], an exact Boolean.
+
+    The mean of -(-1)^j over j <= i is 1 at i = 1 and at most 1/3 after it, that of
+    (-1)^j over j >= i is 1 or -1 at i = n and within 1/3 before it.
+
+    Args:
+        builder: the plan.
+        side: "prefix" for the first position, "suffix" for the last.
+
+    Source: docs/logic.md, section 6.1.
+    """
+    sign = builder.position(alternating=True)
+    factor = -1.0 if side == "prefix" else 1.0
+    mean = builder.attend(f"{side} mean of signs", mask_of(side), {sign: factor})
+    known = ("end mark", side)
+    if known not in builder.memory:
+        mark = builder.coordinate("first" if side == "prefix" else "last")
+        for turn in (1.0,) if side == "prefix" else (1.0, -1.0):
+            builder.neuron({mean: 2.0 * turn, CONSTANT: -1.0}, {mark: 1.0})
+        builder.memory[known] = mark
+    return builder.memory[known]
+
+
+def reciprocal(builder: Builder, side: Side | None) -> int:
+    """Returns the coordinate 1/i, 1/(n - i + 1), or 1/n for no side.
+
+    It is the mean of the mark of the end over the prefix, the suffix, or everything.
+
+    Source: docs/logic.md, section 6.1.
+    """
+    mark = end_mark(builder, side or "prefix")
+    mask = mask_of(side) if side else "none"
+    return builder.attend("reciprocal", mask, {mark: 1.0})
+
+
+def select(
+    builder: Builder,
+    mode: Mode,
+    side: Side,
+    score: Mapping[int, float],
+    gap: float,
+    value: int,
+) -> int:
+    """Returns the coordinate of the value at the rightmost (leftmost) maximiser.
+
+    With s_j the score, of gap γ, and g = `SHARPNESS`, the head's scores over its
+    temperature are, up to a constant per row,
+
+        T, TB, U:  (n g/γ) (s_j ± γ j/n)
+        FT:        (i² g/γ) (s_j - γ/j)
+        FU:        (i g/γ) s_j + g j,
+
+    whose deficits against the maximiser are different multiples of g on each side of
+    it: the value is within 2/(e^g + 1) of that of the maximiser, for values in [0, 1].
+
+    Args:
+        builder: the plan.
+        mode: the mode.
+        side: "prefix" for the rightmost, "suffix" for the leftmost.
+        score: the form s.
+        gap: a number γ > 0 by which scores below the maximum are below it.
+        value: the coordinate of the values.
+
+    Source: docs/logic.md, section 6.1; docs/theory/softmax-approximation.md, section 5,
+    Lemma 8.
+    """
+    scale = SHARPNESS / gap
+    turn = 1.0 if side == "prefix" else -1.0
+    query: list[dict[int, float]] = [constant(scale)]
+    match mode.name:
+        case "FT":
+            inverse = reciprocal(builder, "prefix")
+            key = [plus(score, {inverse: -gap})]
+        case "FU":
+            place = builder.position(1)
+            query = [{place: scale}, constant(SHARPNESS)]
+            key = [dict(score), {place: 1.0}]
+        case _:
+            fraction = builder.position(1, -1)
+            key = [plus(score, {fraction: turn * gap})]
+            if mode.temperature is None:
+                query = [times(scale, {builder.position(0, 1): 1.0})]
+    return builder.attend(
+        "selected", mask_of(side), {value: 1.0}, query, key, mode.select_exponent
+    )
+
+
+def neighbour(builder: Builder, mode: Mode, side: Side, operand: int) -> int:
+    """Returns the coordinate of P φ (prefix) or N φ (suffix).
+
+    Two heads look for the nearest even and the nearest odd position, by the score
+    ±(-1)^j of gap 2. Of an odd i the neighbour is the nearest even position, of an even
+    one the nearest odd, and a gate takes the one or the other. At the end of the string
+    a head may find no position of its kind and return anything between 0 and 1: the mark
+    of the end closes both gates.
+
+    Args:
+        builder: the plan.
+        mode: the mode.
+        side: "prefix" for P, "suffix" for N.
+        operand: the coordinate of φ.
+
+    Source: docs/logic.md, section 6.2, Theorem 12 and Theorem 13.
+    """
+    sign = builder.position(alternating=True)
+    end = end_mark(builder, side)
+    out = builder.coordinate("previous" if side == "prefix" else "next")
+    for parity in (1.0, -1.0):
+        nearest = select(builder, mode, side, {sign: parity}, 2.0, operand)
+        same_parity = {sign: parity / 2, CONSTANT: 0.5}
+        add_rounded(builder, out, {nearest: 1.0}, [same_parity, {end: 1.0}])
+    return out
+
+
+def since(
+    builder: Builder, mode: Mode, side: Side, left: int | None, right: int
+) -> int:
+    """Returns the coordinate of φ S ψ (prefix) or φ U ψ (suffix).
+
+    It is ψ at the nearest position where ¬φ ∨ ψ. If none is seen then no ψ is, all
+    values are 0, and whatever is attended to is right.
+
+    Args:
+        builder: the plan.
+        mode: the mode.
+        side: "prefix" for S, "suffix" for U.
+        left: the coordinate of φ; None for the formula T.
+        right: the coordinate of ψ.
+
+    Source: docs/logic.md, section 6.3, Theorem 15 and Theorem 16.
+    """
+    score = {right: 1.0}
+    if left is not None:
+        # The Boolean less 1, which scores do not notice: -[φ and not ψ].
+        pending = builder.coordinate("pending")
+        builder.neuron({left: 1.0, right: -1.0}, {pending: 1.0})
+        score = {pending: -1.0}
+    nearest = select(builder, mode, side, score, 1.0, right)
+    return rounded(builder, "since" if side == "prefix" else "until", nearest)
+
+
+"""A factor λ, the side of a count, and the coordinate of what is counted."""
+
+
+def lookup_sharpness(factors: Sequence[int]) -> float:
+    """Returns γ = log(64 M), M = max(1, Σ|λ|): sharp enough for Σ λ C.
+
+    Each C is then found within e^-γ (1 + 1/(2γ)) < 9/(8 · 64 M) and the sum within 1/56:
+    far below the 1/4 that decides whether it is at least 1; the rest is for rounding.
+
+    Source: docs/logic.md, section 6.4; docs/theory/softmax-approximation.md, section 4,
+    Lemma 7.
+    """
+    return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
+
+
+def fraction(builder: Builder, side: Side, truth: int) -> int:
+    """Returns the coordinate of ρ = C/i, the mean of a Boolean over one side."""
+    return builder.attend("fraction", mask_of(side), {truth: 1.0})
+
+
+def has_any(builder: Builder, mode: Mode, side: Side, truth: int) -> int:
+    """Returns the coordinate of C >= 1, which is T S φ or T U φ."""
+    known = ("any", side, truth)
+    if known not in builder.memory:
+        builder.memory[known] = since(builder, mode, side, None, truth)
+    return builder.memory[known]
+
+
+def lookup(
+    builder: Builder,
+    mode: Mode,
+    side: Side,
+    truth: int,
+    sharpness: float,
+    value: int | None = None,
+) -> int:
+    """Returns the coordinate of the value at position C, for a count C >= 1.
+
+    The scores over the temperature are -γ (n/i) (j - C)^2 up to a constant per row, and
+    -γ (j - C)^2 in mode FT. The position C of a suffix count may lie before i, so that
+    its lookup has no mask.
+
+    Args:
+        builder: the plan.
+        mode: T, TB, U or FT.
+        side: of the count.
+        truth: the coordinate of what is counted.
+        sharpness: γ.
+        value: the coordinate of the values; the position j (TB: j/n) by default.
+
+    Source: docs/logic.md, section 6.4.
+    """
+    length = {"TB": -2, "U": 1}.get(mode.name, 0)
+    if value is None:
+        value = builder.position(1, -1 if mode.name == "TB" else 0)
+    return builder.attend(
+        "looked up",
+        "future" if side == "prefix" else "none",
+        {value: 1.0},
+        [
+            {fraction(builder, side, truth): sharpness},
+            {reciprocal(builder, side): sharpness},
+        ],
+        [{builder.position(1, length): 2.0}, {builder.position(2, length): -1.0}],
+        mode.lookup_exponent,
+    )
+
+
+def comparison(builder: Builder, mode: Mode, terms: Sequence[Term], offset: int) -> int:
+    """Returns the coordinate of D = Σ λ C + λ_0 >= 1.
+
+    In modes T, U and FT the looked up counts add up to D within 1/4, which is rounded.
+    A count of 0 is looked up as 1, which [C >= 1] corrects; like all integers it is
+    added by whoever computes it.
+
+    Args:
+        builder: the plan.
+        mode: the mode.
+        terms: the counts and their factors.
+        offset: λ_0.
+
+    Source: docs/logic.md, sections 6.4 and 6.5, Theorem 20 and Theorem 21.
+    """
+    if mode.name == "FU":
+        return _compare_fractions(builder, terms, offset)
+    factors = [factor for factor, _, _ in terms]
+    sharpness = lookup_sharpness(factors)
+    parts: dict[int, float] = {}
+    for factor, side, truth in terms:
+        found = lookup(builder, mode, side, truth, sharpness)
+        some = has_any(builder, mode, side, truth)
+        if mode.name == "TB":
+            excess = _unit_unless(builder, some)
+            parts = plus(parts, {found: factor, excess: -factor})
+        else:
+            parts = plus(parts, {found: factor, some: factor})
+    if mode.name == "TB":
+        unit = reciprocal(builder, None)
+        parts = plus(parts, {unit: float(offset)})
+        difference = builder.combination("difference/n", 0.0, parts)
+        return _amplified(builder, difference, unit, factors, offset)
+    difference = builder.combination("difference", float(offset - sum(factors)), parts)
+    return rounded(builder, "comparison", difference)
+
+
+def _unit_unless(builder: Builder, truth: int) -> int:
+    """The coordinate 1/n where a Boolean is false, else 0."""
+    known = ("unit unless", truth)
+    if known not in builder.memory:
+        out = builder.coordinate("excess")
+        unit = reciprocal(builder, None)
+        builder.neuron({unit: 1.0, truth: -1.0}, {out: 1.0})
+        builder.memory[known] = out
+    return builder.memory[known]
+
+
+def _amplified(
+    builder: Builder,
+    difference: int,
+    unit: int,
+    factors: Sequence[int],
+    offset: int,
+) -> int:
+    """The coordinate of D >= 1 from D/n, whose truth gap of 1/n no neuron can expand.
+
+    A head with scores 2g (D - 1/2) (-1)^j over its temperature attends to the even
+    positions if D >= 1 and to the odd ones if D <= 0: at least 2g |D - 1/2| apart, each
+    side at most twice the other. A string of one symbol has no even position, but there
+    D itself is read.
+
+    Source: docs/logic.md, section 6.5; docs/theory/softmax-approximation.md, section 7.
+    """
+    sign = builder.position(alternating=True)
+    query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
+    even = {sign: 0.5, CONSTANT: 0.5}
+    voted = builder.attend("vote", "none", even, [query], [{sign: 1.0}], 1)
+    out = rounded(builder, "comparison", voted)
+    only = builder.memory.get("only")
+    if only is None:
+        ends = [end_mark(builder, side) for side in ("prefix", "suffix")]
+        only = builder.memory["only"] = conjunction(builder, "only", ends)
+    _add_where(builder, out, difference, only, factors, offset)
+    return out
+
+
+def _add_where(
+    builder: Builder,
+    into: int,
+    number: int,
+    gate: int,
+    factors: Sequence[int],
+    offset: int,
+) -> None:
+    """Adds [D >= 1] for an integer D where a Boolean is true, nothing elsewhere.
+
+    A neuron's D is lowered by more than the largest |D|/n unless the gate is open.
+    """
+    beyond = sum(map(abs, factors)) + abs(offset) + 1.0
+    read = {number: 1.0, gate: beyond, CONSTANT: -beyond}
+    builder.neuron(read, {into: 1.0})
+    builder.neuron(plus(read, constant(-1.0)), {into: -1.0})
+
+
+def _compare_fractions(builder: Builder, terms: Sequence[Term], offset: int) -> int:
+    """The coordinate of D >= 1 in mode FU, from D/i = Σ λ ρ + λ_0/i.
+
+    A head with scores 2g ((D - 1/2)/i) j (-1)^j has the odds of even to odd positions at
+    least e^g/2 if D >= 1 and at most e^-g if D <= 0. At i = 1 there is no even
+    position, and D itself is read.
+
+    Source: docs/logic.md, section 6.5; docs/theory/softmax-approximation.md, section 7.
+    """
+    unit = reciprocal(builder, "prefix")
+    parts: Mapping[int, float] = {unit: float(offset)}
+    for factor, side, truth in terms:
+        parts = plus(parts, {fraction(builder, side, truth): float(factor)})
+    difference = builder.combination("difference/i", 0.0, parts)
+    query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
+    sign = builder.position(alternating=True)
+    voted = builder.attend(
+        "vote",
+        "future",
+        {sign: 0.5, CONSTANT: 0.5},
+        [query],
+        [{builder.position(1, alternating=True): 1.0}],
+    )
+    first = end_mark(builder, "prefix")
+    out = builder.coordinate("comparison")
+    add_rounded(builder, out, {voted: 1.0}, [{first: 1.0}])
+    factors = [factor for factor, _, _ in terms]
+    _add_where(builder, out, difference, first, factors, offset)
+    return out

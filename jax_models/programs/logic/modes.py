@@ -1,0 +1,153 @@
+"""The modes in which a formula becomes weights: what each may use, what it expresses.
+
+Soft attention picks out one position only if its scores are large against log n. The
+modes differ in where that comes from: a temperature that falls with the length or with
+the position, or positions and lengths in the position encoding; and in whether every
+layer has a future mask and may not know n.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from jax_models.errors import InputError
+from jax_models.programs.logic.syntax import (
+    Comparison,
+    Count,
+    Formula,
+    Next,
+    Symbol,
+    Until,
+    subformulas,
+)
+
+Side = Literal["prefix", "suffix"]
+MOST = 2**53
+
+
+"""What a row sees, or counts: j <= i or j >= i."""
+
+SHARPNESS = math.log(64)
+"""How far, in nats, each head sets the position that it looks for apart from the next.
+
+log 8 would do over the reals (a value is then within 2/9 of a Boolean); the rest is
+room for rounding, which grows with the sharpness far more slowly than what it leaves.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """One row of the table `MODES`."""
+
+    name: str
+    future_only: bool  # every layer is future-masked, and nothing depends on n
+    temperature: Literal["length", "position"] | None  # what it falls with
+    select_exponent: int  # the temperature of rightmost (leftmost) heads: base ** -this
+    lookup_exponent: int  # the temperature of the lookups of counts
+    operators: str  # what it expresses
+    positions: str  # the position encoding, predicates apart; p counts from 1
+
+
+MODES = {
+    mode.name: mode
+    for mode in (
+        Mode("T", False, "length", 1, 1, "P N S U #< #>", "p/n, (-1)^p; p, p^2"),
+        Mode(
+            "TB", False, "length", 1, 3, "P N S U #< #>", "p/n, (-1)^p; p/n^2, p^2/n^2"
+        ),
+        Mode("U", False, None, 0, 0, "P N S U #< #>", "p/n, (-1)^p, n; p, np, np^2"),
+        Mode("FT", True, "position", 2, 1, "P S #<", "(-1)^p; p, p^2"),
+        Mode("FU", True, None, 0, 0, "P S #<", "(-1)^p, p; p(-1)^p, p^2, p^3"),
+    )
+}
+"""The modes by name; `positions` lists after the semicolon what only counts need."""
+
+
+def get_mode(name: str) -> Mode:
+    """Returns the mode of a name.
+
+    Raises:
+        InputError: if there is no such mode.
+    """
+    if name not in MODES:
+        raise InputError(f"unknown mode {name!r}; known are {', '.join(MODES)}")
+    return MODES[name]
+
+
+def mask_of(side: Side) -> Literal["future", "past"]:
+    """Returns the mask under which a row sees the prefix or the suffix at its position.
+
+    Args:
+        side: "prefix" (j <= i) or "suffix" (j >= i).
+    """
+    return "future" if side == "prefix" else "past"
+
+
+"""Up to here float64 holds every integer."""
+
+
+def refusals(
+    formula: Formula, alphabet: tuple[str, ...], mode: Mode
+) -> dict[str, Formula | Count]:
+    """Returns every reason why a mode cannot express a formula, none if it can.
+
+    Returns:
+        For each reason, in words, the first part of the formula that it speaks of, in
+        the order in which the parts are met.
+    """
+    reasons: dict[str, Formula | Count] = {}
+    for part in subformulas(formula):
+        match part:
+            case Symbol(name) if name not in alphabet:
+                known = " ".join(alphabet)
+                reason = f"the symbol {name!r} is not in the alphabet {known}"
+            case Next() if mode.future_only:
+                reason = "N (next) looks at a later position"
+            case Until() if mode.future_only:
+                reason = "U (until) looks at later positions"
+            case Count(side="suffix") if mode.future_only:
+                reason = "#> counts later positions"
+            case Comparison(terms, constant) if (
+                max(abs(constant), *(abs(factor) for factor, _ in terms)) > MOST
+            ):
+                reason = "an integer beyond 2^53, which no weight holds exactly"
+            case _:
+                continue
+        reasons.setdefault(reason, part)
+    return reasons
+
+
+def require_expressible(
+    formula: Formula,
+    alphabet: tuple[str, ...],
+    mode: Mode,
+    place: Callable[[Formula | Count], str] | None = None,
+) -> None:
+    """Checks that a mode can express a formula over an alphabet.
+
+    Args:
+        formula: the formula.
+        alphabet: its symbols.
+        mode: the mode.
+        place: says where a part of the formula was read, as in "column 5".
+
+    Raises:
+        InputError: with all reasons, if it cannot.
+    """
+    reasons = refusals(formula, alphabet, mode)
+    if not reasons:
+        return
+    listed = [
+        reason if place is None else f"{place(part)}: {reason}"
+        for reason, part in reasons.items()
+    ]
+    advice = (
+        f"; mode {mode.name} is future-masked and expresses {mode.operators}: use T, TB "
+        "or U for operators that look ahead"
+        if any("later" in reason for reason in reasons)
+        else ""
+    )
+    raise InputError(
+        f"mode {mode.name} cannot express the formula: {'; '.join(listed)}{advice}"
+    )

@@ -1,0 +1,288 @@
+"""A compiled model against the evaluator: every short string, random longer ones.
+
+The truth is compared at every position, not at the last alone. The margin of a model is
+its smallest distance |logit − 1/2| from the threshold: 1/2 where every Boolean of the
+model is exact.
+
+The forward pass in NumPy, without compilation and batched over strings.
+
+The semantics are those of `forward` for softmax layers; there is nothing to compile, so
+that many small models, or one model at many lengths, run at once. Rows go in blocks:
+memory is one block of scores per head beside the activations. Shapes: b strings, n
+positions, h heads, d model width.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jax_models.errors import InputError
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import Transformer, encode_positions
+from jax_models.programs.logic.semantics import evaluate_formula
+from jax_models.programs.logic.syntax import Formula
+from jax_models.run.evaluate import apply_logits, require_readout
+from jax_models.weighting import Softmax
+
+MAX_SCORES = 2**22
+MOST_STRINGS = 4096
+
+
+"""How many scores are held at once."""
+
+
+def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
+    """Returns the final activations of strings of one length, computed by NumPy.
+
+    Args:
+        model: a transformer of softmax layers with relu, residual sums, dot-product
+            scores and no layer norm.
+        strings: integers in [0, V) [b, n] or [n].
+
+    Returns:
+        Activations [b, n, d] or [n, d], in the model's float type.
+
+    Raises:
+        InputError: for tokens that are none, or a model of another kind.
+    """
+    tokens = np.asarray(strings)
+    if tokens.ndim not in (1, 2) or not tokens.size or tokens.dtype.kind not in "iu":
+        raise InputError(
+            f"strings have shape {tokens.shape} and type {tokens.dtype}; expected "
+            "integers [b, n] or [n] with n >= 1"
+        )
+    if tokens.min() < 0 or tokens.max() >= model.vocab_size:
+        raise InputError(
+            f"strings hold tokens from {tokens.min()} to {tokens.max()}; the model has "
+            f"the tokens 0 to {model.vocab_size - 1}"
+        )
+    for depth, layer in enumerate(model.layers):
+        _require_plain(layer, depth)
+    if model.final_norm is not None:
+        raise InputError("the eager pass knows no layer norm; the model has final_norm")
+    batch = np.atleast_2d(tokens)
+    y = np.asarray(model.embedding)[batch]
+    y = y + np.asarray(encode_positions(model, batch.shape[1]))
+    for layer in model.layers:
+        y = _apply_layer(layer, y)
+    return y.reshape(*tokens.shape, -1)
+
+
+def _require_plain(layer: Layer, depth: int) -> None:
+    attention = layer.attention
+    found = {
+        "weighting": (attention.weighting.name, Softmax.name),
+        "score": (attention.score, "dot_product"),
+        "combine": (layer.combine, "residual"),
+        "layer_norm": (layer.layer_norm, "none"),
+        "activation": (layer.feed_forward.activation, "relu"),
+    }
+    for name, (value, expected) in found.items():
+        if value != expected:
+            raise InputError(
+                f"the eager pass knows {name} {expected!r} only; layer {depth} has "
+                f"{value!r}; use apply"
+            )
+
+
+def _apply_layer(layer: Layer, y: np.ndarray) -> np.ndarray:
+    attention, forward = layer.attention, layer.feed_forward
+    assert attention.output is not None
+    c = y + _linear(_heads(attention, y), attention.output, attention.output_bias)
+    hidden = np.maximum(_linear(c, forward.w1, forward.b1), 0)
+    return c + _linear(hidden, forward.w2, forward.b2)
+
+
+def _linear(rows: np.ndarray, weight: Any, bias: Any) -> np.ndarray:
+    product = rows @ np.asarray(weight).T
+    return product if bias is None else product + np.asarray(bias)
+
+
+def _project(weight: Any, bias: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows [b, n, d] by every head [b, h, n, e]."""
+    product = np.einsum("hed,bnd->bhne", np.asarray(weight), rows, optimize=True)
+    return product if bias is None else product + np.asarray(bias)[:, None, :]
+
+
+def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
+    """What the heads attend to, side by side [b, n, h v]."""
+    strings, length, _ = y.shape
+    query = _project(attention.query, attention.query_bias, y)
+    key = _project(attention.key, attention.key_bias, y)
+    value = _project(attention.value, attention.value_bias, y)
+    if attention.temperature is not None:
+        tau = attention.temperature(length, jnp.arange(length), query.dtype)
+        query = query / np.asarray(tau).reshape(-1, 1)
+    block = max(1, MAX_SCORES // (strings * attention.num_heads * length))
+    parts = [
+        _attend(attention.mask, query[:, :, start : start + block], key, value, start)
+        for start in range(0, length, block)
+    ]
+    heads = np.concatenate(parts, axis=2)
+    return heads.transpose(0, 2, 1, 3).reshape(strings, length, -1)
+
+
+def _attend(
+    mask: str, query: np.ndarray, key: np.ndarray, value: np.ndarray, start: int
+) -> np.ndarray:
+    """What a block of rows attends to [b, h, r, v]; 0 where a row sees nothing."""
+    i = start + np.arange(query.shape[2])[:, None]
+    j = np.arange(key.shape[2])[None, :]
+    seen = {
+        "none": (j >= 0) & (i >= 0),
+        "future": j <= i,
+        "past": j >= i,
+        "strict_future": j < i,
+        "strict_past": j > i,
+    }[mask]
+    scores = np.where(seen, query @ key.swapaxes(-1, -2), -np.inf)
+    top = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = weights.sum(axis=-1, keepdims=True)
+    return (weights @ value) / np.where(total > 0, total, 1)
+
+
+"""All strings of a length are tested where there are no more than this."""
+
+LONGEST = 100
+"""Random strings reach this length, or the one that is asked for if it is larger."""
+
+_NUM_LONGER = 6  # lengths of random strings
+_SYMBOLS_AT_ONCE = 2**16  # what is held is so many rows of the model
+
+
+@dataclasses.dataclass(frozen=True)
+class Margin:
+    """The smallest distance of a logit from the threshold, and where it is."""
+
+    value: float
+    string: tuple[int, ...]  # symbol ids
+    position: int  # from 0
+
+
+def strings_to_test(
+    num_symbols: int, longest: int, seed: int, most: int
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """Yields strings to test, those of one length at a time, shortest first.
+
+    Args:
+        num_symbols: the size of the alphabet.
+        longest: all strings up to this length, as far as a length has no more than
+            `MOST_STRINGS`; random ones from there up to this length or `LONGEST`.
+        seed: of the random strings. Each has its own random frequencies of the symbols,
+            so that there are long runs of one symbol among them.
+        most: the length that no string exceeds: the model's `exact_length`.
+
+    Returns:
+        Pairs of strings [count, n], and whether they are all of their length.
+    """
+    all_of = 0
+    while all_of < min(longest, most) and num_symbols ** (all_of + 1) <= MOST_STRINGS:
+        all_of += 1
+        every = itertools.product(range(num_symbols), repeat=all_of)
+        yield np.array(list(every), np.int32), True
+    if all_of >= most:
+        return
+    rng = np.random.default_rng(seed)
+    end = min(max(longest, LONGEST, all_of + 1), most)
+    spaced = np.geomspace(all_of + 1, end, _NUM_LONGER)
+    for length in sorted({round(n) for n in spaced.tolist()}):
+        count = 8 if length <= LONGEST else 1
+        shares = rng.dirichlet(np.full(num_symbols, 0.5), count)
+        rows = [rng.choice(num_symbols, length, p=share) for share in shares]
+        yield np.array(rows, np.int32), False
+
+
+def eager_logits(model: Transformer, strings: np.ndarray) -> np.ndarray:
+    """Returns the logit of a compiled formula at every position, computed by NumPy.
+
+    Args:
+        model: from `compile_formula`.
+        strings: symbol ids [count, n].
+
+    Returns:
+        Logits [count, n], in the model's float type.
+    """
+    readout = require_readout(model)
+    weight = np.asarray(readout.weight)[0]
+    bias = 0 if readout.bias is None else np.asarray(readout.bias)[0]
+    at_once = max(1, _SYMBOLS_AT_ONCE // strings.shape[1])
+    parts = [
+        apply_eagerly(model, strings[start : start + at_once]) @ weight + bias
+        for start in range(0, len(strings), at_once)
+    ]
+    return np.concatenate(parts)
+
+
+def engine_logits(model: Transformer, strings: np.ndarray) -> np.ndarray:
+    """Returns the logit of a compiled formula at every position, computed by JAX.
+
+    Args:
+        model: from `compile_formula`.
+        strings: symbol ids [count, n].
+
+    Returns:
+        Logits [count, n], in the model's float type.
+    """
+    return np.array([np.asarray(apply_logits(model, row))[:, 0] for row in strings])
+
+
+def check_strings_of_model(
+    model: Transformer,
+    formula: Formula,
+    alphabet: Sequence[str],
+    strings: np.ndarray,
+    logits_of: Callable[[Transformer, np.ndarray], np.ndarray] = eager_logits,
+) -> Margin:
+    """Checks that a model and the evaluator agree at every position of some strings.
+
+    Args:
+        model: the formula compiled; its logit is the truth from 1/2 on.
+        formula: the formula.
+        alphabet: the symbols in the order of their ids.
+        strings: symbol ids [count, n], n >= 1, at least one.
+        logits_of: what computes the logits: `eager_logits` or `engine_logits`.
+
+    Returns:
+        The margin over all positions of these strings.
+
+    Raises:
+        InputError: at the first position where they differ.
+    """
+    logits = logits_of(model, strings)
+    expected = evaluate_formula(formula, strings, alphabet)
+    # A NaN is on neither side: it must not pass for false.
+    agrees = np.where(expected, logits >= 0.5, logits < 0.5)
+    wrong = np.argwhere(~agrees)
+    if wrong.size:
+        row, i = (int(index) for index in wrong[0])
+        raise InputError(
+            f"the compiled model errs: at position {i} of "
+            f"{spell(strings[row], alphabet)} its logit is {logits[row, i]:.6g}, but the "
+            f"formula is {'true' if expected[row, i] else 'false'} there "
+            f"({len(wrong)} positions of {strings.size} differ); compile it with "
+            f"--dtype=float64 if it is in float32, and report it otherwise"
+        )
+    distance = np.abs(logits - 0.5)
+    row, i = np.unravel_index(distance.argmin(), distance.shape)
+    return Margin(float(distance[row, i]), tuple(strings[row].tolist()), int(i))
+
+
+def spell(string: Sequence[int] | np.ndarray, alphabet: Sequence[str]) -> str:
+    """Returns a string of ids as its symbols, shortened in the middle where it is long.
+
+    Args:
+        string: symbol ids.
+        alphabet: the symbols; names of several characters are separated by spaces.
+    """
+    names = [alphabet[symbol] for symbol in string]
+    between = "" if all(len(name) == 1 for name in alphabet) else " "
+    if len(names) > 60:
+        return f"{between.join(names[:40])} ... ({len(names)} symbols)"
+    return between.join(names)

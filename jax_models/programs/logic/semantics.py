@@ -1,0 +1,212 @@
+"""The truth of a formula at every position of a string, in exact integers.
+
+Every operator takes O(n) operations a string: S and U compare the places where their
+operands were last decided, counts are cumulative sums. A sub-formula is evaluated once
+and forgotten after its last use, so that memory follows the width of a formula and not
+its size.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jax_models.arguments import check_alphabet, expect_array, expect_kind
+from jax_models.errors import InputError
+from jax_models.programs.logic.syntax import (
+    And,
+    AtPosition,
+    Comparison,
+    Constant,
+    Count,
+    Formula,
+    Next,
+    Not,
+    OfCount,
+    Or,
+    Previous,
+    Since,
+    Symbol,
+    Until,
+    children,
+    subformulas,
+)
+
+
+def evaluate_formula(
+    formula: Formula, strings: ArrayLike, alphabet: Sequence[str]
+) -> np.ndarray:
+    """Decides a formula at every position of some strings.
+
+    P φ is false at position 1 and N φ at position n; S, U and counts include the
+    position itself; a predicate has its natural value at a count of 0.
+
+    Args:
+        formula: the formula.
+        strings: symbol ids [n] or [count, n], n >= 1.
+        alphabet: the symbols in the order of their ids.
+
+    Returns:
+        Booleans of the shape of `strings`.
+
+    Raises:
+        InputError: if an id is none of the alphabet's, a symbol of the formula is not in
+            it, or the strings are empty or no integers.
+
+    Source: docs/logic.md, section 1.
+
+    Example:
+        >>> evaluate_formula(Since(Symbol("a"), Symbol("b")), [0, 1, 0, 0], "ab")
+        array([False,  True,  True,  True])
+    """
+    symbols = check_alphabet(alphabet)
+    tokens = check_strings(strings, symbols)
+    check_symbols(formula, symbols)
+    order = tuple(subformulas(formula))
+    uses = Counter(child for part in order for child in children(part))
+    known: dict[Formula | Count, np.ndarray] = {}
+    for part in order:
+        operands = [known[child] for child in children(part)]
+        known[part] = _decide(part, operands, tokens, symbols)
+        for child in children(part):
+            uses[child] -= 1
+            if not uses[child]:
+                del known[child]
+    return known[formula]
+
+
+def satisfies(
+    formula: Formula, strings: ArrayLike, alphabet: Sequence[str]
+) -> np.ndarray:
+    """Decides which strings satisfy a formula, which is to hold at position n.
+
+    Args:
+        formula: the formula.
+        strings: symbol ids [n] or [count, n], n >= 1.
+        alphabet: the symbols in the order of their ids.
+
+    Returns:
+        Booleans, of shape [] or [count].
+
+    Raises:
+        InputError: as `evaluate_formula`.
+    """
+    return evaluate_formula(formula, strings, alphabet)[..., -1]
+
+
+def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
+    """Returns strings as an integer array once they are known to be of an alphabet.
+
+    Args:
+        strings: symbol ids [n] or [count, n], n >= 1.
+        alphabet: the symbols in the order of their ids.
+
+    Raises:
+        InputError: if they are empty, no integers, or hold an id that is none.
+    """
+    tokens = expect_array("strings", strings)
+    if (
+        tokens.ndim not in (1, 2)
+        or tokens.shape[-1] == 0
+        or tokens.dtype.kind not in "iu"
+    ):
+        raise InputError(
+            f"strings are integer arrays [n] or [count, n] with n >= 1, got "
+            f"{tokens.dtype} of shape {tokens.shape}"
+        )
+    wrong = np.argwhere((tokens < 0) | (tokens >= len(alphabet)))
+    if wrong.size:
+        place = tuple(int(i) for i in wrong[0])
+        raise InputError(
+            f"id {tokens[place]} at {place} is no symbol; the alphabet has the ids 0 to "
+            f"{len(alphabet) - 1} ({' '.join(alphabet)})"
+        )
+    return tokens
+
+
+def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
+    """Checks that an alphabet has every symbol of a formula.
+
+    Raises:
+        InputError: if one is missing.
+    """
+    expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
+    named = {part.name for part in subformulas(formula) if isinstance(part, Symbol)}
+    missing = sorted(named - set(alphabet))
+    if missing:
+        raise InputError(
+            f"the formula speaks of the symbol {missing[0]!r}, which the alphabet "
+            f"{' '.join(alphabet)} does not have; add it, or correct the formula"
+        )
+
+
+def _decide(
+    part: Formula | Count,
+    operands: Sequence[np.ndarray],
+    tokens: np.ndarray,
+    alphabet: Sequence[str],
+) -> np.ndarray:
+    """Returns a sub-formula [..., n] from what it is made of."""
+    match part:
+        case Symbol(name):
+            return tokens == alphabet.index(name)
+        case Constant(value):
+            return np.full(tokens.shape, value)
+        case Not():
+            return ~operands[0]
+        case And():
+            return operands[0] & operands[-1]
+        case Or():
+            return operands[0] | operands[-1]
+        case Previous():
+            return _previous(operands[0])
+        case Next():
+            return _previous(operands[0][..., ::-1])[..., ::-1]
+        case Since():
+            return _since(operands[0], operands[-1])
+        case Until():
+            return _since(operands[0][..., ::-1], operands[-1][..., ::-1])[..., ::-1]
+        case Count(side="prefix"):
+            return np.cumsum(operands[0], axis=-1, dtype=np.int64)
+        case Count():
+            return np.cumsum(operands[0][..., ::-1], -1, np.int64)[..., ::-1]
+        case Comparison(terms, constant):
+            return _at_least_one([k for k, _ in terms], operands, constant)
+        case AtPosition(predicate):
+            positions = np.arange(1, tokens.shape[-1] + 1)
+            return np.broadcast_to(predicate.holds(positions), tokens.shape)
+        case OfCount(predicate):
+            return predicate.holds(operands[0])
+    assert_never(part)
+
+
+def _previous(truth: np.ndarray) -> np.ndarray:
+    moved = np.zeros_like(truth)
+    moved[..., 1:] = truth[..., :-1]
+    return moved
+
+
+def _since(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    # The latest witness is the best one: `left` is to hold after it, so that wherever
+    # it last failed was not later.
+    witness, failure = _latest(right), _latest(~left)
+    return (witness > 0) & (failure <= witness)
+
+
+def _latest(truth: np.ndarray) -> np.ndarray:
+    positions = np.arange(1, truth.shape[-1] + 1)
+    return np.maximum.accumulate(np.where(truth, positions, 0), axis=-1)
+
+
+def _at_least_one(
+    factors: Sequence[int], counts: Sequence[np.ndarray], constant: int
+) -> np.ndarray:
+    largest = sum(map(abs, factors)) * counts[0].shape[-1] + abs(constant)
+    # Python's integers where 64 bits might not do.
+    kind = np.int64 if largest < 2**63 else object
+    total = np.full(counts[0].shape, constant, kind)
+    for factor, count in zip(factors, counts, strict=True):
+        total += factor * count.astype(kind)
+    return (total >= 1).astype(bool)

@@ -1,0 +1,339 @@
+"""The syntax tree of temporal logic with counting, LTL[P,N,S,U,#;Mon].
+
+Nodes are *interned*: there is one object for each formula, so that equality is identity,
+a hash costs nothing, and what two formulas have in common is stored, evaluated and
+compiled once. A formula is a directed acyclic graph whose tree may be exponentially
+larger, and as deep as memory allows: nothing here recurses.
+
+A formula is read at the positions i = 1..n of a string w of n symbols
+(`semantics` evaluates it there); the string satisfies it if it holds at position n.
+"""
+
+import dataclasses
+import operator
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from jax_models.errors import InputError
+
+Made = TypeVar("Made")
+
+
+# Every node that is in use, by its class and fields. A weak table: nodes go when their
+# last user goes.
+_INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = (
+    weakref.WeakValueDictionary()
+)
+
+# Python refuses to write or read integers of more than 4300 digits.
+MOST_BITS = 13_000
+
+
+class Interned(type):
+    """A class whose instances of equal fields are one object."""
+
+    def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:
+        """Returns the instance with these fields, made now or before."""
+        new = type.__call__(cls, *args, **kwargs)
+        return _INTERNED.setdefault((cls, *_fields(new)), new)
+
+
+class Node(metaclass=Interned):
+    """What a formula is made of: formulas, counts and predicates."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), _fields(self)
+
+    def __repr__(self) -> str:
+        return _shallow(self, 3)
+
+
+def _fields(node: Any) -> tuple[Any, ...]:
+    return tuple(getattr(node, field.name) for field in dataclasses.fields(node))
+
+
+def _shallow(value: Any, depth: int) -> str:
+    if isinstance(value, tuple):
+        return f"({''.join(_shallow(part, depth) + ', ' for part in value).strip()})"
+    if not isinstance(value, Node):
+        return repr(value)
+    if not depth:
+        return "..."
+    inside = ", ".join(_shallow(part, depth - 1) for part in _fields(value))
+    return f"{type(value).__name__}({inside})"
+
+
+class FormulaNode(Node):
+    """A node that is true or false at a position; operands are checked to be formulas."""
+
+    def __post_init__(self) -> None:
+        """Checks the operands."""
+        for name in ("operand", "left", "right"):
+            if hasattr(self, name):
+                part = getattr(self, name)
+                _require_formula(part, f"the {name} of {type(self).__name__}")
+
+
+def _require_formula(operand: Any, name: str) -> None:
+    if not isinstance(operand, FormulaNode):
+        advice = "; compare it with a number" if isinstance(operand, Count) else ""
+        raise InputError(
+            f"{name} must be a formula, got {type(operand).__name__}{advice}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Symbol(FormulaNode):
+    """Q_a: the symbol at the position is a."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Checks the name."""
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(
+                f"a symbol is named by a string that is not empty, got {self.name!r}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Constant(FormulaNode):
+    """T or F: true, or false, everywhere."""
+
+    value: bool
+
+    def __post_init__(self) -> None:
+        """Makes the value a bool."""
+        object.__setattr__(self, "value", bool(self.value))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Not(FormulaNode):
+    """True where the operand is false."""
+
+    operand: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class And(FormulaNode):
+    """True where both are."""
+
+    left: "Formula"
+    right: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Or(FormulaNode):
+    """True where one is, or both."""
+
+    left: "Formula"
+    right: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Previous(FormulaNode):
+    """P φ: i ≥ 2 and φ at i − 1."""
+
+    operand: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Next(FormulaNode):
+    """N φ: i < n and φ at i + 1."""
+
+    operand: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Since(FormulaNode):
+    """φ S ψ: ψ at some j ≤ i, and φ at all k with j < k ≤ i (non-strict)."""
+
+    left: "Formula"
+    right: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Until(FormulaNode):
+    """φ U ψ: ψ at some j ≥ i, and φ at all k with i ≤ k < j (non-strict)."""
+
+    left: "Formula"
+    right: "Formula"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Count(Node):
+    """#<[φ] ("prefix") or #>[φ] ("suffix"): the number of j ≤ i, or j ≥ i, where φ.
+
+    Both include the position i itself. A count is an integer, not a formula.
+    """
+
+    side: Literal["prefix", "suffix"]
+    operand: "Formula"
+
+    def __post_init__(self) -> None:
+        """Checks the side and the operand."""
+        if self.side not in ("prefix", "suffix"):
+            raise InputError(f"a count is of a prefix or a suffix, got {self.side!r}")
+        _require_formula(self.operand, "what is counted")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Comparison(FormulaNode):
+    """Σ λ_k C_k + constant ≥ 1, for integers λ_k ≠ 0 and different counts C_k.
+
+    Equal counts are collected, in the order in which they first appear. At least one is
+    left: `derived.at_least_one` makes a `Constant` of a comparison without any.
+    """
+
+    terms: tuple[tuple[int, Count], ...]
+    constant: int
+
+    def __post_init__(self) -> None:
+        """Collects equal counts."""
+        terms = _collect(self.terms)
+        if not terms:
+            raise InputError(
+                "a comparison needs a count that does not cancel; at_least_one makes a "
+                "constant of one without"
+            )
+        constant = _integer(self.constant)
+        longest = max(abs(number).bit_length() for number in (constant, *dict(terms)))
+        if longest > MOST_BITS:
+            raise InputError(
+                f"a comparison has an integer of {longest} bits, more than {MOST_BITS}; "
+                "scale it down"
+            )
+        object.__setattr__(self, "terms", terms)
+        object.__setattr__(self, "constant", constant)
+
+
+def _collect(terms: Iterable[tuple[int, Count]]) -> tuple[tuple[int, Count], ...]:
+    factors: dict[Count, int] = {}
+    for factor, count in terms:
+        if not isinstance(count, Count):
+            raise InputError(f"a term of a comparison is a count, got {count!r}")
+        factors[count] = factors.get(count, 0) + _integer(factor)
+    return tuple((factor, count) for count, factor in factors.items() if factor)
+
+
+def _integer(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InputError(f"expected an integer, got {value!r}") from error
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Predicate(Node):
+    """θ(k): k mod `modulus` is one of `residues` (kept sorted, without repetition).
+
+    There is at least one, since a predicate of none is the formula F. It has its natural
+    value at 0, which no position is but a count may be.
+
+    Example:
+        >>> Predicate(2, (1,)).holds(np.arange(4))
+        array([False,  True, False,  True])
+    """
+
+    modulus: int
+    residues: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Checks the modulus and the residues."""
+        modulus = _integer(self.modulus)
+        residues = tuple(sorted({_integer(r) for r in self.residues}))
+        if modulus < 1:
+            raise InputError(f"a modulus is at least 1, got {modulus}")
+        if not residues or not 0 <= residues[0] <= residues[-1] < modulus:
+            raise InputError(
+                f"residues modulo {modulus} are some of 0 to {modulus - 1}, got "
+                f"{self.residues}"
+            )
+        object.__setattr__(self, "modulus", modulus)
+        object.__setattr__(self, "residues", residues)
+
+    def holds(self, numbers: np.ndarray) -> np.ndarray:
+        """Decides θ of each of some integers, as booleans of the same shape."""
+        kind = np.int64 if self.modulus < 2**63 else object
+        return np.isin(np.asarray(numbers, kind) % self.modulus, self.residues)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class AtPosition(FormulaNode):
+    """θ(i), of the position i."""
+
+    predicate: Predicate
+
+    def __post_init__(self) -> None:
+        """Checks the predicate."""
+        _require_predicate(self.predicate)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class OfCount(FormulaNode):
+    """θ(C), of one count."""
+
+    predicate: Predicate
+    count: Count
+
+    def __post_init__(self) -> None:
+        """Checks predicate and count."""
+        _require_predicate(self.predicate)
+        if not isinstance(self.count, Count):
+            raise InputError(
+                f"a predicate is of the position or of one count, got {self.count!r}"
+            )
+
+
+def _require_predicate(predicate: Any) -> None:
+    if not isinstance(predicate, Predicate):
+        raise InputError(f"expected a Predicate, got {predicate!r}")
+
+
+Formula: TypeAlias = (
+    Symbol
+    | Constant
+    | Not
+    | And
+    | Or
+    | Previous
+    | Next
+    | Since
+    | Until
+    | Comparison
+    | AtPosition
+    | OfCount
+)
+"""A node that is true or false at every position."""
+
+ODD = Predicate(2, (1,))
+EVEN = Predicate(2, (0,))
+
+
+def children(node: Formula | Count) -> tuple[Formula | Count, ...]:
+    """Returns the formulas and counts that a formula or count is made of directly."""
+    parts: tuple[Any, ...] = _fields(node)
+    if isinstance(node, Comparison):
+        parts = tuple(count for _, count in node.terms)
+    return tuple(part for part in parts if isinstance(part, Formula | Count))
+
+
+def subformulas(node: Formula | Count) -> Iterator[Formula | Count]:
+    """Yields what a formula is made of, each formula and count once, parts first.
+
+    Args:
+        node: a formula or a count; it comes last.
+    """
+    seen: set[Formula | Count] = set()
+    stack: list[tuple[Formula | Count, bool]] = [(node, False)]
+    while stack:
+        part, ready = stack.pop()
+        if ready:
+            yield part
+        elif part not in seen:
+            seen.add(part)
+            stack.append((part, True))
+            stack += [(child, False) for child in reversed(children(part))]

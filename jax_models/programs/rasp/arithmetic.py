@@ -1,0 +1,297 @@
+"""Pointwise operations as neurons, exact on exact Booleans and integers.
+
+A Boolean is a form of value 0 or 1, an integer a form of integer value, so that one
+rectifier has its kink on an integer: no threshold is near a value.
+
+Source:
+    docs/rasp.md, section 2; docs/theory/softmax-approximation.md, section 6.
+
+Exact integers by attention: prefix sums and the squares that comparisons need.
+
+Source:
+    docs/rasp.md, sections 3 and 4.
+"""
+
+from collections.abc import Callable, Sequence
+
+from jax_models.programs.rasp import syntax
+from jax_models.programs.rasp.plan import (
+    Affine,
+    BooleanValue,
+    Circuit,
+    IntegerValue,
+    Polynomial,
+    SymbolValue,
+    Value,
+    constant,
+    total,
+)
+from jax_models.programs.rasp.syntax import IntegerType, Linear
+
+BIT: Polynomial = (1,)
+
+
+def magnitude(of: IntegerType) -> Polynomial:
+    """Returns a bound on the magnitude of integers of a range."""
+    ends = (of.low, of.high)
+    return (
+        max(abs(end.offset) for end in ends),
+        max(abs(end.slope) for end in ends),
+    )
+
+
+def conjunction(circuit: Circuit, forms: Sequence[Affine]) -> Affine:
+    """Returns whether all of some Booleans are true: relu(sum - (count - 1))."""
+    kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
+    if constant(0) in kept:
+        return constant(0)
+    if len(kept) < 2:
+        return kept[0] if kept else constant(1)
+    return circuit.rectify([(total(kept) - (len(kept) - 1), 1)], BIT)
+
+
+def disjunction(circuit: Circuit, forms: Sequence[Affine]) -> Affine:
+    """Returns whether one of some Booleans is true."""
+    return -conjunction(circuit, [-form + 1 for form in forms]) + 1
+
+
+def both_or_neither(circuit: Circuit, first: Affine, second: Affine) -> Affine:
+    """Returns whether two Booleans are equal: 1 - |first - second|."""
+    for form, other in ((first, second), (second, first)):
+        if form.is_constant:
+            return other if form.constant else -other + 1
+    apart = circuit.rectify([(first - second, 1), (second - first, 1)], BIT)
+    return -apart + 1
+
+
+def at_least_one(circuit: Circuit, value: IntegerValue) -> Affine:
+    """Returns whether an integer is 1 or more: relu(D) - relu(D - 1)."""
+    low, high = value.range.low, value.range.high
+    if low.slope >= 0 and low(1) >= 1:
+        return constant(1)
+    if high.slope <= 0 and high(1) <= 0:
+        return constant(0)
+    if value.range == syntax.BIT:
+        return value.form
+    return circuit.rectify([(value.form, 1), (value.form - 1, -1)], BIT)
+
+
+def is_zero(circuit: Circuit, value: IntegerValue) -> Affine:
+    """Returns whether an integer is 0: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
+    form = value.form
+    if form.is_constant:
+        return constant(form.constant == 0)
+    if value.range == syntax.BIT:
+        return -form + 1
+    return circuit.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], BIT)
+
+
+def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
+    """Returns first - second."""
+    apart = syntax.added(first.range, syntax.scaled(-1, second.range))
+    return IntegerValue(first.form - second.form, apart)
+
+
+def times_length(circuit: Circuit, form: Affine) -> Affine:
+    """Returns n times a Boolean: n b = b + (n - 1) b.
+
+    A head without mask and the score 2 b j - j^2, j from 0, attends to j = b, or to
+    j = 0 where n = 1; there it reads (n - 1) j.
+    """
+    if form.is_constant:
+        return circuit.position(0, 1, 1) * form.constant
+    (rest,) = circuit.attend(
+        "n times a Boolean",
+        "none",
+        [
+            (form * 2, circuit.position(1, 0, 0)),
+            (constant(1), -circuit.position(2, 0, 0)),
+        ],
+        [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), (0, 1))],
+    )
+    return form + rest
+
+
+def choose(
+    circuit: Circuit, conditions: Sequence[Affine], first: Value, second: Value
+) -> Value:
+    """Returns the first value where all conditions hold, and the second elsewhere."""
+    if isinstance(first, SymbolValue) and isinstance(second, SymbolValue):
+        symbols = tuple(dict.fromkeys((*first.symbols, *second.symbols)))
+        pick = _chooser(circuit, conditions)
+        forms = (pick(first.form(one), second.form(one)) for one in symbols)
+        return SymbolValue(symbols, tuple(forms))
+    if isinstance(first, BooleanValue) and isinstance(second, BooleanValue):
+        return BooleanValue(_chooser(circuit, conditions)(first.form, second.form))
+    condition = conjunction(circuit, conditions)
+    return _choose_integer(circuit, condition, as_integer(first), as_integer(second))
+
+
+def as_integer(value: Value) -> IntegerValue:
+    """Returns an integer as it is and a Boolean as 0 or 1."""
+    if isinstance(value, BooleanValue):
+        return IntegerValue(value.form, syntax.BIT)
+    assert isinstance(value, IntegerValue)
+    return value
+
+
+def _chooser(
+    circuit: Circuit, conditions: Sequence[Affine]
+) -> Callable[[Affine, Affine], Affine]:
+    def pick(first: Affine, second: Affine) -> Affine:
+        if first == second:
+            return first
+        # first and all conditions; the second only where it is not always false, since
+        # the conditions are then wanted as one coordinate.
+        chosen = conjunction(circuit, [first, *conditions])
+        if second == constant(0):
+            return chosen
+        condition = conjunction(circuit, conditions)
+        if second == constant(1):
+            return chosen - condition + 1
+        return chosen + conjunction(circuit, [second, -condition + 1])
+
+    return pick
+
+
+def _choose_integer(
+    circuit: Circuit, condition: Affine, first: IntegerValue, second: IntegerValue
+) -> IntegerValue:
+    """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - ...).
+
+    G = G_1 n + G_0 is a bound of |D|, so that both rectifiers are shut where c = 0.
+    """
+    found = syntax.joined(first.range, second.range)
+    if condition.is_constant:
+        return first if condition.constant else second
+    apart = difference(first, second)
+    if apart.form.is_constant:
+        form = second.form + condition * apart.form.constant
+        return IntegerValue(form, found)
+    bound = magnitude(apart.range)
+    shut = (-condition + 1) * bound[0]
+    if bound[1]:
+        shut += (circuit.position(0, 1, 1) - times_length(circuit, condition)) * bound[
+            1
+        ]
+    gated = circuit.rectify(
+        [(apart.form - shut, 1), (-apart.form - shut, -1)], magnitude(apart.range)
+    )
+    return IntegerValue(second.form + gated, found)
+
+
+def linear_form(circuit: Circuit, line: Linear) -> Affine:
+    """Returns slope n + offset as a form on the position encoding."""
+    return (
+        circuit.position(0, 1, 1) * line.slope + line.offset
+        if line.slope
+        else constant(line.offset)
+    )
+
+
+def count(circuit: Circuit, form: Affine) -> Affine:
+    """Returns at i the number of j <= i at which a Boolean b is true, exactly.
+
+    A uniform head gives C/i; one neuron takes off b_i/i = relu(1/i + b_i - 1), and what
+    is left is S = C'/i, where C' < i counts the earlier positions. A future-masked head
+    with the score n (2 S j - j^2/i), j from 0, attends to j = C', since that is
+    (n/i)(C'^2 - (j - C')^2): a gap of n/i >= 1. No count is out of its reach, 0 and
+    n = 1 included.
+    """
+    position = circuit.position(1, 0, 1)
+    if form.is_constant:
+        return position * form.constant
+    inverse = circuit.position(-1, 0, 1)
+    (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, (1,))])
+    own = circuit.rectify([(inverse + form - 1, 1)], (1,))
+    (before,) = circuit.attend(
+        "count from a mean",
+        "future",
+        [
+            ((mean - own) * 2, circuit.position(1, 1, 0)),
+            (inverse, -circuit.position(2, 1, 0)),
+        ],
+        [(circuit.position(1, 0, 0), (0, 1))],
+    )
+    return before + form
+
+
+def count_thresholds(circuit: Circuit, value: IntegerValue) -> Affine:
+    """Returns the prefix sum of an integer of constant range low..high.
+
+    x = low + sum over low < k <= high of [x >= k], so its sum is low i and a count for
+    each k.
+    """
+    low, high = value.range.low.offset, value.range.high.offset
+    reached = [
+        at_least_one(circuit, _shifted(value, k - 1)) for k in range(low + 1, high + 1)
+    ]
+    counts = total(count(circuit, form) for form in reached)
+    return counts + circuit.position(1, 0, 1) * low
+
+
+def _shifted(value: IntegerValue, by: int) -> IntegerValue:
+    ends = (value.range.low, value.range.high)
+    low, high = (Linear(end.slope, end.offset - by) for end in ends)
+    return IntegerValue(value.form - by, IntegerType(low, high))
+
+
+def num_segments(of: IntegerType) -> int:
+    """Returns how many segments of n - 1 cover the range, for every n >= 2.
+
+    high - low = c n + d = c (n - 1) + (c + d), and c + d is at most as many times n - 1.
+    """
+    slope = of.high.slope - of.low.slope
+    offset = of.high.offset - of.low.offset
+    return slope + max(slope + offset, 0)
+
+
+def segments(
+    circuit: Circuit, form: Affine, low: Linear, number: int
+) -> tuple[Affine, ...]:
+    """Returns the thermometer of an integer: how far it fills segments of n - 1.
+
+        B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
+
+    Equal integers have equal thermometers, and different ones of the covered range
+    different ones. For n = 1 all are 0: there is one position and nothing to choose.
+
+    Args:
+        circuit: where neurons go.
+        form: b.
+        low: the start of the range, a function of n.
+        number: how many segments.
+    """
+    above = form - linear_form(circuit, low)
+    step = circuit.position(0, 1, 1) - 1
+    return tuple(
+        circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], (0, 1))
+        for k in range(number)
+    )
+
+
+def squares(
+    circuit: Circuit, parts: Sequence[Affine]
+) -> tuple[tuple[Affine, ...], Affine]:
+    """Returns n B for each B of a thermometer, and the sum of all n B^2.
+
+    A head without mask and the score 2 B j - j^2, j from 0, attends to j = B with a gap
+    of 1 and reads n j and n j^2; it finds every B, as 0 <= B <= n - 1.
+    """
+    scaled, squared = [], []
+    for part in parts:
+        times, square = circuit.attend(
+            "square of an integer",
+            "none",
+            [
+                (part * 2, circuit.position(1, 0, 0)),
+                (constant(1), -circuit.position(2, 0, 0)),
+            ],
+            [
+                (circuit.position(1, 1, 0), (0, 0, 1)),
+                (circuit.position(2, 1, 0), (0, 0, 0, 1)),
+            ],
+        )
+        scaled.append(times)
+        squared.append(square)
+    return tuple(scaled), total(squared)

@@ -1,0 +1,333 @@
+"""Compiled programs as models: average-hard attention, uniform or tieless in each head.
+
+The weights depend on the program and its alphabet alone; the length enters by the
+position encoding. The scores are scaled so that the best is 1 or more above the next in
+real arithmetic, at every length, so that softmax at a temperature of
+docs/theory/softmax-approximation.md, section 10, Theorem 26, computes the same.
+
+Up to which length floats compute a compiled program exactly.
+
+All numbers of a compiled program are integers but for 1/i and the means of Booleans. A
+sum of integers whose magnitudes add up to at most 2^p, p the bits of a float, is exact
+in any order, and so is a product below 2^p. The means and 1/i enter one kind of score,
+which floats miss by less than a quarter of its gap up to a length that `_mean_limit`
+gives. So the same keys are attended to as in real arithmetic, and what they bring back
+are integers again: nothing that is rounded goes further.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models.arguments import expect_integer
+from jax_models.errors import InputError
+from jax_models.model.layer import Layer
+from jax_models.model.position import Coordinates
+from jax_models.model.readout import Accept, Readout
+from jax_models.model.transformer import Transformer
+from jax_models.programs.assembly import (
+    Head,
+    Neuron,
+    build_layer,
+    build_readout,
+    embed_symbols,
+)
+from jax_models.programs.rasp.check import check_program
+from jax_models.programs.rasp.lower import plan_program
+from jax_models.programs.rasp.plan import (
+    Affine,
+    BooleanValue,
+    IntegerValue,
+    Plan,
+    PlannedHead,
+    PlannedLayer,
+    SymbolValue,
+    evaluate,
+)
+from jax_models.run.evaluate import apply_logits
+from jax_models.run.float_type import check_float_type
+from jax_models.weighting import AverageHardmax
+
+# A power of two, so that the cell of an integer score is an integer: four cells apart.
+TIE_RESOLUTION = 0.25
+
+# Positions are 32-bit integers in the engine; the search for the longest ends there.
+_LONGEST = 2**31 - 1
+_UNIFORM = (Affine(),)
+
+
+def longest_exact_length(plan: Plan, dtype: Any) -> int:
+    """Returns the largest n up to which floats are proved to run a program exactly.
+
+    For every n up to it and every input, hard attention in `dtype` attends to the keys
+    of real arithmetic, no row is reported as ambiguous, and the result is exact.
+
+    Args:
+        plan: the compiled program.
+        dtype: float32 or float64.
+
+    Returns:
+        n; 0 if not even one symbol is sure.
+
+    Source:
+        docs/rasp.md, section 7.
+    """
+    finfo = jnp.finfo(dtype)
+    bits = finfo.nmant + 1
+    exact = functools.partial(_is_exact, plan, bits)
+    # All bounds grow with n: the lengths in question are an initial segment.
+    low, high = 0, _LONGEST
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if exact(middle) else (low, middle - 1)
+    return low
+
+
+def check_length(plan: Plan, length: int, dtype: Any) -> None:
+    """Raises unless floats are proved to run a program at a length.
+
+    Args:
+        plan: the compiled program.
+        length: n.
+        dtype: float32 or float64.
+
+    Raises:
+        InputError: beyond the longest length.
+    """
+    check_float_type(dtype, "the model asked for")
+    longest = longest_exact_length(plan, dtype)
+    if length > longest:
+        name = jnp.dtype(dtype).name
+        remedy = (
+            "use float64 or a shorter input"
+            if jnp.finfo(dtype).bits < 64
+            else "use a shorter input"
+        )
+        raise InputError(
+            f"this program is proved exact in {name} up to n = {longest}, asked for is "
+            f"n = {length}; {remedy}"
+        )
+
+
+def _is_exact(plan: Plan, bits: int, length: int) -> bool:
+    sizes = [evaluate(bound, length) for bound in plan.bounds]
+
+    def size(form: Affine) -> int:
+        terms = (abs(a) * sizes[c] for c, a in form.terms)
+        return sum(terms, start=abs(form.constant))
+
+    most = 2**bits
+    heads = [head for layer in plan.layers for head in layer.heads]
+    means = {c for head in heads if head.uniform for c in head.write}
+    if means and length**2 > _mean_limit(bits):
+        return False
+    key_width = max((len(head.key) for head in heads), default=1)
+    # The roundings that the engine counts in a score: `Attention.__post_init__`.
+    steps = 2 * (plan.width + 1) + key_width + 2
+    for head in heads:
+        score = _score_size(head, size)
+        if not _resolves(score, steps, bits):
+            return False
+        if any(size(form) > most for form in (*head.query, *head.key)):
+            return False
+        # A uniform head adds up to n values before it divides.
+        keys = length if head.uniform else 1
+        if any(keys * size(form) > most for form in head.value):
+            return False
+    written: dict[int, int] = {}
+    for layer in plan.layers:
+        for neuron in layer.neurons:
+            part = abs(neuron.coefficient) * size(neuron.read)
+            written[neuron.write] = written.get(neuron.write, 0) + part
+            if size(neuron.read) > most or written[neuron.write] > most:
+                return False
+    match plan.result:
+        case SymbolValue(forms=forms):
+            results = forms
+        case BooleanValue(form=form) | IntegerValue(form=form):
+            results = (form,)
+    return all(one <= most for one in (*sizes, *map(size, results)))
+
+
+def _score_size(head: PlannedHead, size: Callable[[Affine], int]) -> int:
+    pairs = zip(head.query, head.key, strict=True)
+    return sum(size(query) * size(key) for query, key in pairs)
+
+
+def _resolves(score: int, steps: int, bits: int) -> bool:
+    """Whether k u |score| is below a cell, so that the engine trusts what it sees.
+
+    With k >= 4 the score is then below 2^p too: an integer score is exact.
+    """
+    return steps * score < TIE_RESOLUTION * 2**bits
+
+
+def _mean_limit(bits: int) -> float:
+    """Returns the n^2 up to which a score from a mean is less than 1/4 off.
+
+    With the unit u = 2^-p, to first order: 1/i is off by u/i; C/i by u; the neuron for
+    b/i by 2u beside that, and S, their difference, by 5u in all. The score
+    n (2 S j - j^2/i) with j < i takes 5u 2 n j from S, u n j^2/i from 1/i, and three
+    roundings, of two products and a sum, of 2 n j + n j^2/i <= 3 n j at most: 20 u n^2.
+    Twice that stands for terms of higher order.
+    """
+    return 2**bits / (4 * 40)
+
+
+def compile_program(
+    text: str,
+    alphabet: str | Sequence[str],
+    *,
+    max_length: int = 1,
+    dtype: Any = jnp.float32,
+) -> Transformer:
+    """Returns an average-hard transformer that computes a program at every position.
+
+    The read-out gives what the program returns: one logit that is 1 or 0 for a Boolean,
+    with an accept rule; one that is the integer; one logit for each symbol that the
+    result can be, 1 for the one it is, in the order of `SymbolValue.symbols`.
+
+    Args:
+        text: the program, in the grammar of `jax_models.programs.rasp.parser`.
+        alphabet: the input symbols in the order of their ids.
+        max_length: a length for which the model is wanted. It changes no weight: it is
+            an error if floats are not proved exact up to there.
+        dtype: float32 or float64.
+
+    Returns:
+        The model, whose vocabulary is the alphabet.
+
+    Raises:
+        InputError: for a program that is not in order, with line and column; for a
+            length beyond what is proved; for float64 without x64.
+
+    Source:
+        docs/rasp.md, Theorem.
+    """
+    expect_integer("max_length", max_length, 1)
+    plan = plan_program(check_program(text, alphabet))
+    check_length(plan, max_length, dtype)
+    return build_model(plan, dtype)
+
+
+def build_model(plan: Plan, dtype: Any = jnp.float32) -> Transformer:
+    """Returns the transformer of a plan.
+
+    Args:
+        plan: from `plan_program`.
+        dtype: float32 or float64.
+
+    Raises:
+        InputError: for float64 without x64, and for integers that the float type does
+            not hold even at n = 1.
+    """
+    check_length(plan, 1, dtype)
+    width = plan.width
+    # A program such as `return in` has no layer; a model has one that adds nothing.
+    layers = plan.layers or (PlannedLayer("none", (), ()),)
+    symbols = [{t: 1.0} for t in range(len(plan.alphabet))]
+    match plan.result:
+        case BooleanValue(form=form):
+            forms, accept = [form], Accept(0, 0.5)
+        case IntegerValue(form=form):
+            forms, accept = [form], None
+        case SymbolValue(forms=several):
+            forms, accept = list(several), None
+    rows = [build_readout(form.written(), width, dtype) for form in forms]
+    weight = np.concatenate([row.weight for row in rows])
+    bias = np.concatenate([row.bias for row in rows if row.bias is not None])
+    return Transformer(
+        embedding=embed_symbols(symbols, width, dtype),
+        position=Coordinates(plan.position),
+        layers=tuple(_build_layer(layer, width, dtype) for layer in layers),
+        readout=Readout(jnp.asarray(weight, dtype), jnp.asarray(bias, dtype)),
+        accept=accept,
+        vocabulary=plan.alphabet,
+        substitutable=tuple(range(len(plan.alphabet))),
+    )
+
+
+def _build_layer(layer: PlannedLayer, width: int, dtype: Any) -> Layer:
+    return build_layer(
+        width,
+        weighting=AverageHardmax(TIE_RESOLUTION),
+        heads=[_build_head(head) for head in layer.heads],
+        neurons=[
+            Neuron(neuron.read.written(), {neuron.write: float(neuron.coefficient)})
+            for neuron in layer.neurons
+        ],
+        mask=layer.mask,
+        dtype=dtype,
+    )
+
+
+def _build_head(head: PlannedHead) -> Head:
+    return Head(
+        query=[form.written() for form in head.query or _UNIFORM],
+        key=[form.written() for form in head.key or _UNIFORM],
+        value=[form.written() for form in head.value],
+        write=[{coordinate: 1.0} for coordinate in head.write],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledProgram:
+    """A model with its plan, which reads what it says and guards its length.
+
+    Args:
+        plan: from `plan_program`.
+        model: from `build_model`, or one with the same layout of coordinates, such as
+            its twin with softmax and a temperature.
+    """
+
+    plan: Plan
+    model: Transformer
+
+    def run(self, tokens: Any) -> np.ndarray:
+        """Returns what the program returns at every position, read off the model.
+
+        Args:
+            tokens: ids of symbols of the alphabet [n].
+
+        Returns:
+            Booleans, integers or symbols [n].
+
+        Raises:
+            InputError: beyond the length up to which floats are proved exact, and as in
+                `apply`.
+        """
+        check_length(self.plan, np.size(tokens), self.model.dtype)
+        return read_result(self.plan, np.asarray(apply_logits(self.model, tokens)))
+
+
+def read_result(plan: Plan, logits: np.ndarray) -> np.ndarray:
+    """Returns what a program returns from the logits of its model.
+
+    Args:
+        plan: of the model.
+        logits: of its read-out [..., classes]; approximate ones are rounded.
+
+    Returns:
+        Booleans (a logit of at least 1/2), integers (the nearest) or symbols (of the
+        largest logit), of the shape of the logits without the last axis.
+
+    Raises:
+        InputError: for logits of another number of classes.
+    """
+    result = plan.result
+    classes = len(result.symbols) if isinstance(result, SymbolValue) else 1
+    if logits.shape[-1] != classes:
+        raise InputError(
+            f"logits of {logits.shape[-1]} classes; the program's result has {classes}"
+        )
+    match result:
+        case BooleanValue():
+            return logits[..., 0] >= 0.5
+        case IntegerValue():
+            return np.round(logits[..., 0]).astype(np.int64)
+        case SymbolValue(symbols=symbols):
+            return np.array(symbols)[logits.argmax(axis=-1)]

@@ -1,0 +1,331 @@
+"""Lookups: the rightmost or leftmost position that satisfies a predicate, by one head.
+
+The score is n times a sum of criteria, each an integer that is greatest where its part
+of the predicate holds, plus or minus the position. Two positions that differ in the sum
+differ by n - (n - 1) >= 1 at least, two that agree in it by 1: the head is tieless with
+gap 1 whether or not a position satisfies the predicate. Whether it does is checked on
+what the head brings back.
+
+Source:
+    docs/rasp.md, section 5.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+from jax_models.programs.rasp import syntax
+from jax_models.programs.rasp.arithmetic import (
+    as_integer,
+    choose,
+    conjunction,
+    difference,
+    is_zero,
+    magnitude,
+    num_segments,
+    segments,
+    squares,
+    times_length,
+)
+from jax_models.programs.rasp.plan import (
+    Affine,
+    BooleanValue,
+    Circuit,
+    IntegerValue,
+    Polynomial,
+    SymbolValue,
+    Value,
+    constant,
+)
+from jax_models.programs.rasp.syntax import (
+    And,
+    Boolean,
+    Compare,
+    Conditional,
+    Expression,
+    Lookup,
+    Not,
+    Or,
+    indices,
+    with_children,
+    without_index,
+)
+
+MOST_SEGMENTS = 64
+MOST_ROW_CONDITIONS = 6
+
+Lower = Callable[[Expression], Value]
+BIT: Polynomial = (1,)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Criterion:
+    """A part of a predicate: components of the score, and its check."""
+
+    score: tuple[tuple[Affine, Affine], ...]
+    fetched: tuple[tuple[Affine, Polynomial], ...]
+    check: Callable[[Sequence[Affine]], Affine]  # from what was fetched
+    # A row that sees nothing fetches zeros; does the check then fail by itself?
+    fails_on_zeros: bool
+
+
+def look_up(
+    circuit: Circuit, node: Lookup, lower: Lower, is_boolean: Callable[..., bool]
+) -> Value:
+    """Returns the value of a lookup at every position.
+
+    Args:
+        circuit: where heads and neurons go.
+        node: the lookup.
+        lower: makes a value of an expression without indices.
+        is_boolean: whether an expression of the predicate is Boolean.
+
+    Raises:
+        InputError: for a predicate that compares an integer at i with one at j in
+            another way than by `=`, or elsewhere than among its conjuncts; or that is
+            too large.
+    """
+    criteria, conditions, tests = [], [], []
+    for part in _conjuncts(node.predicate):
+        if indices(part) <= {"i"}:
+            conditions.append(_boolean(lower(without_index(part))))
+        elif _compares_ends(part, is_boolean):
+            criteria.append(_equality(circuit, part, lower))
+        else:
+            tests.append(part)
+    if tests:
+        whole = tests[0] if len(tests) == 1 else And(node.place, tuple(tests))
+        criteria.append(_test(circuit, whole, lower, is_boolean))
+
+    sign = 1 if node.side == "right" else -1
+    score = [pair for one in criteria for pair in one.score]
+    score.append((constant(1), circuit.position(1, 0, 1) * sign))
+    fetched = [value for one in criteria for value in one.fetched]
+    strict = node.mask.startswith("strict")
+    if strict and not any(one.fails_on_zeros for one in criteria):
+        fetched.append((constant(1), BIT))
+        seen = True
+    else:
+        seen = False
+    value = lower(without_index(node.value))
+    carried = [part for part in _components(value) if not part[0].is_constant]
+    found = circuit.attend(
+        f"{node.side}most position", node.mask, score, [*fetched, *carried]
+    )
+    at = 0
+    for one in criteria:
+        conditions.append(one.check(found[at : at + len(one.fetched)]))
+        at += len(one.fetched)
+    if seen:
+        conditions.append(found[at])
+    brought = _rebuilt(value, found[len(fetched) :])
+    default = lower(node.default)
+    if strict and isinstance(brought, IntegerValue):
+        return _choose_or_nothing(circuit, conditions, brought, default)
+    return choose(circuit, conditions, brought, default)
+
+
+def _choose_or_nothing(
+    circuit: Circuit,
+    conditions: Sequence[Affine],
+    brought: IntegerValue,
+    default: Value,
+) -> IntegerValue:
+    """`choose`, where a row that sees nothing brings back 0.
+
+    The range need not hold 0, and the choice must be shut for that too.
+    """
+    wide = syntax.joined(brought.range, syntax.exactly(0))
+    chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
+    found = syntax.joined(brought.range, as_integer(default).range)
+    return IntegerValue(as_integer(chosen).form, found)
+
+
+def _conjuncts(node: Expression) -> list[Expression]:
+    if isinstance(node, And):
+        return [part for operand in node.operands for part in _conjuncts(operand)]
+    return [] if node == Boolean(node.place, True) else [node]
+
+
+def _boolean(value: Value) -> Affine:
+    assert isinstance(value, BooleanValue)
+    return value.form
+
+
+def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
+    """Whether it says that a number or symbol at i is one at j."""
+    if not isinstance(node, Compare) or node.operator != "=":
+        return False
+    sides = {indices(node.left), indices(node.right)}
+    ends = sides == {frozenset("i"), frozenset("j")}
+    return ends and not (is_boolean(node.left) and is_boolean(node.right))
+
+
+def _equality(circuit: Circuit, node: Expression, lower: Lower) -> _Criterion:
+    assert isinstance(node, Compare)
+    sides = sorted((node.left, node.right), key=lambda side: min(indices(side)))
+    row, column = (lower(without_index(side)) for side in sides)
+    if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
+        return _same_symbol(circuit, row, column)
+    return _same_integer(circuit, node, as_integer(row), as_integer(column))
+
+
+def _same_symbol(circuit: Circuit, row: SymbolValue, column: SymbolValue) -> _Criterion:
+    """The score n times the sum over symbols of [x is s at i] [y is s at j]."""
+    shared = [symbol for symbol in row.symbols if symbol in column.symbols]
+    if not shared:
+        return _Criterion((), (), lambda fetched: constant(0), True)
+    return _pairing(
+        circuit,
+        [row.form(symbol) for symbol in shared],
+        [column.form(symbol) for symbol in shared],
+    )
+
+
+def _pairing(
+    circuit: Circuit, at_row: Sequence[Affine], at_column: Sequence[Affine]
+) -> _Criterion:
+    """The score n sum_s u_s(i) v_s(j), of Booleans u of which at most one is true."""
+    fetched = tuple((v, BIT) for v in at_column)
+    if list(at_row) == [constant(1)]:
+        length = circuit.position(0, 1, 1)
+        score = ((length, at_column[0]),)
+        return _Criterion(score, fetched, lambda fetched: fetched[0], True)
+
+    def check(fetched: Sequence[Affine]) -> Affine:
+        parts = zip(at_row, fetched, strict=True)
+        return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
+
+    score = tuple(
+        (u, times_length(circuit, v)) for u, v in zip(at_row, at_column, strict=True)
+    )
+    return _Criterion(score, fetched, check, True)
+
+
+def _same_integer(
+    circuit: Circuit, node: Compare, row: IntegerValue, column: IntegerValue
+) -> _Criterion:
+    """The score n sum_k (2 A_k B_k - B_k^2) of thermometers A of a(i), B of b(j)."""
+    number = num_segments(column.range)
+    if number > MOST_SEGMENTS:
+        node.place.fail(
+            f"the integer at j ranges over {column.range}, which takes {number} "
+            f"segments of n - 1 and as many heads; at most {MOST_SEGMENTS} are made"
+        )
+    low = column.range.low
+    scaled, squared = squares(circuit, segments(circuit, column.form, low, number))
+    ours = segments(circuit, row.form, low, number)
+    score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
+    score.append((constant(1), -squared))
+
+    def check(fetched: Sequence[Affine]) -> Affine:
+        there = IntegerValue(fetched[0], column.range)
+        # A row that sees nothing fetches 0, which the range need not hold.
+        apart = difference(row, there)
+        return is_zero(
+            circuit,
+            IntegerValue(apart.form, syntax.joined(apart.range, row.range)),
+        )
+
+    fetched = ((column.form, magnitude(column.range)),)
+    return _Criterion(tuple(score), fetched, check, False)
+
+
+def _test(
+    circuit: Circuit, node: Expression, lower: Lower, is_boolean: Callable[..., bool]
+) -> _Criterion:
+    """A Boolean combination of Booleans at i and at j.
+
+    For every assignment of the Booleans at i what is left is a Boolean at j; the
+    assignments that leave the same one are a group, and the score is n times the sum
+    over groups of [the assignment is in it] [what it leaves].
+    """
+    rows = list(dict.fromkeys(_atoms(node, is_boolean)))
+    if len(rows) > MOST_ROW_CONDITIONS:
+        node.place.fail(
+            f"the predicate mixes {len(rows)} conditions at i with conditions at j; "
+            f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
+        )
+    conditions = [_boolean(lower(without_index(row))) for row in rows]
+    groups: dict[Affine, list[Affine]] = {}
+    for assignment in itertools.product((False, True), repeat=len(rows)):
+        settled = _settle(node, dict(zip(rows, assignment, strict=True)))
+        column = _boolean(lower(without_index(settled)))
+        literals = [
+            form if true else -form + 1
+            for form, true in zip(conditions, assignment, strict=True)
+        ]
+        groups.setdefault(column, []).append(conjunction(circuit, literals))
+    if len(groups) == 1:
+        return _pairing(circuit, [constant(1)], list(groups))
+    groups.pop(constant(0), None)
+    at_row = [sum(forms[1:], start=forms[0]) for forms in groups.values()]
+    return _pairing(circuit, at_row, list(groups))
+
+
+def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression]:
+    """The largest Booleans of a predicate that are at i alone."""
+    if indices(node) == {"i"}:
+        return [node]
+    if indices(node) <= {"j"}:
+        return []
+    match node:
+        case Not(operand=operand):
+            return _atoms(operand, is_boolean)
+        case And(operands=operands) | Or(operands=operands):
+            return [atom for one in operands for atom in _atoms(one, is_boolean)]
+        case Conditional(condition=condition, first=first, second=second):
+            parts = (condition, first, second)
+            return [atom for one in parts for atom in _atoms(one, is_boolean)]
+        case Compare(operator="=", left=left, right=right):
+            if is_boolean(left) and is_boolean(right):
+                return [*_atoms(left, is_boolean), *_atoms(right, is_boolean)]
+    node.place.fail(
+        "a predicate compares a number or symbol at i with one at j by '=' alone, and "
+        "only as a whole or as a part of a conjunction (x(i) = y(j) and ...)"
+    )
+
+
+def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
+    """The predicate with its Booleans at i replaced by their values."""
+    if node in values:
+        return Boolean(node.place, values[node])
+    if indices(node) <= {"j"}:
+        return node
+    match node:
+        case Not(operand=operand):
+            parts = (operand,)
+        case And(operands=operands) | Or(operands=operands):
+            parts = operands
+        case Conditional(condition=condition, first=first, second=second):
+            parts = (condition, first, second)
+        case Compare(left=left, right=right):
+            parts = (left, right)
+        case _:
+            return node
+    return with_children(node, tuple(_settle(part, values) for part in parts))
+
+
+def _components(value: Value) -> list[tuple[Affine, Polynomial]]:
+    match value:
+        case BooleanValue(form=form):
+            return [(form, BIT)]
+        case IntegerValue(form=form, range=found):
+            return [(form, magnitude(found))]
+        case SymbolValue(forms=forms):
+            return [(form, BIT) for form in forms]
+
+
+def _rebuilt(value: Value, forms: Sequence[Affine]) -> Value:
+    """The value at the position attended to; what is constant stays so."""
+    brought = iter(forms)
+    kept = [
+        form if form.is_constant else next(brought) for form, _ in _components(value)
+    ]
+    match value:
+        case BooleanValue():
+            return BooleanValue(kept[0])
+        case IntegerValue():
+            return IntegerValue(kept[0], value.range)
+        case SymbolValue():
+            return SymbolValue(value.symbols, tuple(kept))

@@ -1,0 +1,222 @@
+"""From a checked program to a plan: one pass over what its result depends on.
+
+Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form
+of integer value with its range, a symbol one Boolean for each that it can be.
+
+Source:
+    docs/rasp.md.
+"""
+
+from jax_models.programs.rasp import syntax
+from jax_models.programs.rasp.arithmetic import (
+    as_integer,
+    at_least_one,
+    both_or_neither,
+    choose,
+    conjunction,
+    count,
+    count_thresholds,
+    difference,
+    disjunction,
+    is_zero,
+)
+from jax_models.programs.rasp.check import CheckedProgram
+from jax_models.programs.rasp.lookup import look_up
+from jax_models.programs.rasp.plan import (
+    Affine,
+    BooleanValue,
+    Circuit,
+    IntegerValue,
+    Plan,
+    SymbolValue,
+    Value,
+    constant,
+    total,
+)
+from jax_models.programs.rasp.syntax import (
+    INPUT,
+    POSITION,
+    And,
+    Boolean,
+    BooleanType,
+    Compare,
+    Conditional,
+    Expression,
+    Integer,
+    Lookup,
+    Member,
+    Not,
+    Or,
+    PrefixSum,
+    Sum,
+    Symbol,
+    Variable,
+    children,
+)
+
+# Each takes two heads and some coordinates.
+MOST_THRESHOLDS = 256
+
+
+def plan_program(program: CheckedProgram) -> Plan:
+    """Returns the layers, heads and neurons of a program.
+
+    Args:
+        program: from `check_program`.
+
+    Returns:
+        The plan, which holds for every length.
+
+    Raises:
+        InputError: for a lookup whose predicate has no head (`lookup.look_up`), and for
+            a prefix sum of an integer of too wide a range.
+    """
+    lowering = _Lowering(program)
+    # In the order of the text, so that a long chain of names is no deep recursion.
+    needed = _needed(program)
+    for name, expression in program.definitions.items():
+        if name in needed:
+            lowering.value(expression)
+    return lowering.circuit.plan(lowering.value(program.result))
+
+
+def _needed(program: CheckedProgram) -> set[str]:
+    """The names that the result depends on."""
+    needed = {program.result.name}
+    for name, expression in reversed(tuple(program.definitions.items())):
+        if name in needed:
+            needed |= _names(expression)
+    return needed
+
+
+def _names(node: Expression) -> set[str]:
+    if isinstance(node, Variable):
+        return {node.name}
+    return set().union(*(_names(child) for child in children(node)))
+
+
+class _Lowering:
+    """Values of expressions, each made once."""
+
+    def __init__(self, program: CheckedProgram) -> None:
+        self.program = program
+        self.circuit = Circuit(program.alphabet)
+        self._values: dict[Expression, Value] = {}
+
+    def value(self, node: Expression) -> Value:
+        if node not in self._values:
+            self._values[node] = self._value(node)
+        return self._values[node]
+
+    def form(self, node: Expression) -> Affine:
+        value = self.value(node)
+        assert isinstance(value, BooleanValue)
+        return value.form
+
+    def _value(self, node: Expression) -> Value:
+        match node:
+            case Variable(name=name):
+                return self._variable(name)
+            case Boolean(value=value):
+                return BooleanValue(constant(value))
+            case Integer(value=value):
+                return IntegerValue(constant(value), syntax.exactly(value))
+            case Symbol(value=value):
+                return SymbolValue((value,), (constant(1),))
+            case Not(operand=operand):
+                return BooleanValue(-self.form(operand) + 1)
+            case And(operands=operands):
+                forms = [self.form(operand) for operand in operands]
+                return BooleanValue(conjunction(self.circuit, forms))
+            case Or(operands=operands):
+                forms = [self.form(operand) for operand in operands]
+                return BooleanValue(disjunction(self.circuit, forms))
+            case Member(operand=operand, symbols=symbols):
+                of = self.value(operand)
+                assert isinstance(of, SymbolValue)
+                forms = (of.form(symbol) for symbol in dict.fromkeys(symbols))
+                return BooleanValue(total(forms))
+            case Compare():
+                return BooleanValue(self._compare(node))
+            case Sum(terms=terms):
+                return self._sum(terms)
+            case Conditional(condition=condition, first=first, second=second):
+                return choose(
+                    self.circuit,
+                    [self.form(condition)],
+                    self.value(first),
+                    self.value(second),
+                )
+            case PrefixSum(operand=operand):
+                found = syntax.prefix_summed(as_integer(self.value(operand)).range)
+                return IntegerValue(self._prefix_sum(operand), found)
+            case Lookup():
+                return look_up(self.circuit, node, self.value, self._is_boolean)
+
+    def _variable(self, name: str) -> Value:
+        if name == INPUT:
+            return SymbolValue(self.program.alphabet, self.circuit.symbols)
+        if name == POSITION:
+            return IntegerValue(self.circuit.position(1, 0, 1), syntax.POSITIONS)
+        return self.value(self.program.definitions[name])
+
+    def _is_boolean(self, node: Expression) -> bool:
+        return isinstance(self.program.types[node], BooleanType)
+
+    def _compare(self, node: Compare) -> Affine:
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
+            return self._same_symbol(left, right)
+        if isinstance(left, BooleanValue) and isinstance(right, BooleanValue):
+            if node.operator == "=":
+                return both_or_neither(self.circuit, left.form, right.form)
+        first, second = as_integer(left), as_integer(right)
+        apart = difference(first, second)
+        back = difference(second, first)
+        match node.operator:
+            case "=":
+                return is_zero(self.circuit, apart)
+            case ">":
+                return at_least_one(self.circuit, apart)
+            case "<":
+                return at_least_one(self.circuit, back)
+            case ">=":
+                return -at_least_one(self.circuit, back) + 1
+            case "<=":
+                return -at_least_one(self.circuit, apart) + 1
+
+    def _same_symbol(self, left: SymbolValue, right: SymbolValue) -> Affine:
+        shared = [symbol for symbol in left.symbols if symbol in right.symbols]
+        return total(
+            conjunction(self.circuit, [left.form(symbol), right.form(symbol)])
+            for symbol in shared
+        )
+
+    def _sum(self, terms: tuple[tuple[int, Expression], ...]) -> IntegerValue:
+        form, found = constant(0), syntax.exactly(0)
+        for factor, term in terms:
+            part = as_integer(self.value(term))
+            form += part.form * factor
+            found = syntax.added(found, syntax.scaled(factor, part.range))
+        return IntegerValue(form, found)
+
+    def _prefix_sum(self, node: Expression) -> Affine:
+        """A sum is taken apart: each Boolean in it is counted."""
+        match node:
+            case Sum(terms=terms):
+                parts = (self._prefix_sum(term) * factor for factor, term in terms)
+                return total(parts)
+            case Integer(value=value):
+                return self.circuit.position(1, 0, 1) * value
+        value = self.value(node)
+        if isinstance(value, BooleanValue):
+            return count(self.circuit, value.form)
+        assert isinstance(value, IntegerValue)
+        steps = value.range.high.offset - value.range.low.offset
+        if steps > MOST_THRESHOLDS:
+            node.place.fail(
+                f"psum counts one Boolean for each of {steps} steps of this "
+                f"{value.range}, with two heads each; at most {MOST_THRESHOLDS} are "
+                "made: sum the Booleans and multiply, as in 3 * psum[j<=i] b"
+            )
+        return count_thresholds(self.circuit, value)

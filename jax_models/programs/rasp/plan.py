@@ -1,0 +1,304 @@
+"""A compiled program before it becomes arrays: layers of heads and neurons.
+
+Everything here is written with integers. Each coordinate of the residual stream is
+written once and carries a bound on its magnitude, a polynomial of the length n, from
+which `jax_models.programs.rasp.compile` says up to which length floats compute it exactly.
+
+Where the heads and neurons of a compiled program go: each as early as it can.
+
+Time runs in half layers: what the embedding writes is ready at 0, what the heads of
+layer l write at 2l + 1, what its neurons write at 2l + 2. Heads of one layer share a
+mask; a head goes to the first layer whose mask is free or its own. What is asked for
+twice is built once.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from jax_models.model.mask import Mask
+from jax_models.model.position import PowerTerm
+from jax_models.programs.assembly import CONSTANT, Form
+from jax_models.programs.rasp.syntax import IntegerType
+
+Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine:
+    """constant + sum of coefficient times coordinate; equal forms compare equal."""
+
+    terms: tuple[tuple[int, int], ...] = ()  # (coordinate, coefficient), in order
+    constant: int = 0
+
+    def __add__(self, other: "Affine | int") -> "Affine":
+        """The sum of two forms, or of a form and an integer."""
+        if isinstance(other, int):
+            return Affine(self.terms, self.constant + other)
+        found = dict(self.terms)
+        for coordinate, coefficient in other.terms:
+            found[coordinate] = found.get(coordinate, 0) + coefficient
+        kept = sorted((c, a) for c, a in found.items() if a)
+        return Affine(tuple(kept), self.constant + other.constant)
+
+    def __mul__(self, factor: int) -> "Affine":
+        """An integer multiple."""
+        if not factor:
+            return Affine()
+        terms = tuple((c, factor * a) for c, a in self.terms)
+        return Affine(terms, factor * self.constant)
+
+    def __neg__(self) -> "Affine":
+        return self * -1
+
+    def __sub__(self, other: "Affine | int") -> "Affine":
+        """The difference."""
+        return self + -other
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it depends on no coordinate."""
+        return not self.terms
+
+    def written(self) -> Form:
+        """The form as the assembly of weights takes it."""
+        form: dict[int, float] = {c: float(a) for c, a in self.terms}
+        if self.constant:
+            form[CONSTANT] = float(self.constant)
+        return form
+
+
+def constant(value: int) -> Affine:
+    """Returns the constant form."""
+    return Affine((), int(value))
+
+
+def coordinate(index: int) -> Affine:
+    """Returns the form that reads one coordinate."""
+    return Affine(((index, 1),))
+
+
+def total(forms: Iterable[Affine]) -> Affine:
+    """Returns the sum of forms."""
+    return sum(forms, start=Affine())
+
+
+def evaluate(polynomial: Polynomial, length: int) -> int:
+    """Returns the value of a polynomial at n."""
+    return sum(factor * length**power for power, factor in enumerate(polynomial))
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedHead:
+    """A uniform head, or a tieless one: its best score is at least 1 above the next."""
+
+    purpose: str
+    query: tuple[Affine, ...]
+    key: tuple[Affine, ...]
+    value: tuple[Affine, ...]
+    write: tuple[int, ...]  # the coordinate that each value component goes to
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all scores are 0, so that the head averages what it sees."""
+        return not self.query
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedNeuron:
+    """Adds coefficient * relu(read) to a coordinate."""
+
+    read: Affine
+    coefficient: int
+    write: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedLayer:
+    """The heads of one layer, under one mask, and its hidden units."""
+
+    mask: Mask
+    heads: tuple[PlannedHead, ...]
+    neurons: tuple[PlannedNeuron, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BooleanValue:
+    """A Boolean: a form whose value is 0 or 1."""
+
+    form: Affine
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegerValue:
+    """An integer: a form, and the range of its values."""
+
+    form: Affine
+    range: IntegerType
+
+
+@dataclasses.dataclass(frozen=True)
+class SymbolValue:
+    """A symbol: one form for each that it can be, of which one is 1 and the rest 0."""
+
+    symbols: tuple[str, ...]
+    forms: tuple[Affine, ...]
+
+    def form(self, symbol: str) -> Affine:
+        """Whether it is this symbol."""
+        if symbol not in self.symbols:
+            return Affine()
+        return self.forms[self.symbols.index(symbol)]
+
+
+Value = BooleanValue | IntegerValue | SymbolValue
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All of a compiled program: what depends on the length are the positions alone."""
+
+    alphabet: tuple[str, ...]  # symbol t is one-hot on coordinate t
+    bounds: tuple[Polynomial, ...]  # of each coordinate's magnitude
+    position: tuple[PowerTerm, ...]
+    layers: tuple[PlannedLayer, ...]
+    result: Value
+
+    @property
+    def width(self) -> int:
+        """d."""
+        return len(self.bounds)
+
+    def gap(self, length: int) -> float:
+        """Returns the proved gap of the attention scores at a length.
+
+        In every head that is not uniform, for every input of length n and every row
+        that sees two positions or more, the best score stands at least this far above
+        all others, in real arithmetic.
+
+        Args:
+            length: n >= 1.
+
+        Source:
+            docs/rasp.md, Theorem.
+        """
+        del length  # the scores are scaled so that it is the same for all
+        return 1.0
+
+    def largest_initial(self, length: int) -> int:
+        """Returns x(n): the largest entry of the initial activations, at least 1.
+
+        Args:
+            length: n >= 1.
+        """
+        entries = [1]
+        for term in self.position:
+            first, last = term.offset, length - 1 + term.offset
+            p = first if term.position_power < 0 else last
+            entries.append(int(p**term.position_power * length**term.length_power))
+        return max(entries)
+
+
+@dataclasses.dataclass
+class _Layer:
+    mask: Mask | None = None
+    heads: list[PlannedHead] = dataclasses.field(default_factory=list)
+    neurons: list[PlannedNeuron] = dataclasses.field(default_factory=list)
+
+
+class Circuit:
+    """Collects coordinates, heads and neurons, and hands them over as a plan."""
+
+    def __init__(self, alphabet: tuple[str, ...]) -> None:
+        """Gives every symbol of the alphabet its coordinate."""
+        self.alphabet = alphabet
+        self._bounds: list[Polynomial] = []
+        self._ready: list[int] = []
+        self._terms: list[PowerTerm] = []
+        self._layers: list[_Layer] = []
+        self._known: dict[object, tuple[Affine, ...]] = {}
+        self.symbols = tuple(self._new((1,), 0) for _ in alphabet)
+
+    def _new(self, bound: Polynomial, ready: int) -> Affine:
+        self._bounds.append(bound)
+        self._ready.append(ready)
+        return coordinate(len(self._bounds) - 1)
+
+    def _ready_at(self, forms: Sequence[Affine]) -> int:
+        return max((self._ready[c] for form in forms for c, _ in form.terms), default=0)
+
+    def _layer(self, index: int) -> _Layer:
+        while len(self._layers) <= index:
+            self._layers.append(_Layer())
+        return self._layers[index]
+
+    def position(self, power: int, length_power: int, offset: int) -> Affine:
+        """The coordinate (j + offset)^power n^length_power, j from 0."""
+        what = ("position", power, length_power, offset)
+        if what not in self._known:
+            degree = max(power, 0) + length_power
+            form = self._new((0,) * degree + (1,), 0)
+            index = form.terms[0][0]
+            self._terms.append(
+                PowerTerm(
+                    index,
+                    position_power=power,
+                    length_power=length_power,
+                    offset=offset,
+                )
+            )
+            self._known[what] = (form,)
+        return self._known[what][0]
+
+    def rectify(self, parts: Sequence[tuple[Affine, int]], bound: Polynomial) -> Affine:
+        """A coordinate that holds the sum of coefficient * relu(form)."""
+        what = ("rectify", tuple(parts))
+        if what not in self._known:
+            # The neurons of layer l read what is ready at 2l + 1.
+            depth = self._ready_at([form for form, _ in parts]) // 2
+            form = self._new(bound, 2 * depth + 2)
+            index = form.terms[0][0]
+            self._layer(depth).neurons.extend(
+                PlannedNeuron(read, coefficient, index) for read, coefficient in parts
+            )
+            self._known[what] = (form,)
+        return self._known[what][0]
+
+    def attend(
+        self,
+        purpose: str,
+        mask: Mask,
+        score: Sequence[tuple[Affine, Affine]],
+        value: Sequence[tuple[Affine, Polynomial]],
+    ) -> tuple[Affine, ...]:
+        """Coordinates that hold what a head attends to, 0 in a row that sees nothing.
+
+        Args:
+            purpose: what the head is for, in words.
+            mask: what its rows see.
+            score: pairs of a query and a key component; none for a uniform head.
+            value: forms, each with a bound on the magnitude.
+        """
+        what = ("attend", mask, tuple(score), tuple(form for form, _ in value))
+        if what not in self._known:
+            query, key = (tuple(pair[side] for pair in score) for side in (0, 1))
+            values = tuple(form for form, _ in value)
+            depth = (self._ready_at([*query, *key, *values]) + 1) // 2
+            while self._layer(depth).mask not in (None, mask):
+                depth += 1
+            forms = tuple(self._new(bound, 2 * depth + 1) for _, bound in value)
+            layer = self._layer(depth)
+            layer.mask = mask
+            write = tuple(form.terms[0][0] for form in forms)
+            layer.heads.append(PlannedHead(purpose, query, key, values, write))
+            self._known[what] = forms
+        return self._known[what]
+
+    def plan(self, result: Value) -> Plan:
+        """The plan of all that was collected."""
+        layers = tuple(
+            PlannedLayer(one.mask or "none", tuple(one.heads), tuple(one.neurons))
+            for one in self._layers
+        )
+        return Plan(
+            self.alphabet, tuple(self._bounds), tuple(self._terms), layers, result
+        )

@@ -1,0 +1,94 @@
+"""The forward pass from embeddings, in the form that is differentiated.
+
+`forward` starts from tokens and holds softmax's top column apart, which serves changes;
+`forward_embeddings` starts from the rows y^(0), which can be moved continuously. Each
+block of rows attends by plain weights over all keys and is recomputed in the backward
+pass, so that reverse mode too stores nothing of size n x n. Plain weights also have the
+right derivative where scores are equal: choosing a top column among equals is a kink of
+the summary, though not of softmax.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.attention import compute_scores, project_queries, store_keys
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.rows import linear
+from jax_models.model.transformer import (
+    Transformer,
+    attention_input,
+    combine_heads,
+    join_heads,
+)
+from jax_models.run.blocks import map_rows, row_block
+from jax_models.weighting.base import contract
+
+__all__ = ["embed_mixture", "forward_embeddings"]
+
+
+def forward_embeddings(
+    model: Transformer, rows: Array, queried: Array | None = None
+) -> Array:
+    """Returns the final activations from the rows y^(0); pure and differentiable.
+
+    Equal to `forward` where the rows are those of `embed`, up to rounding. Memory is
+    O(n d) beside one block of scores, under jvp and vjp too.
+
+    Args:
+        model: the transformer; a hard weighting's derivative is that of its winners.
+        rows: y^(0), embeddings with positions added [n, d].
+        queried: positions whose final activation is wanted [r]; all by default. The
+            last layer then computes only those.
+
+    Returns:
+        Activations [n, d] or [r, d].
+    """
+    for depth, layer in enumerate(model.layers):
+        last = depth == len(model.layers) - 1
+        rows = _apply_layer(layer, rows, queried if last else None)
+    if not model.layers and queried is not None:
+        rows = rows[queried]
+    return rows if model.final_norm is None else model.final_norm(rows)
+
+
+def embed_mixture(mixture: Array, embedding: Array, positions: Array) -> Array:
+    """Returns the rows y^(0) of relaxed tokens: mixtures of the symbols' embeddings.
+
+    Args:
+        mixture: a distribution over the symbols at each position [n, V].
+        embedding: of the symbols [V, d].
+        positions: the position encoding [n, d].
+
+    Returns:
+        Rows [n, d]; a one-hot mixture gives the row of its token.
+    """
+    return linear(mixture, embedding.T) + positions
+
+
+def _apply_layer(layer: Layer, rows: Array, queried: Array | None) -> Array:
+    """Returns the layer's output at the queried rows."""
+    length = rows.shape[0]
+    inputs = attention_input(layer, rows)
+    store = store_keys(layer.attention, inputs)
+    keys = jnp.arange(length, dtype=jnp.int32)
+    positions = keys if queried is None else queried
+
+    # Recomputed in the backward pass: a scan would store the scores of every block.
+    @jax.checkpoint
+    def run(block: tuple[Array, Array, Array]) -> Array:
+        at, y, u = block
+        attention = layer.attention
+        queries = project_queries(attention, u, length, at)
+        scores = compute_scores(attention, queries, store.keys, length, at)
+        weights = attention.weighting.weights(
+            scores, visible(attention.mask, at, keys)[None]
+        )
+        return combine_heads(layer, y, join_heads(contract(weights, store.values)))
+
+    per_row = layer.attention.num_heads * length * layer.attention.pair_width
+    if queried is not None:
+        rows, inputs = rows[queried], inputs[queried]
+    block = row_block(positions.shape[0], per_row)
+    return map_rows(run, (positions, rows, inputs), block)

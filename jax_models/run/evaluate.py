@@ -1,0 +1,212 @@
+"""Checked evaluation: what a caller uses, with one clear error for each bad input."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.sharding import Mesh
+
+from jax_models.arguments import choose_name, expect_array, expect_integer
+from jax_models.errors import InputError, TieError
+from jax_models.format.model_check import check_model
+from jax_models.model.transformer import Transformer, forward
+from jax_models.run.sharded_forward import forward_sharded
+from jax_models.weighting import TieReport, Weighting
+
+TieRule = Literal["error", "warn", "ignore"]
+
+
+class AmbiguousTieWarning(UserWarning):
+    """A hard-attention winner was decided within rounding of another."""
+
+
+def check_tokens(vocab_size: int, tokens: Any) -> Array:
+    """Returns tokens as an int32 array [n] once they are known to fit the model.
+
+    Raises:
+        InputError: if they are not a one-dimensional, non-empty array of integers in
+            [0, V).
+    """
+    if not isinstance(tokens, jax.Array):
+        tokens = expect_array("tokens", tokens)
+    shape, dtype = tokens.shape, tokens.dtype
+    if len(shape) != 1 or shape[0] == 0:
+        raise InputError(
+            f"tokens have shape {shape}; expected one sequence [n] with n >= 1"
+        )
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise InputError(f"tokens have type {dtype}; expected integers in [0, V)")
+    if isinstance(tokens, Tracer):
+        return tokens.astype(jnp.int32)
+    concrete = np.asarray(tokens)
+    bad = np.flatnonzero((concrete < 0) | (concrete >= vocab_size))
+    if bad.size:
+        raise InputError(
+            f"token {concrete[bad[0]]} at position {bad[0]} is outside the model's "
+            f"vocabulary of {vocab_size} symbols; tokens are integers from 0 to "
+            f"{vocab_size - 1}"
+        )
+    return jnp.asarray(concrete, jnp.int32)
+
+
+def describe_tie(
+    weightings: Sequence[Weighting], best: float, next_: float, dtype: Any
+) -> str:
+    """Returns why rounding decides the winner of an ambiguous row, and what to do.
+
+    Args:
+        weightings: those that the row may be of.
+        best: the row's best score.
+        next_: the best score below its cell.
+        dtype: the float type of the scores.
+    """
+
+    def cells_per_rounding(weighting: Weighting) -> float:
+        return weighting.score_roundoff(dtype) / weighting.resolution(dtype)
+
+    finest = max(weightings, key=cells_per_rounding)
+    rounding = finest.score_roundoff(dtype) * abs(best)
+    width = finest.resolution(dtype)
+    if rounding < width:
+        return (
+            f"the best score {best!r} and the next {next_!r} stand in neighbouring "
+            "score cells, so rounding decides the winner; widen or shrink "
+            "tie_resolution, or pass ties='warn'"
+        )
+    wider = "" if jnp.finfo(dtype).bits == 64 else "use float64, or "
+    return (
+        f"the best score {best!r} may be rounded by {rounding:.2g}, and a score cell "
+        f"is no wider than that (tie_resolution = {width:g}), so rounding decides which "
+        f"scores are tied; {wider}set the model's tie_resolution above {rounding:.2g}, "
+        "or pass ties='warn'"
+    )
+
+
+def check_ties(
+    model: Transformer, reports: tuple[TieReport | None, ...], ties: TieRule
+) -> None:
+    """Raises or warns if a hard layer met an ambiguous row.
+
+    Raises:
+        TieError: if `ties` is "error" and a row is ambiguous.
+        InputError: if `ties` is not a known rule.
+    """
+    choose_name("ties", ties, get_args(TieRule))
+    if ties == "ignore":
+        return
+    for depth, report in enumerate(reports):
+        if report is None or not bool(report.ambiguous):
+            continue
+        high, low = (float(score) for score in report.scores)
+        weighting = model.layers[depth].attention.weighting
+        why = describe_tie([weighting], high, low, model.dtype)
+        message = f"layer {depth}, row {int(report.row)}: {why}"
+        if ties == "error":
+            raise TieError(message)
+        warnings.warn(message, AmbiguousTieWarning, stacklevel=3)
+
+
+_forward = jax.jit(forward)
+
+
+def apply(
+    model: Transformer,
+    tokens: Any,
+    *,
+    ties: TieRule = "error",
+    mesh: Mesh | None = None,
+) -> Array:
+    """Returns the final activations y^(L) of a token sequence.
+
+    Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d). On a mesh
+    each of D devices has 1/D of both.
+
+    Args:
+        model: the transformer.
+        tokens: integers in [0, V) [n].
+        ties: what to do about a hard-attention row whose winner rounding could change:
+            "error", "warn" or "ignore". Under a JAX transformation nothing is raised.
+        mesh: devices to share rows and keys out over (`device_mesh`), in one process or,
+            if all of them call this alike, in many; by default one device.
+
+    Returns:
+        Activations [n, d], whole on one device.
+
+    Raises:
+        InputError: for tokens that do not fit the model, a length beyond its position
+            table, a float64 model without x64, a mesh under a JAX transformation.
+        TieError: for an ambiguous tie under ties="error".
+    """
+    model = check_model(model)
+    tokens = check_tokens(model.vocab_size, tokens)
+    if mesh is None:
+        y, reports = _forward(model, tokens)
+    else:
+        y, reports = forward_sharded(model, tokens, mesh)
+    if not isinstance(y, Tracer):
+        check_ties(model, reports, ties)
+    return y
+
+
+def apply_logits(
+    model: Transformer,
+    tokens: Any,
+    *,
+    ties: TieRule = "error",
+    mesh: Mesh | None = None,
+) -> Array:
+    """Returns the read-out's logits at every position [n, classes].
+
+    Args:
+        model: a transformer with a read-out.
+        tokens: integers in [0, V) [n].
+        ties: as in `apply`.
+        mesh: as in `apply`.
+
+    Returns:
+        Logits [n, classes].
+
+    Raises:
+        InputError: if the model has no read-out, and as in `apply`.
+    """
+    return require_readout(check_model(model))(
+        apply(model, tokens, ties=ties, mesh=mesh)
+    )
+
+
+def require_readout(model: Transformer) -> Any:
+    """Returns the read-out.
+
+    Raises:
+        InputError: if the model has none.
+    """
+    if model.readout is None:
+        raise InputError(
+            "the model has no read-out (readout.weight), so it has no logits; ask for "
+            'the final activations instead (target="activation")'
+        )
+    return model.readout
+
+
+def accepts(model: Transformer, tokens: Any, *, query: int = -1) -> bool:
+    """Returns whether the model accepts a string by its `accept` rule.
+
+    Args:
+        model: a transformer with a read-out and an accept rule.
+        tokens: integers in [0, V) [n].
+        query: the position that is read.
+
+    Raises:
+        InputError: if the model has no accept rule, and as in `apply`.
+    """
+    model = check_model(model)
+    if model.accept is None:
+        raise InputError("the model has no accept rule, so it accepts no language")
+    logits = apply_logits(model, tokens)
+    query = expect_integer("query", query, -len(logits), len(logits) - 1)
+    return bool(logits[query, model.accept.class_] >= model.accept.threshold)

@@ -1,0 +1,120 @@
+"""Devices along which positions are shared out, of one process or of many.
+
+A mesh has one axis, `POSITIONS`. What is shared out over it, rows and keys of a forward
+pass or substitutions, is for the callers to say.
+"""
+
+import hashlib
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jax_models.arguments import expect_integer, expect_kind
+from jax_models.errors import InputError
+from jax_models.model.pytree import in_bytes
+
+POSITIONS = "positions"
+EVERYWHERE, SHARED_OUT = PartitionSpec(), PartitionSpec(POSITIONS)
+
+
+def device_mesh(num_devices: int | None = None) -> Mesh:
+    """Returns a mesh of devices along which positions are shared out.
+
+    Args:
+        num_devices: of each process; None takes all that it has.
+
+    Returns:
+        A mesh with one axis, the same devices of every process.
+
+    Raises:
+        InputError: a process has fewer.
+    """
+    found = jax.local_device_count()
+    wanted = found if num_devices is None else num_devices
+    expect_integer("num_devices", wanted)
+    if not 1 <= wanted <= found:
+        raise InputError(
+            f"{wanted} devices asked for, but this process has {found} "
+            f"({jax.default_backend()}); ask for 1 to {found}, or on a CPU set "
+            'jax.config.update("jax_num_cpu_devices", N) before anything is computed'
+        )
+    by_process: dict[int, list[Any]] = {}
+    for device in sorted(jax.devices(), key=lambda x: (x.process_index, x.id)):
+        by_process.setdefault(device.process_index, []).append(device)
+    chosen = [one for some in by_process.values() for one in some[:wanted]]
+    return Mesh(np.array(chosen), (POSITIONS,))
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Raises `InputError` unless a mesh has the axis of `device_mesh` and no other."""
+    expect_kind("mesh", mesh, Mesh, "a mesh, as device_mesh makes it")
+    if mesh.axis_names != (POSITIONS,):
+        raise InputError(
+            f"the mesh has axes {mesh.axis_names}; expected ({POSITIONS!r},), as "
+            "device_mesh makes it"
+        )
+
+
+def check_agreement(question: bytes) -> None:
+    """Raises `InputError` in every process unless all of them ask the same question.
+
+    Args:
+        question: what the process is about to do.
+    """
+    if jax.process_count() == 1:
+        return
+    digest = np.frombuffer(hashlib.sha256(question).digest(), np.uint8)
+    told = np.asarray(multihost_utils.process_allgather(digest.astype(np.int32)))
+    others = np.flatnonzero((told != told[0]).any(axis=1))
+    if others.size:
+        raise InputError(
+            f"process {others[0]} was asked another question than process 0; give all "
+            "processes the same flags, files and versions, and --memory_limit where "
+            "they have different memory"
+        )
+
+
+def first_says(told: bytes) -> bytes:
+    """Returns what the first process was given, in every process.
+
+    Args:
+        told: the first process's bytes; those of the others are not looked at.
+    """
+    if jax.process_count() == 1:
+        return told
+    size = np.asarray(len(told), np.int32)
+    size = int(np.asarray(multihost_utils.broadcast_one_to_all(size)))
+    padded = np.frombuffer(told[:size].ljust(size, b"\0"), np.uint8)
+    # Collectives of all backends know 32-bit integers.
+    found = multihost_utils.broadcast_one_to_all(padded.astype(np.int32))
+    return np.asarray(found).astype(np.uint8).tobytes()
+
+
+def written_out(question: Any, mesh: Mesh) -> bytes:
+    """Returns a question and its devices byte by byte, for `check_agreement`."""
+    return repr((mesh.size, jax.__version__)).encode() + in_bytes(question)
+
+
+def place(leaf: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """Returns an array that every process holds alike, put on the devices of a mesh.
+
+    Args:
+        leaf: the whole array.
+        mesh: of `device_mesh`.
+        spec: `EVERYWHERE`, or `SHARED_OUT` along the first axis.
+    """
+    value = np.asarray(leaf)
+    sharding = NamedSharding(mesh, spec)
+    # Asked for, whatever guard of transfers a caller has set.
+    with jax.transfer_guard_host_to_device("allow"):
+        return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
+
+
+def gathered(tree: Any) -> Any:
+    """Returns shared-out arrays as whole ones on the host, in every process."""
+    if jax.process_count() > 1:
+        return multihost_utils.process_allgather(tree, tiled=True)
+    return jax.tree.map(np.asarray, tree)

@@ -1,0 +1,243 @@
+"""The forward pass with rows and keys shared out over devices.
+
+Every device keeps an equal stretch of the sequence: its rows, and the keys and values of
+those rows. A few rows of every device are gathered at a time, each device summarises its
+own keys for all of them tile by tile, and the summaries of every tile go to the device that
+a row belongs to, which merges them in order of position. So a device does
+1/D of the work of every layer and holds 1/D of its rows, keys and values; what is
+communicated is inputs [r, d] and summaries, never keys.
+
+The merges are those of a single device with the same tiles, in the same order, whatever D
+is. Where D does not divide n the last row is repeated; as a key it is then hidden.
+
+Shapes: D devices, n tokens, m = n / D rows of a device (rounded up to whole tiles), h
+heads, k keys of a tile, r rows of a block, t tiles of a device.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.sharding import Mesh
+
+from jax_models.errors import InputError
+from jax_models.model.attention import KeyStore, lift_keys, project_queries, store_keys
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import (
+    Transformer,
+    attention_input,
+    combine_heads,
+    read_heads,
+    reduce_reports,
+    scores_per_row,
+)
+from jax_models.run.blocks import MAX_KEY_TILE, fold_stacked, map_rows, row_block
+from jax_models.run.mesh import (
+    EVERYWHERE,
+    POSITIONS,
+    SHARED_OUT,
+    check_agreement,
+    check_mesh,
+    gathered,
+    place,
+    written_out,
+)
+from jax_models.weighting import TieReport
+
+# Tiles come in multiples of this many, so that the usual numbers of devices cut the keys
+# alike and merge the same summaries; eight devices have two tiles each, since a loop of one
+# round is compiled in another way.
+TILES_TOGETHER = 16
+# Blocks of rows that are gathered at once, so that devices wait for one another rarely.
+BLOCKS_TOGETHER = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """How a sequence is cut: n tokens into D shares of m rows, each t tiles of keys."""
+
+    length: int  # n
+    devices: int  # D
+    tile: int  # keys in a tile
+    tiles: int  # t
+
+    @property
+    def share(self) -> int:
+        """m."""
+        return self.tile * self.tiles
+
+    @property
+    def together(self) -> int:
+        """What the number of tiles and of rows in a block is a multiple of."""
+        return math.lcm(TILES_TOGETHER, self.devices)
+
+    def block(self, per_row: int) -> int:
+        """Returns how many rows are scored at once, against a tile.
+
+        Args:
+            per_row: numbers that a row holds while it is scored.
+        """
+        rows = row_block(self.share * self.devices, per_row)
+        return self.together * math.ceil(rows / self.together)
+
+    def own_rows(self, per_row: int) -> int:
+        """Returns how many of each device's rows are gathered at once."""
+        rows = BLOCKS_TOGETHER * self.block(per_row)
+        return min(rows // self.devices, self.share)
+
+    def merged_rows(self, per_row: int) -> int:
+        """Returns how many rows are merged at once: as many whatever D is."""
+        return self.own_rows(per_row) * self.devices // self.together
+
+
+def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
+    """Returns how n tokens are cut for D devices; the last share may be filled up."""
+    together = math.lcm(TILES_TOGETHER, devices)
+    tiles = together * math.ceil(length / (together * max_tile))
+    return Shares(length, devices, math.ceil(length / tiles), tiles // devices)
+
+
+def forward_sharded(
+    model: Transformer, tokens: Array, mesh: Mesh
+) -> tuple[Array, tuple[TieReport | None, ...]]:
+    """Returns `forward` over the devices of a mesh, of one process or of many.
+
+    Args:
+        model: the transformer, the same in all processes.
+        tokens: integers in [0, V) [n], likewise; not checked here.
+        mesh: of `device_mesh`.
+
+    Returns:
+        Activations [n, d] and the reports, whole and in every process.
+
+    Raises:
+        InputError: for another mesh, under a JAX transformation, a length beyond the
+            position table, or processes that are asked for different passes.
+    """
+    check_mesh(mesh)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, tokens))):
+        raise InputError(
+            "the forward pass over a mesh is not traced by JAX transformations; leave "
+            "the mesh out, or call it outside of jit, grad and vmap"
+        )
+    check_agreement(written_out((model, tokens), mesh))
+    shares = share_out(tokens.shape[0], mesh.size)
+    # Beyond the end the last row again: what it finds is what the last row finds.
+    at = np.minimum(np.arange(shares.share * mesh.size), shares.length - 1)
+    encodings = None
+    if model.position is not None:
+        every = np.asarray(model.position.encode(shares.length, model.width))
+        encodings = place(every.astype(model.dtype)[at], mesh, SHARED_OUT)
+    # A device embeds its share alone, and needs no table of all positions for it.
+    bare = dataclasses.replace(model, position=None)
+    bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
+    shared_tokens = place(np.asarray(tokens)[at], mesh, SHARED_OUT)
+    y, reports = gathered(_compiled(shares, mesh)(bare, shared_tokens, encodings))
+    y, reports = jax.tree.map(jnp.asarray, (y[: shares.length], reports))
+    return y, tuple(None if x is None else reduce_reports(x) for x in reports)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(shares: Shares, mesh: Mesh) -> Any:
+    """The pass over every device's share; the reports of each along a first axis."""
+    pass_ = jax.shard_map(
+        functools.partial(_forward_share, shares),
+        mesh=mesh,
+        in_specs=(EVERYWHERE, SHARED_OUT, SHARED_OUT),
+        out_specs=SHARED_OUT,
+        check_vma=False,
+    )
+    return jax.jit(pass_)
+
+
+def _forward_share(
+    shares: Shares, model: Transformer, tokens: Array, encodings: Array | None
+) -> tuple[Array, tuple[TieReport | None, ...]]:
+    """Activations [m, d] and reports [1] of one device's tokens [m]."""
+    y = model.embedding[tokens]
+    if encodings is not None:
+        y = y + encodings
+    reports = []
+    for layer in model.layers:
+        y, report = _apply_share(shares, layer, y)
+        reports.append(jax.tree.map(lambda x: x[None], report))
+    if model.final_norm is not None:
+        y = model.final_norm(y)
+    return y, tuple(reports)
+
+
+def _apply_share(
+    shares: Shares, layer: Layer, rows: Array
+) -> tuple[Array, TieReport | None]:
+    """The layer's output [m, d] at one device's rows, and their report."""
+    attention, length = layer.attention, shares.length
+    start = jax.lax.axis_index(POSITIONS).astype(jnp.int32) * shares.share
+    index = start + jnp.arange(shares.share, dtype=jnp.int32)
+    positions = jnp.minimum(index, length - 1)
+    # What is pointwise is done by tiles too: every product then has the same shape
+    # whatever D is, and so the same rounding.
+    inputs, tiles = jax.lax.map(
+        lambda tile: _prepare_tile(layer, tile), _tiled(shares, rows)
+    )
+    index = _tiled(shares, index)
+
+    per_row = scores_per_row(attention, shares.tile)
+
+    def summarise_tiles(block: tuple[Array, Array]) -> Any:
+        """Summaries of some rows over every tile here, fields [r, t, h, ...]."""
+        at, u = block
+        queries = project_queries(attention, u, length, at)
+
+        def lift(tile: tuple[KeyStore, Array]) -> Any:
+            keys, key_at = tile
+            valid = key_at < length
+            return lift_keys(attention, queries, at, keys, key_at, valid, length)
+
+        lifted = jax.lax.map(lift, (tiles, index))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), lifted)
+
+    def merge_tiles(block: tuple[Array, Any]) -> tuple[Array, Any]:
+        at, by_row = block
+        by_tile = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), by_row)
+        summary = fold_stacked(attention.weighting.merge, by_tile)
+        return read_heads(attention, at, summary)
+
+    def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
+        everyones = jax.tree.map(
+            lambda x: jax.lax.all_gather(x, POSITIONS, tiled=True), block
+        )
+        here = map_rows(summarise_tiles, everyones, shares.block(per_row))
+        # Of all rows over the tiles here, to the own rows over the tiles of all devices.
+        own = jax.tree.map(
+            lambda x: jax.lax.all_to_all(
+                x, POSITIONS, split_axis=0, concat_axis=1, tiled=True
+            ),
+            here,
+        )
+        return map_rows(merge_tiles, (block[0], own), shares.merged_rows(per_row))
+
+    inputs = inputs.reshape(rows.shape)
+    heads, reports = map_rows(run, (positions, inputs), shares.own_rows(per_row))
+    output = jax.lax.map(
+        lambda tile: combine_heads(layer, *tile), _tiled(shares, (rows, heads))
+    )
+    report = None if reports is None else reduce_reports(reports)
+    return output.reshape(rows.shape), report
+
+
+def _prepare_tile(layer: Layer, rows: Array) -> tuple[Array, KeyStore]:
+    """What attention reads of a tile of rows [k, d], and their keys and values."""
+    inputs = attention_input(layer, rows)
+    return inputs, store_keys(layer.attention, inputs)
+
+
+def _tiled(shares: Shares, rows: Any) -> Any:
+    """A device's rows [m, ...] as its tiles [t, k, ...]."""
+    split = (shares.tiles, shares.tile)
+    return jax.tree.map(lambda x: x.reshape(*split, *x.shape[1:]), rows)

@@ -1,0 +1,390 @@
+"""A model file means one model, bit by bit, and a bad file is refused by name."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import jax_models as jm
+from benchmarks import reference
+from jax_models.format.build import build_model
+from tests.written import written
+
+SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
+
+
+def draw(**options):
+    return jm.random_transformer(
+        jax.random.key(0), **{**SHAPE, "dtype": "float64", **options}
+    )
+
+
+def mixed():
+    """What may differ between layers, differs."""
+    one = draw(weighting=["average_hard", "softmax"], tie_resolution=1e-6)
+    other = draw(
+        num_heads=1,
+        d_ff=5,
+        mask="strict_past",
+        score="additive",
+        combine="concat",
+        biases=False,
+        temperature=jm.InverseLogTemperature(jnp.float64(0.3)),
+    )
+    last = draw(weighting="rightmost_hard", tie_resolution=1e-7)
+    layers = (*one.layers, *other.layers, last.layers[0])
+    return dataclasses.replace(one, layers=layers)
+
+
+TERMS = (
+    jm.PowerTerm(0, 0.1, 1, -1, offset=0),
+    jm.PowerTerm(1, alternating=True),
+    jm.ResidueTerm(3, 5, (0, 2), -1),
+)
+MODELS = {
+    "plain": draw(),
+    "float32": draw(dtype="float32", temperature=jm.ConstantTemperature(0.1)),
+    "no layers": draw(num_layers=0),
+    "mixed layers": mixed(),
+    "hard": draw(weighting=["leftmost_hard", "average_hard"], mask="past"),
+    "pre": draw(layer_norm="pre", layer_norm_epsilon=0.1 + 0.2, final_norm=True),
+    "post": draw(layer_norm="post", activation="gelu", score="additive"),
+    "concat": draw(combine="concat", mask="strict_future", score="dot_product"),
+    "no biases": draw(biases=False, position=None),
+    "table": draw(position="table", max_length=7),
+    "sinusoidal": draw(position=jm.Sinusoidal(3, 0.1)),
+    "coordinates": draw(position=jm.Coordinates(TERMS)),
+    "constant": draw(temperature=jm.ConstantTemperature(jnp.float64(1 / 3))),
+    "power": draw(temperature=jm.PowerTemperature(0.1, -1 / 3)),
+    "of position": draw(
+        temperature=jm.PowerTemperature(2, 0.5, "position"), mask="future"
+    ),
+    "readout": dataclasses.replace(draw(num_classes=5), accept=jm.Accept(4, 0.1)),
+    "readout without bias": dataclasses.replace(
+        draw(), readout=jm.Readout(jnp.ones((2, 4)))
+    ),
+    "symbols": dataclasses.replace(
+        draw(), vocabulary=("a", "β", "$"), substitutable=(0, 2)
+    ),
+}
+
+
+def assert_same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert np.asarray(a, one.dtype).tobytes() == np.asarray(b, one.dtype).tobytes()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_file_is_read_back_bit_by_bit(name, tmp_path):
+    path = tmp_path / "model.safetensors"
+    jm.save(MODELS[name], path)
+    model = jm.load(path)
+    assert_same(MODELS[name], model)
+    assert model.dtype == MODELS[name].dtype
+    assert path.read_bytes() == jm.model_bytes(model) == jm.model_bytes(MODELS[name])
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    "name",
+    ["float32", "mixed layers", "post", "no biases", "table", "coordinates", "power"],
+)
+def test_the_reference_reads_the_file_as_the_same_model(name, tmp_path):
+    path = tmp_path / "model.safetensors"
+    model = MODELS[name]
+    jm.save(model, path)
+    tokens = np.asarray([0, 2, 1, 1, 0])
+    expected = reference.forward(*reference.read_file(path), tokens)
+    found = jm.apply(jm.load(path), tokens)
+    tolerance = 1e-4 if model.dtype == np.float32 else 1e-11
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_saving_replaces_a_file_as_a_whole(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"x" * 100_000)
+    jm.save(MODELS["plain"], path)
+    assert_same(MODELS["plain"], jm.load(path))
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "activation"])
+def test_what_the_format_holds_once_may_not_differ_between_layers(name, tmp_path):
+    other = draw(**{name: "pre" if name == "layer_norm" else "gelu"})
+    model = draw()
+    model = dataclasses.replace(model, layers=(model.layers[0], other.layers[0]))
+    with pytest.raises(jm.InputError, match=name):
+        jm.save(model, tmp_path / "model.safetensors")
+    assert not os.listdir(tmp_path)
+
+
+# --------------------------------------------------------------------- bad files
+
+
+def changed(name, **change):
+    """Changes one tensor: an array, or a function of it; None removes it."""
+    return ("tensors", name, change["to"])
+
+
+def setting(path, value):
+    """Sets one key of the config; the path's parts are keys and indices."""
+    return ("config", path, value)
+
+
+REMOVED = object()
+QUERY = "layers.1.attention.query"
+POWER = {"kind": "power", "scale": 1, "exponent": 1}
+
+
+def coordinates(**term):
+    return {"kind": "coordinates", "terms": [{"coordinate": 0, **term}]}
+
+
+BAD = [
+    # Tensors.
+    (changed("embedding", to=None), "'embedding' is missing"),
+    (changed(QUERY, to=None), f"'{QUERY}' is missing.*4"),
+    (changed("layers.0.ffn.b1", to=None), "'layers.0.ffn.b1' is missing"),
+    (changed("layers.0.ffn.b3", to=np.zeros(4)), "unexpected.*layers.0.ffn.b3"),
+    (changed("layers.2.ffn.b1", to=np.zeros(3)), "unexpected.*layers.2.ffn.b1"),
+    (changed("layers.0.norm1.scale", to=np.ones(4)), "unexpected.*norm1.scale"),
+    (changed("readout.bias", to=np.ones(2)), "unexpected.*readout.bias"),
+    (changed("final_norm.scale", to=np.ones(4)), "'final_norm.bias' is missing"),
+    (changed("final_norm.bias", to=np.ones(4)), "'final_norm.scale' is missing"),
+    (
+        changed("layers.0.attention.score_vector", to=np.ones((2, 2))),
+        "unexpected.*score_vector",
+    ),
+    (changed(QUERY, to=lambda t: t[:, :, :3]), rf"'{QUERY}'.*\(2, 2, 3\).*4"),
+    (changed(QUERY, to=lambda t: t[0]), rf"'{QUERY}'.*\(2, 4\)"),
+    (changed(QUERY, to=lambda t: t[:0]), rf"'{QUERY}'.*\(0, 2, 4\)"),
+    (changed("layers.1.attention.key", to=lambda t: t[:1]), "key'.*expected.*2, 2, 4"),
+    (changed("layers.0.ffn.w2", to=np.ones((4, 4))), r"ffn.w2'.*\(4, 4\).*\(4, 3\)"),
+    (changed("embedding", to=np.ones((0, 4))), r"'embedding'.*\(0, 4\)"),
+    (changed("embedding", to=np.ones(4)), r"'embedding'.*\(4,\)"),
+    (changed("position", to=np.ones((5, 3))), r"'position'.*\(5, 3\)"),
+    (changed("embedding", to=lambda t: t * np.nan), r"'embedding'.*nan.*\(0, 0\)"),
+    (
+        changed(QUERY, to=lambda t: np.where(t == t[1, 1, 2], np.inf, t)),
+        rf"'{QUERY}'.*inf.*\(1, 1, 2\)",
+    ),
+    (changed(QUERY, to=lambda t: t.astype("int64")), f"'{QUERY}'.*int64.*float32"),
+    (changed(QUERY, to=lambda t: t.astype("float16")), f"'{QUERY}'.*float16"),
+    (changed(QUERY, to=lambda t: t.astype("float32")), "mix.*float32.*float64"),
+    # Keywords and unknown keys.
+    (
+        setting(["format"], "attention-bounds/3"),
+        "attention-bounds/3.*bounds/1.*bounds/2",
+    ),
+    (setting(["format"], REMOVED), "format = None"),
+    (setting(["heads"], 2), "unknown key 'heads'"),
+    (setting(["layers", 1, "maks"], "none"), r"layers\[1\].*unknown key 'maks'"),
+    (setting(["layers"], REMOVED), "layers = None"),
+    (setting(["layers"], {}), "layers = {}"),
+    (setting(["layers", 0], "softmax"), r"layers\[0\] is str"),
+    (setting(["layers", 1, "weighting"], "hard"), r"layers\[1\].weighting = 'hard'"),
+    (setting(["layers", 1, "weighting"], REMOVED), r"layers\[1\].weighting = None"),
+    (setting(["layers", 0, "mask"], "causal"), r"layers\[0\].mask = 'causal'.*future"),
+    (setting(["layers", 0, "mask"], ["none"]), r"layers\[0\].mask"),
+    (setting(["layers", 0, "score"], "cosine"), r"layers\[0\].score = 'cosine'"),
+    (setting(["layer_norm"], "rms"), "layer_norm = 'rms'"),
+    (setting(["layer_norm"], "pre"), "'layers.0.norm1.scale' is missing"),
+    (setting(["layer_norm_epsilon"], -1), "layer_norm_epsilon = -1"),
+    (setting(["layer_norm_epsilon"], "1"), "layer_norm_epsilon = '1'"),
+    (setting(["layer_norm_epsilon"], 10**400), "layer_norm_epsilon"),
+    (setting(["activation"], "swish"), "activation = 'swish'"),
+    (setting(["combine"], "sum"), "combine = 'sum'"),
+    (setting(["combine"], "concat"), "ffn.w1'.*8"),
+    (setting(["tie_resolution"], 0), "tie_resolution = 0.*positive"),
+    (setting(["layers", 0, "tie_resolution"], "x"), "tie_resolution = 'x'"),
+    # Temperatures.
+    (setting(["layers", 0, "temperature"], 2), "temperature.kind = 2"),
+    (setting(["layers", 0, "temperature"], {"kind": "warm"}), "kind = 'warm'"),
+    (
+        setting(["layers", 0, "temperature"], {"kind": "constant", "value": 0}),
+        "temperature.value = 0.*positive",
+    ),
+    (
+        setting(["layers", 0, "temperature"], {"kind": "constant", "scale": 1}),
+        "unknown key 'scale'",
+    ),
+    (
+        setting(["layers", 0, "temperature"], {"kind": "inverse_log"}),
+        "temperature.scale = None",
+    ),
+    (
+        setting(["layers", 0, "temperature"], {"kind": "inverse_log", "scale": True}),
+        "temperature.scale = True",
+    ),
+    (
+        setting(["layers", 0, "temperature"], {**POWER, "scale": float("nan")}),
+        "temperature.scale = nan",
+    ),
+    (setting(["layers", 0, "temperature"], {**POWER, "of": "row"}), "of = 'row'"),
+    (
+        setting(["layers", 0, "temperature"], {**POWER, "of": "position"}),
+        "needs a future mask.*'none'",
+    ),
+    # Positions.
+    (setting(["position"], {"kind": "rotary"}), "position.kind = 'rotary'"),
+    (setting(["position"], "sinusoidal"), "position"),
+    (setting(["position"], {"kind": "sinusoidal", "base": 0}), "position.base = 0"),
+    (setting(["position"], {"kind": "coordinates"}), "position.terms = None"),
+    (setting(["position"], coordinates(power=1)), r"terms\[0\].*unknown key 'power'"),
+    (setting(["position"], coordinates(coordinate=-1)), "coordinate = -1"),
+    (setting(["position"], coordinates(coordinate=1.5)), "coordinate = 1.5"),
+    (setting(["position"], coordinates(alternating=1)), "alternating = 1"),
+    (setting(["position"], coordinates(modulus=0, residues=[])), "modulus = 0"),
+    (setting(["position"], coordinates(modulus=2)), "residues = None"),
+    (setting(["position"], coordinates(modulus=2, residues=[-1])), "residues = -1"),
+    # Symbols and acceptance.
+    (setting(["vocabulary"], ["a", "b"]), "vocabulary has 2.*3"),
+    (setting(["vocabulary"], "abc"), "vocabulary = 'abc'"),
+    (setting(["substitutable"], [0, 3]), "substitutable lists 3.*0 to 2"),
+    (setting(["substitutable"], [True]), r"substitutable = \[True\]"),
+    (setting(["accept"], {"class": 0, "threshold": 0}), "0 classes"),
+    (setting(["accept"], {"class": 0}), "accept.threshold = None"),
+    (setting(["accept"], 0.5), "accept is float"),
+]
+
+
+def damaged(kind, at: Any, to: Any):
+    """The config and tensors of a good file after one change."""
+    config, tensors = written(draw(position=None))
+    place: Any = config
+    if kind == "tensors":
+        changed: Any = to(tensors[at]) if callable(to) else to
+        tensors[at] = changed
+        return config, {name: t for name, t in tensors.items() if t is not None}
+    *path, last = at
+    for part in path:
+        place = place[part]
+    place[last] = to
+    if to is REMOVED:
+        del place[last]
+    return config, tensors
+
+
+def name_case(part):
+    """The damage without the addresses of functions: the same in every process."""
+    return re.sub(r" at 0x\w+", "", str(part))[:60]
+
+
+@pytest.mark.parametrize(("damage", "message"), BAD, ids=name_case)
+def test_a_bad_file_is_refused_by_name(damage, message, tmp_path):
+    config, tensors = damaged(*damage)
+    path = tmp_path / "model.safetensors"
+    metadata = {"config": json.dumps(config)}
+    safetensors.numpy.save_file(tensors, path, metadata=metadata)
+    with pytest.raises(jm.InputError, match=message) as caught:
+        jm.load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_formula_and_a_table_exclude_each_other():
+    config, tensors = written(draw(position="table"))
+    config["position"] = {"kind": "sinusoidal"}
+    with pytest.raises(jm.InputError, match=r"'position'.*formula"):
+        build_model(config, tensors)
+
+
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        (coordinates(position_power=-1, offset=0), "pole"),
+        (coordinates(alternating=True, offset=0.5), "integer offset"),
+        (coordinates(coordinate=4), "coordinate 4"),
+    ],
+)
+def test_a_formula_without_a_value_is_refused_when_it_is_used(position, message):
+    config, tensors = written(draw(position=None))
+    model = build_model({**config, "position": position}, tensors)
+    with pytest.raises(jm.InputError, match=message):
+        jm.apply(model, [0, 1])
+
+
+def raw(damage):
+    """The bytes of a good file, damaged."""
+    return damage(jm.model_bytes(MODELS["plain"]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: b"", "not a complete safetensors file"),
+        (lambda data: data[:4], "not a complete safetensors file"),
+        (lambda data: data[:100], "not a complete safetensors file"),
+        (lambda data: data[:-1], "not a complete safetensors file"),
+        (lambda data: data + b"\0", "not a complete safetensors file"),
+        (lambda data: b"PK\3\4" * 1000, "not a complete safetensors file"),
+        (lambda data: data.replace(b"{\\", b"[\\", 1), "config is not JSON"),
+    ],
+)
+def test_damaged_bytes_are_refused(damage, message, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(raw(damage))
+    with pytest.raises(jm.InputError, match=message) as caught:
+        jm.load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_a_config_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    _, tensors = written(MODELS["plain"])
+    for metadata in (None, {"format": "pt"}):
+        safetensors.numpy.save_file(tensors, path, metadata=metadata)
+        with pytest.raises(jm.InputError, match="no 'config'"):
+            jm.load(path)
+    safetensors.numpy.save_file(tensors, path, metadata={"config": '"plain"'})
+    with pytest.raises(jm.InputError, match="config is str"):
+        jm.load(path)
+
+
+@pytest.mark.parametrize("name", ["missing.safetensors", ""])
+def test_a_missing_file_is_refused(name, tmp_path):
+    with pytest.raises(jm.InputError, match=r"does not exist|is a folder"):
+        jm.load(tmp_path / name)
+
+
+def test_float64_without_x64_is_refused_with_the_remedy(tmp_path):
+    """In a process of its own, where nothing switched x64 on."""
+    for name in ("plain", "float32"):
+        jm.save(MODELS[name], tmp_path / name)
+    code = """
+import sys, jax, numpy as np, jax_models as jm
+def refused(f):
+    try:
+        f()
+    except jm.InputError as error:
+        assert "jax_enable_x64" in str(error), error
+    else:
+        raise AssertionError("not refused")
+refused(lambda: jm.load(sys.argv[1] + "/plain"))
+refused(lambda: jm.random_transformer(jax.random.key(0), num_layers=0, num_heads=1,
+    d_model=2, d_ff=1, vocab_size=2, dtype="float64"))
+model = jm.load(sys.argv[1] + "/float32")
+assert model.embedding.dtype == np.float32
+jax.config.update("jax_enable_x64", True)
+model = jm.load(sys.argv[1] + "/plain")
+assert model.embedding.dtype == np.float64
+jax.config.update("jax_enable_x64", False)
+refused(lambda: jm.apply(model, [0, 1]))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        check=True,
+        env=environment,
+    )

@@ -1,0 +1,92 @@
+"""docs/model-format.md says what the reader of files does: words, defaults, an example."""
+
+import json
+import re
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import jax.numpy as jnp
+import pytest
+
+from jax_models.format import config
+from jax_models.format.build import name_tensors
+from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
+from jax_models.model.mask import MASKS
+from jax_models.model.position import PositionTable
+from jax_models.model.rows import ACTIVATIONS, NORMS, LayerNorm
+from jax_models.model.scores import SCORES
+from jax_models.weighting import WEIGHTINGS
+from jax_models.weighting.cells import default_resolution
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "model-format.md").read_text()
+KINDS = "constant inverse_log power length position sinusoidal coordinates".split()
+
+
+def words(page):
+    """Returns the words of a page that stand as code: in backticks, blocks, quotes."""
+    code = re.findall(r"```.*?```|`[^`]+`|(?m:^    .*$)|\"\w+\"", page, re.DOTALL)
+    return set(re.findall(r"[\w./]+", " ".join(code)))
+
+
+@pytest.mark.parametrize(
+    "word",
+    sorted(
+        {
+            *config.TOP_KEYS,
+            *config.LAYER_KEYS,
+            *config.POWER_KEYS,
+            *config.RESIDUE_KEYS,
+            *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS, *NORMS),
+            *(*COMBINATIONS, *NORM_PLACEMENTS, *KINDS),
+        }
+    ),
+)
+def test_every_word_of_the_format_is_on_the_page(word):
+    assert word in words(PAGE)
+
+
+def test_a_word_that_is_missing_is_noticed():
+    assert "residues" not in words(PAGE.replace("residues", "rests"))
+
+
+def test_every_tensor_is_on_the_page():
+    norm = LayerNorm(jnp.ones(1), jnp.zeros(1))
+    whole = MagicMock(
+        layers=[MagicMock(norm1=norm, norm2=norm)],
+        final_norm=norm,
+        position=PositionTable(jnp.zeros((1, 1))),
+    )
+    shown, named = words(PAGE), name_tensors(whole)
+    assert len(named) == 23
+    for name in named:
+        part = "." + name.split(".")[-1]
+        assert {name.replace("layers.0", "layers.K"), part} & shown, name
+
+
+def test_the_example_is_a_config():
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    read = config.decode_config(json.loads(example))
+    assert read["layers"][0]["mask"] == "future"
+
+
+def test_what_is_not_said_is_what_the_page_says():
+    short = {"format": config.FORMATS[0], "layers": [{"weighting": "softmax"}]}
+    read = config.decode_config(short)
+    assert {k: read[k] for k in config.DEFAULTS} == {
+        "norm": "layer_norm",
+        "layer_norm": "none",
+        "layer_norm_epsilon": 1e-5,
+        "activation": "relu",
+    }
+    found = {k: read["layers"][0][k] for k in config.LAYER_KEYS}
+    assert found == {
+        "weighting": "softmax",
+        "mask": "none",
+        "score": "scaled_dot_product",
+        "temperature": None,
+        "combine": "residual",
+        "tie_resolution": None,
+    }
+    assert '| `mask`, `score`, `temperature` | layer | `"none"`, `"scaled_dot' in PAGE
+    assert [default_resolution(x) for x in ("float64", "float32")] == [1e-9, 1e-4]
+    assert "1e-9 in float64 and 1e-4 in float32" in PAGE

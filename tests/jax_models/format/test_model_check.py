@@ -1,0 +1,225 @@
+"""A model is checked wherever it enters, by one function, and a file reloads as it is."""
+
+import dataclasses
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from jax_models.format import file as checkpoint
+from jax_models.format.model_check import check_model
+
+SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def draw(**options):
+    return jm.random_transformer(
+        jax.random.key(0), **{**SHAPE, "dtype": "float64", **options}
+    )
+
+
+def replaced(model, path, value):
+    """The model with another value of one field: names and indices, dot-separated."""
+    name, _, rest = path.partition(".")
+    if name.isdecimal():
+        entries = list(model)
+        entries[int(name)] = replaced(model[int(name)], rest, value)
+        return tuple(entries)
+    new = replaced(getattr(model, name), rest, value) if rest else value
+    return dataclasses.replace(model, **{name: new})
+
+
+ATTENTION = "layers.1.attention."
+NAN, INF = float("nan"), float("inf")
+# What no model may have: the field, its value, and what the message says.
+BAD = [
+    *(
+        (ATTENTION + "temperature", jm.ConstantTemperature(value), "temperature.value")
+        for value in (-1, 0, NAN, INF, "1", True, jnp.ones(2))
+    ),
+    *((ATTENTION + "temperature", value, "temperature") for value in (-1, NAN, "1")),
+    (ATTENTION + "temperature", jm.InverseLogTemperature(-1), "scale = -1.0"),
+    (ATTENTION + "temperature", jm.PowerTemperature(0.0, 1), "scale = 0.0"),
+    (ATTENTION + "temperature", jm.PowerTemperature(1, 1, "position"), "future mask"),
+    (ATTENTION + "mask", "futur", r"layers\[1\].mask = 'futur'"),
+    (ATTENTION + "score", 3, r"layers\[1\].score = 3"),
+    (ATTENTION + "key", jnp.ones((2, 2, 5)), "expected \\(2, 2, 4\\)"),
+    (ATTENTION + "output", None, "attention.output' is missing"),
+    (ATTENTION + "score_vector", jnp.ones((2, 2)), "unexpected tensors"),
+    ("layers.0.feed_forward.b1", jnp.asarray([0, INF, 0]), "non-finite value inf"),
+    ("layers.0.feed_forward.activation", "tanh", "activation = 'tanh'"),
+    ("layers.0.feed_forward", None, r"model.layers\[0\].feed_forward = None"),
+    ("layers.0.norm1", jm.LayerNorm(jnp.ones(4), jnp.ones(4)), "unexpected tensors"),
+    ("layers.0.layer_norm", "pre", "norm1.scale' is missing"),
+    ("layers.0.combine", "concat", "combine|shape|unexpected"),
+    ("layers", (None,), r"model.layers\[0\] = None"),
+    ("layers", 2, "model.layers = 2"),
+    ("embedding", jnp.full((3, 4), NAN), "'embedding' has the non-finite value nan"),
+    ("embedding", jnp.ones((3, 4), jnp.int32), "type int32"),
+    ("embedding", jnp.ones((3, 4), jnp.float32), "mix the types"),
+    ("embedding", [[1.0]], "model.embedding = "),
+    ("position", "sinusoidal", "model.position = 'sinusoidal'"),
+    ("position", jm.PositionTable(jnp.full((9, 4), NAN)), "'position' has the non-fin"),
+    ("readout", jm.Readout(jnp.ones((2, 3))), "readout.weight' has shape"),
+    ("accept", jm.Accept(0, 0.5), "accept.class = 0; the read-out has 0 classes"),
+    ("vocabulary", ("a", "b"), "2 names"),
+    ("vocabulary", ("a", "b", 3), r"model.vocabulary\[2\] = 3"),
+    ("substitutable", (0, 3), "substitutable lists 3"),
+    ("substitutable", (0.5,), r"model.substitutable\[0\] = 0.5"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "complaint"), BAD)
+def test_a_field_that_no_model_may_have_is_refused_in_one_line(path, value, complaint):
+    bad = replaced(draw(), path, value)
+    with pytest.raises(jm.InputError, match=complaint) as caught:
+        check_model(bad)
+    assert "\n" not in str(caught.value)
+
+
+TOKENS = [0, 1, 0, 1]
+SOURCE = jm.get_source("parity", 0.1)
+ENTRANCES = {
+    "apply": lambda m: jm.apply(m, TOKENS),
+    "apply_logits": lambda m: jm.apply_logits(m, TOKENS),
+    "accepts": lambda m: jm.accepts(m, TOKENS),
+    "model_bytes": jm.model_bytes,
+    "save": lambda m: jm.save(m, "never.safetensors"),
+    "with_dtype": lambda m: jm.with_dtype(m, "float32"),
+    "with_temperature": lambda m: jm.with_temperature(m, 0.5),
+    "with_weighting": lambda m: jm.with_weighting(m, "softmax"),
+    "train": lambda m: jm.train(m, SOURCE, jm.Training(8, 1), jax.random.key(0)),
+    "compute_influence": lambda m: bounds.compute_influence(m, TOKENS),
+    "certify_influence": lambda m: bounds.certify_influence(m, TOKENS),
+    "supremum": lambda m: bounds.supremum(m, 4),
+    "search_inputs": lambda m: bounds.search_inputs(m, 4),
+    "closed_form_bounds": lambda m: bounds.closed_form_bounds(m, 4),
+    "read_constants": lambda m: bounds.read_constants(m, 4),
+    "estimate_lipschitz": lambda m: bounds.estimate_lipschitz(m, 4),
+    "lipschitz_curve": lambda m: bounds.lipschitz_curve(m, [4]),
+    "bound_curve": lambda m: bounds.bound_curve(m, [4]),
+    "measure_entropy": lambda m: bounds.measure_entropy(m, SOURCE, 4),
+    "find_restriction": lambda m: bounds.find_restriction(m, 4),
+    "find_counterexample": lambda m: bounds.find_counterexample(m, 4, "parity"),
+    "simulate": lambda m: bounds.simulate(m, 4),
+    "simulation_curve": lambda m: bounds.simulation_curve(m, [4]),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_every_public_function_refuses_what_is_no_model(
+    entrance, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    model = draw(num_classes=3)
+    for weights in ("softmax", "leftmost_hard"):
+        weighted = jm.with_weighting(model, weights)
+        bad = replaced(weighted, "embedding", weighted.embedding.at[1, 2].set(jnp.nan))
+        with pytest.raises(jm.InputError, match=r"non-finite value nan at \(1, 2\)"):
+            ENTRANCES[entrance](bad)
+    temperature = replaced(model, ATTENTION + "temperature", 0)
+    with pytest.raises(jm.InputError, match=r"temperature\.value = 0"):
+        ENTRANCES[entrance](temperature)
+    with pytest.raises(jm.InputError, match=r"model is a int|int is no network"):
+        ENTRANCES[entrance](3)
+    assert not os.listdir(tmp_path)
+
+
+def test_every_public_function_of_a_model_stands_among_the_entrances():
+    takes = {
+        name
+        for package in (bounds, jm)
+        for name in package.__all__
+        if next(iter(getattr(getattr(package, name), "__annotations__", {})), "")
+        in ("model", "network")
+        and not isinstance(getattr(package, name), type)
+    }
+    # The pure pass is what is traced.
+    assert takes - {"forward"} == set(ENTRANCES)
+
+
+@pytest.mark.parametrize("number", [0.5, 2, np.float32(0.25), np.array(0.125)])
+def test_a_plain_number_is_a_constant_temperature(number, tmp_path):
+    schedule = jm.ConstantTemperature(float(number))
+    expected = bounds.compute_influence(draw(temperature=schedule), TOKENS)
+    path = tmp_path / "model.safetensors"
+    for model in (
+        draw(temperature=number),
+        jm.with_temperature(draw(), number),
+        replaced(
+            replaced(draw(), ATTENTION + "temperature", number),
+            "layers.0.attention.temperature",
+            number,
+        ),
+    ):
+        assert bounds.compute_influence(model, TOKENS).max == expected.max
+        jm.save(model, path)
+        again = bounds.compute_influence(jm.load(path), TOKENS)
+        assert again.max == expected.max
+    assert expected.max != bounds.compute_influence(draw(), TOKENS).max
+
+
+def test_lists_and_numpy_arrays_become_what_a_model_holds():
+    model = draw()
+    given = dataclasses.replace(
+        jax.tree.map(np.asarray, model),
+        layers=list(jax.tree.map(np.asarray, model).layers),
+        vocabulary=["a", "b", "c"],
+        substitutable=np.array([0, 2]),
+    )
+    found = check_model(given)
+    assert found.vocabulary == ("a", "b", "c")
+    assert found.substitutable == (0, 2)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found))
+    assert jax.tree.structure(found.layers) == jax.tree.structure(model.layers)
+    assert check_model(model) is model
+
+
+def test_an_array_that_is_changed_in_place_is_checked_again():
+    table = np.ones((3, 4))
+    model = dataclasses.replace(draw(), embedding=table)
+    check_model(model)
+    table[0, 0] = np.nan
+    with pytest.raises(jm.InputError, match="non-finite"):
+        check_model(model)
+
+
+def test_nothing_is_checked_under_tracing():
+    bad = replaced(draw(), "embedding", jnp.full((3, 4), NAN))
+    found = jax.jit(lambda model: jm.apply(model, jnp.asarray(TOKENS)))(bad)
+    assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("options", [{"scale": NAN}, {"temperature": -1}])
+def test_a_random_model_is_one(options):
+    with pytest.raises(jm.InputError, match=next(iter(options))):
+        draw(**options)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        ("encode_config", lambda found: found | {"activation": "gelu"}),
+        ("name_tensors", lambda found: found | {"embedding": -found["embedding"]}),
+    ],
+    ids=["config", "tensors"],
+)
+def test_a_file_that_reads_as_another_model_does_not_take_its_name(
+    loss, tmp_path, monkeypatch
+):
+    """The errors are planted in what writes; what stood there stays."""
+    path = tmp_path / "model.safetensors"
+    jm.save(draw(), path)
+    before = path.read_bytes()
+    name, spoil = loss
+    writes = getattr(checkpoint, name)
+    monkeypatch.setattr(checkpoint, name, lambda model: spoil(writes(model)))
+    with pytest.raises(jm.InputError, match=f"{path}.* is not written"):
+        jm.save(draw(), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == [path.name]

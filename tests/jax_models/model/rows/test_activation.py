@@ -1,0 +1,52 @@
+"""What activations state about themselves is true, and as good as it can be."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpmath import MPContext
+
+from bounds.closed_form import RELU_SLOPE, gelu_slope
+from jax_models.model.rows import ACTIVATIONS, Gelu, Relu
+
+EVERY = ACTIVATIONS.items()
+
+
+def grid():
+    return np.linspace(-9.0, 9.0, 90001)
+
+
+@pytest.mark.parametrize(("name", "operation"), EVERY)
+def test_slopes_reach_the_steepest_and_stay_within_it(name, operation):
+    found = np.asarray(operation.slope(jnp.asarray(grid())))
+    most = operation.steepest
+    assert most - 1e-8 <= found.max() <= most
+    assert 1 - most <= found.min() <= 1 - most + 1e-8
+
+
+@pytest.mark.parametrize(("name", "operation"), EVERY)
+def test_the_curvature_is_reached_and_never_passed(name, operation):
+    z = grid()
+    curvature = np.abs(np.diff(operation.slope(jnp.asarray(z))) / np.diff(z)).max()
+    if operation.smooth:
+        assert operation.curvature - 1e-7 <= curvature <= operation.curvature
+    else:
+        assert operation.curvature == np.inf
+
+
+@pytest.mark.parametrize(("name", "operation"), EVERY)
+def test_values_and_slopes_are_those_of_the_exact_function(name, operation):
+    context: Any = MPContext()
+    context.dps = 30
+    z = np.asarray([-6.25, -1.5, -0.125, 0.75, 2.0, 8.0])
+    exact = [operation.exact(context.mpf(x), context) for x in z]
+    np.testing.assert_allclose(operation(jnp.asarray(z)), np.float64(exact), 1e-13)
+    slopes = [context.diff(lambda x: operation.exact(x, context), x) for x in z]
+    found = operation.slope(jnp.asarray(z))
+    np.testing.assert_allclose(found, np.float64(slopes), 1e-12, 1e-15)
+
+
+def test_the_closed_forms_have_the_same_slopes():
+    assert Relu.steepest == RELU_SLOPE
+    assert Gelu.steepest == gelu_slope()

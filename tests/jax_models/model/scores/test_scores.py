@@ -1,0 +1,153 @@
+"""Every score's changes are differences of its scores; a new one is a file and a row."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from jax_models.model.scores import SCORES
+from tests.jax_models.model.scores.invented import NegativeSquaredDistance
+
+HEADS, ROWS, KEYS, WIDTH, MODEL = 2, 3, 5, 4, 6
+DRAW = np.random.default_rng(4)
+VECTOR = DRAW.normal(size=(HEADS, WIDTH))
+SCORED = {
+    name: score.with_vector(jnp.asarray(VECTOR) if score.takes_vector else None)
+    for name, score in SCORES.items()
+} | {"invented": NegativeSquaredDistance()}
+
+
+def drawn(*shape):
+    return jnp.asarray(DRAW.normal(size=shape))
+
+
+QUERIES, MOVED_QUERIES = drawn(HEADS, ROWS, WIDTH), drawn(HEADS, ROWS, WIDTH)
+KEYS_BEFORE, MOVED_KEYS = drawn(HEADS, KEYS, WIDTH), drawn(HEADS, KEYS, WIDTH)
+OWN_KEYS = drawn(HEADS, ROWS, WIDTH)
+OWN = jnp.arange(KEYS)[None, :] == jnp.asarray([4, 0, 2])[:, None]
+
+
+@pytest.fixture(params=SCORED)
+def score(request):
+    return SCORED[request.param]
+
+
+def near(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("moved", ["query", "key", "query and key"])
+def test_changes_are_differences_of_scores(score, moved):
+    query = MOVED_QUERIES if "query" in moved else None
+    key = MOVED_KEYS if "key" in moved else None
+    found = score.changes(QUERIES, KEYS_BEFORE, query, key)
+    after = score.scores(
+        QUERIES if query is None else QUERIES + query,
+        KEYS_BEFORE if key is None else KEYS_BEFORE + key,
+    )
+    near(found, after - score.scores(QUERIES, KEYS_BEFORE))
+
+
+def test_a_row_that_moves_one_key_sees_that_key_alone_move(score):
+    found = score.own_changes(QUERIES, KEYS_BEFORE, MOVED_QUERIES, OWN_KEYS, OWN)
+    before = score.scores(QUERIES, KEYS_BEFORE)
+    for row in range(ROWS):
+        keys = KEYS_BEFORE + jnp.where(OWN[row][:, None], OWN_KEYS[:, row, None], 0)
+        after = score.scores(QUERIES + MOVED_QUERIES, keys)
+        near(found[:, row], (after - before)[:, row])
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Changes of rows [k, d, r], one set for each row that looks at them."""
+
+    changes: jax.Array
+
+    def formed(self):
+        return self.changes
+
+    def products(self, queries):
+        return jnp.einsum("hdr,kdr->hkr", queries, self.changes, precision="highest")
+
+    def once(self, function, *arguments):
+        return function(*arguments)
+
+
+def test_changes_of_rows_are_those_of_the_keys_that_are_made_of_them(score):
+    weight, rows = drawn(HEADS, WIDTH, MODEL), Rows(drawn(KEYS, MODEL, ROWS))
+    found = score.changes_of_rows(weight, QUERIES, KEYS_BEFORE, MOVED_QUERIES, rows)
+    for row in range(ROWS):
+        moved = jnp.einsum(
+            "hed,kd->hke", weight, rows.changes[..., row], precision="highest"
+        )
+        all_rows = score.changes(QUERIES, KEYS_BEFORE, MOVED_QUERIES, moved)
+        near(found[:, row], all_rows[:, row])
+
+
+def test_no_score_is_larger_than_its_terms(score):
+    assert jnp.abs(score.scores(QUERIES, KEYS_BEFORE)).max() <= score.largest_terms(
+        QUERIES, KEYS_BEFORE, jnp.ones(())
+    )
+
+
+def test_an_error_of_a_change_is_seen(monkeypatch):
+    right = NegativeSquaredDistance.pair_changes
+
+    def wrong(self, *pair):
+        return right(self, *pair) * (1 + 1e-9)
+
+    monkeypatch.setattr(NegativeSquaredDistance, "pair_changes", wrong)
+    with pytest.raises(AssertionError):
+        test_changes_are_differences_of_scores(SCORED["invented"], "query and key")
+
+
+def test_a_score_is_one_file_and_one_row(monkeypatch, quick_compilation):
+    monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
+    shape = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 2}
+    model = jm.random_transformer(
+        jax.random.key(0), **shape, mask="future", score="invented", dtype="float64"
+    )
+    tokens = np.array([0, 1, 1, 0, 1])
+    found = bounds.compute_influence(model, tokens, method="incremental")
+    base = jm.apply(model, tokens)[-1]
+    for position in range(tokens.size - 1):
+        other = tokens.copy()
+        other[position] = 1 - other[position]
+        norm = float(jnp.linalg.norm(jm.apply(model, other)[-1] - base))
+        np.testing.assert_allclose(
+            found.upper[position, other[position]], norm, rtol=1e-9
+        )
+
+
+def invented_model(monkeypatch, **options):
+    monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
+    shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
+    return jm.random_transformer(
+        jax.random.key(0), **shape, score="invented", dtype="float64", **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "options"),
+    [
+        (lambda m: bounds.certify_influence(m, [0, 1, 1]), {"num_layers": 1}),
+        (lambda m: bounds.read_constants(m, 3), {"num_layers": 1}),
+        (
+            lambda m: bounds.compute_influence(m, [0, 1, 1], method="screened"),
+            {"num_layers": 2},
+        ),
+        (
+            lambda m: bounds.find_restriction(m, 3),
+            {"num_layers": 1, "weighting": "leftmost_hard"},
+        ),
+    ],
+    ids=["certificate", "constants", "screen", "restriction"],
+)
+def test_what_lacks_a_rule_for_a_score_refuses_it_by_name(monkeypatch, ask, options):
+    model = invented_model(monkeypatch, **options)
+    with pytest.raises(jm.InputError, match="negative-squared-distance"):
+        ask(model)

@@ -1,0 +1,130 @@
+"""Random models: what the key and the shapes fix, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.model import initialise
+
+SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 6, "vocab_size": 3}
+KEY = jax.random.key(3)
+
+
+def draw(key=KEY, **changed):
+    return jm.random_transformer(key, **{**SHAPE, **changed})
+
+
+def arrays(model):
+    return {
+        jax.tree_util.keystr(path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model)
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"weighting": ["average_hard", "softmax"]},
+        {"mask": "past"},
+        {"score": "dot_product"},
+        {"activation": "gelu"},
+        {"position": None},
+        {"num_classes": 4},
+        {"final_norm": True},
+        {"layer_norm": "pre"},
+        {"biases": False},
+        {"score": "additive"},
+    ],
+    ids=str,
+)
+def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
+    one, two = arrays(draw()), arrays(draw(**other))
+    common = set(one) & set(two)
+    assert len(common) >= 15
+    for name in common:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shape", [(1,), (3, 5), (2, 3, 7), (513,), (2**14 + 1,)], ids=str
+)
+def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
+    drawn = initialise._gaussian(KEY, shape, dtype, 0.3)
+    expected = jax.random.normal(KEY, shape, dtype) * 0.3
+    # Two programs: their compiler may put the same operations in other instructions.
+    np.testing.assert_allclose(drawn, expected, rtol=8 * np.finfo(dtype).eps)
+
+
+def test_another_key_gives_other_weights():
+    one, two = arrays(draw()), arrays(draw(jax.random.key(4)))
+    assert all((one[name] != two[name]).any() for name in one)
+
+
+def test_matrices_have_deviation_scale_over_root_fan_in():
+    model = draw(d_model=128, d_ff=256, num_layers=1, scale=3.0, combine="concat")
+    layer = model.layers[0]
+    for weight, fan_in in (
+        (layer.attention.query, 128),
+        (layer.attention.value, 128),
+        (layer.feed_forward.w1, 256),
+        (layer.feed_forward.w2, 256),
+    ):
+        assert np.std(weight) == pytest.approx(3 / fan_in**0.5, rel=0.03)
+    assert np.std(model.embedding) == pytest.approx(3, rel=0.1)
+
+
+def test_training_starts_from_zero_biases_and_unit_norms():
+    options = {"layer_norm": "post", "final_norm": True, "num_classes": 2}
+    model = jm.init_transformer(KEY, **SHAPE, **options)
+    drawn = arrays(draw(**options))
+    for name, leaf in arrays(model).items():
+        if "norm" in name and name.endswith("scale"):
+            assert (leaf == 1).all(), name
+        elif "bias" in name or name.endswith((".b1", ".b2")):
+            assert (leaf == 0).all(), name
+        elif name == ".embedding":
+            np.testing.assert_allclose(leaf, drawn[name] / 8**0.5, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(leaf, drawn[name], err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_weight_has_the_float_type(dtype):
+    options = {"score": "additive", "layer_norm": "pre", "position": "table"}
+    model = jax.eval_shape(lambda: draw(dtype=dtype, num_classes=2, **options))
+    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype(dtype)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_heads": 3}, "num_heads = 3"),
+        ({"d_model": 0}, "d_model = 0"),
+        ({"d_ff": 0}, "d_ff = 0"),
+        ({"num_heads": 0}, "num_heads = 0"),
+        ({"vocab_size": 0}, "vocab_size = 0"),
+        ({"num_layers": -1}, "num_layers = -1"),
+        ({"weighting": "softmin"}, "softmin.*leftmost_hard"),
+        ({"weighting": ["softmax"]}, "1 weightings"),
+        ({"mask": "causal"}, "causal.*future"),
+        ({"score": "cosine"}, "cosine"),
+        ({"layer_norm": "rms"}, "rms"),
+        ({"activation": "swish"}, "swish"),
+        ({"combine": "sum"}, "sum"),
+        ({"combine": "concat", "layer_norm": "pre"}, "concat"),
+        ({"position": "rotary"}, "rotary"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused(wrong, message):
+    with pytest.raises(jm.InputError, match=message):
+        draw(**wrong)
+
+
+def test_sinusoidal_positions_of_an_odd_width_are_refused():
+    with pytest.raises(jm.InputError, match="even width, got d = 5"):
+        # Traced, not computed: shapes of their own would be compiled for nothing.
+        jax.eval_shape(lambda: draw(d_model=5, num_heads=1))

@@ -1,0 +1,330 @@
+"""The forward pass is the reference's, however it is blocked and transformed."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from benchmarks import reference
+from jax_models.model.transformer import embed
+from jax_models.run import blocks
+from jax_models.weighting import WEIGHTINGS
+from tests.covering import cover
+from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def assert_is_reference(model, tokens, found):
+    config, tensors = written(model)
+    expected = reference.forward(config, tensors, tokens)
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=lambda c: c["mask"])
+def test_every_feature_is_that_of_the_reference(case):
+    """Activations and logits; where features meet is the influence tests' matter."""
+    check_against_reference(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=lambda c: c["mask"])
+def test_any_two_features_are_those_of_the_reference(case):
+    check_against_reference(case)
+
+
+def check_against_reference(case):
+    model = build(case)
+    found = jm.apply(model, TOKENS)
+    assert_is_reference(model, TOKENS, found)
+    config, tensors = written(model)
+    np.testing.assert_allclose(
+        model.readout(found),
+        reference.logits(config, tensors, np.asarray(TOKENS)),
+        rtol=1e-11,
+        atol=1e-12,
+    )
+
+
+def mixed_model():
+    """Layers that differ in weighting, mask, score, widths, heads, and activation."""
+    first = jm.random_transformer(
+        jax.random.key(2),
+        **{**SHAPE, "d_ff": 5, "num_layers": 1},
+        weighting="average_hard",
+        mask="strict_future",
+        position=None,
+        biases=False,
+    )
+    second = jm.random_transformer(
+        jax.random.key(3),
+        **{**SHAPE, "num_heads": 4, "num_layers": 1},
+        mask="past",
+        score="additive",
+        temperature=jm.InverseLogTemperature(2.0),
+    )
+    third = jm.random_transformer(
+        jax.random.key(4),
+        **{**SHAPE, "num_heads": 1, "num_layers": 1},
+        weighting="rightmost_hard",
+        score="dot_product",
+        combine="concat",
+    )
+    layers = first.layers + second.layers + third.layers
+    return dataclasses.replace(second, layers=layers)
+
+
+def test_layers_may_differ():
+    model = mixed_model()
+    assert_is_reference(model, TOKENS, jm.apply(model, TOKENS))
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_one_token_attends_to_itself_or_to_nothing(name):
+    for mask in ("none", "strict_past")[: 1 + (name == "softmax")]:
+        options = {"weighting": name, "mask": mask, "temperature": "inverse_log"}
+        model = build(options)
+        assert_is_reference(model, [2], jm.apply(model, [2]))
+
+
+def test_no_layers_is_the_embedding():
+    model = jm.random_transformer(jax.random.key(0), num_layers=0, **SHAPE)
+    np.testing.assert_array_equal(jm.apply(model, TOKENS), embed(model, TOKENS))
+    rows = jnp.asarray([4], jnp.int32)
+    some, _ = jm.forward(model, TOKENS, rows)
+    np.testing.assert_array_equal(some, embed(model, TOKENS)[4:5])
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+@pytest.mark.parametrize(("mask", "row"), [("strict_future", 0), ("strict_past", -1)])
+def test_a_row_that_sees_nothing_has_head_output_zero(mask, row, name):
+    options = {"weighting": name, "mask": mask, "temperature": "none"}
+    model = build(options)
+    layer = model.layers[0]
+    silent = jax.tree.map(jnp.zeros_like, layer.feed_forward)
+    layer = dataclasses.replace(layer, feed_forward=silent)
+    model = dataclasses.replace(model, layers=(layer,))
+    added = jm.apply(model, TOKENS) - embed(model, TOKENS)
+    bias = layer.attention.output_bias
+    np.testing.assert_allclose(added[row], bias, rtol=1e-13)
+    assert (np.abs(added - bias).max(axis=1) > 1e-3).sum() == len(TOKENS) - 1
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Three tiles of keys, the last one overlapping, and four blocks of rows."""
+    monkeypatch.setattr(blocks, "MAX_KEY_TILE", 5)
+    monkeypatch.setattr(blocks, "tile_elements", lambda: 40)
+    assert blocks.key_tile(13) == 5
+    assert blocks.row_block(13, 2 * 5) == 4
+
+
+BLOCKED = [
+    dict(zip(("weighting", "mask", "score"), case, strict=True))
+    for case in (
+        ("softmax", "strict_past", "dot_product"),
+        ("leftmost_hard", "future", "dot_product"),
+        ("rightmost_hard", "past", "additive"),
+        ("average_hard", "none", "dot_product"),
+        ("softmax", "strict_future", "additive"),
+    )
+]
+
+
+@pytest.mark.parametrize("case", BLOCKED, ids=lambda case: "-".join(case.values()))
+def test_blocked_rows_and_keys_give_the_same(case, small_blocks):
+    # Equal tokens are equal keys here: ties reach across the tiles.
+    model = build({**case, "temperature": "inverse_log", "position": None})
+    found, _ = jax.jit(lambda model, x: jm.forward(model, x))(model, TOKENS)
+    assert_is_reference(model, TOKENS, found)
+
+
+def test_some_rows_are_those_rows_of_all(small_blocks):
+    rows = jnp.asarray([12, 0, 3, 3, 7], jnp.int32)
+    model = mixed_model()
+    run = jax.jit(lambda model, x, rows=None: jm.forward(model, x, rows))
+    some, _ = run(model, TOKENS, rows)
+    full, _ = run(model, TOKENS)
+    np.testing.assert_allclose(some, full[rows], rtol=1e-12, atol=1e-13)
+
+
+def largest_array(jaxpr):
+    """The size of the largest array anywhere in a traced program."""
+    largest = 0
+    for equation in jaxpr.eqns:
+        sizes = [getattr(out.aval, "size", 0) for out in equation.outvars]
+        programs = jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        )
+        inner = [getattr(program, "jaxpr", program) for program in programs]
+        sizes += [
+            largest_array(program) for program in inner if hasattr(program, "eqns")
+        ]
+        largest = max(largest, *sizes)
+    return largest
+
+
+@pytest.mark.parametrize(
+    ("name", "score"),
+    [*((name, "dot_product") for name in WEIGHTINGS), ("softmax", "additive")],
+)
+def test_nothing_of_size_n_squared_is_stored(name, score):
+    n = 100_000
+    model = jm.random_transformer(
+        jax.random.key(0), num_layers=2, **SHAPE, weighting=name, score=score
+    )
+    traced = jax.make_jaxpr(jm.forward)(model, jnp.zeros(n, jnp.int32))
+    assert n <= largest_array(traced.jaxpr) <= 64 * blocks.tile_elements()
+
+
+def test_the_measure_of_the_largest_array_sees_inside_loops():
+    def run(x):
+        return jax.lax.map(lambda row: (row[:, None] * row).sum(axis=0), x)
+
+    traced = jax.make_jaxpr(jax.jit(run))(jnp.zeros((2, 1000)))
+    assert largest_array(traced.jaxpr) == 1000**2
+
+
+def test_it_maps_over_inputs_and_over_models():
+    model = build({"mask": "strict_future", "temperature": "constant"})
+    batch = jnp.stack([TOKENS, TOKENS[::-1], (TOKENS + 1) % 3])
+
+    def run(model, tokens):
+        return jm.forward(model, tokens)[0]
+
+    found = jax.jit(jax.vmap(run, in_axes=(None, 0)))(model, batch)
+    for tokens, activations in zip(batch, found, strict=True):
+        assert_is_reference(model, tokens, activations)
+
+    scales = jnp.asarray([0.4, 1.0, 3.0])
+    models = jax.vmap(lambda scale: scaled(model, scale))(scales)
+    found = jax.jit(jax.vmap(run, in_axes=(0, None)))(models, batch[0])
+    for scale, activations in zip(scales, found, strict=True):
+        assert_is_reference(scaled(model, scale), batch[0], activations)
+
+
+def scaled(model, scale):
+    """The model with every embedding and the temperature multiplied by a scale."""
+    layer = model.layers[0]
+    temperature = jm.ConstantTemperature(0.4 * scale)
+    attention = dataclasses.replace(layer.attention, temperature=temperature)
+    layer = dataclasses.replace(layer, attention=attention)
+    return dataclasses.replace(
+        model, embedding=model.embedding * scale, layers=(layer,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mask"),
+    [
+        pytest.param("softmax", "future", marks=pytest.mark.slow),
+        ("softmax", "strict_future"),
+        ("average_hard", "strict_future"),
+    ],
+)
+def test_the_gradient_is_the_slope(name, mask):
+    options = {"weighting": name, "mask": mask, "temperature": "inverse_log"}
+    model = build(options, layer_norm="pre", score="additive", activation="gelu")
+    leaves, tree = jax.tree.flatten(model)
+    keys = jax.random.split(jax.random.key(5), len(leaves))
+    towards = [
+        jax.random.normal(key, jnp.shape(leaf), jnp.float64)
+        for key, leaf in zip(keys, leaves, strict=True)
+    ]
+
+    @jax.jit
+    def value(step):
+        moved = [leaf + step * way for leaf, way in zip(leaves, towards, strict=True)]
+        y = jm.forward(tree.unflatten(moved), TOKENS)[0]
+        return (y * jnp.sin(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)).sum()
+
+    h = 1e-5
+    slope = (8 * (value(h) - value(-h)) - (value(2 * h) - value(-2 * h))) / (12 * h)
+    for derivative in (jax.grad(value)(0.0), jax.jvp(value, (0.0,), (1.0,))[1]):
+        assert float(derivative) == pytest.approx(float(slope), rel=1e-6)
+
+
+def test_blocks_do_not_change_the_gradient(small_blocks, monkeypatch):
+    model = build({"mask": "strict_past", "temperature": "none"})
+
+    def gradient(model):
+        return jax.grad(lambda m: jnp.sin(jm.forward(m, TOKENS)[0]).sum())(model)
+
+    blocked = jax.jit(lambda model: gradient(model))(model)
+    monkeypatch.undo()
+    whole = jax.jit(lambda model: gradient(model))(model)
+    for one, other in zip(*map(jax.tree.leaves, (blocked, whole)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_gradients_of_all_weights_are_finite_where_little_is_seen(name):
+    # The first row sees one key, the last one nothing.
+    options = {"weighting": name, "mask": "strict_past", "temperature": "none"}
+    tokens = jnp.asarray([1, 1])
+    gradient = jax.jit(jax.grad(lambda model: jm.forward(model, tokens)[0].sum()))
+    for leaf in jax.tree.leaves(gradient(build(options))):
+        assert np.isfinite(leaf).all()
+
+
+def with_statics(number):
+    """A model all of whose static numbers are 1, of one Python type."""
+    one = number(1)
+    model = build(
+        {"temperature": "none"},
+        layer_norm="pre",
+        layer_norm_epsilon=one,
+        weighting="average_hard",
+        tie_resolution=one,
+        temperature=jm.PowerTemperature(jnp.asarray(1.0), one),
+        position=jm.Coordinates(
+            (jm.PowerTerm(0, one, one), jm.ResidueTerm(1, 2, (1,)))
+        ),
+    )
+    return dataclasses.replace(model, accept=jm.Accept(0, one))
+
+
+def test_static_numbers_1_and_1_0_share_a_compiled_trace():
+    models = [with_statics(number) for number in (int, float)]
+    models.append(dataclasses.replace(models[0], position=jm.Sinusoidal(1, 1)))
+    models.append(dataclasses.replace(models[1], position=jm.Sinusoidal(1.0, 1.0)))
+    traces = []
+
+    @jax.jit
+    def run(model):
+        traces.append(model)
+        return jm.forward(model, TOKENS)[0]
+
+    for model in models:
+        run(model)
+    assert len(traces) == 2
+    # They are the same models: every static number has become the same float.
+    for one, other in ((0, 1), (2, 3)):
+        structures = [repr(jax.tree.structure(models[k])) for k in (one, other)]
+        assert structures[0] == structures[1]
+
+
+@functools.cache
+def compilations_of_two_scales(kind):
+    traces = []
+
+    @jax.jit
+    def run(model):
+        traces.append(model)
+        return jm.forward(model, TOKENS)[0]
+
+    for scale in (0.5, 0.7):
+        run(build({"temperature": "none"}, temperature=kind(scale)))
+    return len(traces)
+
+
+@pytest.mark.parametrize(
+    "kind", [jm.ConstantTemperature, lambda scale: jm.PowerTemperature(scale, -0.5)]
+)
+def test_a_search_over_temperatures_compiles_once(kind):
+    assert compilations_of_two_scales(kind) == 1

@@ -1,0 +1,225 @@
+"""The formulas of the applications against definitions that use no formula."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.languages import FlipFlop, Majority, Parity
+from jax_models.programs.logic.applications import (
+    ending_ngram,
+    flip_flop,
+    hops,
+    induction,
+    majority,
+    odd_parity,
+    odd_parity_by_halves,
+    starting_ngram,
+)
+from jax_models.programs.logic.parser import parse_formula
+from jax_models.programs.logic.printer import format_formula
+from jax_models.programs.logic.semantics import evaluate_formula, satisfies
+from jax_models.programs.logic.syntax import subformulas
+from tests.jax_models.programs.logic.direct import (
+    NOWHERE,
+    gram_ends,
+    gram_starts,
+    hop_outputs,
+    induction_outputs,
+)
+
+INSTRUCTIONS = FlipFlop().symbols
+
+
+def all_strings(num_symbols, length):
+    return np.array(list(itertools.product(range(num_symbols), repeat=length)))
+
+
+def random_strings(seed, num_symbols, length, count=3):
+    return np.random.default_rng(seed).integers(0, num_symbols, (count, length))
+
+
+@pytest.mark.parametrize("gram", ["a", "ab", "aa", "aba", "cab"])
+def test_ngrams_begin_and_end_where_they_stand(gram):
+    ids = ["abc".index(name) for name in gram]
+    for length in range(1, 6):
+        strings = all_strings(3, length)
+        found = evaluate_formula(starting_ngram(gram), strings, "abc")
+        np.testing.assert_array_equal(found, gram_starts(strings, ids))
+        found = evaluate_formula(ending_ngram(gram), strings, "abc")
+        np.testing.assert_array_equal(found, gram_ends(strings, ids))
+
+
+def test_ngrams_as_the_literature_writes_them():
+    assert starting_ngram("ab") is parse_formula("Q_a and N Q_b")
+    assert ending_ngram("ab") is parse_formula("Q_b and P Q_a")
+
+
+def outputs_by_formulas(strings, alphabet, num_hops):
+    """The symbol whose formula holds, NOWHERE where none does; two are an error."""
+    truths = np.array(
+        [
+            evaluate_formula(hops(alphabet, name, num_hops), strings, alphabet)
+            for name in alphabet
+        ]
+    )
+    assert truths.sum(axis=0).max() <= 1
+    return np.where(truths.any(axis=0), truths.argmax(axis=0), NOWHERE)
+
+
+@pytest.mark.parametrize("num_hops", range(4))
+def test_hops_lead_where_they_are_defined_to(num_hops):
+    for length in range(1, 7):
+        strings = all_strings(2, length)
+        found = outputs_by_formulas(strings, "ab", num_hops)
+        np.testing.assert_array_equal(found, hop_outputs(strings, num_hops))
+    for length in (3, 10, 49):
+        strings = random_strings(length, 3, length)
+        found = outputs_by_formulas(strings, "abc", num_hops)
+        np.testing.assert_array_equal(found, hop_outputs(strings, num_hops))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_hops", [1, 2, 3])
+def test_hops_at_every_length_below_fifty(num_hops):
+    checks = 0
+    for length, num_symbols in itertools.product(range(1, 50), (2, 3, 4)):
+        strings = random_strings([length, num_symbols], num_symbols, length, count=4)
+        found = outputs_by_formulas(strings, "abcd"[:num_symbols], num_hops)
+        np.testing.assert_array_equal(found, hop_outputs(strings, num_hops))
+        checks += len(strings)
+    assert checks > 540
+
+
+def test_one_hop_is_induction():
+    for strings in (all_strings(2, 7), random_strings(1, 5, 40)):
+        np.testing.assert_array_equal(
+            hop_outputs(strings, 1), induction_outputs(strings)
+        )
+    assert induction("ab", "b") is hops("ab", "b", 1)
+
+
+def test_induction_reads_a_repeated_symbol():
+    found = evaluate_formula(induction("ab", "a"), [0, 0, 1, 0, 1, 1], "ab")
+    # At 2 and 5 the symbol after the last earlier one like it is an a.
+    assert found.tolist() == [False, True, False, False, True, False]
+
+
+def test_hops_share_their_parts():
+    sizes = [sum(1 for _ in subformulas(hops("abc", "b", k))) for k in (10, 20, 30)]
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] <= 10 * 3 * 5
+    assert hops("abc", "b", 3) is hops("abc", "b", 3)
+
+
+def flip_flop_members(rng, length, count):
+    """Random members, pair by pair."""
+    rows = []
+    for _ in range(count):
+        told = "w" + "".join(rng.choice(list("wri"), length // 2 - 2)) + "r"
+        word, memory = "", ""
+        for instruction in told:
+            bit = memory if instruction == "r" else rng.choice(["0", "1"])
+            memory = bit if instruction == "w" else memory
+            word += instruction + bit
+        rows.append([INSTRUCTIONS.index(symbol) for symbol in word])
+    return np.array(rows)
+
+
+ACCEPTED = {1: 0, 2: 0, 3: 0, 4: 2, 5: 0, 6: 10}
+
+
+@pytest.mark.parametrize(
+    "length", [1, 2, 3, 4, 5, pytest.param(6, marks=pytest.mark.slow)]
+)
+def test_flip_flop_is_its_language_on_every_string(length):
+    strings = all_strings(5, length)
+    found = satisfies(flip_flop(), strings, INSTRUCTIONS)
+    np.testing.assert_array_equal(found, FlipFlop().contains(strings))
+    assert found.sum() == ACCEPTED[length]
+
+
+def test_flip_flop_tells_long_members_from_their_neighbours():
+    members = flip_flop_members(np.random.default_rng(1), 60, 40)
+    assert satisfies(flip_flop(), members, INSTRUCTIONS).all()
+    changed = members.copy()
+    columns = np.random.default_rng(0).integers(0, 60, 40)
+    changed[range(40), columns] = (changed[range(40), columns] + 1) % 5
+    found = satisfies(flip_flop(), changed, INSTRUCTIONS)
+    np.testing.assert_array_equal(found, FlipFlop().contains(changed))
+    assert 0 < found.sum() < 40
+
+
+def test_the_checker_catches_a_flip_flop_that_forgets_to_look_back():
+    strings = all_strings(5, 6)[::7]
+    strings = np.concatenate([strings, [[0, 3, 0, 4, 1, 3]]])
+    # Planted: what is read is compared with any earlier write, not the latest.
+    text = format_formula(flip_flop())
+    wrong = parse_formula(text.replace("not P Q_w S", "T S"))
+    assert wrong is not flip_flop()
+    found = satisfies(wrong, strings, INSTRUCTIONS)
+    assert (found != FlipFlop().contains(strings)).any()
+
+
+PARITIES = {"predicate": odd_parity(), "halves": odd_parity_by_halves()}
+
+
+@pytest.mark.parametrize("name", PARITIES)
+@pytest.mark.parametrize("length", [*range(1, 11), 16, 33, 100])
+def test_both_formulas_are_parity(name, length):
+    strings = (
+        all_strings(2, length) if length < 11 else random_strings(0, 2, length, 20)
+    )
+    found = satisfies(PARITIES[name], strings, "01")
+    np.testing.assert_array_equal(found, ~Parity().contains(strings))
+
+
+def test_parity_by_a_predicate_holds_for_every_prefix():
+    strings = all_strings(2, 8)
+    found = evaluate_formula(odd_parity(), strings, "01")
+    np.testing.assert_array_equal(found, np.cumsum(strings, axis=1) % 2 == 1)
+
+
+def test_parity_of_an_inclusive_count_is_caught():
+    # Planted: the ones before i are counted with that at i.
+    wrong = parse_formula("not #<[#<[Q_1] = #>[Q_1]] >= 1")
+    strings = all_strings(2, 4)
+    found = satisfies(wrong, strings, "01")
+    assert (found == Parity().contains(strings)).any()
+
+
+@pytest.mark.parametrize("length", [*range(1, 11), 16, 33, 100])
+def test_majority_counts_the_ones_of_every_prefix(length):
+    strings = (
+        all_strings(2, length) if length < 11 else random_strings(0, 2, length, 20)
+    )
+    found = evaluate_formula(majority(), strings, "01")
+    for n in range(1, length + 1):
+        np.testing.assert_array_equal(
+            found[:, n - 1], Majority().contains(strings[:, :n])
+        )
+
+
+def test_the_formulas_of_languages_are_those_of_the_issue():
+    assert odd_parity() is parse_formula("odd(#<[Q_1])")
+    assert odd_parity_by_halves() is parse_formula("not #<[#<[P Q_1] = #>[Q_1]] >= 1")
+    assert majority() is parse_formula("#<[Q_1] >= #<[Q_0] + 1")
+    assert induction("ab", "b") is parse_formula(
+        "Q_a and (not P Q_a) S (P Q_a and Q_b) or Q_b and not P Q_b S (P Q_b and Q_b)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: starting_ngram(""), "at least one symbol"),
+        (lambda: ending_ngram([]), "at least one symbol"),
+        (lambda: hops("ab", "c", 1), "the output 'c' is not in the alphabet a b"),
+        (lambda: hops("ab", "a", -1), "num_hops = -1; expected"),
+        (lambda: induction("aa", "a"), "twice"),
+    ],
+)
+def test_what_is_no_application_is_refused(make, complaint):
+    with pytest.raises(InputError, match=re.escape(complaint)):
+        make()

@@ -1,0 +1,237 @@
+"""The evaluator against the definitions, position by position."""
+
+import itertools
+import re
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.programs.logic import semantics
+from jax_models.programs.logic.derived import (
+    at_least_one,
+    first,
+    historically,
+    implies,
+    last,
+    once,
+    strict_since,
+    strict_until,
+)
+from jax_models.programs.logic.semantics import evaluate_formula, satisfies
+from jax_models.programs.logic.syntax import (
+    EVEN,
+    And,
+    Comparison,
+    Constant,
+    Count,
+    Formula,
+    Next,
+    Not,
+    OfCount,
+    Or,
+    Predicate,
+    Previous,
+    Since,
+    Symbol,
+    Until,
+    subformulas,
+)
+from tests.formulas import PREDICATES, naive_truth, random_formula
+
+ALPHABET = ("a", "b")
+A, B = Symbol("a"), Symbol("b")
+
+
+def words(longest, num_symbols=2):
+    """Every string of ids, one array [count, n] for each length."""
+    for n in range(1, longest + 1):
+        yield np.array(list(itertools.product(range(num_symbols), repeat=n)))
+
+
+def disagreements(formula, strings, evaluate=evaluate_formula):
+    """The strings on which evaluator and definitions differ anywhere."""
+    found = evaluate(formula, strings, ALPHABET)
+    expected = [naive_truth(formula, [ALPHABET[t] for t in row]) for row in strings]
+    return strings[(found != np.array(expected)).any(axis=1)]
+
+
+OPERATORS = {
+    "symbol": A,
+    "true": Constant(True),
+    "not": Not(A),
+    "and": And(A, Next(B)),
+    "or": Or(A, Next(B)),
+    "previous": Previous(A),
+    "next": Next(A),
+    "since": Since(A, B),
+    "until": Until(A, B),
+    "prefix count": at_least_one([(1, Count("prefix", A))], -1),
+    "suffix count": at_least_one([(1, Count("suffix", A))], -1),
+    "comparison": Comparison(((2, Count("prefix", A)), (-3, Count("suffix", B))), 1),
+    "a predicate of zero": OfCount(EVEN, Count("prefix", A)),
+    "implies": implies(A, Next(B)),
+    "once": once(A),
+    "historically": historically(A),
+    "first": first(),
+    "last": last(),
+    "strict since": strict_since(A, B),
+    "strict until": strict_until(A, B),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_is_its_definition_on_all_short_words(name):
+    for strings in words(6):
+        assert not disagreements(OPERATORS[name], strings).size
+
+
+def test_random_formulas_meet_every_operator_and_leave_out_what_they_should():
+    rng = np.random.default_rng(0)
+
+    def kinds(without):
+        drawn = [random_formula(rng, 4, without=without) for _ in range(200)]
+        return {
+            (type(part), getattr(part, "side", None))
+            for formula in drawn
+            for part in subformulas(formula)
+        }
+
+    every = kinds(())
+    assert {kind for kind, _ in every} == {*get_args(Formula), Count}
+    ahead = {(Next, None), (Until, None), (Count, "suffix")}
+    assert kinds(("next", "until", "suffix")) == every - ahead
+    counting = {kind for kind, _ in kinds(("prefix", "suffix"))}
+    assert not counting & {Count, Comparison, OfCount}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_formulas_are_as_defined_on_all_short_words(seed):
+    rng = np.random.default_rng(seed)
+    formula = random_formula(rng, depth=3)
+    for strings in words(4):
+        assert not disagreements(formula, strings).size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(400))
+def test_deeper_formulas_are_as_defined(seed):
+    rng = np.random.default_rng([1, seed])
+    formula = random_formula(rng, depth=4)
+    strings = rng.integers(0, 2, (3, int(rng.integers(1, 9))))
+    assert not disagreements(formula, strings).size
+    for strings in words(3):
+        assert not disagreements(formula, strings).size
+
+
+def test_strict_operators_and_marks_are_what_their_names_say():
+    for strings in words(5):
+        n = strings.shape[1]
+        position = np.arange(n)
+        found = evaluate_formula(first(), strings, ALPHABET)
+        assert (found == (position == 0)).all()
+        found = evaluate_formula(last(), strings, ALPHABET)
+        assert (found == (position == n - 1)).all()
+        since = evaluate_formula(strict_since(A, B), strings, ALPHABET)
+        until = evaluate_formula(strict_until(A, B), strings, ALPHABET)
+        for row, word in enumerate(strings):
+            for i in range(n):
+                assert since[row, i] == any(
+                    word[j] == 1 and not word[j + 1 : i].any() for j in range(i)
+                )
+                assert until[row, i] == any(
+                    word[j] == 1 and not word[i + 1 : j].any() for j in range(i + 1, n)
+                )
+
+
+def planted(name, wrong):
+    """An evaluator with one operator replaced."""
+
+    def evaluate(formula, strings, alphabet):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(semantics, name, wrong)
+            return evaluate_formula(formula, strings, alphabet)
+
+    return evaluate
+
+
+def strict_witness(left, right):
+    witness, failure = semantics._latest(right), semantics._latest(~left)
+    return (witness > 0) & (failure < witness)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "formula"),
+    [
+        ("_since", strict_witness, Since(A, B)),
+        ("_since", strict_witness, Until(A, B)),
+        (
+            "_since",
+            lambda left, right: semantics._latest(right) > 0,
+            Since(Previous(A), B),
+        ),
+        ("_previous", lambda truth: np.roll(truth, 1, axis=-1), Previous(A)),
+        ("_previous", lambda truth: np.roll(truth, 1, axis=-1), Next(A)),
+        (
+            "_at_least_one",
+            lambda factors, counts, constant: factors[0] * counts[0] + constant >= 0,
+            at_least_one([(1, Count("prefix", A))], -1),
+        ),
+    ],
+)
+def test_the_definitions_catch_a_planted_error(name, wrong, formula):
+    caught = [disagreements(formula, w, planted(name, wrong)).size for w in words(3)]
+    assert any(caught)
+
+
+def test_a_string_satisfies_what_holds_at_its_last_position():
+    assert satisfies(Previous(A), [[0, 1], [1, 0], [0, 0]], "ab").tolist() == [1, 0, 1]
+    assert satisfies(A, [1, 0], "ab").shape == ()
+
+
+def test_integers_are_exact_beyond_64_bits():
+    big = 10**30
+    terms = [(big, Count("prefix", A)), (-big, Count("prefix", B))]
+    assert evaluate_formula(at_least_one(terms, 0), [0, 1], "ab").tolist() == [1, 0]
+    assert evaluate_formula(at_least_one(terms, 1), [0, 1], "ab").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("modulus", [2**62, 2**63, 2**70])
+def test_a_modulus_may_have_more_than_64_bits(modulus):
+    predicate = Predicate(modulus, (1, modulus - 1))
+    assert predicate.holds(np.arange(3)).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("predicate", PREDICATES, ids=repr)
+def test_a_predicate_has_its_natural_value_at_zero(predicate):
+    found = evaluate_formula(OfCount(predicate, Count("prefix", A)), [1, 1], "ab")
+    assert found.tolist() == [0 in predicate.residues] * 2
+
+
+def test_a_long_chain_of_operators_neither_recurses_nor_keeps_every_truth():
+    formula = A
+    for _ in range(5000):
+        formula = Next(Not(formula))
+    found = evaluate_formula(formula, np.zeros((1, 7), int), "ab")
+    # It is false at position n, and elsewhere the opposite of what follows.
+    expected = [k % 2 == 1 for k in range(7)][::-1]
+    np.testing.assert_array_equal(found[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("strings", "alphabet", "complaint"),
+    [
+        ([0, 2], "ab", "id 2 at (1,)"),
+        ([[0, 1], [-1, 0]], "ab", "id -1 at (1, 0)"),
+        ([], "ab", "n >= 1"),
+        ([0.5], "ab", "float64"),
+        ([0], "b", "symbol 'a'"),
+        ([0], "", "alphabet is empty"),
+        ([0], ["a", "a"], "twice"),
+    ],
+)
+def test_bad_input_is_named(strings, alphabet, complaint):
+    with pytest.raises(InputError, match=re.escape(complaint)) as error:
+        evaluate_formula(A, strings, alphabet)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,144 @@
+"""Nodes are one object for equal fields, however large and however shared."""
+
+import copy
+import dataclasses
+import gc
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.programs.logic import syntax
+from jax_models.programs.logic.derived import all_of, any_of, at_least_one
+from jax_models.programs.logic.syntax import (
+    And,
+    AtPosition,
+    Comparison,
+    Constant,
+    Count,
+    Next,
+    Not,
+    OfCount,
+    Or,
+    Predicate,
+    Since,
+    Symbol,
+    children,
+    subformulas,
+)
+from tests.formulas import random_formula
+
+A, B = Symbol("a"), Symbol("b")
+BEFORE = Count("prefix", A)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_formulas_are_one_object(seed):
+    first = random_formula(np.random.default_rng(seed), depth=4)
+    again = random_formula(np.random.default_rng(seed), depth=4)
+    assert first is again
+    assert copy.deepcopy(first) is first
+    assert pickle.loads(pickle.dumps(first)) is first
+    assert dataclasses.replace(Not(first)) is Not(first)
+
+
+def test_different_formulas_are_different():
+    nodes = [A, B, Not(A), Next(A), And(A, B), And(B, A), Or(A, B), Since(A, B)]
+    nodes += [Constant(True), Constant(False), BEFORE, Count("suffix", A)]
+    nodes += [at_least_one([(k, BEFORE)], c) for k in (1, 2) for c in (0, 1)]
+    assert len(set(nodes)) == len(nodes)
+
+
+def test_nodes_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        A.__setattr__("name", "b")
+
+
+def test_normal_forms_are_one_object():
+    assert Constant(np.True_) is Constant(True)
+    assert Predicate(3, (2, 0, 2)) is Predicate(3, (0, 2))
+    doubled = Comparison(((1, BEFORE), (0, Count("suffix", B)), (1, BEFORE)), 0)
+    assert doubled is Comparison(((np.int32(2), BEFORE),), 0)
+
+
+def test_a_comparison_whose_counts_cancel_is_a_constant():
+    terms = [(1, BEFORE), (-1, BEFORE)]
+    assert at_least_one(terms, 1) is Constant(True)
+    assert at_least_one(terms, 0) is Constant(False)
+    with pytest.raises(InputError, match="cancel"):
+        Comparison(tuple(terms), 1)
+
+
+def test_parts_come_once_and_before_what_is_made_of_them():
+    shared = Next(A)
+    formula = Or(And(shared, Not(shared)), OfCount(syntax.ODD, Count("prefix", shared)))
+    parts = list(subformulas(formula))
+    assert len(parts) == len(set(parts)) == 7
+    for place, part in enumerate(parts):
+        assert set(children(part)) <= set(parts[:place])
+    assert parts[-1] is formula
+
+
+def test_a_deep_and_shared_formula_is_as_large_as_its_parts():
+    # As a tree it has 2^3000 leaves; made twice, it is the same object.
+    def tower():
+        formula = A
+        for _ in range(3000):
+            formula = And(formula, formula)
+        return formula
+
+    formula = tower()
+    assert sum(1 for _ in subformulas(formula)) == 3001
+    assert tower() is formula
+    assert len({formula, A}) == 2
+    assert len(repr(formula)) < 200
+
+
+def test_nodes_that_nobody_uses_are_forgotten():
+    gc.collect()
+    before = len(syntax._INTERNED)
+    formula = And(Symbol("nobody else's"), Next(Symbol("nor this")))
+    assert len(syntax._INTERNED) == before + 4
+    del formula
+    gc.collect()
+    assert len(syntax._INTERNED) == before
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_joining_many_takes_the_least_depth(number):
+    operands = [Symbol(str(k)) for k in range(number)]
+
+    def depth(formula):
+        parts = children(formula)
+        return 1 + max(map(depth, parts)) if parts else 0
+
+    for join, none in ((any_of, Constant(False)), (all_of, Constant(True))):
+        joined = join(operands)
+        leaves = [part for part in subformulas(joined) if isinstance(part, Symbol)]
+        assert leaves == operands
+        assert depth(joined) == max(number - 1, 0).bit_length()
+        assert number or joined is none
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Not(BEFORE), "the operand of Not must be a formula, got Count"),
+        (lambda: And(A, "b"), "the right of And must be a formula, got str"),
+        (lambda: Count("both", A), "'both'"),
+        (lambda: Count("prefix", BEFORE), "what is counted must be a formula"),
+        (lambda: Symbol(""), "not empty"),
+        (lambda: Comparison(((1, A),), 0), "a term of a comparison is a count"),
+        (lambda: Comparison(((1.5, BEFORE),), 0), "expected an integer, got 1.5"),
+        (lambda: Predicate(0, (0,)), "at least 1"),
+        (lambda: Predicate(2, (2,)), "some of 0 to 1"),
+        (lambda: Predicate(2, ()), "some of 0 to 1"),
+        (lambda: AtPosition("odd"), "expected a Predicate, got 'odd'"),
+        (lambda: OfCount(syntax.ODD, A), "one count"),
+    ],
+)
+def test_what_is_no_formula_is_refused(make, complaint):
+    with pytest.raises(InputError, match=re.escape(complaint)):
+        make()

@@ -1,0 +1,321 @@
+"""Compiled programs: uniform or tieless heads of gap 1, and the evaluator's answers."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.errors import InputError
+from jax_models.programs.rasp import (
+    PROGRAMS,
+    CompiledProgram,
+    compile_program,
+    evaluate_program,
+    lookup,
+    read_result,
+)
+from jax_models.programs.rasp.plan import Affine
+from tests.jax_models.programs.rasp import hard_attention
+from tests.jax_models.programs.rasp.cases import (
+    Case,
+    all_strings,
+    library,
+    some_strings,
+)
+from tests.jax_models.programs.rasp.random_programs import ALPHABET, random_program
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+LOOKUP = """
+depth = psum[j<=i] ((in = 'a') - (in = 'b'))
+x = {}_j[{}, depth(j) = depth(i)] pos(j) : (depth - 9)
+return x
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 13, 19, 25, 37, 49])
+def test_random_programs_compute_what_they_mean_with_gap_one(seed):
+    """In rational arithmetic, where gaps are exact, and in float64."""
+    case = Case(random_program(seed, 3 + seed % 3), ALPHABET)
+    for length in (1, 2, 3, 6):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+    assert not case.flaws(some_strings(ALPHABET, 4, 3), exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_many_random_programs_compute_what_they_mean_with_gap_one(seed):
+    case = Case(random_program(seed, 3 + seed % 4), ALPHABET)
+    for length in (1, 2, 3, 5):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+    assert not case.flaws(some_strings(ALPHABET, 3, 4), exact=True)
+    assert not case.flaws(some_strings(ALPHABET, 33, 6), exact=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("majority", 6),
+        ("paired_counts", 6),
+        ("induction_head", 4),
+        ("flip_flop", 4),
+        ("dyck1", 6),
+        ("dyck2", 4),
+        ("dyck3", 3),
+        ("two_hop", 4),
+    ],
+)
+def test_the_library_compiles_to_what_it_means_with_gap_one(name, longest):
+    case = library(name)
+    for length in (1, longest):
+        strings = all_strings(case.alphabet, length)
+        assert not case.flaws(strings, exact=False)
+    assert not case.flaws(some_strings(case.alphabet, 5, 1), exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "longest"), [("dyck2", 8), ("dyck3", 5), ("dyck1", 12), ("flip_flop", 6)]
+)
+def test_the_library_is_right_on_every_string(name, longest):
+    case = library(name)
+    for part in np.array_split(all_strings(case.alphabet, longest), 32):
+        assert not case.flaws(part, exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_library_is_right_on_longer_strings(name):
+    case = library(name)
+    for length in (7, 16, 33, 60, 100):
+        assert not case.flaws(some_strings(case.alphabet, length, 20), exact=False)
+    assert not case.flaws(some_strings(case.alphabet, 16, 1), exact=True)
+
+
+def replaced(plan, purpose, change):
+    """The plan with every head of a purpose changed."""
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            heads=tuple(
+                change(head) if head.purpose == purpose else head
+                for head in layer.heads
+            ),
+        )
+        for layer in plan.layers
+    )
+    assert layers != plan.layers
+    return dataclasses.replace(plan, layers=layers)
+
+
+def with_last_key(factor):
+    def change(head):
+        return dataclasses.replace(head, key=(*head.key[:-1], head.key[-1] * factor))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("purpose", "factor", "flaw"),
+    [
+        ("rightmost position", 2, "answers"),  # a tie-break that overturns the score
+        ("rightmost position", -1, "answers"),  # the other side
+        ("rightmost position", 0, "ties"),
+        ("square of an integer", 2, "answers"),  # attends to half of it
+        ("count from a mean", 2, "answers"),
+    ],
+)
+def test_the_oracle_catches_a_planted_score(purpose, factor, flaw):
+    case = Case(LOOKUP.format("right", "j<i"), ALPHABET)
+    planted = replaced(case.plan, purpose, with_last_key(factor))
+    strings = all_strings(ALPHABET, 5)
+    assert not case.flaws(strings, exact=False)
+    assert flaw in case.flaws(strings, exact=False, plan=planted)
+
+
+def test_the_oracle_catches_a_lost_neuron():
+    """Without the neuron that takes off b/i, counts are too large by one."""
+    case = library("majority")
+    first = case.plan.layers[0]
+    layers = (dataclasses.replace(first, neurons=()), *case.plan.layers[1:])
+    planted = dataclasses.replace(case.plan, layers=layers)
+    strings = all_strings(case.alphabet, 3)
+    assert "answers" in case.flaws(strings, exact=True, plan=planted)
+
+
+def test_the_oracle_catches_an_empty_row_that_matches_zero(monkeypatch):
+    """Without the 1 that is fetched too, what an empty row brings back equals 0."""
+    same_integer = lookup._same_integer
+
+    def planted(*arguments):
+        criterion = same_integer(*arguments)
+        return dataclasses.replace(criterion, fails_on_zeros=True)
+
+    monkeypatch.setattr(lookup, "_same_integer", planted)
+    case = Case(LOOKUP.format("right", "j>i"), ALPHABET)
+    strings = all_strings(ALPHABET, 2)
+    assert "answers" in case.flaws(strings, exact=False)
+    monkeypatch.undo()
+    assert not Case(LOOKUP.format("right", "j>i"), ALPHABET).flaws(strings, exact=True)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("mask", ["true", "j<=i", "j<i", "j>=i", "j>i"])
+def test_lookups_of_signed_integers_at_every_border(side, mask):
+    """n = 1, rows that see nothing, keys that nobody has, negative numbers.
+
+    A row that sees nothing brings back 0, and a depth of 0 must not match it.
+    """
+    case = Case(LOOKUP.format(side, mask), ALPHABET)
+    for length in (1, 2, 5):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return in",
+        "return pos",
+        "x = true\nreturn x",
+        "x = -7\nreturn x",
+        "x = psum[j<=i] 1\nreturn x",
+        "x = psum[j<=i] (3 * (in = 'a') - 2)\nreturn x",
+        "y = (in = 'a') + 2 * (in = 'b') - 2\nz = if y = 0 then y else -1\n"
+        "x = psum[j<=i] z\nreturn x",
+        "x = if in = 'a' then 2 * pos else -pos\nreturn x",
+        "x = right_j[true, false] pos(j) : pos\nreturn x",
+        "x = right_j[j<i, true] true : false\nreturn x",
+        "y = in = 'a'\nx = left_j[true, y(i) = y(j)] pos(j) : 0\nreturn x",
+        "x = right_j[j<=i, 'a' = in(j) and 3 = pos(j)] 1 : 0\nreturn x",
+        "y = right_j[j<i, true] in(j) : '#'\nz = right_j[true, false] y(j) : '%'\n"
+        "x = right_j[true, z(i) = in(j)] pos(j) : 0\nreturn x",
+        "x = right_j[true, 2 * pos(j) = pos(i)] in(j) : '#'\nreturn x",
+        # Ends of ranges: a count of 0, a sum that is at least 1, a key of one value.
+        "y = psum[j<=i] (in = 'a')\nx = y > 0\nreturn x",
+        "y = psum[j<=i] (1 + (in = 'a'))\nx = y >= 2\nreturn x",
+        "y = (in = 'a') - 1\nz = -1\nx = right_j[j<i, y(i) = z(j)] 5 : 7\nreturn x",
+        # What an empty row brings back, 0, is far from all values and the default.
+        "y = 100 + pos\nx = right_j[j<i, true] y(j) : 99\nreturn x",
+        "y = (in = 'a') - 9\nx = left_j[j>i, true] y(j) : (-9)\nreturn x",
+    ],
+)
+def test_small_programs_at_every_short_length(text):
+    case = Case(text, ALPHABET)
+    for length in (1, 2, 5):
+        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+    assert not case.flaws(all_strings(ALPHABET, 2)[1:3], exact=True)
+
+
+def test_what_is_said_twice_is_built_once():
+    once = Case("x = psum[j<=i] (in = 'a')\nreturn x", ALPHABET)
+    twice = Case(
+        "x = psum[j<=i] (in = 'a')\ny = psum[j<=i] (in = 'a')\nz = x + y\nreturn z",
+        ALPHABET,
+    )
+    assert twice.plan.width == once.plan.width
+    assert twice.plan.layers == once.plan.layers
+
+
+def test_the_weights_do_not_depend_on_the_length():
+    text, alphabet = PROGRAMS["majority"]
+    short, long = (
+        jm.model_bytes(compile_program(text, alphabet, max_length=n)) for n in (1, 40)
+    )
+    assert short == long
+
+
+def test_the_engine_says_what_the_program_means(tmp_path):
+    """Compiled by JAX, saved and loaded, read by accept rule and by logits."""
+    case = library("majority")
+    jm.save(case.model, tmp_path / "model.safetensors")
+    model = jm.load(tmp_path / "model.safetensors")
+    for tokens in ([1, 1, 0, 1, 0, 0, 0], [0, 1, 1, 0, 1, 1, 1]):
+        wanted = evaluate_program(case.program, tokens)
+        said = CompiledProgram(case.plan, model).run(tokens)
+        assert said.tolist() == wanted.tolist()
+        assert jm.accepts(model, tokens) == wanted[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "length"), [("dyck2", 1024), ("induction_head", 300)])
+def test_the_engine_says_what_the_program_means_at_length(name, length):
+    case = library(name)
+    compiled = CompiledProgram(case.plan, case.model)
+    for n in (1, 2, length):
+        tokens = np.random.default_rng(n).integers(0, len(case.alphabet), n)
+        if name == "dyck2" and n % 2 == 0:
+            word = jm.get_language("dyck2").sample(jax.random.key(1), n, 1)
+            tokens = np.asarray(word)[0]
+        wanted = evaluate_program(case.program, tokens)
+        assert compiled.run(tokens).tolist() == wanted.tolist()
+
+
+def test_initial_activations_are_as_large_as_said():
+    for name in ("majority", "dyck2", "induction_head"):
+        case = library(name)
+        for length in (1, 2, 9):
+            rows = case.model.position.encode(length, case.model.width)
+            largest = max(1, np.abs(rows).max())
+            assert case.plan.largest_initial(length) == largest
+
+
+def test_every_activation_is_within_its_bound():
+    for name in ("dyck2", "induction_head"):
+        case = library(name)
+        for length in (1, 2, 7):
+            strings = some_strings(case.alphabet, length, 30)
+            found = hard_attention.run(case.model, strings)
+            bounds = [
+                sum(factor * length**power for power, factor in enumerate(bound))
+                for bound in case.plan.bounds
+            ]
+            assert (found.coordinates <= np.array(bounds)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "y = 70 * (in = 'a')\nx = right_j[true, y(i) = y(j)] pos(j) : 0\nreturn x",
+            "line 2, column 24: the integer at j ranges over",
+        ),
+        (
+            "y = 300 * (in = 'a')\nx = psum[j<=i] y\nreturn x",
+            "line 2, column 16: psum counts one Boolean for each of 300 steps",
+        ),
+        (
+            "x = right_j[true, pos(i) < pos(j)] pos(j) : 0\nreturn x",
+            "line 1, column 26: a predicate compares",
+        ),
+        (
+            "x = right_j[true, not in(i) = in(j)] pos(j) : 0\nreturn x",
+            "line 1, column 29: a predicate compares",
+        ),
+        (
+            "x = right_j[true, "
+            + " or ".join(f"(pos(i) = {k} and pos(j) = 1)" for k in range(7))
+            + "] pos(j) : 0\nreturn x",
+            "the predicate mixes 7 conditions at i",
+        ),
+    ],
+)
+def test_what_has_no_heads_or_too_many_is_refused_with_its_place(text, says):
+    with pytest.raises(InputError) as caught:
+        compile_program(text, ALPHABET)
+    assert says in str(caught.value)
+
+
+def test_logits_of_another_model_are_refused():
+    plan = library("majority").plan
+    with pytest.raises(InputError, match="3 classes"):
+        read_result(plan, np.zeros((4, 3)))
+
+
+def test_affine_forms_are_equal_if_their_numbers_are():
+    x, y = Affine(((0, 1),)), Affine(((1, 2),))
+    assert x + y - x == y
+    assert (x + y) * 0 == Affine()
+    assert (x - 1) * 2 + 2 == x * 2

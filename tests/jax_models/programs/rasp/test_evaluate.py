@@ -1,0 +1,162 @@
+"""The evaluator against plain Python, and the library's programs against checkers."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.languages.dyck import DyckPrefixes
+from jax_models.programs.rasp import (
+    PROGRAMS,
+    check_program,
+    dyck_program,
+    evaluate_program,
+    k_hop_program,
+)
+from tests.jax_models.programs.rasp import checkers, naive
+from tests.jax_models.programs.rasp.random_programs import ALPHABET, random_program
+
+
+def all_strings(alphabet, length):
+    ids = range(len(alphabet))
+    return np.array(list(itertools.product(ids, repeat=length)))
+
+
+def disagreements(program, strings):
+    """How many strings the evaluator and plain Python read differently."""
+    ours = evaluate_program(program, strings).tolist()
+    return sum(
+        one != naive.run(program, string)
+        for one, string in zip(ours, strings, strict=True)
+    )
+
+
+@pytest.mark.parametrize("seed", range(0, 100, 4))
+def test_random_programs_mean_what_plain_python_says(seed):
+    program = check_program(random_program(seed, 3 + seed % 3), ALPHABET)
+    for length in (1, 2, 4):
+        assert not disagreements(program, all_strings(ALPHABET, length))
+
+
+def test_plain_python_catches_a_lookup_of_the_wrong_side_mask_or_default():
+    text = "x = right_j[j<i, in(j) = 'a'] pos(j) : 0\nreturn x"
+    strings = all_strings(ALPHABET, 4)
+    wanted = [naive.run(check_program(text, ALPHABET), one) for one in strings]
+    for old, new in (("right", "left"), ("j<i", "j<=i"), (": 0", ": 1")):
+        planted = check_program(text.replace(old, new), ALPHABET)
+        assert evaluate_program(planted, strings).tolist() != wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("majority", 8),
+        ("paired_counts", 8),
+        ("induction_head", 6),
+        ("flip_flop", 5),
+        ("dyck1", 8),
+        ("dyck2", 6),
+        ("dyck3", 4),
+        ("two_hop", 6),
+    ],
+)
+def test_a_program_of_the_library_computes_its_task(name, longest):
+    text, alphabet = PROGRAMS[name]
+    program = check_program(text, alphabet)
+    accepted = set()
+    # Each position answers for the prefix that ends there.
+    strings = all_strings(alphabet, longest)
+    answers = evaluate_program(program, strings)
+    prefixes = {}
+    for string, found in zip(strings.tolist(), answers.tolist(), strict=True):
+        for end in range(1, longest + 1):
+            prefixes.setdefault(tuple(string[:end]), set()).add(found[end - 1])
+    for prefix, found in prefixes.items():
+        word = [alphabet[token] for token in prefix]
+        assert found == {checkers.CHECKERS[name](word)}, (word, found)
+        accepted |= found
+    assert len(accepted) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_types", "longest"), [(1, 14), (2, 8), (3, 5)], ids=["1", "2", "3"]
+)
+def test_the_dyck_programs_are_right_on_every_string(num_types, longest):
+    alphabet = PROGRAMS[f"dyck{num_types}"][1]
+    program = check_program(dyck_program(num_types), alphabet)
+    strings = all_strings(alphabet, longest)
+    answers = evaluate_program(program, strings)
+    for string, found in zip(strings, answers, strict=True):
+        wanted = checkers.expected(f"dyck{num_types}", alphabet, string)
+        assert found.tolist() == wanted
+
+
+@pytest.mark.slow
+def test_the_flip_flop_program_is_right_on_every_string_of_six():
+    text, alphabet = PROGRAMS["flip_flop"]
+    strings = all_strings(alphabet, 6)
+    answers = evaluate_program(check_program(text, alphabet), strings)
+    for string, found in zip(strings, answers, strict=True):
+        assert found.tolist() == checkers.expected("flip_flop", alphabet, string)
+    # The specification counts 10 of the 15625 strings.
+    assert answers[:, -1].sum() == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_types", [2, 3])
+def test_the_dyck_programs_are_right_on_long_random_strings(num_types):
+    """Prefixes of words, half of them with one symbol replaced, of length 60."""
+    import jax
+
+    alphabet = PROGRAMS[f"dyck{num_types}"][1]
+    draw = np.random.default_rng(num_types)
+    strings = np.array(
+        DyckPrefixes(num_types).sample(jax.random.key(num_types), 60, 500)
+    )
+    broken = np.arange(0, 500, 2)
+    strings[broken, draw.integers(0, 60, 250)] = draw.integers(0, 2 * num_types, 250)
+    program = check_program(dyck_program(num_types), alphabet)
+    answers = evaluate_program(program, strings)
+    for string, found in zip(strings, answers, strict=True):
+        assert found.tolist() == checkers.expected("dyck2", alphabet, string)
+    assert answers.any()
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_k_hop_follows_the_chain(hops):
+    program = check_program(k_hop_program(hops), "abc")
+    draw = np.random.default_rng(hops)
+    for length in (1, 7, 40):
+        strings = draw.integers(0, 3, (4, length))
+        for string, found in zip(
+            strings, evaluate_program(program, strings), strict=True
+        ):
+            word = ["abc"[token] for token in string]
+            wanted = [checkers.follow(word[: i + 1], hops) for i in range(length)]
+            assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [([0, 2], "the alphabet has the ids 0 to 1"), ([], "n >= 1"), ([0.5], "integers")],
+)
+def test_tokens_that_are_none_of_the_alphabet_are_refused(tokens, says):
+    program = check_program("return in", ALPHABET)
+    with pytest.raises(InputError, match=says):
+        evaluate_program(program, tokens)
+
+
+def test_an_integer_beyond_64_bits_is_refused_where_it_may_occur():
+    program = check_program("x = 461168601842738790 * pos\nreturn x", ALPHABET)
+    assert evaluate_program(program, [0] * 10)[-1] == 4611686018427387900
+    with pytest.raises(InputError, match="line 1, column 5: at n = 11"):
+        evaluate_program(program, [0] * 11)
+
+
+def test_numbers_of_types_and_hops_are_checked():
+    with pytest.raises(InputError, match="got 5"):
+        dyck_program(5)
+    with pytest.raises(InputError, match="got 0"):
+        k_hop_program(0)

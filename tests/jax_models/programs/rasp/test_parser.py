@@ -1,0 +1,167 @@
+"""The text of a program: its grammar, and what is said where it is departed from."""
+
+import pytest
+
+from jax_models.errors import InputError
+from jax_models.programs.rasp import (
+    check_program,
+    evaluate_program,
+    parse_program,
+    plan_program,
+)
+from jax_models.programs.rasp.syntax import (
+    And,
+    Compare,
+    Integer,
+    Lookup,
+    Member,
+    Not,
+    Or,
+    Place,
+    Sum,
+    Symbol,
+    Variable,
+)
+
+HERE = Place(1, 1)  # places do not enter comparisons
+A, B, C = (Variable(HERE, name) for name in "abc")
+
+
+def expression(text):
+    """The tree of one expression."""
+    return parse_program(f"x = {text}\nreturn x").definitions[0].expression
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("a and b or c", Or(HERE, (And(HERE, (A, B)), C))),
+        ("a and (b or c)", And(HERE, (A, Or(HERE, (B, C))))),
+        ("not a and b", And(HERE, (Not(HERE, A), B))),
+        ("not not not a", Not(HERE, A)),
+        ("not not a", A),
+        ("not a = b", Not(HERE, Compare(HERE, "=", A, B))),
+        ("a != b", Not(HERE, Compare(HERE, "=", A, B))),
+        ("a - b - c", Sum(HERE, ((1, A), (-1, B), (-1, C)))),
+        ("-a + 3 * b", Sum(HERE, ((-1, A), (3, B)))),
+        (
+            "a + 1 <= b",
+            Compare(HERE, "<=", Sum(HERE, ((1, A), (1, Integer(HERE, 1)))), B),
+        ),
+        ("a in {'p', \"q\"}", Member(HERE, A, ("p", "q"))),
+        ("a not in {'p'}", Not(HERE, Member(HERE, A, ("p",)))),
+        (
+            "left_j[j>i, b(j) = a(i)] in(j) : '#'",
+            Lookup(
+                HERE,
+                "left",
+                "strict_past",
+                Compare(HERE, "=", Variable(HERE, "b", "j"), Variable(HERE, "a", "i")),
+                Variable(HERE, "in", "j"),
+                Symbol(HERE, "#"),
+            ),
+        ),
+    ],
+)
+def test_operators_bind_as_the_grammar_says(text, tree):
+    assert expression(text) == tree
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = in = 'a'; return x",
+        "x = in = 'a' -- a comment\n# and one more\n\nreturn x\n",
+        "x = (in\n = 'a')\nreturn x;",
+    ],
+)
+def test_lines_semicolons_and_comments_do_not_matter(text):
+    assert parse_program(text) == parse_program("x = in = 'a'\nreturn x")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("x = in\nreturn", (2, 7), "expected a name, found the end of the program"),
+        ("x = in", (1, 7), "returns nothing"),
+        ("x = in\ny = and\nreturn x", (2, 5), "expected a value, found 'and'"),
+        ("x = in & y\nreturn x", (1, 8), "'&' begins no word"),
+        ("x = in = 'a\nreturn x", (1, 10), "quotation mark"),
+        ("x = pos pos\nreturn x", (1, 9), "or ';' or the end of the line"),
+        ("x = (pos\nreturn x", (2, 1), "expected an operator or ')'"),
+        ("x in\nreturn x", (1, 3), "expected '=' after the name 'x'"),
+        ("pos = 1\nreturn pos", (1, 1), "a new name or 'return'"),
+        ("x = pos * 2\nreturn x", (1, 9), "only an integer multiplies"),
+        ("x = f(in)\nreturn x", (1, 7), "no functions but psum"),
+        ("x = psum[j<i] 1\nreturn x", (1, 5), "psum[j<=i]"),
+        ("x = right_j[i<j, true] in(j) : 'a'\nreturn x", (1, 13), "a mask"),
+        ("x = right_j[j=i, true] in(j) : 'a'\nreturn x", (1, 14), "in a mask"),
+        ("x = right_j[true, true] in(j)\nreturn x", (1, 30), "':' and a default"),
+        ("x = left_j[true, true] 1 : 0 + 1\nreturn x", (1, 30), "in parentheses"),
+        ("x = 1234567890123456789\nreturn x", (1, 5), "19 digits; at most 18"),
+        (f"x = {'(' * 99}1", (1, 55), "nested too deep"),
+        (f"x = {'psum[j<=i] ' * 99}1", (1, 544), "nested too deep"),
+        (f"x = {'if true then 1 else ' * 99}1", (1, 988), "nested too deep"),
+        ("x = in in {a}\nreturn x", (1, 12), "a symbol such as 'a'"),
+        ("return in in", (1, 11), "the end of the program"),
+    ],
+)
+def test_a_departure_from_the_grammar_is_named_with_its_place(text, place, says):
+    line, column = place
+    with pytest.raises(InputError) as caught:
+        parse_program(text)
+    message = str(caught.value)
+    assert message.startswith(f"line {line}, column {column}: ")
+    assert says in message
+    assert "\n" not in message
+
+
+LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("x = y\nreturn x", (1, 5), "'y' is not defined"),
+        ("x = x\nreturn x", (1, 5), "'x' is not defined"),
+        ("return y", (1, 8), "'y' is not defined"),
+        ("x = 1\nx = 2\nreturn x", (2, 1), "given twice"),
+        ("x = not pos\nreturn x", (1, 9), "'not' takes Booleans"),
+        ("x = in < 2\nreturn x", (1, 5), "'<' takes integers"),
+        ("x = in + 1\nreturn x", (1, 5), "a sum takes integers"),
+        ("x = in = 1\nreturn x", (1, 8), "compares a symbol"),
+        ("x = in = 'c'\nreturn x", (1, 10), "'c' never stands here"),
+        ("x = in in {'a', 'c'}\nreturn x", (1, 8), "'c' never stands here"),
+        ("x = pos in {'a'}\nreturn x", (1, 5), "tests a symbol"),
+        ("x = if pos then 1 else 2\nreturn x", (1, 8), "'if' takes Booleans"),
+        ("x = if true then 1 else in\nreturn x", (1, 5), "two values are"),
+        ("x = psum[j<=i] pos\nreturn x", (1, 16), "does not grow with the length"),
+        ("x = pos(j)\nreturn x", (1, 5), "an index outside"),
+        (LOOKUP.format("in = 'a'", "pos(j)", "1"), (1, 18), "write in(i) or in(j)"),
+        (LOOKUP.format("pos(j)", "pos(j)", "1"), (1, 18), "takes Booleans"),
+        (LOOKUP.format("true", "pos(i)", "1"), (1, 24), "is taken at j"),
+        (LOOKUP.format("true", "pos(j)", "in"), (1, 5), "value and the default are"),
+    ],
+)
+def test_a_name_or_type_that_does_not_fit_is_named_with_its_place(text, place, says):
+    line, column = place
+    with pytest.raises(InputError) as caught:
+        check_program(text, "ab")
+    message = str(caught.value)
+    assert message.startswith(f"line {line}, column {column}: "), message
+    assert says in message
+    assert "\n" not in message
+
+
+def test_many_definitions_are_no_deep_recursion():
+    lines = [f"x{k + 1} = 1 + x{k}" for k in range(2000)]
+    text = "\n".join(["x0 = pos", *lines, "return x2000"])
+    program = check_program(text, "ab")
+    assert evaluate_program(program, [0, 1]).tolist() == [2001, 2002]
+    assert plan_program(program).layers == ()
+
+
+@pytest.mark.parametrize("alphabet", ["", "aba"])
+def test_an_alphabet_names_each_symbol_once(alphabet):
+    with pytest.raises(InputError, match="alphabet"):
+        check_program("return in", alphabet)

@@ -1,0 +1,96 @@
+"""Memory is what the device, the machine or the process's control groups tell."""
+
+import jax
+import pytest
+
+from jax_models.run import blocks, device_memory
+
+
+@pytest.fixture
+def system(tmp_path):
+    """Writes the files in which control groups say their limits."""
+
+    def write(groups, limits):
+        for name, text in limits.items():
+            path = tmp_path / "sys/fs/cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+        (tmp_path / "groups").write_text("".join(f"{line}\n" for line in groups))
+        return device_memory.cgroup_limits(tmp_path / "groups", tmp_path)
+
+    return write
+
+
+def test_limits_of_the_group_and_of_those_around_it_hold(system):
+    limits = {
+        "user/job/memory.max": "4096",
+        "user/memory.max": "max",
+        "memory.max": "8192",
+        "other/memory.max": "1",
+    }
+    assert sorted(system(["0::/user/job"], limits)) == [4096, 8192]
+
+
+def test_a_container_sees_its_group_as_the_root(system):
+    assert system(["0::/"], {"memory.max": "512"}) == [512]
+    assert system(["0::/../far"], {"memory.max": "512"}) == [512]
+
+
+def test_version_1_names_its_memory_controller(system):
+    lines = ["9:cpu:/a", "4:memory:/a"]
+    assert system(lines, {"memory/a/memory.limit_in_bytes": "99"}) == [99]
+
+
+def test_where_no_group_is_told_there_is_no_limit(tmp_path):
+    assert device_memory.cgroup_limits(tmp_path / "none", tmp_path) == []
+
+
+def test_a_cpu_has_a_share_of_the_machine(monkeypatch):
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**33)
+    device_memory.device_bytes.cache_clear()
+    count = jax.local_device_count()
+    assert device_memory.memory_budget() == 2**33 // count // device_memory.SHARE
+    device_memory.device_bytes.cache_clear()
+
+
+def test_what_was_planned_is_taken_whatever_the_device_has(monkeypatch):
+    monkeypatch.setattr(device_memory, "device_bytes", lambda device: 2**31)
+    with device_memory.memory_planned(2**40):
+        assert device_memory.memory_budget() == 2**40
+        with device_memory.memory_planned(None):
+            assert device_memory.memory_budget() == 2**30
+        assert device_memory.memory_budget() == 2**40
+    assert device_memory.memory_budget() == 2**30
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0, 2**33), (2**30, 2**29)])
+def test_at_hand_is_the_memory_of_the_device_or_of_the_whole_machine(
+    monkeypatch, own, expected
+):
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**34)
+    monkeypatch.setattr(device_memory, "_own_bytes", lambda device: own)
+    with device_memory.memory_planned(2**40):
+        assert device_memory.memory_at_hand() == expected
+
+
+def test_an_accelerator_says_itself():
+    class Card:
+        platform = "gpu"
+
+        def memory_stats(self):
+            return {"bytes_limit": 2**36}
+
+    assert device_memory.device_bytes(Card()) == 2**36
+
+
+def test_the_machine_has_no_more_than_its_group_lets_it(monkeypatch):
+    monkeypatch.setattr(device_memory, "cgroup_limits", lambda: [12345, 2**60])
+    assert device_memory.host_bytes() == 12345
+
+
+@pytest.mark.parametrize(("backend", "suited"), [("cpu", 2**19), ("gpu", 2**25)])
+def test_memory_only_makes_tiles_smaller(monkeypatch, backend, suited):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    for budget, expected in ((2**40, suited), (2**20, 2**20 // 512), (1, 1)):
+        monkeypatch.setattr(blocks, "memory_budget", lambda budget=budget: budget)
+        assert blocks.tile_elements() == expected
