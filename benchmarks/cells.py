@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bounds.store import ResultStore
+from bounds.store.results import ResultStore
+
 from bounds.version import __version__
 
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from absl import flags
+from bounds.curves.figures import LOOKS
 
 from benchmarks.flags import benchmark_flags
 from benchmarks.page import table_text
@@ -22,7 +23,6 @@ from bounds.closed_form.depth import (
     parity_routes,
 )
 from bounds.closed_form.depth.routes import Route, least
-from bounds.figures import LOOKS
 
 FLAGS = benchmark_flags("depth_thresholds", table=True, figure=True)
 LAYERS = flags.DEFINE_integer(

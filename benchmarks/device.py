@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 
-from bounds.provenance import provenance
+from bounds.store.provenance import provenance
 
 
 def device_name() -> str:

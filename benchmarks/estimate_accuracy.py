@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
+from bounds.store.results import read_store
 
 from benchmarks.flags import benchmark_flags
 from benchmarks.page import table_text
@@ -29,7 +30,6 @@ from bounds.batch.plan import CostModel, choose_calibration, fit_cost
 from bounds.batch.specification import Specification, read_sweep
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.flags import validate_choices
-from bounds.store import read_store
 from jax_models.errors import InputError
 
 SMALL = {"d_model": "8", "d_ff": "16"}

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 PARTS = {
     "bounds/influence": "tests/bounds/influence",
     "bounds/certificate": "tests/bounds/certificate",
-    "bounds/rounding.py": "tests/bounds/test_rounding.py",
+    "bounds/numbers/rounding.py": "tests/bounds/numbers/test_rounding.py",
     "bounds/closed_form": "tests/bounds/closed_form",
     "jax_models/weighting": "tests/jax_models/weighting",
     "bounds/restriction/checker.py": "tests/bounds/restriction",

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bounds.store.output import write_bytes
+
 import jax_models as jm
-from bounds.output import write_bytes
 
 MARKS = "<!-- rows of {} -->"
 

@@ -13,7 +13,7 @@ sets a model's cross-entropy on PARITY or 2DYCK beside the floor that its influe
 from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.certificate import Certificate, certify_influence
 from bounds.constants import closed_form_bounds, read_constants
-from bounds.curves import BoundCurve, bound_curve
+from bounds.curves.curve import BoundCurve, bound_curve
 from bounds.entropy import ModelEntropy, measure_entropy
 from bounds.influence import Influence, compute_influence
 from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
@@ -28,7 +28,7 @@ from bounds.simulation import (
     simulate,
     simulation_curve,
 )
-from bounds.store import read_store
+from bounds.store.results import read_store
 from jax_models.run.mesh import device_mesh
 
 __all__ = [

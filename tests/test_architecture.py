@@ -128,13 +128,16 @@ def test_imports_point_downwards(name):
     ("name", "source"),
     [
         ("jax_models.model.mask", "import bounds"),
-        ("jax_models.model.mask", "def f():\n    from bounds.store import read_store"),
-        ("bounds.curves", "from benchmarks import flags"),
+        (
+            "jax_models.model.mask",
+            "def f():\n    from bounds.store.results import read_store",
+        ),
+        ("bounds.curves.curve", "from benchmarks import flags"),
         ("bounds.closed_form.stack", "import jax.numpy as jnp"),
         ("bounds.closed_form.stack", "from jax_models import Transformer"),
-        ("bounds.closed_form.stack", "from bounds.inputs import GivenInputs"),
-        ("bounds.closed_form.stack", "from bounds import inputs"),
-        ("bounds.closed_form.stack", "from .. import inputs"),
+        ("bounds.closed_form.stack", "from bounds.curves.inputs import GivenInputs"),
+        ("bounds.closed_form.stack", "from bounds.curves import inputs"),
+        ("bounds.closed_form.stack", "from ..curves import inputs"),
         ("bounds.restriction.checker", "from bounds.restriction import search"),
         ("bounds.restriction.checker", "import bounds.restriction.search"),
         ("bounds.restriction.checking.layer", "from .. import search"),
@@ -151,10 +154,13 @@ def test_the_rule_catches_a_planted_import(name, source):
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("bounds.closed_form.stack", "import mpmath\nfrom bounds.result import Bound"),
+        (
+            "bounds.closed_form.stack",
+            "import mpmath\nfrom bounds.numbers.bound import Bound",
+        ),
         ("bounds.closed_form.stack", "from bounds import result"),
         ("bounds.closed_form.stack", "from . import dispatch"),
-        ("bounds.curves", "import jax\nimport jax_models as jm"),
+        ("bounds.curves.curve", "import jax\nimport jax_models as jm"),
         ("jax_models.model.mask", "from . import position\nimport numpy"),
         ("bounds.restriction.checker", "from bounds.restriction.checking import claim"),
         ("bounds.restriction.checking.layer", "from . import tables"),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.provenance import provenance
+from bounds.store.provenance import provenance
 from tests import memory
 from tests.memory import GB, MOST, PEAKS
 

@@ -16,7 +16,7 @@ from bounds.influence.compute import compute_influence
 from bounds.influence.problem import Target
 from bounds.influence.result import Influence
 from bounds.influence.ties import Ties, judge_ties
-from bounds.notation import enclosure_label
+from bounds.numbers.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.run.evaluate import TieRule

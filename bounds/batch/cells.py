@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bounds.provenance import Provenance
+from bounds.store.provenance import Provenance
 
 
 @dataclasses.dataclass(frozen=True)

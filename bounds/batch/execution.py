@@ -12,8 +12,8 @@ import jax
 import jax.monitoring
 
 from bounds.batch.cells import BatchCell, Outcome
-from bounds.output import has_package
-from bounds.provenance import provenance
+from bounds.store.output import has_package
+from bounds.store.provenance import provenance
 from jax_models.errors import InputError
 from jax_models.run.device_memory import SHARE, host_bytes
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from bounds.batch.cells import BatchCell
-from bounds.output import has_package
-from bounds.table import Table
+from bounds.store.output import has_package
+from bounds.store.table import Table
 
 # What the column of a swept flag is called before its name: a result may have the same.
 SWEPT = "sweep."

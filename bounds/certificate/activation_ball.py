@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.order import least, surely_above
-from bounds.readings import no_rule
+from bounds.readings.rules import no_rule
 from jax_models.model.rows import Activation, Operation, Relu
 
 

@@ -50,7 +50,7 @@ from bounds.certificate.row_base import (
     row_scale,
     slope_radius,
 )
-from bounds.readings import norm_before
+from bounds.readings.rules import norm_before
 from jax_models.model.layer import Layer
 from jax_models.run.blocks import map_rows, row_block
 

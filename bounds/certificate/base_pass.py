@@ -29,7 +29,7 @@ from bounds.certificate.row_base import (
 )
 from bounds.certificate.scores.base import score_rule
 from bounds.influence.problem import Problem
-from bounds.rounding import (
+from bounds.numbers.rounding import (
     certificate_roundoff,
     layer_roundoff,
     summation_depth,

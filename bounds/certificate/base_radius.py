@@ -19,8 +19,13 @@ from bounds.certificate.order import bounded, least
 from bounds.certificate.row_radius import behind_norm, centred, row_radius
 from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase
-from bounds.readings import norm_before
-from bounds.rounding import SCALAR_STEPS, gamma_upper, tiled_summation, unit_roundoff
+from bounds.numbers.rounding import (
+    SCALAR_STEPS,
+    gamma_upper,
+    tiled_summation,
+    unit_roundoff,
+)
+from bounds.readings.rules import norm_before
 from jax_models.model.attention import KeyStore, project
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register

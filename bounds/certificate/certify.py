@@ -18,7 +18,7 @@ from bounds.certificate.references import (
 )
 from bounds.certificate.scores import score_rule
 from bounds.influence.problem import Problem, Target
-from bounds.readings import lacks
+from bounds.readings.rules import lacks
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.model.reweight import with_dtype

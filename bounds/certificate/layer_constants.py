@@ -13,7 +13,7 @@ from jax import Array
 
 from bounds.certificate.scores import score_rule
 from bounds.certificate.sections import SectionConstants, section_constants
-from bounds.spectral import Enclosure, frobenius_upper, norm_upper
+from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register

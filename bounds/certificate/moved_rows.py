@@ -15,7 +15,7 @@ from bounds.certificate.norm_gain import (
     norm_rounding,
 )
 from bounds.certificate.order import least, times
-from bounds.readings import norm_before
+from bounds.readings.rules import norm_before
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Norm

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.certificate.order import greatest, least, resting_on, surely_above, times
-from bounds.rounding import term_roundoff
+from bounds.numbers.rounding import term_roundoff
 from jax_models.model.rows import Norm
 
 

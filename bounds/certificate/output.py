@@ -15,8 +15,8 @@ from bounds.certificate.norm_gain import (
 from bounds.certificate.order import bounded, least, times
 from bounds.certificate.row_radius import centred
 from bounds.influence.problem import Problem
-from bounds.matrix_norm import spectral_norms
-from bounds.rounding import term_roundoff
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.rounding import term_roundoff
 from jax_models.model.rows import linear
 from jax_models.model.transformer import Transformer, embed
 

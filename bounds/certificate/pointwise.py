@@ -23,9 +23,9 @@ from bounds.certificate.sections import (
     together,
 )
 from bounds.influence.pointwise import KEPT, RowBase
-from bounds.matrix_norm import spectral_norms
-from bounds.rounding import term_roundoff
-from bounds.row_slopes import pull
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.rounding import term_roundoff
+from bounds.readings.slopes import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 

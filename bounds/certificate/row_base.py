@@ -17,8 +17,8 @@ from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.pointwise import RowNorms, row_norms
 from bounds.certificate.scores.base import over_query_scale, score_rule
 from bounds.influence.pointwise import RowBase, base_rows
-from bounds.matrix_norm import spectral_norms
-from bounds.rounding import term_roundoff, tiled_summation
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.rounding import term_roundoff, tiled_summation
 from jax_models.model.attention import (
     Attention,
     KeyStore,

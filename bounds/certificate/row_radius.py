@@ -22,8 +22,8 @@ from bounds.certificate.sections import (
     sections,
 )
 from bounds.influence.pointwise import RowBase
-from bounds.readings import no_rule
-from bounds.rounding import SCALAR_STEPS, gamma_upper
+from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
+from bounds.readings.rules import no_rule
 from jax_models.model.layer import Layer
 from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
 

@@ -17,8 +17,8 @@ from jax import Array
 from bounds.certificate.norm_gain import vector_norms
 from bounds.certificate.order import bounded, times
 from bounds.constants.row_form import Form, form_of, gains_of
-from bounds.readings import no_rule
-from bounds.spectral import frobenius_upper
+from bounds.numbers.spectral import frobenius_upper
+from bounds.readings.rules import no_rule
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Activation, Affine, Norm, Program, Step

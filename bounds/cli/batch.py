@@ -36,9 +36,9 @@ from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.progress import Progress
 from bounds.cli.record import STORE_NAME, Output
-from bounds.output import write_json
-from bounds.store import ResultStore, read_store
-from bounds.table import Table
+from bounds.store.output import write_json
+from bounds.store.results import ResultStore, read_store
+from bounds.store.table import Table
 from jax_models.errors import InputError
 
 __all__ = ["define_flags", "further_flags", "run"]

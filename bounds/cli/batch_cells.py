@@ -22,10 +22,10 @@ from bounds.cli.batch_work import (
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
 from bounds.cli.usage import FlagGroup
-from bounds.output import plain, sha256
-from bounds.provenance import provenance
-from bounds.store import cell_key
-from bounds.sweep import MemoryResults, Results
+from bounds.store.output import plain, sha256
+from bounds.store.provenance import provenance
+from bounds.store.results import cell_key
+from bounds.store.sweep import MemoryResults, Results
 from bounds.version import __version__
 from jax_models.errors import InputError
 from jax_models.run.device_memory import memory_planned

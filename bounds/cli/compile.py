@@ -19,8 +19,8 @@ from bounds.cli import flags as shared
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import Output
-from bounds.output import sha256, write_bytes, write_json
-from bounds.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.store.output import sha256, write_bytes, write_json
+from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
 from jax_models.format.config import encode_config

@@ -23,10 +23,10 @@ from bounds.cli.record import Output
 from bounds.closed_form import LayerInfluence
 from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.constants.closed_forms import PrintedInfluence
-from bounds.inputs import check_changeable
-from bounds.measurement import weighting_label
-from bounds.output import write_json
-from bounds.sweep import Cell
+from bounds.curves.inputs import check_changeable
+from bounds.curves.measurement import weighting_label
+from bounds.store.output import write_json
+from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.run.evaluate import require_readout
 

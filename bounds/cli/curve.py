@@ -33,13 +33,20 @@ from bounds.cli.record import Output
 from bounds.cli.report import curve_report, describe_decay
 from bounds.cli.subject import define_memory_limit, read_subject
 from bounds.cli.ties import quiet_ties, warn_of_ties
-from bounds.curve_bounds import CURVE_BOUNDS, bound_columns
-from bounds.curve_cells import CurveCells, curve_cells
-from bounds.curves import BoundCurve, plot_curves, read_curve
-from bounds.figures import MAX_SERIES
-from bounds.measurement import weighting_label
-from bounds.output import write_csv, write_json
-from bounds.sweep import Cell, Failure, Results, finish_cells, missing_cells, run_cells
+from bounds.curves.cells import CurveCells, curve_cells
+from bounds.curves.columns import CURVE_BOUNDS, bound_columns
+from bounds.curves.curve import BoundCurve, plot_curves, read_curve
+from bounds.curves.figures import MAX_SERIES
+from bounds.curves.measurement import weighting_label
+from bounds.store.output import write_csv, write_json
+from bounds.store.sweep import (
+    Cell,
+    Failure,
+    Results,
+    finish_cells,
+    missing_cells,
+    run_cells,
+)
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's

@@ -27,8 +27,8 @@ from bounds.closed_form.depth.routes import (
     parity_routes,
     switching_routes,
 )
-from bounds.output import write_json
-from bounds.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.store.output import write_json
+from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
 

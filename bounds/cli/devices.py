@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 
 from bounds.cli import peers
 from bounds.cli.platforms import request_platform, require_platform
-from bounds.store import cell_key
-from bounds.sweep import Cell
+from bounds.store.results import cell_key
+from bounds.store.sweep import Cell
 from jax_models.errors import InputError
 from jax_models.run.mesh import check_agreement, device_mesh
 

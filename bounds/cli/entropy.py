@@ -30,9 +30,9 @@ from bounds.entropy import (
     entropy_levels,
     measure_entropy,
 )
-from bounds.output import sha256, write_csv, write_json
-from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
-from bounds.table import Table
+from bounds.store.output import sha256, write_csv, write_json
+from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
+from bounds.store.table import Table
 from bounds.version import __version__
 from jax_models.languages import get_source
 from jax_models.model.reweight import with_dtype

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from bounds.cli.values import LengthsParser, LengthsSerializer
-from bounds.figures import FORMATS
+from bounds.curves.figures import FORMATS
+from bounds.curves.inputs import RANDOM
 from bounds.influence.compute import METHOD_NAMES
-from bounds.inputs import RANDOM
-from bounds.notation import parse_temperature
+from bounds.numbers.notation import parse_temperature
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES
 from jax_models.model.layer import NORM_PLACEMENTS

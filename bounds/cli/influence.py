@@ -33,15 +33,15 @@ from bounds.cli.progress import Progress
 from bounds.cli.record import Output
 from bounds.cli.subject import define_memory_limit, read_subject
 from bounds.cli.ties import quiet_ties, warn_of_ties
-from bounds.curves import UNITS
-from bounds.figures import Series, influence_figure
+from bounds.curves.curve import UNITS
+from bounds.curves.figures import Series, influence_figure
+from bounds.curves.measurement import enclosed_value
 from bounds.influence.compute import choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
-from bounds.measurement import enclosed_value
-from bounds.notation import enclosure_label
-from bounds.output import write_csv, write_json
-from bounds.sweep import (
+from bounds.numbers.notation import enclosure_label
+from bounds.store.output import write_csv, write_json
+from bounds.store.sweep import (
     Cell,
     Results,
     finish_cells,

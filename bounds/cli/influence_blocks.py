@@ -10,15 +10,15 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.progress import Progress
+from bounds.curves.measurement import Subject, block_columns, tokens_sha256
 from bounds.influence import SCREENS, Influence, Problem, SharedBase
 from bounds.influence.compute import answer, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Stopping
-from bounds.measurement import Subject, block_columns, tokens_sha256
-from bounds.output import canonical_json, sha256
-from bounds.sweep import Cell
+from bounds.store.output import canonical_json, sha256
+from bounds.store.sweep import Cell
 from bounds.version import __version__
 
 # Substitutions beyond which only the largest of each position is kept.

@@ -6,7 +6,7 @@ import numpy as np
 from absl import flags
 
 import jax_models as jm
-from bounds.inputs import GivenInputs, InputSource, sampled_inputs
+from bounds.curves.inputs import GivenInputs, InputSource, sampled_inputs
 from jax_models.arguments import expect_file
 from jax_models.languages import LANGUAGES, read_text
 from jax_models.run.evaluate import check_tokens

@@ -5,7 +5,7 @@ from typing import Any
 
 from bounds.cli.progress import Progress
 from bounds.cli.record import Output
-from bounds.sweep import Cell, Failure, found_rows, missing_cells, run_cells
+from bounds.store.sweep import Cell, Failure, found_rows, missing_cells, run_cells
 from jax_models.errors import InputError
 
 

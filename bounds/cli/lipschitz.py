@@ -19,14 +19,14 @@ from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import Output
 from bounds.cli.subject import read_subject
-from bounds.inputs import check_changeable
+from bounds.curves.inputs import check_changeable
+from bounds.curves.measurement import Subject
 from bounds.lipschitz.curve import LipschitzCurve, measure_lipschitz
 from bounds.lipschitz.result import NAMES
 from bounds.lipschitz.searches import Effort
-from bounds.measurement import Subject
-from bounds.output import write_csv, write_json
-from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
-from bounds.table import Table
+from bounds.store.output import write_csv, write_json
+from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
+from bounds.store.table import Table
 from bounds.version import __version__
 
 # Header and key of the columns; the bounds are given by their looseness.

@@ -11,7 +11,7 @@ from bounds.cli import flags as shared
 from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import Output
-from bounds.output import sha256, write_bytes, write_json
+from bounds.store.output import sha256, write_bytes, write_json
 from jax_models.model.transformer import encode_positions
 
 # Symbols of a random model, and rows of its position table, where nothing is said.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from absl import flags
 
-from bounds.figures import save_figure
-from bounds.provenance import provenance
-from bounds.store import ResultStore
+from bounds.curves.figures import save_figure
+from bounds.store.provenance import provenance
+from bounds.store.results import ResultStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

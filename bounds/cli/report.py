@@ -4,9 +4,9 @@ import itertools
 import textwrap
 from collections.abc import Sequence
 
-from bounds.curve_bounds import shown_bounds
-from bounds.curves import BoundCurve
-from bounds.measurement import influence_value
+from bounds.curves.columns import shown_bounds
+from bounds.curves.curve import BoundCurve
+from bounds.curves.measurement import influence_value
 
 # Standard errors within which an exponent is not told apart from a given one.
 SIGNIFICANT = 2.0

@@ -23,7 +23,6 @@ from bounds.cli.model_source import weighted_model
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.record import Output
-from bounds.output import plain, sha256, write_json
 from bounds.restriction import (
     Restriction,
     Verification,
@@ -36,7 +35,8 @@ from bounds.restriction.attempts import Found, Stage
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.figure import outline_restriction, restriction_figure
 from bounds.restriction.partial_input import FREE, PartialInput
-from bounds.sweep import Results
+from bounds.store.output import plain, sha256, write_json
+from bounds.store.sweep import Results
 from bounds.version import __version__
 from jax_models.arguments import MAX_LENGTH
 

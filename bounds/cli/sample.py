@@ -13,9 +13,9 @@ from bounds.cli import flags as shared
 from bounds.cli.input_source import BITS
 from bounds.cli.platforms import define_platform, request_platform, require_platform
 from bounds.cli.record import Output
-from bounds.inputs import RANDOM
-from bounds.measurement import tokens_sha256
-from bounds.output import write_bytes, write_json
+from bounds.curves.inputs import RANDOM
+from bounds.curves.measurement import tokens_sha256
+from bounds.store.output import write_bytes, write_json
 from jax_models.errors import InputError
 from jax_models.languages import LANGUAGES, get_language
 

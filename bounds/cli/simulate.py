@@ -24,14 +24,14 @@ from bounds.cli.model_source import (
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.record import Output
 from bounds.cli.subject import read_subject
-from bounds.inputs import GivenInputs
-from bounds.measurement import Subject
-from bounds.output import write_json
+from bounds.curves.inputs import GivenInputs
+from bounds.curves.measurement import Subject
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
 from bounds.simulation.paper_shape import check_simulable
-from bounds.sweep import Cell, Failure, Results, finish_cells, found_rows
-from bounds.table import Table
+from bounds.store.output import write_json
+from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
+from bounds.store.table import Table
 from bounds.version import __version__
 
 # Header and key of the columns.

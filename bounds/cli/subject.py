@@ -9,10 +9,10 @@ import jax_models as jm
 from bounds.cli.flags import validate_grammar
 from bounds.cli.input_source import load_inputs
 from bounds.cli.model_source import model_sha256
+from bounds.curves.inputs import draw_inputs
+from bounds.curves.measurement import Question, Subject
 from bounds.influence.substitution import check_query
-from bounds.inputs import draw_inputs
-from bounds.measurement import Question, Subject
-from bounds.notation import parse_bytes
+from bounds.numbers.notation import parse_bytes
 from jax_models.model.transformer import encode_positions
 from jax_models.run.evaluate import require_readout
 

@@ -24,12 +24,12 @@ from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import Output
 from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.curves.measurement import tokens_sha256, weighting_label
 from bounds.influence import Ties
-from bounds.measurement import tokens_sha256, weighting_label
-from bounds.notation import enclosure_label
-from bounds.output import write_json
-from bounds.store import ResultStore
-from bounds.sweep import Cell, missing_cells, run_cells
+from bounds.numbers.notation import enclosure_label
+from bounds.store.output import write_json
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, missing_cells, run_cells
 from bounds.version import __version__
 
 DEFAULT_LENGTH = 64

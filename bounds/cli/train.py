@@ -20,9 +20,9 @@ from bounds.cli.model_source import reweighted
 from bounds.cli.platforms import define_platform, prepare_jax
 from bounds.cli.progress import Progress
 from bounds.cli.record import Output
-from bounds.figures import loss_figure
-from bounds.output import sha256, write_bytes, write_csv, write_json
-from bounds.store_file import lock
+from bounds.curves.figures import loss_figure
+from bounds.store.file import lock
+from bounds.store.output import sha256, write_bytes, write_csv, write_json
 from bounds.version import __version__
 from jax_models.languages import SOURCES, get_source
 from jax_models.languages.source import Levels, Source

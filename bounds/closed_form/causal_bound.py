@@ -46,7 +46,7 @@ from bounds.closed_form.statements import (
     several,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log, maximum
+from bounds.numbers.interval import Interval, exp, interval, log, maximum
 
 FORM = "causal closed form"
 HYPOTHESES = (DIFFER, CONSTANTS, "causal softmax attention in every layer")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from bounds.closed_form.scores import Additive, DotProduct, Score
 from bounds.closed_form.statements import instance, nonnegative, nonnegatives, several
-from bounds.interval import Interval, interval, upper
+from bounds.numbers.interval import Interval, interval, upper
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,8 +81,8 @@ from bounds.closed_form.statements import (
     several,
     whole,
 )
-from bounds.interval import Interval, exp, interval, lower, maximum, upper
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, lower, maximum, upper
 
 UNIT_ROUNDOFF = 2.0**-53
 MASKS = ("none", "future", "past", "strict_future", "strict_past")

@@ -43,8 +43,8 @@ from bounds.closed_form.statements import (
     several,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log_upper, maximum
-from bounds.result import Bound, Claim, Sense
+from bounds.numbers.bound import Bound, Claim, Sense
+from bounds.numbers.interval import Interval, exp, interval, log_upper, maximum
 
 
 class Reading(enum.Enum):

@@ -51,8 +51,8 @@ from bounds.closed_form.statements import (
     several,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log_upper, minimum
-from bounds.result import Bound, Sense
+from bounds.numbers.bound import Bound, Sense
+from bounds.numbers.interval import Interval, exp, interval, log_upper, minimum
 
 
 def weight_bound(half_oscillation: Interval, visible: int) -> Interval:

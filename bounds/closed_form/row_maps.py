@@ -40,7 +40,8 @@ from bounds.closed_form.statements import (
     shown,
     whole,
 )
-from bounds.interval import (
+from bounds.numbers.bound import Bound, Sense
+from bounds.numbers.interval import (
     Interval,
     exp,
     interval,
@@ -51,7 +52,6 @@ from bounds.interval import (
     sqrt,
     upper,
 )
-from bounds.result import Bound, Sense
 
 RELU_SLOPE = 1.0
 _SOURCE = "Hahn 2020, Lemma 5, corrected: LayerNorm"

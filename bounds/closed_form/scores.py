@@ -17,7 +17,7 @@ import dataclasses
 from typing import TypeAlias
 
 from bounds.closed_form.statements import nonnegative, positive
-from bounds.interval import Interval, interval, maximum, minimum, upper
+from bounds.numbers.interval import Interval, interval, maximum, minimum, upper
 
 
 @dataclasses.dataclass(frozen=True)

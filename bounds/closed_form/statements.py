@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from bounds.interval import Interval, log_lower, log_upper
-from bounds.result import Bound, Sense
+from bounds.numbers.bound import Bound, Sense
+from bounds.numbers.interval import Interval, log_lower, log_upper
 
 AVERAGE = "|ah(s) - S_tau(s)|_1"
 LEFTMOST = "|lh(s) - S_tau(s)|_1"

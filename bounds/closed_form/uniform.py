@@ -55,7 +55,7 @@ from bounds.closed_form.statements import (
     several,
     whole,
 )
-from bounds.interval import exp, interval, maximum, upper
+from bounds.numbers.interval import exp, interval, maximum, upper
 
 C2 = "closed form C2"
 C1 = "closed form C1"

@@ -6,9 +6,18 @@ import numpy as np
 from jax import Array
 
 from bounds.closed_form import Additive, DotProduct, Score
-from bounds.interval import Interval, exp, interval, log, lower, minimum, sqrt, upper
-from bounds.rounding import gamma
-from bounds.spectral import Enclosure, frobenius_upper, norm_upper
+from bounds.numbers.interval import (
+    Interval,
+    exp,
+    interval,
+    log,
+    lower,
+    minimum,
+    sqrt,
+    upper,
+)
+from bounds.numbers.rounding import gamma
+from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models import InputError
 from jax_models.model import scores
 from jax_models.model.attention import Attention, Schedule

@@ -36,8 +36,8 @@ from bounds.closed_form import (
 from bounds.constants.model_constants import ModelConstants, read_constants
 from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
-from bounds.interval import interval, log, log_upper, upper
-from bounds.result import Bound, Claim
+from bounds.numbers.bound import Bound, Claim
+from bounds.numbers.interval import interval, log, log_upper, upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.format.model_check import check_model

@@ -24,9 +24,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bounds.interval import interval, sqrt, upper
-from bounds.rounding import SCALAR_STEPS, gamma, gamma_upper, unit_roundoff
-from bounds.spectral import largest_row_norm
+from bounds.numbers.interval import interval, sqrt, upper
+from bounds.numbers.rounding import SCALAR_STEPS, gamma, gamma_upper, unit_roundoff
+from bounds.numbers.spectral import largest_row_norm
 from jax_models import InputError, Transformer
 from jax_models.model.position import (
     Coordinates,

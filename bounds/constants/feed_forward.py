@@ -7,10 +7,10 @@ import numpy as np
 from mpmath import MPContext
 
 from bounds.closed_form import feed_forward_lipschitz
-from bounds.interval import interval, upper
-from bounds.readings import no_rule
-from bounds.rounding import gamma
-from bounds.spectral import Enclosure, frobenius_upper
+from bounds.numbers.interval import interval, upper
+from bounds.numbers.rounding import gamma
+from bounds.numbers.spectral import Enclosure, frobenius_upper
+from bounds.readings.rules import no_rule
 from jax_models.model.rows import Activation, Operation, Relu
 
 

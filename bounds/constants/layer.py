@@ -9,7 +9,7 @@ import math
 from bounds.closed_form import HeadConstants, LayerConstants
 from bounds.constants.attention import as_float64, has_blind_rows, read_scores
 from bounds.constants.row_form import Corner, Form, Reader, read_rows
-from bounds.spectral import Enclosure
+from bounds.numbers.spectral import Enclosure
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 

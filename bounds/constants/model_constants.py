@@ -7,8 +7,8 @@ from bounds.constants.attention import as_float64
 from bounds.constants.embeddings import EmbeddingNorms, read_embeddings
 from bounds.constants.layer import read_layer
 from bounds.constants.row_form import NormConstants, read_norm
-from bounds.interval import interval, maximum, upper
-from bounds.spectral import norm_upper
+from bounds.numbers.interval import interval, maximum, upper
+from bounds.numbers.spectral import norm_upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
 from jax_models.format.model_check import check_model
@@ -80,7 +80,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
     """Read every constant of the closed forms off a model, as rigorous upper bounds.
 
     Spectral norms are computed singular values, enlarged by what rounding can hide
-    (`bounds.spectral`); everything made of them is rounded upwards.
+    (`bounds.numbers.spectral`); everything made of them is rounded upwards.
 
     Args:
         model: A transformer with softmax attention in every layer.

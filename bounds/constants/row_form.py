@@ -20,9 +20,9 @@ from bounds.closed_form import (
     layer_norm_output_norm,
 )
 from bounds.constants.feed_forward import activated, path_gain, residual_lipschitz
-from bounds.interval import interval, upper
-from bounds.readings import no_rule
-from bounds.spectral import Enclosure, frobenius_upper
+from bounds.numbers.interval import interval, upper
+from bounds.numbers.spectral import Enclosure, frobenius_upper
+from bounds.readings.rules import no_rule
 from jax_models import InputError
 from jax_models.model.rows import (
     Activation,

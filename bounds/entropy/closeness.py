@@ -16,7 +16,7 @@ from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
 from bounds.entropy.predictions import Predictions, model_tokens
 from bounds.entropy.theorems import OUTSIDE, Pairs
-from bounds.interval import exp, interval, log, maximum, sqrt, upper
+from bounds.numbers.interval import exp, interval, log, maximum, sqrt, upper
 from jax_models import InputError, Transformer
 from jax_models.languages import Source
 from jax_models.run.evaluate import require_readout

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.table import Table
+from bounds.store.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

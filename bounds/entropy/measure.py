@@ -35,7 +35,7 @@ from bounds.entropy.predictions import (
     sample_prefixes,
 )
 from bounds.entropy.theorems import OUTSIDE, FloorTheorem, Pairs, floor_theorem
-from bounds.rounding import gamma_upper, unit_roundoff
+from bounds.numbers.rounding import gamma_upper, unit_roundoff
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.format.model_check import check_model

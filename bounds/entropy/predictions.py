@@ -11,7 +11,7 @@ import numpy as np
 
 from bounds.influence.exhaustive import query_output
 from bounds.influence.substitution import padded
-from bounds.rounding import rounding_steps, subtraction_radius
+from bounds.numbers.rounding import rounding_steps, subtraction_radius
 from jax_models import InputError, Transformer
 from jax_models.languages import Source
 from jax_models.languages.base import check_sample

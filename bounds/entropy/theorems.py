@@ -22,8 +22,8 @@ from bounds.closed_form.cross_entropy import (
     parity_floor,
     parity_pair_floor,
 )
-from bounds.interval import lower
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import lower
 from jax_models.arguments import show
 from jax_models.errors import InputError
 from jax_models.languages import DyckSource, ParitySource, Source, dyck_heights

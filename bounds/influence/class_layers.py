@@ -31,7 +31,7 @@ from bounds.influence.sizes import (
 from bounds.influence.substitution import least_size, padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
-from bounds.rounding import change_radius
+from bounds.numbers.rounding import change_radius
 from jax_models.model.attention import (
     compute_scores,
     project,

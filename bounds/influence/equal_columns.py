@@ -8,7 +8,7 @@ roundoff of the output's size, times
     weight of the largest column * (what heads write) / (the row that they write to),
 
 the second factor since rows may mostly be what all inputs have in common, which takes no
-part. It is a model of rounding, like the radius that it adds to (`bounds.rounding`).
+part. It is a model of rounding, like the radius that it adds to (`bounds.numbers.rounding`).
 """
 
 import functools

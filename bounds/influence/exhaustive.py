@@ -38,7 +38,7 @@ from bounds.influence.sizes import (
 )
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
-from bounds.rounding import (
+from bounds.numbers.rounding import (
     SCALAR_STEPS,
     gamma_upper,
     rounding_steps,

@@ -37,7 +37,7 @@ from bounds.influence.sizes import output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move, shrinkage
 from bounds.influence.ties import Ties
-from bounds.rounding import change_radius
+from bounds.numbers.rounding import change_radius
 from jax_models.model.transformer import Transformer
 
 # Forward passes for one substitution at each position where few rows change: what

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bounds.arithmetic import Work, count_operations, measure_work
+from bounds.influence.arithmetic import Work, count_operations, measure_work
 from bounds.influence.kernel import Part
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.problem import Target
 from bounds.influence.ties import Ties
-from bounds.notation import enclosure_label
+from bounds.numbers.notation import enclosure_label
 
 
 @dataclasses.dataclass(frozen=True)

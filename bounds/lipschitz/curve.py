@@ -12,9 +12,10 @@ from scipy.special import stdtrit
 from bounds.all_inputs import exact_supremum
 from bounds.certificate import certify_influence
 from bounds.constants import closed_form_bounds
-from bounds.decay import DecayFit, fit_decay
+from bounds.curves.decay import DecayFit, fit_decay
+from bounds.curves.inputs import InputSource, check_lengths, open_inputs
+from bounds.curves.measurement import weighting_label
 from bounds.influence.problem import Target
-from bounds.inputs import InputSource, check_lengths, open_inputs
 from bounds.lipschitz.result import (
     CERTIFICATES,
     LipschitzEstimate,
@@ -24,8 +25,7 @@ from bounds.lipschitz.result import (
 )
 from bounds.lipschitz.searches import Effort, estimate_lipschitz
 from bounds.lipschitz.substitution import embedding_distances
-from bounds.measurement import weighting_label
-from bounds.table import RowPerLength, Table
+from bounds.store.table import RowPerLength, Table
 from jax_models import InputError, Transformer
 from jax_models.arguments import show
 from jax_models.model.reweight import at_length

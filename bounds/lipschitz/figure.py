@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.decay import fit_decay
-from bounds.figures import LOOKS
+from bounds.curves.decay import fit_decay
+from bounds.curves.figures import LOOKS
 from bounds.lipschitz.result import PROPORTIONAL
-from bounds.table import Table
+from bounds.store.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

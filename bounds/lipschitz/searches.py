@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
-from bounds.inputs import InputSource, check_changeable, open_inputs
 from bounds.lipschitz.ascent import Point, ascend, ascend_tokens
 from bounds.lipschitz.domain import (
     Ball,
@@ -287,7 +287,7 @@ def estimate_lipschitz(
         model: A transformer with softmax attention in every layer.
         length: n >= 2, in tokens.
         inputs: A language to sample from ("random": uniform strings), or a source such
-            as `bounds.inputs.GivenInputs`.
+            as `bounds.curves.inputs.GivenInputs`.
         num_inputs: Number of inputs, where they are sampled.
         restarts: Starting points of each ascent; 0 leaves the ascents out.
         steps: Steps of a gradient ascent.

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import jax_models as jm
-from bounds.inputs import sampled_inputs
+from bounds.curves.inputs import sampled_inputs
 from bounds.restriction.attempts import Method, Plan, Remember, forget
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.restriction import Restriction, final_activation, restrict

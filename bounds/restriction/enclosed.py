@@ -7,8 +7,8 @@ partial result is a float. That is so where all terms are multiples of a power o
 *unit*, and their magnitudes sum to at most 2^52 units: then no partial sum, in any order,
 with fused operations or without, is rounded. Integer and dyadic weights stay exact that
 way as long as the numbers stay small. Everywhere else the radius is a theorem
-(`bounds.rounding.gamma`), with roundings counted for two computations, NumPy's and the
-model's, which need not use the same order.
+(`bounds.numbers.rounding.gamma`), with roundings counted for two computations, NumPy's
+and the model's, which need not use the same order.
 
 Shapes: rows [..., k].
 """
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bounds.rounding import gamma_upper
+from bounds.numbers.rounding import gamma_upper
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jax_models as jm
-from bounds.figures import LOOKS
+from bounds.curves.figures import LOOKS
 from bounds.restriction.analysis import TooManyBits, possible_edges
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.restriction import Restriction

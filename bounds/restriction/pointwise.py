@@ -10,9 +10,9 @@ import math
 import numpy as np
 from scipy.special import erf
 
-from bounds.readings import no_rule
+from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
+from bounds.readings.rules import no_rule
 from bounds.restriction.enclosed import Enclosed, inflated, linear, rounded
-from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models.model.layer import Layer
 from jax_models.model.rows import (
     Affine,

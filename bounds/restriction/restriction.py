@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 import jax_models as jm
 from bounds.influence.substitution import check_query
-from bounds.output import sha256
 from bounds.restriction.analysis import (
     Analysis,
     RowSets,
@@ -41,6 +40,7 @@ from bounds.restriction.attempts import (
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
+from bounds.store.output import sha256
 from jax_models import Transformer, model_bytes
 from jax_models.arguments import expect_length
 from jax_models.run.device_memory import require_memory

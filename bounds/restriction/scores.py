@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.restriction.enclosed import (
     LARGEST_COUNT,
     NO_UNIT,
@@ -30,7 +31,6 @@ from bounds.restriction.enclosed import (
     units,
 )
 from bounds.restriction.pointwise import attention_input
-from bounds.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
 from jax_models.model.attention import Attention, score_scale
 from jax_models.model.layer import Layer

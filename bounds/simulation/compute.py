@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from bounds.all_inputs.universe import AllInputs, list_inputs
-from bounds.inputs import GivenInputs, InputSource, open_inputs
+from bounds.curves.inputs import GivenInputs, InputSource, open_inputs
 from bounds.simulation.certificate import certified_error, certified_temperature
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.measured import HardMeasure, LayerMeasure

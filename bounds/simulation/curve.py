@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.inputs import InputSource, check_lengths, open_inputs
-from bounds.output import write_csv
+from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.simulation.compute import BUDGET, simulate
-from bounds.table import Table
+from bounds.store.output import write_csv
+from bounds.store.table import Table
 from jax_models import Transformer
 
 if TYPE_CHECKING:

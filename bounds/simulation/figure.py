@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.figures import LOOKS
-from bounds.table import Table
+from bounds.curves.figures import LOOKS
+from bounds.store.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,6 +12,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from bounds.numbers.rounding import gamma_upper
 from bounds.restriction.enclosed import (
     SMALLEST,
     Enclosed,
@@ -21,7 +22,6 @@ from bounds.restriction.enclosed import (
     rounded,
     units,
 )
-from bounds.rounding import gamma_upper
 from jax_models import TieError
 
 Booleans = NDArray[np.bool_]

@@ -16,8 +16,8 @@ from bounds.closed_form.approximation import (
     simulation_temperature,
     tied_simulation_temperature,
 )
+from bounds.numbers.bound import Bound
 from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
-from bounds.result import Bound
 from bounds.simulation.measured import HardMeasure
 from jax_models import InputError, Transformer
 from jax_models.format.model_check import check_model

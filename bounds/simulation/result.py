@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
 from bounds.simulation.certificate import certified_error
 from bounds.simulation.measured import HardMeasure
 from bounds.simulation.paper_shape import ties_are_equal

@@ -77,11 +77,11 @@ def test_every_stored_mutant_that_was_not_killed_is_named_with_its_reason():
 
 @pytest.mark.slow
 def test_a_mutant_is_killed_in_a_copy():
-    path = mutants.ROOT / "bounds/rounding.py"
+    path = mutants.ROOT / "bounds/numbers/rounding.py"
     before = path.read_text()
     (mutant,) = (x for x in mutants.mutants_of(before) if "lower(gamma" in x["is"])
     config = {
-        "module": "bounds/rounding.py",
+        "module": "bounds/numbers/rounding.py",
         "tests": "tests/bounds/test_rounding.py",
         "limit": 60,
         **mutant,

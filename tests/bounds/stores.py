@@ -1,6 +1,6 @@
 """A small store of results, for the tests of stores."""
 
-from bounds.store import ResultStore
+from bounds.store.results import ResultStore
 
 CONFIG = {"command": "curve", "length": 16, "dtype": "float64", "seed": 7}
 

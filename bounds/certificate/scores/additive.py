@@ -11,8 +11,8 @@ from jax import Array
 from bounds.certificate.norm_gain import distances, vector_norms
 from bounds.certificate.order import least, resting_on
 from bounds.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
-from bounds.rounding import SCALAR_STEPS, gamma_upper
-from bounds.spectral import frobenius_upper
+from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
+from bounds.numbers.spectral import frobenius_upper
 from jax_models.model.scores import AdditiveScore
 
 HIGHEST = jax.lax.Precision.HIGHEST

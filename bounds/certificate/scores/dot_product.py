@@ -10,7 +10,7 @@ from jax import Array
 from bounds.certificate.norm_gain import distances, farthest_from_mean, vector_norms
 from bounds.certificate.order import bounded
 from bounds.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
-from bounds.rounding import gamma_upper
+from bounds.numbers.rounding import gamma_upper
 from jax_models.model.attention import project
 from jax_models.model.scores import DotProductScore
 

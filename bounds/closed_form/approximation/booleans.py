@@ -39,8 +39,8 @@ from bounds.closed_form.statements import (
     upper_bound,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log, maximum, minimum
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log, maximum, minimum
 
 _WRONG = "the weight of the wrong parity"
 Preimages = Literal["all", "all_but_largest"]

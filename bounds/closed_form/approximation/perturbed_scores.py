@@ -18,8 +18,8 @@ from bounds.closed_form.statements import (
     upper_bound,
     whole,
 )
-from bounds.interval import Interval, exp, interval, minimum
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, minimum
 
 _NEAR = "no score of s' is farther than rho from that of s"
 

@@ -27,8 +27,8 @@ from bounds.closed_form.statements import (
     upper_bound,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log, maximum, minimum
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log, maximum, minimum
 
 _SAME = "softmax replaces average-hard attention, all parameters stay"
 _GAP = "gap is one of all non-uniform heads, rows and inputs of length n"

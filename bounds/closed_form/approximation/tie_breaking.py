@@ -24,8 +24,8 @@ from bounds.closed_form.statements import (
     upper_bound,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log
 
 
 def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:

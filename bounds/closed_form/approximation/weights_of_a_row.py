@@ -31,8 +31,8 @@ from bounds.closed_form.statements import (
     upper_bound,
     whole,
 )
-from bounds.interval import Interval, exp, interval, log
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log
 
 _QUADRATIC = "scores sharpness (2cj - j^2) on j = 1 … i, integers 1 <= c <= i"
 _CUBIC = "scores (kappa/i)(3cj^2 - 2j^3) on j = 1 … i, integers i/2 <= c <= i"

@@ -34,8 +34,8 @@ from bounds.closed_form.cross_entropy.reading import (
     probability,
 )
 from bounds.closed_form.statements import nonnegative, whole
-from bounds.interval import Interval, exp, hull, interval, log
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, hull, interval, log
 
 # Terms below this share of the largest are left to the geometric series.
 _NEGLIGIBLE = 2.0**-120

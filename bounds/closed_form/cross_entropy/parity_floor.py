@@ -43,8 +43,8 @@ from bounds.closed_form.cross_entropy.reading import (
     probability,
 )
 from bounds.closed_form.statements import nonnegative, shown, whole
-from bounds.interval import Interval, exp, interval, log, sqrt
-from bounds.result import Bound
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log, sqrt
 
 LANGUAGE = "PARITY"
 SOURCE = "Hahn 2020, Theorem 6, corrected: Theorem F"

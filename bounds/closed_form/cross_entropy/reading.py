@@ -1,8 +1,8 @@
 """Where a prediction is read, and what both theorems assume of it."""
 
 from bounds.closed_form.statements import choice, number, shown
-from bounds.interval import Interval, interval, log, lower
-from bounds.result import Bound, Sense
+from bounds.numbers.bound import Bound, Sense
+from bounds.numbers.interval import Interval, interval, log, lower
 
 READINGS = ("last", "query")
 PLACES = {

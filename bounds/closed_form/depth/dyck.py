@@ -47,9 +47,9 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
-from bounds import interval
 from bounds.closed_form.depth.switching_lemma import Step
 from bounds.closed_form.statements import instance, probability, several, whole
+from bounds.numbers import interval
 
 # An interval in a proof, a float in a search.
 Real = Any

@@ -36,7 +36,7 @@ import numpy as np
 from bounds.closed_form.depth.route_paper import divided, giant
 from bounds.closed_form.depth.tower import Tower, ceiling, lg_sum, log2
 from bounds.closed_form.statements import probability, whole
-from bounds.interval import Interval, exp, interval, log, log_complement
+from bounds.numbers.interval import Interval, exp, interval, log, log_complement
 
 CELLS = 40
 _LN2 = log(interval(2))

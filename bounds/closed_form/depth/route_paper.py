@@ -45,7 +45,14 @@ from fractions import Fraction
 
 from bounds.closed_form.depth.tower import Tower, floor, lg_sum, log2
 from bounds.closed_form.statements import instance, probability, whole
-from bounds.interval import Interval, exp, interval, log, log_complement, maximum
+from bounds.numbers.interval import (
+    Interval,
+    exp,
+    interval,
+    log,
+    log_complement,
+    maximum,
+)
 
 ETA_CELLS = 30
 DELTAS = tuple(Fraction(cell, 20) for cell in (1, 2, 4, 7, 10, 15, 20))

@@ -45,7 +45,7 @@ from fractions import Fraction
 from bounds.closed_form.depth.switching_lemma import DIGITS, Step, deep_probability
 from bounds.closed_form.depth.tower import Tower, ceiling, log2
 from bounds.closed_form.statements import instance, probability, several, whole
-from bounds.interval import interval
+from bounds.numbers.interval import interval
 
 RELEASED: dict[tuple[int, int], tuple[Step, ...]] = {
     (2, 1): (Step(Fraction(141, 400), 5),),

@@ -11,7 +11,7 @@ import functools
 import math
 
 from bounds.closed_form.statements import whole
-from bounds.interval import Interval, exp, interval, log, upper
+from bounds.numbers.interval import Interval, exp, interval, log, upper
 
 MOST_BITS = 10**6
 LARGEST_TOP = 1e15

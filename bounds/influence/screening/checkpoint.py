@@ -19,7 +19,7 @@ import numpy as np
 
 from bounds.influence.problem import Problem
 from bounds.influence.result import Level
-from bounds.output import sha256
+from bounds.store.output import sha256
 from jax_models import InputError
 from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes

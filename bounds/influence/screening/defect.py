@@ -26,8 +26,8 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.matrix_norm import spectral_norms
-from bounds.readings import no_rule
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.readings.rules import no_rule
 from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Relu, Sum
 
 SECOND_DERIVATIVE = 2 / math.sqrt(3)

@@ -45,7 +45,7 @@ from bounds.influence.screening.screen import (
     screen_block,
 )
 from bounds.influence.substitution import not_finite, padded
-from bounds.readings import lacks
+from bounds.readings.rules import lacks
 from bounds.version import __version__
 from jax_models import Transformer
 from jax_models.run.mesh import first_says

@@ -32,8 +32,8 @@ from bounds.influence.screening.row_statistics import (
     tile_weights,
     weigh_rows,
 )
-from bounds.matrix_norm import spectral_norms
-from bounds.row_slopes import pull
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.readings.slopes import pull
 from jax_models.model.attention import Attention, score_scale
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register

@@ -20,8 +20,8 @@ from jax import Array
 
 from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.defect import defect
-from bounds.matrix_norm import spectral_norms
-from bounds.row_slopes import pull
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.readings.slopes import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Activation, Affine, Operation, Step

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
-from bounds.matrix_norm import spectral_norms
+from bounds.numbers.matrix_norm import spectral_norms
 from jax_models.model.attention import Attention, compute_scores
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register

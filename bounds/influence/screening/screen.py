@@ -51,8 +51,8 @@ from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.state import State, read_inputs
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map
-from bounds.matrix_norm import spectral_norms
-from bounds.row_slopes import slope
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.readings.slopes import slope
 from jax_models.model.attention import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import SIGHTS

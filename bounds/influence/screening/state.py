@@ -15,7 +15,7 @@ from jax import Array
 
 from bounds.influence.screening.defect import deviations, norm_defect
 from bounds.influence.screening.row_map import carry_columns
-from bounds.readings import norm_before
+from bounds.readings.rules import norm_before
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register

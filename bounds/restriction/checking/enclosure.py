@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.special
 
-from bounds.rounding import gamma_upper
+from bounds.numbers.rounding import gamma_upper
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.rows import LayerNorm
 

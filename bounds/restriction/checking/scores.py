@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds.numbers.rounding import gamma_upper
 from bounds.restriction.checking.claim import RowClaim
 from bounds.restriction.checking.enclosure import (
     FUNCTION_STEPS,
@@ -34,7 +35,6 @@ from bounds.restriction.checking.enclosure import (
     tanh,
 )
 from bounds.restriction.checking.tables import Refuted
-from bounds.rounding import gamma_upper
 from jax_models import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.scores import AdditiveScore, DotProductScore, Score

@@ -17,7 +17,7 @@ from bounds.batch.execution import (
 from bounds.batch.specification import Specification
 from bounds.cli import influence
 from bounds.cli.batch_cells import make_cells, perform
-from bounds.provenance import provenance
+from bounds.store.provenance import provenance
 from jax_models import InputError
 
 PROBABILITIES = tuple(f"{0.05 * k:.2f}" for k in range(1, 20))

@@ -12,7 +12,7 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.certificate import Certificate, certify_influence
 from bounds.influence import compute_influence
-from bounds.rounding import (
+from bounds.numbers.rounding import (
     certificate_roundoff,
     layer_roundoff,
     term_roundoff,

@@ -14,7 +14,7 @@ from bounds.certificate.norm_gain import norm_gains, norm_jacobian, norm_roundin
 from bounds.certificate.pointwise import row_norms
 from bounds.certificate.sections import section_constants
 from bounds.influence.pointwise import RowBase
-from bounds.matrix_norm import spectral_norms
+from bounds.numbers.matrix_norm import spectral_norms
 from jax_models.model.rows import ACTIVATIONS, LayerNorm
 from tests.bounds.certificate.one_layer import draw_layer
 

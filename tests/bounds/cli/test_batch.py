@@ -9,14 +9,14 @@ import sys
 import textwrap
 
 import pytest
+from bounds.store.results import ResultStore
 
 from bounds import read_store
 from bounds.batch.cells import TIMING
 from bounds.batch.specification import Specification
 from bounds.cli import batch, record
 from bounds.cli.batch_cells import make_cells
-from bounds.store import ResultStore
-from bounds.store_file import explained
+from bounds.store.file import explained
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FAILING = ["--command=entropy", "--sweep=lengths=2,4", "--sweep=p=0.2,7"]
@@ -257,7 +257,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line_and_what_was_found_is_kept(
 KILLS = """
     import os, random, signal, sys, time
     from bounds.cli.main import main
-    from bounds.store import read_store
+    from bounds.store.results import read_store
     kills, longest, seed, store, *arguments = sys.argv[1:]
     generator = random.Random(int(seed))
 

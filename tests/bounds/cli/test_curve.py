@@ -11,11 +11,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from bounds.curves.inputs import sampled_inputs
+from bounds.store.results import StoreError
 
 import jax_models as jm
 from bounds import read_store
-from bounds.inputs import sampled_inputs
-from bounds.store import StoreError
 from jax_models.model.reweight import with_temperature, with_weighting
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
@@ -393,7 +393,7 @@ def test_an_unwritable_folder_is_one_line(run, tmp_path):
 
 
 def test_a_store_in_use_is_one_line(run, monkeypatch):
-    from bounds.store import ResultStore
+    from bounds.store.results import ResultStore
 
     monkeypatch.setattr(ResultStore.__init__, "__kwdefaults__", {"wait_seconds": 0.1})
     with ResultStore("results/curve/results.sqlite"):

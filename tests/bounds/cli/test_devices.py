@@ -4,10 +4,10 @@ import socket
 
 import jax
 import pytest
+from bounds.store.results import read_store
 
 from bounds.cli import devices
 from bounds.cli.main import main
-from bounds.store import read_store
 
 SMALL = ["influence", "--length=12", "--d_model=4", "--num_heads=1", "--d_ff=4"]
 

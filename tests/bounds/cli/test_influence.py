@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bounds.curves.inputs import sampled_inputs
 
 import jax_models as jm
 from bounds import read_store
 from bounds.cli import influence_blocks
-from bounds.inputs import sampled_inputs
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/influence")

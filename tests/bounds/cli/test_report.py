@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from bounds.curves.decay import DecayFit
 
 from bounds.cli.report import describe_decay
-from bounds.decay import DecayFit
 
 
 def sentence(exponent, error):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bounds.measurement import tokens_sha256
+from bounds.curves.measurement import tokens_sha256
 from jax_models.languages import get_language
 
 OUT = Path("results/sample/tokens.npy")

@@ -4,14 +4,14 @@ import importlib
 
 import numpy as np
 import pytest
+from bounds.curves.inputs import sampled_inputs
 
 import jax_models as jm
 from bounds.cli import curve, influence, simulate
 from bounds.cli.model_source import model_sha256, weighted_model
 from bounds.cli.record import Output
 from bounds.cli.subject import read_subject
-from bounds.inputs import sampled_inputs
-from bounds.measurement import Question
+from bounds.curves.measurement import Question
 
 SHAPE = ["--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4"]
 

@@ -20,7 +20,7 @@ from bounds.closed_form import approximation as ap
 from bounds.closed_form import cross_entropy as ce
 from bounds.closed_form import depth as de
 from bounds.closed_form.depth.dyck import CERTIFIED
-from bounds.interval import interval
+from bounds.numbers.interval import interval
 
 VALUES = [
     *(None, True, 0, -1, 3.5, math.nan, math.inf, 1j, np.float32(0.5), Fraction(1, 3)),

@@ -18,7 +18,7 @@ from bounds.closed_form.cross_entropy import (
     parity_floor,
     parity_pair_floor,
 )
-from bounds.interval import interval, lower, upper
+from bounds.numbers.interval import interval, lower, upper
 from jax_models.languages import ParitySource, dyck_heights
 
 HALF_UNIT = 0.5e-6  # of a number printed with six digits

@@ -19,7 +19,7 @@ from bounds.closed_form import (
     single_exponential_bound,
     uniform_constants,
 )
-from bounds.interval import interval, upper
+from bounds.numbers.interval import interval, upper
 
 SCORES = [DotProduct(0.3, 0.1), Additive(0.2, 0.7, 1.5)]
 

@@ -18,7 +18,7 @@ from bounds.closed_form import (
     masked_recursion,
     scaled_causal_average_influence,
 )
-from bounds.interval import upper
+from bounds.numbers.interval import upper
 from tests.bounds.closed_form.sharp import CASES
 from tests.bounds.closed_form.toy import visible
 

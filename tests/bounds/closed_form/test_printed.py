@@ -8,6 +8,7 @@ from typing import Any
 import mpmath as _mpmath
 import numpy as np
 import pytest
+from bounds.numbers.bound import Bound, Claim
 
 from bounds.closed_form import (
     Additive,
@@ -22,7 +23,6 @@ from bounds.closed_form import (
     printed_tight,
     uniform_constants,
 )
-from bounds.result import Bound, Claim
 from tests.bounds.closed_form import toy
 
 # Checkers take every mpmath number for a complex one.

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import reference
 from bounds.closed_form import gelu_slope
 from bounds.constants.feed_forward import activated, path_gain, residual_lipschitz
-from bounds.spectral import Enclosure
+from bounds.numbers.spectral import Enclosure
 from jax_models.model.feed_forward import FeedForward
 from tests.bounds.constants.drawn import FACTORS, draw
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from bounds.numbers.bound import Bound, Claim
 
 import jax_models as jm
 from bounds import closed_form_bounds, read_constants
@@ -18,7 +19,6 @@ from bounds.closed_form import (
     uniform_constants,
 )
 from bounds.constants import evaluate_closed_forms
-from bounds.result import Bound, Claim
 from jax_models.format.build import build_model
 from tests.bounds.constants.drawn import draw
 

@@ -14,7 +14,7 @@ from benchmarks import reference
 from bounds.closed_form import recursion, uniform
 from bounds.closed_form.recursion import weight_bound
 from bounds.constants import closed_form_bounds
-from bounds.interval import minimum
+from bounds.numbers.interval import minimum
 from jax_models.format.build import build_model
 
 

@@ -14,8 +14,8 @@ from bounds.closed_form import Additive, DotProduct, gelu_slope
 from bounds.constants import read_constants
 from bounds.constants.attention import lowest_temperature
 from bounds.constants.feed_forward import path_gain, residual_lipschitz
-from bounds.interval import lower, upper
-from bounds.spectral import Enclosure
+from bounds.numbers.interval import lower, upper
+from bounds.numbers.spectral import Enclosure
 from jax_models.format.build import build_model
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.reweight import with_dtype, with_weighting

@@ -5,8 +5,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from bounds.curves.decay import fit_decay
 
-from bounds.decay import fit_decay
 from bounds.lipschitz.curve import exponent_interval
 
 LENGTHS = np.array([8, 16, 32, 64, 128])

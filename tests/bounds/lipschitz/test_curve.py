@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from bounds.store.table import Table
 
 import bounds
 import jax_models as jm
 from bounds.lipschitz import Effort, LipschitzCurve, lipschitz_curve
 from bounds.lipschitz.result import looseness
-from bounds.table import Table
 from tests.bounds.lipschitz.averaging import SHAPE, averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -7,12 +7,12 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from bounds.curves.inputs import GivenInputs
+from bounds.numbers.bound import Bound, Sense
 
 import bounds
 import jax_models as jm
-from bounds.inputs import GivenInputs
 from bounds.lipschitz import Estimate, estimate_lipschitz
-from bounds.result import Bound, Sense
 from jax_models.model.transformer import embed
 from tests.bounds.lipschitz.averaging import SHAPE, averaging_model
 

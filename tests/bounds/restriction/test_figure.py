@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from bounds.store.output import canonical_json
 
-from bounds.output import canonical_json
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
 from bounds.restriction.figure import (

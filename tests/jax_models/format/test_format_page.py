@@ -18,7 +18,7 @@ from jax_models.model.scores import SCORES
 from jax_models.weighting import WEIGHTINGS
 from jax_models.weighting.cells import default_resolution
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "model-format.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "model-format.md").read_text()
 KINDS = "constant inverse_log power length position sinusoidal coordinates".split()
 
 

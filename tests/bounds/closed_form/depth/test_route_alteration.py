@@ -17,7 +17,7 @@ from bounds.closed_form.depth.route_alteration import (
 )
 from bounds.closed_form.depth.route_paper import Weight, giant, paper_route
 from bounds.closed_form.depth.tower import Tower, log2
-from bounds.interval import interval, upper
+from bounds.numbers.interval import interval, upper
 
 # C, H: c_1 and n_2 of two layers; c_1, lg m_2, lg c_2, lg n_3 of three.
 TABLE = [

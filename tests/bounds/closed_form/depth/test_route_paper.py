@@ -15,7 +15,7 @@ from bounds.closed_form.depth.route_paper import (
     sufficient_log2_k,
 )
 from bounds.closed_form.depth.tower import Tower, ceiling, log2
-from bounds.interval import exp, interval, log, upper
+from bounds.numbers.interval import exp, interval, log, upper
 
 # C, H; then for A = 1/k² and for A = 1/(f+1): k, c_1, n_2 and lg c_2 of three layers.
 TABLE = [

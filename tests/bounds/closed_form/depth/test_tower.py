@@ -8,7 +8,7 @@ import mpmath
 import pytest
 
 from bounds.closed_form.depth.tower import LARGEST_TOP, MOST_BITS, Tower, ceiling, floor
-from bounds.interval import interval
+from bounds.numbers.interval import interval
 
 # Values of levels 0 and 1 as exact integers, on both sides of the border.
 INTEGERS = [

@@ -1,0 +1,1 @@
+"""Influence against length: the curve, and what stands beside it."""

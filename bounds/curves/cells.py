@@ -1,0 +1,150 @@
+"""The cells of a curve: what is measured, what stands beside it, and how it is read.
+
+Measurements and bounds are cells of their own in a store, so that asking for another
+bound later computes that bound alone. A bound that holds for all inputs of a length is
+computed once and stands in every row of that length.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bounds.curves.columns import CURVE_BOUNDS, REASON, CurveBound
+from bounds.curves.measurement import (
+    Subject,
+    block_columns,
+    measure,
+    plan,
+    tokens_sha256,
+)
+from bounds.influence.compute import Choice
+from bounds.store.sweep import Cell, Results
+from bounds.version import __version__
+from jax_models.errors import InputError
+
+BesideKey = tuple[str, int, int]  # kind of bound, n, input
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveCells:
+    """What one curve consists of.
+
+    Attributes:
+        subject: What it is of.
+        measurements: A cell per length and input.
+        beside: The cells of what stands beside them.
+    """
+
+    subject: Subject
+    measurements: Sequence[Cell]
+    beside: Mapping[BesideKey, Cell]
+
+    def read(self, store: Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """Returns the rows that a store holds, bounds among them, and what has none and why.
+
+        Args:
+            store: Where the cells were recorded.
+        """
+        rows, reasons = [], {}
+        for cell in self.measurements:
+            row = store.find(cell.config)
+            if row is None:
+                continue
+            for name, kind in CURVE_BOUNDS.items():
+                index = row["input"] if kind.per_input else 0
+                beside = self.beside.get((name, row["n"], index))
+                columns = None if beside is None else store.find(beside.config)
+                if columns is None:
+                    continue
+                row |= {column.name: columns[column.name] for column in kind.columns}
+                if columns[REASON] is not None:
+                    reasons.setdefault(columns[REASON], {})[name] = None
+            rows.append(row)
+        why = tuple(f"{' and '.join(names)}: {why}" for why, names in reasons.items())
+        return rows, why
+
+
+def curve_cells(subject: Subject, bounds: Sequence[str]) -> CurveCells:
+    """Returns the cells of one curve.
+
+    Args:
+        subject: The model, its inputs at each length, and what is asked.
+        bounds: Names of `CURVE_BOUNDS`.
+    """
+    beside = {}
+    for kind in map(CURVE_BOUNDS.__getitem__, bounds):
+        for (n, index), tokens in subject.inputs.items():
+            if kind.per_input or not index:
+                beside[kind.name, n, index] = _bound(subject, kind, index, tokens)
+    measurements = [
+        _measurement(subject, index, tokens)
+        for (_, index), tokens in subject.inputs.items()
+    ]
+    return CurveCells(subject, measurements, beside)
+
+
+def _measurement(subject: Subject, index: int, tokens: np.ndarray) -> Cell:
+    """Returns the cell of one input's exact influence."""
+    row = {"n": len(tokens), "weighting": subject.label, "input": index}
+    asked = dataclasses.asdict(subject.question)
+    choice = _planned(subject, tokens)
+    # A limit of memory is there by the sizes that follow from it.
+    del asked["memory_limit"]
+    config = {
+        **_shared(subject),
+        **row,
+        **asked,
+        "tokens_sha256": tokens_sha256(tokens),
+        **({} if choice is None else block_columns(choice.sizes)),
+    }
+
+    def compute() -> dict[str, Any]:
+        return {**row, **measure(subject.model, tokens, subject.question, choice)}
+
+    name = f"{subject.label}, n = {len(tokens)}, input {index}"
+    return Cell(config, name, compute)
+
+
+def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -> Cell:
+    """Returns the cell of one kind of bound at one length, or for one input."""
+    question = subject.question
+    config = {
+        **_shared(subject),
+        "bound": kind.name,
+        "weighting": subject.label,
+        "n": len(tokens),
+        "query": question.query,
+        "target": question.target,
+    }
+    if kind.of_hard:
+        config["ties"] = question.ties
+    if kind.per_input:
+        config["tokens_sha256"] = tokens_sha256(tokens)
+
+    def compute() -> dict[str, Any]:
+        return kind.measure(subject.model, tokens, question, subject.seed)
+
+    where = f", input {index}" if kind.per_input else ""
+    name = f"{kind.name}, {subject.label}, n = {len(tokens)}{where}"
+    return Cell(config, name, compute)
+
+
+def _shared(subject: Subject) -> dict[str, Any]:
+    """Returns what the keys of all cells hold."""
+    return {
+        "command": "curve",
+        "version": __version__,
+        "model_sha256": subject.model_sha256,
+        "dtype": subject.model.dtype.name,
+        "seed": subject.seed,
+    }
+
+
+def _planned(subject: Subject, tokens: np.ndarray) -> Choice | None:
+    """Returns how it will be measured, None where the measurement will say what is wrong."""
+    try:
+        return plan(subject.model, tokens, subject.question)
+    except InputError:
+        return None

@@ -1,0 +1,251 @@
+"""Bound curves: the maximum influence of one symbol against the length n."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.curves.cells import CurveCells, curve_cells
+from bounds.curves.columns import CURVE_BOUNDS, bound_columns, shown_bounds
+from bounds.curves.decay import DecayFit, fit_decay
+from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
+from bounds.curves.measurement import ROW, Question, Subject, influence_value
+from bounds.influence.problem import Target
+from bounds.numbers.notation import legend_label
+from bounds.store.output import sha256
+from bounds.store.sweep import MemoryResults, Results, finish_cells
+from bounds.store.table import RowPerLength, Table
+from jax_models.arguments import choose_names
+from jax_models.errors import InputError
+from jax_models.format.file import model_bytes
+from jax_models.model.transformer import Transformer
+from jax_models.run.evaluate import TieRule
+
+__all__ = ["BoundCurve", "bound_curve", "plot_curves"]
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bounds.curves.panel import Decades
+
+UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundCurve(RowPerLength):
+    """Influence against length, for one model: a table with one row per n.
+
+    Row k holds the measurement of largest influence at the k-th length, as `n`,
+    `input` (which of the inputs attained it), the fields of `measure`, and `zeros`, the
+    number of inputs at that length whose influence is zero.
+
+    Attributes:
+        measurements: One row per length and input.
+        failures: Number of inputs that could not be measured and are left out.
+        without: Which bounds this curve has not, and why.
+    """
+
+    failures: int = 0
+    without: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        """The rows, one per n."""
+        by_length: dict[int, list[Mapping[str, Any]]] = {}
+        for row in self.measurements:
+            by_length.setdefault(row["n"], []).append(row)
+        return Table(tuple(_largest(rows) for _, rows in sorted(by_length.items())))
+
+    @property
+    def fit(self) -> DecayFit:
+        """A power law fitted to all measurements that are not zero."""
+        return fit_decay(*_points(self.measurements))
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draw all measurements against n on logarithmic axes.
+
+        Args:
+            path: Where to save the figure, as PNG, PDF or SVG by its suffix; None draws
+                without saving.
+
+        Returns:
+            The Matplotlib figure.
+
+        Raises:
+            InputError: The suffix names no such format.
+            OSError: The file cannot be written.
+        """
+        return plot_curves([self], path)
+
+
+def bound_curve(
+    model: Transformer,
+    lengths: Sequence[int],
+    *,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 1,
+    seed: int = 0,
+    query: int = -1,
+    target: Target = "activation",
+    method: str = "auto",
+    ties: TieRule = "error",
+    bounds: Sequence[str] = (),
+    store: Results | None = None,
+) -> BoundCurve:
+    """Measure the maximum influence of one symbol at each of several lengths.
+
+    Args:
+        model: A transformer.
+        lengths: Increasing lengths n >= 1, in tokens.
+        inputs: A language to sample from ("random": uniform strings), or a source such
+            as `bounds.curves.inputs.GivenInputs`.
+        num_inputs: Sampled inputs per length.
+        seed: Seed of the sampled inputs.
+        query: Position whose output is looked at; negative ones count from the end.
+        target: "activation" or "logits".
+        method: Influence method; "auto" picks the cheapest exact one.
+        ties: What an ambiguous tie of hard attention is: "error" or "warn".
+        bounds: What is to stand beside the exact influence: some of `CURVE_BOUNDS`,
+            "certified", "closed_forms", "estimate" and "supremum".
+        store: A `bounds.store.results.ResultStore`, open: what it holds is not computed
+            again, and what is found is kept there, as the command `curve` does. By default
+            nothing is kept.
+
+    Returns:
+        A table with one row per n: the largest influence over the inputs at that n.
+
+    Raises:
+        InputError: The lengths do not increase from at least 1, or an input does not
+            fit the model.
+        StoreError: A result could not be written.
+
+    Example:
+        >>> import jax, jax_models as jm
+        >>> model = jm.random_transformer(
+        ...     jax.random.key(0), num_layers=1, num_heads=1, d_model=4, d_ff=4,
+        ...     vocab_size=2)
+        >>> curve = bound_curve(model, [4, 8], inputs="parity", num_inputs=2)
+        >>> [row["n"] for row in curve]
+        [4, 8]
+    """
+    lengths = check_lengths(lengths)
+    bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
+    question = Question(query, target, method, ties)
+    source = open_inputs(model, inputs, num_inputs, seed)
+    drawn = draw_inputs(source, lengths)
+    named = sha256(model_bytes(model))
+    subject = Subject(model, named, source, drawn, question, seed)
+    cells = curve_cells(subject, bounds)
+    results = MemoryResults() if store is None else store
+    finish_cells(results, [*cells.measurements, *cells.beside.values()])
+    curve = read_curve(cells, results)
+    rows = tuple(
+        {
+            name: row[name]
+            for name in ("n", "input", *ROW, *bound_columns())
+            if name in row
+        }
+        for row in curve.measurements
+    )
+    return dataclasses.replace(curve, measurements=Table(rows))
+
+
+def read_curve(cells: CurveCells, store: Results) -> BoundCurve:
+    """Returns a curve as far as a store holds it.
+
+    Args:
+        cells: What it consists of.
+        store: Where they were recorded.
+    """
+    rows, without = cells.read(store)
+    missing = len(cells.measurements) - len(rows)
+    subject = cells.subject
+    return BoundCurve(
+        subject.label, subject.question.target, Table(tuple(rows)), missing, without
+    )
+
+
+def plot_curves(
+    curves: Sequence[BoundCurve], path: str | os.PathLike[str] | None = None
+) -> "Figure":
+    """Draw several curves in one figure.
+
+    Args:
+        curves: At most seven, of one target.
+        path: Where to save the figure, as PNG, PDF or SVG by its suffix; None draws
+            without saving.
+
+    Returns:
+        The Matplotlib figure.
+
+    Raises:
+        InputError: The suffix names no such format.
+        OSError: The file cannot be written.
+    """
+    from bounds.curves import figures
+
+    series = [
+        figures.Series(_legend(curve), *_points(curve.measurements), _decades(curve))
+        for curve in curves
+    ]
+    quantity = f"maximum influence ({UNITS[curves[0].target]})"
+    figure = figures.curve_figure(series, quantity)
+    if path is not None:
+        stem, suffix = os.path.splitext(os.fspath(path))
+        if suffix[1:] not in figures.FORMATS:
+            raise InputError(
+                f"{os.fspath(path)}: figures are {', '.join(figures.FORMATS)} files"
+            )
+        figures.save_figure(figure, stem, [suffix[1:]])
+    return figure
+
+
+def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the row of largest influence, the first of equals."""
+    values = [influence_value(row) for row in rows]
+    best = rows[int(np.argmax(values))]
+    return {**best, "zeros": values.count(0.0)}
+
+
+def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns lengths and values of measurements."""
+    rows = list(rows)
+    return (
+        np.array([row["n"] for row in rows], np.int64),
+        np.array([influence_value(row) for row in rows], np.float64),
+    )
+
+
+def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
+    """Returns the bounds of a curve and its exact values, the largest at each length."""
+    from bounds.curves.panel import Decades
+
+    lines = []
+    for column in (column for kind in shown_bounds() for column in kind.columns):
+        largest: dict[int, float] = {}
+        for row in curve.measurements:
+            value = column.decades(row.get(column.name))
+            if value is not None:
+                largest[row["n"]] = max(value, largest.get(row["n"], -math.inf))
+        if largest:
+            points = np.array(list(largest)), np.array(list(largest.values()))
+            lines.append(Decades(column.legend, column.look, *points))
+    if not lines:
+        return ()
+    n, value = _points(curve.table)
+    look = {"linestyle": "-", "linewidth": 1.4}
+    exact = Decades("exact", look, n[value > 0], np.log10(value[value > 0]))
+    return (exact, *lines)
+
+
+def _legend(curve: BoundCurve) -> str:
+    """Returns a curve's name with what was fitted."""
+    fit = curve.fit
+    notes = [] if fit.exponent is None else [f"exponent {fit.exponent:z.2f}"]
+    if fit.zeros:
+        notes.append(f"{fit.zeros} of {fit.used + fit.zeros} zero")
+    name = legend_label(curve.label)
+    return f"{name} ({', '.join(notes)})" if notes else name

@@ -1,0 +1,348 @@
+"""Figures: influence against length, and along one input.
+
+They take rows as a store holds them, never a model. Logarithmic axes have no zero, so
+values that are exactly zero stand as open marks on a floor line labelled 0. Lines
+differ in marker and dash as well as colour, to be told apart in grey print. Matplotlib
+is imported where a figure is drawn, and without its global state.
+"""
+
+import dataclasses
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.curves.panel import Decades, draw_bounds
+from bounds.store.output import write_bytes
+from jax_models.languages.source import Levels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf", "svg")
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
+# How the lines of one figure look, in order.
+LOOKS = tuple(
+    {"color": colour, "marker": marker, "linestyle": dash}
+    for colour, marker, dash in zip(_COLOURS, _MARKERS, _DASHES, strict=True)
+)
+MAX_SERIES = len(LOOKS)
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Values against positions or lengths, one line of a figure.
+
+    Attributes:
+        label: Its name in the legend.
+        x: Lengths or positions; several values may share one.
+        y: Non-negative values.
+        bounds: What stands beside them, in decades.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    bounds: tuple[Decades, ...] = ()
+
+
+def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
+    """Draw influence against length on logarithmic axes.
+
+    Each series is a line through the largest of its non-zero values at each length,
+    with every value as a light mark. A thin grey line shows the slope of 1/n. Where
+    bounds stand beside the values a second panel below shows them in decades.
+
+    Args:
+        series: At most `MAX_SERIES`, so that no two look alike.
+        quantity: What the values are, with their unit: the label of the y axis.
+
+    Returns:
+        The figure, one column of a paper wide.
+    """
+    from matplotlib import rc_context
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    with rc_context(STYLE):
+        bounded = [one for one in series if one.bounds]
+        figure, axes = _empty_figure(height=7.0 if bounded else 3.6)
+        below = axes
+        if bounded:
+            figure.clear()
+            axes, below = figure.subplots(2, sharex=True)
+            colours = [
+                c for c, one in zip(_COLOURS, series, strict=False) if one.bounds
+            ]
+            draw_bounds(below, [one.bounds for one in bounded], colours)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        floor = _floor(series)
+        for index, one in enumerate(series):
+            # Zeros of several series at one length are set side by side.
+            shift = 2 ** (0.12 * (index - (len(series) - 1) / 2))
+            _draw_series(axes, one, index, floor, shift)
+        _draw_slope(axes, series)
+        _mark_floor(axes, floor, series)
+        below.set_xlabel("length n (tokens)")
+        axes.set_ylabel(quantity)
+        axes.xaxis.set_minor_locator(LogLocator(base=2, subs=()))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        figure.legend(
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+            title="lines: the largest; light marks: every input",
+            title_fontsize=8,
+        )
+    return figure
+
+
+def influence_figure(series: Series, quantity: str, query: int) -> "Figure":
+    """Draw the influence of every position of one input.
+
+    Args:
+        series: Positions and the largest influence there over the symbols.
+        quantity: The label of the y axis.
+        query: The position that is read, marked by a vertical line.
+
+    Returns:
+        The figure.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        figure, axes = _empty_figure(height=3.0)
+        axes.set_yscale("log")
+        floor = _floor([series])
+        positive = series.y > 0
+        style: dict[str, Any] = {"markersize": 3, "linestyle": "none"}
+        axes.plot(
+            series.x[positive], series.y[positive], "o", color=_COLOURS[0], **style
+        )
+        if not positive.all():
+            axes.plot(
+                series.x[~positive],
+                np.full(int(np.sum(~positive)), floor),
+                "o",
+                color=_COLOURS[0],
+                markerfacecolor="white",
+                **style,
+            )
+        _mark_floor(axes, floor, [series])
+        axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--")
+        axes.annotate(
+            "query",
+            (query, 1.0),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+        )
+        axes.set_xlabel("position (counted from 0)")
+        axes.set_ylabel(quantity)
+    return figure
+
+
+def save_figure(
+    figure: "Figure", stem: str | os.PathLike[str], formats: Sequence[str]
+) -> list[Path]:
+    """Write a figure in each of several formats, atomically.
+
+    Args:
+        figure: The figure.
+        stem: Path of the files, without the suffix.
+        formats: Some of "png", "pdf" and "svg".
+
+    Returns:
+        The files written.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    from matplotlib import rc_context
+
+    paths = []
+    for suffix in formats:
+        image = io.BytesIO()
+        with rc_context(STYLE):
+            figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
+        paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
+        write_bytes(paths[-1], image.getvalue())
+    return paths
+
+
+def largest(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct entries of x and the largest of y at each.
+
+    Args:
+        x: Keys [k].
+        y: Values [k].
+    """
+    keys = np.unique(x)
+    return keys, np.array([y[x == key].max() for key in keys])
+
+
+def _empty_figure(height: float) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _draw_series(
+    axes: "Axes", series: Series, index: int, floor: float, shift: float
+) -> None:
+    """Draw one line of a curve, its single values, and its zeros on the floor."""
+    positive = series.y > 0
+    x, y = series.x[positive], series.y[positive]
+    look: dict[str, Any] = LOOKS[index]
+    mark = {**look, "linestyle": "none"}
+    axes.plot(x, y, markersize=3, alpha=0.35, **mark)
+    axes.plot(
+        *largest(x, y),
+        # Later lines are finer, so that one which coincides with an earlier one shows.
+        linewidth=2.4 - 0.25 * index,
+        markersize=7.5 - 0.75 * index,
+        label=series.label,
+        **look,
+    )
+    zeros = np.unique(series.x[~positive])
+    axes.plot(
+        zeros * shift,
+        np.full(len(zeros), floor),
+        markersize=5,
+        markerfacecolor="white",
+        **mark,
+    )
+
+
+def _draw_slope(axes: "Axes", series: Sequence[Series]) -> None:
+    """Draw a guide of slope -1 below the last series' first values."""
+    x = np.concatenate([one.x for one in series])
+    y = np.concatenate([one.y for one in series])
+    x, y = x[y > 0], y[y > 0]
+    if len(np.unique(x)) < 2:
+        return
+    ends = np.array([x.min(), x.max()], float)
+    guide = y[x == x.min()].max() * 1.6 * ends[0] / ends
+    axes.plot(ends, guide, color="0.6", linewidth=0.8, zorder=0)
+    axes.annotate("1/n", (ends[0], guide[0]), color="0.4", fontsize=8, va="bottom")
+
+
+def _floor(series: Sequence[Series]) -> float:
+    """Returns where zeros are drawn: a decade or so under the least other value."""
+    positive = np.concatenate([one.y[one.y > 0] for one in series])
+    return (
+        float(10.0 ** (np.floor(np.log10(positive.min())) - 0.6))
+        if len(positive)
+        else 0.1
+    )
+
+
+def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
+    """Draw the floor line and label it 0, where any value stands on it."""
+    if all(np.all(one.y > 0) for one in series):
+        return
+    axes.axhline(floor, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    axes.annotate(
+        "0",
+        (0.0, floor),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        fontsize=8,
+    )
+    top = axes.get_ylim()[1]
+    # No ticks around the floor, where the axis is no longer logarithmic.
+    low = min(one.y[one.y > 0].min(initial=np.inf) for one in series)
+    for minor in (False, True):
+        ticks = axes.get_yticks(minor=minor)
+        axes.set_yticks(ticks[ticks >= min(low, 10 * floor)], minor=minor)
+    axes.set_ylim(floor / 2, top)
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What is shown above the highest level: the first steps of a run may lie far higher.
+HEADROOM = 0.5
+
+
+def loss_figure(
+    rows: Sequence[Mapping[str, Any]],
+    lengths: Sequence[int],
+    length: int,
+    levels: Levels,
+) -> "Figure":
+    """Draw the loss against the step.
+
+    Args:
+        rows: Of a run, each with `step`, and some of `loss`, `optimal` and `loss_n` of
+            the measured lengths n; nats per symbol.
+        lengths: Those n.
+        length: n of the longest training sequences.
+        levels: What predictions cost at that length.
+
+    Returns:
+        The figure, one column of a paper wide.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    axes = figure.add_subplot()
+    steps = [row for row in rows if "loss" in row]
+    at = np.array([row["step"] for row in steps])
+    batch = np.array([row["loss"] for row in steps])
+    axes.plot(at, batch, color="0.8", linewidth=0.5, label="batch", zorder=0)
+    for look, n in zip(_looks(len(lengths)), lengths, strict=True):
+        measured = [row for row in rows if f"loss_{n}" in row]
+        axes.plot(
+            [row["step"] for row in measured],
+            [row[f"loss_{n}"] for row in measured],
+            label=f"n = {n}",
+            markersize=3.5,
+            linewidth=1.0,
+            **look,
+        )
+    shown = (
+        (levels.unigram, "unigram", "-."),
+        (levels.last_symbol, "last symbol", "--"),
+        (levels.optimal, "optimum", "-"),
+        (float(np.mean([row["optimal"] for row in steps])), "optimum, batches", ":"),
+    )
+    for level, words, dash in shown:
+        label = f"{words}, n = {length}" if "batches" not in words else words
+        axes.axhline(level, color="0.4", linewidth=0.9, linestyle=dash, label=label)
+    lowest = min(level for level, *_ in shown)
+    spread = levels.unigram - lowest
+    highest = levels.unigram + HEADROOM * spread
+    axes.set_ylim(min(lowest, batch.min()) - 0.1 * spread, highest)
+    axes.set_xlabel("step")
+    axes.set_ylabel("cross-entropy (nats per symbol)")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=7)
+    return figure
+
+
+def _looks(count: int) -> list[Mapping[str, Any]]:
+    """Returns looks for any number of lines; beyond those at hand they repeat."""
+    return [LOOKS[index % len(LOOKS)] for index in range(count)]

@@ -1,0 +1,236 @@
+"""Where the inputs of a sweep come from: sampled strings, or given sequences.
+
+A source gives the same tokens for the same length and index whatever else is drawn, so
+that a sweep can be resumed, extended, or run in another order.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from jax_models.arguments import (
+    MAX_LENGTH,
+    expect_integer,
+    expect_integers,
+    expect_length,
+    show,
+)
+from jax_models.errors import InputError
+from jax_models.format.model_check import check_model
+from jax_models.languages import get_language
+from jax_models.model.transformer import Transformer
+
+__all__ = [
+    "GivenInputs",
+    "InputSource",
+    "SampledInputs",
+    "check_changeable",
+    "check_lengths",
+    "draw_inputs",
+    "open_inputs",
+    "sampled_inputs",
+]
+
+RANDOM = "random"
+
+
+@runtime_checkable
+class InputSource(Protocol):
+    """Inputs of any length, by index."""
+
+    @property
+    def name(self) -> str:
+        """What the inputs are, in a word or two."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Number of inputs at each length."""
+        ...
+
+    def draw(self, length: int, index: int) -> np.ndarray:
+        """Returns input `index` of `length` tokens [n], int32.
+
+        Raises:
+            InputError: There is no input of that length.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledInputs:
+    """Strings of a language, sampled with a seed; see `sampled_inputs`.
+
+    Attributes:
+        language: A name that `jax_models.languages` knows, or "random".
+        symbols: The ids of the language's symbols, in their order.
+        end: The id of the end token that follows the string, if any.
+        count: Number of strings at each length.
+        seed: Seed; string `index` of length n is drawn from it, n and the index alone.
+    """
+
+    language: str
+    symbols: tuple[int, ...]
+    end: int | None
+    count: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The language's name."""
+        return self.language
+
+    def draw(self, length: int, index: int) -> np.ndarray:
+        """Returns string `index` of `length` tokens [n], int32, the end token included.
+
+        Raises:
+            InputError: The language has no string of that length.
+        """
+        # The second stream of the seed: the first makes the weights of random models.
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        key = jax.random.fold_in(jax.random.fold_in(key, length), index)
+        language = get_language(self.language, len(self.symbols))
+        (string,) = np.asarray(
+            language.sample(key, length, 1, end=self.end is not None)
+        )
+        ids = (*self.symbols, self.end if self.end is not None else -1)
+        return np.asarray(ids, np.int32)[string]
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenInputs:
+    """Given token sequences; a shorter length takes their first tokens.
+
+    Attributes:
+        name: Where they come from.
+        sequences: One array [n] of tokens per input.
+    """
+
+    name: str
+    sequences: tuple[np.ndarray, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of sequences."""
+        return len(self.sequences)
+
+    def draw(self, length: int, index: int) -> np.ndarray:
+        """Returns the first `length` tokens of sequence `index` [n], int32.
+
+        Raises:
+            InputError: The sequence is shorter.
+        """
+        sequence = self.sequences[index]
+        if length > len(sequence):
+            raise InputError(
+                f"length n = {length} is more than the {len(sequence)} tokens of input "
+                f"{index} of {self.name}"
+            )
+        return sequence[:length].astype(np.int32)
+
+
+def sampled_inputs(
+    model: Transformer, language: str, count: int, seed: int
+) -> SampledInputs:
+    """Returns strings of a language as inputs of a model.
+
+    The end token `$` follows each string where the model has one: a symbol beyond the
+    language's own that may not be substituted.
+
+    Args:
+        model: The model they are for.
+        language: A name that `jax_models.languages` knows; "random" draws uniformly
+            from the symbols that may be substituted.
+        count: Number of strings at each length.
+        seed: Seed.
+
+    Raises:
+        InputError: There is no such language, or the model's vocabulary is too small.
+    """
+    expect_integer("num_inputs", count, 1, 2**31 - 1)
+    expect_integer("seed", seed, 0, 2**31 - 1)
+    size = check_model(model).vocab_size
+    free = range(size) if model.substitutable is None else model.substitutable
+    if language == RANDOM:
+        symbols = tuple(free)
+        others = set(range(size)) - set(symbols)
+        end = others.pop() if len(others) == 1 else None
+        return SampledInputs(language, symbols, end, count, seed)
+    symbols = tuple(range(len(get_language(language).symbols)))
+    if len(symbols) > size:
+        raise InputError(
+            f"{language} has {len(symbols)} symbols, the model's vocabulary has "
+            f"{size}; use a model with vocab_size >= {len(symbols)}, or other inputs"
+        )
+    following = len(symbols)
+    end = following if following < size and following not in free else None
+    return SampledInputs(language, symbols, end, count, seed)
+
+
+def open_inputs(
+    model: Transformer, inputs: str | InputSource, count: int, seed: int
+) -> InputSource:
+    """Returns a source as it is, and a language's name as a source of its strings.
+
+    Args:
+        model: The model the inputs are for.
+        inputs: A name that `sampled_inputs` knows, or a source.
+        count: Number of strings at each length, where they are sampled.
+        seed: Seed of the sampled strings.
+
+    Raises:
+        InputError: As in `sampled_inputs`.
+    """
+    if isinstance(inputs, str):
+        return sampled_inputs(model, inputs, count, seed)
+    if not isinstance(inputs, InputSource):
+        raise InputError(
+            f"inputs = {show(inputs)}; expected the name of a language, or a source such "
+            "as bounds.curves.inputs.GivenInputs"
+        )
+    return inputs
+
+
+def draw_inputs(
+    source: InputSource, lengths: Sequence[int], chosen: Sequence[int] | None = None
+) -> dict[tuple[int, int], np.ndarray]:
+    """Returns the chosen inputs of a source, or all, by length and index.
+
+    Raises:
+        InputError: There is no input of a length.
+    """
+    indices = range(source.count) if chosen is None else chosen
+    return {(n, k): source.draw(n, k) for n in lengths for k in indices}
+
+
+def check_lengths(lengths: Sequence[int]) -> list[int]:
+    """Returns lengths that are known to increase from at least 1.
+
+    Raises:
+        InputError: There are none, the first is below 1, or one does not exceed the one
+            before it.
+    """
+    found = expect_integers("lengths", lengths, 1, MAX_LENGTH)
+    if not found:
+        raise InputError("no lengths given")
+    for shorter, longer in itertools.pairwise(found):
+        if longer <= shorter:
+            raise InputError(f"lengths must increase, but {longer} follows {shorter}")
+    return found
+
+
+def check_changeable(length: int) -> None:
+    """Raise `InputError` unless a position besides the query's can be changed.
+
+    Raises:
+        InputError: n is below 2.
+    """
+    if expect_length(length) < 2:
+        raise InputError(
+            f"length n = {length}; with the query left out there is nothing to change "
+            "below n = 2"
+        )

@@ -1,0 +1,1 @@
+"""Numbers of which something is proved: intervals, rounding, norms from above, bounds."""

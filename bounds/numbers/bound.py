@@ -1,0 +1,159 @@
+"""The result of a closed form: an inequality with its direction, hypotheses and source.
+
+Three kinds of statement, three types. A `Bound` is certified: the quantity is at most
+(or at least) the value whenever the hypotheses hold, rounding included. A `Claim` is
+what a paper prints: an inequality of the same shape that is not proved, and may be
+false; it becomes a `Bound` only by standing beyond a proved one. What is measured or
+estimated is neither, and neither type compares with a plain number or with each other.
+"""
+
+import dataclasses
+import enum
+import math
+from typing import Any
+
+from bounds.numbers import interval
+
+
+class Sense(enum.Enum):
+    """The direction of an inequality; its value is how it reads."""
+
+    UPPER = "at most"
+    LOWER = "at least"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inequality:
+    """quantity <= value (UPPER) or quantity >= value (LOWER), for a quantity >= 0.
+
+    Attributes:
+        log_value: ln of the value; -inf where it is zero, +inf where an upper one says
+            nothing. Rounded in the direction of the sense.
+        sense: The direction.
+        quantity: What is bounded, in the notation of the source.
+        hypotheses: What must hold, one sentence each.
+        source: Where the statement is, "Hahn 2020, Lemma 5".
+    """
+
+    log_value: float
+    sense: Sense
+    quantity: str
+    hypotheses: tuple[str, ...]
+    source: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sense, Sense):
+            raise TypeError(f"sense is {self.sense!r}, expected a member of Sense")
+        if not isinstance(self.hypotheses, tuple):
+            raise TypeError(
+                f"hypotheses of {self.quantity!r} are a "
+                f"{type(self.hypotheses).__name__}, expected a tuple of sentences"
+            )
+        object.__setattr__(self, "log_value", float(self.log_value))
+        if math.isnan(self.log_value):
+            raise ValueError(f"the logarithm of the bound on {self.quantity!r} is NaN")
+        if self.sense is Sense.LOWER and self.log_value == math.inf:
+            raise ValueError(f"an infinite lower bound on {self.quantity!r}")
+
+    @property
+    def value(self) -> float:
+        """The value itself, rounded in the direction of the sense; may be infinite."""
+        if math.isinf(self.log_value):
+            return 0.0 if self.log_value < 0 else math.inf
+        return self._rounded(interval.exp(interval.interval(self.log_value)))
+
+    @property
+    def log10_value(self) -> float:
+        """The decimal logarithm, rounded in the direction of the sense."""
+        if math.isinf(self.log_value):
+            return self.log_value
+        ln10 = interval.log(interval.interval(10))
+        return self._rounded(interval.interval(self.log_value) / ln10)
+
+    def _rounded(self, x: interval.Interval) -> float:
+        return interval.upper(x) if self.sense is Sense.UPPER else interval.lower(x)
+
+    def __str__(self) -> str:
+        decimal = self.log10_value
+        large = 4 < abs(decimal) < math.inf
+        size = f"10^{decimal:.4g}" if large else f"{self.value:.5g}"
+        return f"{self.quantity} {self.sense.value} {size}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound(_Inequality):
+    """A certified inequality. `a <= b` orders the values of two with the same sense.
+
+    >>> half = Bound(math.log(0.5), Sense.UPPER, "||x||", (), "by definition")
+    >>> print(half)
+    ||x|| at most 0.5
+    """
+
+    def __lt__(self, other: Any) -> bool:
+        """Whether the value is less than that of a Bound of the same sense."""
+        return self.log_value < _comparable(self, other)
+
+    def __le__(self, other: Any) -> bool:
+        """Whether the value is at most that of a Bound of the same sense."""
+        return self.log_value <= _comparable(self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        """Whether the value is greater than that of a Bound of the same sense."""
+        return self.log_value > _comparable(self, other)
+
+    def __ge__(self, other: Any) -> bool:
+        """Whether the value is at least that of a Bound of the same sense."""
+        return self.log_value >= _comparable(self, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim(_Inequality):
+    """A printed inequality without a valid proof; its hypotheses are the printed ones.
+
+    A claim has no order. `implied_by` asks whether a proved bound makes it true.
+    """
+
+    def implied_by(self, bound: Bound) -> bool:
+        """Whether the claim follows from a proved bound on the same quantity.
+
+        Args:
+            bound: A certified bound, under whose hypotheses the answer stands.
+
+        Returns:
+            True where the bound is at least as strong. False says nothing about truth.
+
+        Raises:
+            TypeError: The argument is not a `Bound`.
+            ValueError: It bounds another quantity, or in the other direction.
+        """
+        if not isinstance(bound, Bound):
+            raise TypeError(f"a claim follows from a Bound, not a {type(bound)}")
+        if bound.quantity != self.quantity:
+            raise ValueError(
+                f"the claim is about {self.quantity!r}, the bound about "
+                f"{bound.quantity!r}"
+            )
+        _check_sense(self, bound)
+        if self.sense is Sense.UPPER:
+            return bound.log_value <= self.log_value
+        return bound.log_value >= self.log_value
+
+
+def _comparable(bound: Bound, other: object) -> float:
+    if not isinstance(other, Bound):
+        raise TypeError(
+            f"a Bound compares with a Bound, not with a {type(other).__name__}: a "
+            "certified, a claimed and a measured number are different things; compare "
+            "value or log_value where that is meant"
+        )
+    _check_sense(bound, other)
+    return other.log_value
+
+
+def _check_sense(one: _Inequality, other: _Inequality) -> None:
+    if one.sense is not other.sense:
+        raise ValueError(
+            f"{one.quantity!r} is bounded from the {one.sense.name} side and "
+            f"{other.quantity!r} from the {other.sense.name} side: opposite senses "
+            "have no order"
+        )

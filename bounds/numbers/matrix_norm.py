@@ -1,0 +1,39 @@
+"""Spectral norms of many small matrices at once, from above, by squaring.
+
+For G = M^T M and any k, |M| = |G^(2^k)|^(2^-k-1) <= |G^(2^k)|_F^(2^-k-1), and the right
+side exceeds the left by at most a factor d^(2^-k-2): 1.01 at d = 8, k = 6. Products of
+matrices only, so it runs inside a compiled kernel; single weight matrices go through
+`bounds.numbers.spectral` instead, which is sharper still.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+SQUARINGS = 6
+
+
+def spectral_norms(matrices: Array) -> Array:
+    """Returns upper bounds [...] on the spectral norms of matrices [..., a, b].
+
+    Rounding is not included: of the computed number, at most (8 + 2 d) d u relatively.
+    """
+    largest = jnp.abs(matrices).max(axis=(-2, -1), keepdims=True)
+    scaled = matrices / jnp.where(largest > 0, largest, 1)
+    if scaled.shape[-2] < scaled.shape[-1]:
+        scaled = scaled.swapaxes(-1, -2)
+    gram = _product(scaled.swapaxes(-1, -2), scaled)
+    logarithm = jnp.zeros(matrices.shape[:-2], matrices.dtype)
+    for k in range(SQUARINGS + 1):
+        # A non-zero matrix has an entry 1, so its Gram matrix has one of at least 1.
+        size = jnp.sqrt((gram * gram).sum(axis=(-2, -1)))
+        size = jnp.where(size > 0, size, 1)
+        logarithm += jnp.log(size) / 2 ** (k + 1)
+        gram = gram / size[..., None, None]
+        if k < SQUARINGS:
+            gram = _product(gram, gram)
+    return jnp.exp(logarithm) * largest[..., 0, 0]
+
+
+def _product(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)

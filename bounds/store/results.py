@@ -1,0 +1,291 @@
+"""The result store: one SQLite file, one row per finished cell.
+
+A cell is one computation, named by its full configuration; the row's key is the
+SHA-256 of that configuration as canonical JSON. Each row is written in its own
+transaction, so a run that is killed at any moment loses at most the cell it was
+working on and goes on from there. One client at a time writes; others may read.
+"""
+
+import contextlib
+import datetime
+import errno
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from bounds.store.file import (
+    COLUMNS,
+    SCHEMA_VERSION,
+    StoreBusyError,
+    StoreError,
+    check,
+    damaged,
+    explained,
+    lock,
+    log_of,
+    prepare,
+    row_digest,
+)
+from bounds.store.output import canonical_json, sha256
+from bounds.store.provenance import Provenance, provenance
+from bounds.store.table import Table
+from jax_models.arguments import expect_kind
+
+__all__ = ["ResultStore", "StoreBusyError", "StoreError", "cell_key", "read_store"]
+
+
+class ResultStore:
+    """The rows of one store, open for one writing client.
+
+    A context manager: leaving it closes the file and lets the next client in. The
+    lock is the operating system's, so it ends with the process, however that ends.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0):
+        """Open a store, making it and its folder where there is none.
+
+        Args:
+            path: The SQLite file.
+            wait_seconds: How long to wait for another client to finish.
+
+        Raises:
+            StoreBusyError: Another client still holds the store.
+            StoreError: The file is damaged, is not a result store, or was written by
+                a newer version.
+            OSError: The folder cannot be made or written.
+        """
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(lock(self.path, wait_seconds))
+            with explained(self.path):
+                self._connection = sqlite3.connect(self.path, isolation_level=None)
+                opened.callback(self._connection.close)
+                prepare(self._connection, self.path)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        """Returns the open store."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the store."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and release the lock; a second call does nothing."""
+        self._opened.close()
+
+    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the result of a finished cell, if the store holds it.
+
+        Args:
+            config: The cell's full configuration.
+
+        Returns:
+            What was given to `record`; None where there is no row or the cell failed.
+
+        Raises:
+            StoreError: The row is damaged.
+        """
+        cell = self._find(config)
+        return None if cell is None else json.loads(cell["payload"])
+
+    def seconds(self, config: Mapping[str, Any]) -> float | None:
+        """Returns the wall time a finished cell took.
+
+        Args:
+            config: The cell's full configuration.
+
+        Returns:
+            Seconds; None where `find` returns None.
+
+        Raises:
+            StoreError: The row is damaged.
+        """
+        cell = self._find(config)
+        return None if cell is None else cell["seconds"]
+
+    def record(
+        self,
+        config: Mapping[str, Any],
+        payload: Mapping[str, Any],
+        seconds: float,
+        origin: Provenance | None = None,
+    ) -> None:
+        """Write the row of a finished cell; one that is there is replaced.
+
+        Args:
+            config: The cell's full configuration; it names its `command` and, where
+                they apply, `dtype` and `seed`.
+            payload: The result. NaN and infinity become null.
+            seconds: Wall time the cell took.
+            origin: What produced it, where another process did.
+
+        Raises:
+            StoreError: The disk is full or the file is damaged. Rows written before
+                stay.
+            StoreBusyError: A program that is no client holds the file.
+            ValueError: The payload uses the name of one of the row's own columns.
+        """
+        if taken := payload.keys() & COLUMNS.keys():
+            raise ValueError(f"a payload cannot use the names {sorted(taken)}")
+        self._write(config, "done", canonical_json(payload), None, seconds, origin)
+
+    def record_failure(
+        self,
+        config: Mapping[str, Any],
+        message: str,
+        seconds: float,
+        origin: Provenance | None = None,
+    ) -> None:
+        """Write that a cell failed; `find` does not return such a row.
+
+        Args:
+            config: The cell's full configuration.
+            message: What went wrong.
+            seconds: Wall time until then.
+            origin: As for `record`.
+
+        Raises:
+            StoreError: As for `record`.
+        """
+        self._write(config, "failed", None, message, seconds, origin)
+
+    def table(self) -> Table:
+        """Returns all rows; see `read_store` for the columns."""
+        with explained(self.path):
+            return _read_table(self._connection, self.path)
+
+    def _find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the row of a finished cell, by column."""
+        with explained(self.path):
+            rows = self._connection.execute(
+                f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key = ?",
+                [cell_key(config)],
+            ).fetchall()
+        for row in rows:
+            cell = _verified(row, self.path)
+            if cell["status"] == "done":
+                return cell
+        return None
+
+    def _write(
+        self,
+        config: Mapping[str, Any],
+        status: str,
+        payload: str | None,
+        message: str | None,
+        seconds: float,
+        origin: Provenance | None,
+    ) -> None:
+        origin = origin or provenance()
+        row = {
+            "key": cell_key(config),
+            "command": config["command"],
+            "status": status,
+            "config": canonical_json(config),
+            "payload": payload,
+            "message": message,
+            "versions": canonical_json(origin.versions),
+            "device": origin.device,
+            "matmul_precision": origin.matmul_precision,
+            "dtype": config.get("dtype"),
+            "seed": config.get("seed"),
+            "git_commit": origin.git_commit,
+            "seconds": float(seconds),
+            "finished": datetime.datetime.now(datetime.UTC).isoformat(),
+        }
+        row["digest"] = row_digest(row, SCHEMA_VERSION)
+        marks = ", ".join("?" * len(COLUMNS))
+        with explained(self.path):
+            # A single statement is its own transaction.
+            self._connection.execute(
+                f"INSERT OR REPLACE INTO cells ({', '.join(COLUMNS)}) VALUES ({marks})",
+                [row[name] for name in COLUMNS],
+            )
+
+
+def cell_key(config: Mapping[str, Any]) -> str:
+    """Returns the key of a cell: the SHA-256 of its configuration.
+
+    Args:
+        config: The full configuration, in JSON types; the order of keys is immaterial.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    return sha256(canonical_json(config).encode())
+
+
+def read_store(path: str | os.PathLike[str]) -> Table:
+    """Read all rows of a result store; it may be in use by a run meanwhile.
+
+    Args:
+        path: The SQLite file, as in `results/curve/results.sqlite`.
+
+    Returns:
+        A table in the order of finishing. Each row has the columns `key`, `command`,
+        `status` ("done" or "failed"), `message` (of a failure), `device`,
+        `matmul_precision` (null in rows of schema 1), `dtype`, `seed`, `git_commit`,
+        `seconds`, `finished` (UTC), `versions.NAME`, `config.NAME` for the
+        configuration, and the names of the result itself.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        StoreError: The file is damaged, is not a result store, or has another schema
+            version than this program writes.
+        StoreBusyError: Another program keeps readers out.
+    """
+    expect_kind("result store", path, str | os.PathLike, "a path")
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    address = path.absolute().as_uri() + "?mode=ro"
+    if not os.access(path.parent, os.W_OK) and not log_of(path).exists():
+        # SQLite keeps its shared memory beside the file; where it cannot, the file
+        # must be declared constant, which it is when no log waits to be merged.
+        address += "&immutable=1"
+    with explained(path):
+        with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+            version = check(connection, path)
+            if version == 0:  # of a run that was killed before it made the table
+                return Table(())
+            if version != SCHEMA_VERSION:
+                raise StoreError(
+                    f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
+                    "run the command that wrote it once more to bring it up to date"
+                )
+            return _read_table(connection, path)
+
+
+def _read_table(connection: sqlite3.Connection, path: Path) -> Table:
+    """Returns all rows, verified and flattened."""
+    rows = connection.execute(
+        f"SELECT {', '.join(COLUMNS)} FROM cells ORDER BY finished, key"
+    )
+    return Table(tuple(_flat(_verified(row, path)) for row in rows))
+
+
+def _flat(cell: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with its JSON columns spread out."""
+    row = {
+        name: value
+        for name, value in cell.items()
+        if name not in ("config", "versions", "payload", "digest")
+    }
+    for name in ("config", "versions"):
+        for entry, value in json.loads(cell[name]).items():
+            row[f"{name}.{entry}"] = value
+    return row | json.loads(cell["payload"] or "{}")
+
+
+def _verified(row: tuple[Any, ...], path: Path) -> dict[str, Any]:
+    """Returns a row by column, having checked that it is what was written."""
+    cell = dict(zip(COLUMNS, row, strict=True))
+    if cell["digest"] != row_digest(cell, SCHEMA_VERSION):
+        raise damaged(path, f"row {cell['key']} does not match its digest")
+    return cell

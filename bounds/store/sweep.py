@@ -1,0 +1,166 @@
+"""Sweeps: cells that are computed once, recorded in a store, and read back from it."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from bounds.store.output import canonical_json
+from bounds.store.results import cell_key
+from jax_models.errors import InputError
+
+
+class MemoryResults:
+    """The results of finished cells, as a store would give them back.
+
+    They go through JSON like those of a store, so that a result does not depend on
+    where it is kept.
+    """
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._kept: dict[str, tuple[str, float]] = {}
+
+    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the result of a finished cell, if it is kept."""
+        kept = self._kept.get(cell_key(config))
+        return None if kept is None else json.loads(kept[0])
+
+    def seconds(self, config: Mapping[str, Any]) -> float | None:
+        """Returns the wall time that it took."""
+        kept = self._kept.get(cell_key(config))
+        return None if kept is None else kept[1]
+
+    def record(
+        self, config: Mapping[str, Any], payload: Mapping[str, Any], seconds: float
+    ) -> None:
+        """Keep the result of a finished cell."""
+        self._kept[cell_key(config)] = canonical_json(payload), float(seconds)
+
+    def record_failure(
+        self, config: Mapping[str, Any], message: str, seconds: float
+    ) -> None:
+        """Forget the cell: a failure is told by whoever ran it, not kept."""
+        self._kept.pop(cell_key(config), None)
+
+
+class Results(Protocol):
+    """Where finished cells are kept and found: a store, or memory."""
+
+    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the result of a finished cell, if it is kept."""
+        ...
+
+    def seconds(self, config: Mapping[str, Any]) -> float | None:
+        """Returns the wall time that it took."""
+        ...
+
+    def record(
+        self, config: Mapping[str, Any], payload: Mapping[str, Any], seconds: float
+    ) -> None:
+        """Keep the result of a finished cell."""
+        ...
+
+    def record_failure(
+        self, config: Mapping[str, Any], message: str, seconds: float
+    ) -> None:
+        """Keep that a cell failed, and why."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One computation of a sweep.
+
+    Attributes:
+        config: Everything the result depends on; the key of its row in the store.
+        label: The cell in a few words, for progress and messages.
+        compute: Does the work and returns the result to record.
+    """
+
+    config: Mapping[str, Any]
+    label: str
+    compute: Callable[[], Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A cell whose input was refused while it was computed."""
+
+    label: str
+    message: str
+
+
+def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list[Cell]:
+    """Returns the cells that are still to be computed.
+
+    Args:
+        store: The store.
+        cells: The sweep.
+        fresh: Whether results that the store holds are to be ignored.
+
+    Returns:
+        The cells without a result, in order; all of them if `fresh`.
+    """
+    return [cell for cell in cells if fresh or store.find(cell.config) is None]
+
+
+def run_cells(
+    store: Results,
+    cells: Sequence[Cell],
+    after_each: Callable[[str], None] = lambda label: None,
+) -> list[Failure]:
+    """Compute cells and record each as soon as it is finished.
+
+    Args:
+        store: Where the results go.
+        cells: What to compute, in this order.
+        after_each: Called with the label of every finished cell.
+
+    Returns:
+        The cells whose computation met an input error; these are recorded too, with
+        their message, and do not stop the others.
+
+    Raises:
+        StoreError: A result could not be written. Those before it are kept.
+    """
+    failures = []
+    for cell in cells:
+        try:
+            _compute(store, cell)
+        except InputError as error:
+            failures.append(Failure(cell.label, str(error)))
+        after_each(cell.label)
+    return failures
+
+
+def _compute(store: Results, cell: Cell) -> None:
+    """Compute a cell and record it, or that its input was refused."""
+    start = time.perf_counter()
+    try:
+        payload = cell.compute()
+    except InputError as error:
+        store.record_failure(cell.config, str(error), time.perf_counter() - start)
+        raise
+    store.record(cell.config, payload, time.perf_counter() - start)
+
+
+def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
+    """Compute the cells that are not kept yet; the first that fails ends it.
+
+    Raises:
+        InputError: The input of a cell is refused; of the kind that the cell raised.
+        StoreError: A result could not be written.
+    """
+    for cell in missing_cells(store, cells, fresh=False):
+        try:
+            _compute(store, cell)
+        except InputError as error:
+            error.args = (f"{cell.label}: {error}",)
+            raise
+
+
+def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """Returns the results of the cells that are finished, in order."""
+    return [row for cell in cells if (row := store.find(cell.config)) is not None]

@@ -1,0 +1,216 @@
+"""A table: rows with named columns, read from a store or built by a sweep."""
+
+import dataclasses
+import io
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bounds.influence.problem import Target
+from bounds.store.output import (
+    canonical_json,
+    plain,
+    require_package,
+    write_bytes,
+    write_csv,
+)
+
+__all__ = ["RowPerLength", "Table"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows with named columns, in order; a name that a row lacks is missing there.
+
+    Attributes:
+        rows: One mapping from column name to value per row.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows."""
+        return iter(self.rows)
+
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
+        """Returns one row."""
+        return self.rows[index]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in the order they are first met."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns one column as an array.
+
+        Args:
+            name: The column's name.
+
+        Returns:
+            One entry per row: integers, floats (NaN where a number is missing),
+            booleans or strings; an object array where kinds are mixed or anything
+            else is missing.
+
+        Raises:
+            KeyError: No row has such a column.
+        """
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
+        values = [row.get(name) for row in self.rows]
+        kinds = {type(value) for value in values}
+        if kinds <= {int, float, type(None)} and kinds & {float, type(None)}:
+            if kinds != {type(None)}:
+                return np.array(
+                    [np.nan if value is None else value for value in values], float
+                )
+        if len(kinds) == 1 and kinds <= {int, bool, str}:
+            return np.array(values)
+        array = np.empty(len(values), object)
+        array[:] = values
+        return array
+
+    def to_numpy(self) -> dict[str, np.ndarray]:
+        """Returns all columns as arrays, by name."""
+        return {name: self.column(name) for name in self.columns}
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as CSV, atomically.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        write_csv(path, self.columns, self.rows)
+
+    def to_json_lines(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as JSON lines, atomically: an object per row.
+
+        Args:
+            path: The file; one that is there is replaced. NaN and infinity become null,
+                and a name that a row lacks is left out of its object.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        lines = [canonical_json(row) + "\n" for row in self.rows]
+        write_bytes(path, "".join(lines).encode())
+
+    def to_pandas(self) -> Any:
+        """Returns the table as a pandas DataFrame, its columns as in `to_numpy`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        pandas = require_package("pandas", "a DataFrame")
+        return pandas.DataFrame(self.to_numpy(), columns=list(self.columns))
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as Parquet, atomically.
+
+        A column of one kind (booleans, integers of 64 bits, floats, strings) keeps it,
+        with nulls where a value is missing; of any other, each value is written as JSON.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            InputError: pyarrow is not installed.
+            OSError: The file cannot be written.
+        """
+        pyarrow = require_package("pyarrow", "a Parquet file")
+        parquet = require_package("pyarrow.parquet", "a Parquet file")
+        columns = {
+            name: pyarrow.array(_of_one_kind([row.get(name) for row in self.rows]))
+            for name in self.columns
+        }
+        file = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns), file)
+        write_bytes(path, file.getvalue())
+
+    def expand(self, name: str) -> "Table":
+        """Returns a row for each entry of a column of lists, beside the other columns.
+
+        Args:
+            name: A column whose values are lists of mappings, as `rows` of a sweep by
+                `batch`. A row whose list is missing stays one row.
+
+        Returns:
+            The longer table, without the column itself. Where an entry has the name of
+            another column, the entry is taken.
+
+        Raises:
+            KeyError: No row has such a column.
+        """
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
+        rows = []
+        for row in self.rows:
+            others = {key: value for key, value in row.items() if key != name}
+            entries = row.get(name)
+            rows += [others | entry for entry in ([{}] if entries is None else entries)]
+        return Table(tuple(rows))
+
+
+def _of_one_kind(values: list[Any]) -> list[Any]:
+    """Returns a column's values in one kind: their own, or JSON texts."""
+    values = [plain(value) for value in values]
+    kinds = {type(value) for value in values if value is not None}
+    if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):
+        kinds = {int, list}  # no kind of Parquet's holds them
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    if len(kinds) <= 1 and not kinds & {list, dict}:
+        return values
+    return [None if value is None else canonical_json(value) for value in values]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowPerLength:
+    """A curve: a quantity against length, read by its table of one row per n.
+
+    Attributes:
+        label: The weighting, as `weighting_label` writes it.
+        target: What is measured: "activation" or "logits".
+        measurements: What was measured, a row per n or several.
+    """
+
+    label: str
+    target: Target
+    measurements: Table
+
+    @property
+    def table(self) -> Table:
+        """The rows, one per n."""
+        return self.measurements
+
+    def __len__(self) -> int:
+        """Returns the number of lengths."""
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Go through the rows, one per n."""
+        return iter(self.table)
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns one column, an entry per n; see `Table.column`."""
+        return self.table.column(name)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows, one per n, as CSV.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self.table.to_csv(path)

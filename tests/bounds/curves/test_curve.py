@@ -1,0 +1,161 @@
+"""A bound curve has one row per length: the largest of the inputs there."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import bound_curve, compute_influence
+from bounds.curves.curve import BoundCurve, plot_curves
+from bounds.curves.inputs import GivenInputs, sampled_inputs
+from bounds.curves.measurement import influence_value, weighting_label
+from bounds.store.table import Table
+from jax_models.model.reweight import with_temperature, with_weighting
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=4,
+        d_ff=4,
+        vocab_size=2,
+        dtype="float64",
+    )
+
+
+@pytest.fixture(scope="module")
+def curve(model):
+    return bound_curve(
+        model, [4, 8], inputs="parity", num_inputs=3, seed=2, method="exhaustive"
+    )
+
+
+def measurement(n, index, lower, upper=None, exact=True):
+    return {
+        "n": n,
+        "input": index,
+        "influence_lower": lower,
+        "influence_upper": lower if upper is None else upper,
+        "exact": exact,
+    }
+
+
+def make_curve(*rows):
+    return BoundCurve("softmax", "activation", Table(rows))
+
+
+def test_a_row_is_the_largest_influence_over_the_inputs(model, curve):
+    assert list(curve.column("n")) == [4, 8]
+    source = sampled_inputs(model, "parity", 3, seed=2)
+    for row in curve:
+        results = [
+            compute_influence(model, source.draw(row["n"], k), method="exhaustive")
+            for k in range(3)
+        ]
+        best = int(np.argmax([result.max for result in results]))
+        assert row["input"] == best
+        assert row["influence_lower"] == results[best].max_lower
+        assert row["influence_upper"] == results[best].max_upper
+        assert (row["position"], row["symbol"]) == (
+            results[best].position,
+            results[best].symbol,
+        )
+    assert len(curve.measurements) == 6
+
+
+def test_given_inputs_are_cut_to_each_length(model):
+    sequence = np.array([0, 1, 1, 0, 1, 0])
+    curve = bound_curve(
+        model, [3, 5], inputs=GivenInputs("file", (sequence,)), method="exhaustive"
+    )
+    for row in curve:
+        result = compute_influence(model, sequence[: row["n"]], method="exhaustive")
+        assert row["influence_upper"] == result.max_upper
+
+
+def test_zeros_are_counted_per_length_and_left_out_of_the_fit():
+    values = {8: [1.0, 0.0, 0.5], 16: [0.0, 0.0, 0.0], 32: [0.25, 0.125, 0.25]}
+    curve = make_curve(
+        *(
+            measurement(n, index, value)
+            for n, some in values.items()
+            for index, value in enumerate(some)
+        )
+    )
+    assert list(curve.column("zeros")) == [1, 3, 0]
+    assert list(curve.column("influence_upper")) == [1.0, 0.0, 0.25]
+    assert (curve.fit.used, curve.fit.zeros) == (5, 4)
+    assert curve.fit.exponent == pytest.approx(
+        np.log(np.sqrt(0.5) / np.cbrt(0.25 * 0.125 * 0.25)) / np.log(4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "exact", "value"),
+    [
+        (0.5, 0.75, True, 0.625),  # the middle of the rounding radius
+        (0.0, 1e-13, True, 0.0),  # not told apart from no change
+        (0.5, 0.75, False, 0.75),  # an enclosure counts as what it may be at most
+        (0.0, 0.75, False, 0.75),
+    ],
+)
+def test_what_stands_for_an_enclosure(lower, upper, exact, value):
+    assert influence_value(measurement(4, 0, lower, upper, exact)) == value
+
+
+def test_a_curve_is_written_and_drawn(curve, tmp_path):
+    curve.to_csv(tmp_path / "curve.csv")
+    header, *lines = (tmp_path / "curve.csv").read_text().splitlines()
+    assert header.startswith("n,input,influence_lower,influence_upper")
+    assert len(lines) == 2
+    curve.plot(tmp_path / "curve.svg")
+    drawn = (tmp_path / "curve.svg").read_text()
+    assert "softmax (exponent" in drawn
+    assert "activation units" in drawn
+    with pytest.raises(jm.InputError, match="png, pdf, svg"):
+        curve.plot(tmp_path / "curve.gif")
+
+
+def test_several_curves_share_a_figure(curve):
+    figure = plot_curves([curve, make_curve(measurement(4, 0, 0.0))])
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(labels) == 2
+    assert "1 of 1 zero" in labels[1]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "complaint"),
+    [
+        ([], "no lengths"),
+        ([0, 4], r"lengths\[0\] = 0; expected an integer from 1"),
+        ([4, 4], "4 follows 4"),
+        ([8, 4], "4 follows 8"),
+    ],
+)
+def test_lengths_that_do_not_increase_are_refused(model, lengths, complaint):
+    with pytest.raises(jm.InputError, match=complaint):
+        bound_curve(model, lengths)
+
+
+def test_a_label_names_weighting_and_temperature(model):
+    log = jm.InverseLogTemperature(2.0)
+    assert weighting_label(model) == "softmax"
+    assert weighting_label(with_weighting(model, "average_hard")) == "average_hard"
+    assert weighting_label(with_temperature(model, log)) == "softmax@inverse_log:2"
+
+
+def test_labels_tell_weightings_and_temperatures_apart(model):
+    schedules = [None, *map(jm.ConstantTemperature, (0.5, 2.0))]
+    schedules += [jm.PowerTemperature(1.0, 0.5), jm.InverseLogTemperature(1.0)]
+    labels = {
+        weighting_label(with_temperature(with_weighting(model, name), schedule))
+        for name, schedule in itertools.product(jm.WEIGHTINGS, schedules)
+    }
+    assert len(labels) == len(jm.WEIGHTINGS) * len(schedules)

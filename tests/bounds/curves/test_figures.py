@@ -1,0 +1,123 @@
+"""A figure shows every value it is given, zeros too, and can be read without colour."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from bounds.curves.figures import (
+    FORMATS,
+    LOOKS,
+    MAX_SERIES,
+    Series,
+    curve_figure,
+    influence_figure,
+    largest,
+    save_figure,
+)
+from bounds.curves.panel import Decades
+
+N = np.repeat([16, 32, 64], 2)
+FALLING = Series("falling", N, 1.0 / N)
+WITH_ZEROS = Series("with zeros", N, np.array([0.0, 3.0, 2.0, 1.0, 0.0, 0.0]))
+
+
+def drawn(figure, marker):
+    """Returns the values that stand in the figure under a marker, open and filled."""
+    (axes,) = figure.axes
+    lines = [line for line in axes.lines if line.get_marker() == marker]
+    is_open = [to_rgba(line.get_markerfacecolor()) == (1, 1, 1, 1) for line in lines]
+    opened = [line for line, o in zip(lines, is_open, strict=True) if o]
+    filled = [line for line, o in zip(lines, is_open, strict=True) if not o]
+    return opened, filled
+
+
+def test_every_value_of_a_curve_is_drawn():
+    figure = curve_figure([WITH_ZEROS, FALLING], "influence")
+    (opened,), (points, line) = drawn(figure, "o")
+    np.testing.assert_array_equal(points.get_ydata(), [3.0, 2.0, 1.0])
+    np.testing.assert_array_equal(line.get_xdata(), [16, 32])
+    np.testing.assert_array_equal(line.get_ydata(), [3.0, 2.0])
+    # Zeros stand at two lengths, below everything else and inside the axes.
+    assert np.size(opened.get_xdata()) == 2
+    (axes,) = figure.axes
+    assert axes.get_ylim()[0] < np.max(opened.get_ydata()) < np.min(FALLING.y)
+    assert "0" in [text.get_text() for text in axes.texts]
+
+
+def test_a_figure_without_zeros_has_no_floor():
+    figure = curve_figure([FALLING], "influence")
+    assert "0" not in [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_a_figure_of_zeros_alone_can_be_drawn(tmp_path):
+    zeros = Series("zero", N, np.zeros(len(N)))
+    figure = curve_figure([zeros], "influence")
+    save_figure(figure, tmp_path / "curve", ["png"])
+    (opened,), _ = drawn(figure, "o")
+    assert np.size(opened.get_xdata()) == 3
+
+
+@pytest.mark.parametrize("feature", ["color", "marker", "linestyle"])
+def test_series_differ_in_every_feature(feature):
+    assert len({str(look[feature]) for look in LOOKS}) == MAX_SERIES
+    series = [Series(str(k), N, (k + 1.0) / N) for k in range(MAX_SERIES)]
+    (axes,) = curve_figure(series, "influence").axes
+    for look in LOOKS:
+        _, (points, line) = drawn(axes.figure, look["marker"])
+        assert points.get_linestyle() == "None"
+        assert line.get_color() == look["color"]
+
+
+def test_axes_are_named_with_their_units():
+    (axes,) = curve_figure([FALLING], "influence (nats)").axes
+    assert axes.get_xlabel() == "length n (tokens)"
+    assert axes.get_ylabel() == "influence (nats)"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_the_influence_along_an_input_is_drawn_with_its_query():
+    x, y = np.arange(5), np.array([1.0, 0.0, 0.5, 0.25, 0.125])
+    figure = influence_figure(Series("", x, y), "influence", query=4)
+    (opened,), (points,) = drawn(figure, "o")
+    np.testing.assert_array_equal(points.get_xdata(), [0, 2, 3, 4])
+    np.testing.assert_array_equal(opened.get_xdata(), [1])
+    assert "query" in [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_figure_is_saved_in_its_format(tmp_path, suffix):
+    (path,) = save_figure(curve_figure([FALLING], "x"), tmp_path / "f", [suffix])
+    magic = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
+    assert path == tmp_path / f"f.{suffix}"
+    assert path.read_bytes().startswith(magic)
+
+
+def test_the_largest_is_taken_per_key():
+    keys, tops = largest(np.array([2, 1, 2, 2]), np.array([1.0, 7.0, 5.0, 3.0]))
+    np.testing.assert_array_equal(keys, [1, 2])
+    np.testing.assert_array_equal(tops, [7.0, 5.0])
+
+
+def test_bounds_stand_in_a_panel_of_their_own_in_decades():
+    decades = (
+        Decades(
+            "exact", {"linestyle": "-"}, np.array([16, 64]), np.array([-1.0, -2.0])
+        ),
+        Decades(
+            "as printed",
+            {"linestyle": ":"},
+            np.array([16, 64]),
+            np.array([400.0, 400.5]),
+        ),
+    )
+    bounded = Series("bounded", N, 1.0 / N, decades)
+    above, below = curve_figure([WITH_ZEROS, bounded], "influence").axes
+    assert above.get_yscale() == "log"
+    assert below.get_yscale() == "symlog"
+    drawn_values = [list(line.get_ydata()) for line in below.lines]
+    assert drawn_values == [[-1.0, -2.0], [400.0, 400.5]]
+    # The colour is that of the series above.
+    colours = {line.get_color() for line in below.lines}
+    assert colours == {LOOKS[1]["color"]}
+    names = [text.get_text() for text in below.get_legend().get_texts()]
+    assert names == ["exact", "as printed"]

@@ -1,0 +1,116 @@
+"""A bound has a direction, and only what is certified has an order."""
+
+import dataclasses
+import math
+from typing import Any
+
+import mpmath as _mpmath
+import pytest
+
+from bounds.numbers.bound import Bound, Claim, Sense
+
+# Checkers take every mpmath number for a complex one.
+mpmath: Any = _mpmath
+
+
+def bound(log_value, sense=Sense.UPPER, quantity="q"):
+    return Bound(log_value, sense, quantity, ("h",), "s")
+
+
+def claim(log_value, sense=Sense.UPPER, quantity="q"):
+    return Claim(log_value, sense, quantity, ("h",), "s")
+
+
+@pytest.mark.parametrize("log_value", [-745.0, -0.1, 0.0, 1e-20, 3.7, 709.7, 2.3e4])
+@pytest.mark.parametrize("sense", Sense)
+def test_values_are_rounded_in_the_direction_of_the_sense(log_value, sense):
+    with mpmath.workdps(60):
+        value = mpmath.exp(mpmath.mpf(log_value))
+        decimal = mpmath.mpf(log_value) / mpmath.log(10)
+        one = bound(log_value, sense)
+        if sense is Sense.UPPER:
+            assert one.value >= value
+            assert one.log10_value >= decimal
+        else:
+            assert one.value <= value
+            assert one.log10_value <= decimal
+        if abs(log_value) < 700:
+            assert one.value == pytest.approx(float(value), rel=1e-15)
+        assert one.log10_value == pytest.approx(float(decimal), rel=1e-15)
+
+
+def test_zero_and_nothing_known():
+    zero = bound(-math.inf)
+    assert (zero.value, zero.log10_value) == (0.0, -math.inf)
+    assert bound(math.inf).value == math.inf
+    assert bound(-math.inf, Sense.LOWER).value == 0.0
+
+
+def test_bounds_of_one_sense_are_ordered_by_value():
+    small, large = bound(1.0), bound(2.0, quantity="another formula")
+    assert small < large
+    assert small <= large
+    assert large > small
+    assert large >= small
+    assert small <= bound(1.0)
+    assert not small < bound(1.0)
+    assert not large <= small
+
+
+@pytest.mark.parametrize("operator", ["__lt__", "__le__", "__gt__", "__ge__"])
+def test_opposite_senses_are_not_compared(operator):
+    with pytest.raises(ValueError, match="opposite senses"):
+        getattr(bound(1.0), operator)(bound(2.0, Sense.LOWER))
+
+
+@pytest.mark.parametrize("other", [1.0, claim(1.0), None])
+def test_a_bound_does_not_compare_with_what_is_not_certified(other):
+    with pytest.raises(TypeError, match="compares with a Bound"):
+        _ = bound(1.0) < other
+    with pytest.raises(TypeError):
+        _ = other < bound(1.0)
+
+
+def test_a_claim_has_no_order_and_is_no_bound():
+    assert not isinstance(claim(1.0), Bound)
+    assert not isinstance(bound(1.0), Claim)
+    with pytest.raises(TypeError):
+        _ = claim(1.0) < claim(2.0)  # pyright: ignore[reportOperatorIssue]
+
+
+def test_a_claim_follows_from_a_bound_that_is_at_least_as_strong():
+    assert claim(1.0).implied_by(bound(1.0))
+    assert claim(1.0).implied_by(bound(0.5))
+    assert not claim(1.0).implied_by(bound(1.5))
+    lower = claim(1.0, Sense.LOWER)
+    assert lower.implied_by(bound(1.5, Sense.LOWER))
+    assert not lower.implied_by(bound(0.5, Sense.LOWER))
+
+
+def test_a_claim_follows_only_from_a_bound_on_the_same_thing():
+    with pytest.raises(ValueError, match="other thing"):
+        claim(1.0).implied_by(bound(0.0, quantity="other thing"))
+    with pytest.raises(ValueError, match="opposite senses"):
+        claim(1.0).implied_by(bound(0.0, Sense.LOWER))
+    with pytest.raises(TypeError, match="follows from a Bound"):
+        claim(1.0).implied_by(claim(0.0))  # pyright: ignore[reportArgumentType]
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        bound(math.nan)
+    with pytest.raises(ValueError, match="infinite lower bound"):
+        bound(math.inf, Sense.LOWER)
+    with pytest.raises(TypeError, match="sense is 'upper'"):
+        Bound(1.0, "upper", "q", (), "s")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="tuple of sentences"):
+        Bound(1.0, Sense.UPPER, "q", "h", "s")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_bound_is_frozen_and_reads_as_a_sentence():
+    one = bound(math.log(0.5))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.log_value = 0.0  # pyright: ignore[reportAttributeAccessIssue]
+    assert str(one) == "q at most 0.5"
+    assert str(bound(1000.0, Sense.LOWER)) == "q at least 10^434.3"
+    assert str(bound(-math.inf)) == "q at most 0"

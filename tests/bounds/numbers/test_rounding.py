@@ -1,0 +1,344 @@
+"""The rounding radii hold what rounding does, and are no wider than they say."""
+
+import contextlib
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from benchmarks import reference
+from bounds.influence import (
+    change_block,
+    class_layers,
+    compute_influence,
+    equal_columns,
+    incremental,
+)
+from bounds.numbers import interval
+from bounds.numbers.rounding import (
+    KINK_STEPS,
+    certificate_roundoff,
+    change_radius,
+    gamma,
+    gamma_upper,
+    layer_roundoff,
+    rounding_steps,
+    subtraction_radius,
+    summation_depth,
+    term_roundoff,
+    unit_roundoff,
+)
+from tests.bounds.influence.models import scaled_weights
+from tests.written import written
+
+SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
+
+
+def beyond(model, tokens, method) -> float:
+    """How many radii the truth is outside of what is stated at most, below 0 if inside."""
+    exact = reference.influence(
+        *written(model), tokens, arithmetic=reference.multiprecision(60)
+    )
+    asked = ~np.isnan(exact)
+    found: Any = compute_influence(model, tokens, method=method)
+    lower, upper, exact = (x[asked] for x in (found.lower, found.upper, exact))
+    outside = np.maximum(lower - exact, exact - upper)
+    return float((outside / ((upper - lower) / 2)).max())
+
+
+def draw(**options):
+    options = {**SIZES, "dtype": "float64", **options}
+    return jm.random_transformer(jax.random.key(0), **options)
+
+
+def shapes(**options):
+    """The model without its numbers: rounding is counted from shapes alone."""
+    return jax.eval_shape(lambda: draw(**options))
+
+
+def test_the_unit_roundoff_is_half_the_distance_of_neighbours():
+    assert unit_roundoff(np.float64) == 2.0**-53
+    assert unit_roundoff(np.float32) == 2.0**-24
+    for dtype in (np.float32, np.float64):
+        u = dtype(unit_roundoff(dtype))
+        assert dtype(1) + u == dtype(1)
+        assert dtype(1) + 2 * u > dtype(1)
+
+
+def test_gamma_is_rounded_up_to_the_next_float_and_no_further():
+    """Against k u/(1 - k u) in rationals."""
+    for count in [*range(1, 200), 10**4 + 1, 10**9 + 7, 2**52]:
+        ku = Fraction(count, 2**53)
+        found = gamma_upper(count)
+        below = Fraction(float(np.nextafter(found, 0)))
+        assert below < ku / (1 - ku) <= Fraction(found)
+
+
+def test_the_steps_of_a_certificate_are_those_counted_by_hand():
+    """Two heads of width 2 at d = 4, six neurons, a score of 3, 100 keys, two layers."""
+    model = shapes()
+    assert summation_depth(100) == 101
+    assert summation_depth(3 * 8192) == 8195
+    # A layer: keys, score, scalars, projections to and from d, queries, heads, neurons.
+    layer = 101 + 3 + 16 + 2 * 4 + 2 + 4 + 6
+    assert rounding_steps(model, 100, 3.0) == 2 * layer + 16
+    twice = 2.0**-52
+    found = float(layer_roundoff(model.layers[0], 101, 3.0))
+    assert found == pytest.approx(twice * layer, rel=1e-12, abs=0)
+    assert term_roundoff(10) == gamma_upper(36)
+    # A radius: weights twice and their sums, an exponential, norms by squaring.
+    each = 3 + 300 + 3 * 101 + (8 + 2 * 4) * 4 + 64
+    steps = 3 * each + rounding_steps(model, 100)
+    assert certificate_roundoff(model, 100, 3.0, 300.0) == twice * steps
+
+
+@pytest.mark.parametrize(
+    "more", [{"num_layers": 3}, {"d_model": 8}, {"d_ff": 7}], ids=str
+)
+def test_a_larger_model_rounds_more_often(more):
+    assert rounding_steps(shapes(**more), 16) > rounding_steps(shapes(), 16)
+
+
+def test_longer_inputs_and_larger_scores_round_more():
+    model = shapes()
+    assert rounding_steps(model, 10**5) > rounding_steps(model, 16)
+    assert rounding_steps(model, 16, 50.0) >= rounding_steps(model, 16) + 50
+
+
+def test_radii_are_proportional_to_what_they_are_relative_to():
+    model = draw()
+    # With neurons that have a kink.
+    steps = rounding_steps(model, 16, 3.0) + KINK_STEPS * 16
+    influence = np.asarray([0.0, 1e-9, 2.0])
+    radius = change_radius(model, 16, influence, 3.0)
+    assert radius[0] == 0
+    np.testing.assert_allclose(radius[1:], radius[2] / 2 * influence[1:], rtol=1e-14)
+    assert radius[2] == subtraction_radius(np.float64, steps, 2.0)
+    single = dataclasses.replace(model, embedding=model.embedding.astype(np.float32))
+    assert change_radius(single, 16, 1.0) == change_radius(model, 16, 1.0) * 2.0**29
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "exhaustive"])
+@pytest.mark.parametrize(
+    ("dtype", "layer_norm"),
+    # The test of an offset below holds float64 without layer norm to the same.
+    [("float32", "post"), pytest.param("float64", "none", marks=pytest.mark.slow)],
+)
+def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
+    model = draw(dtype=dtype, layer_norm=layer_norm, mask="future")
+    tokens = [0, 1, 1, 0, 1, 0]
+    config, tensors = written(model)
+    exact = reference.influence(
+        config,
+        tensors,
+        tokens,
+        include_query=True,
+        arithmetic=reference.multiprecision(40),
+    )
+    result: Any = compute_influence(model, tokens, method=method, include_query=True)
+    asked = ~np.isnan(exact)
+    assert (result.lower <= exact)[asked].all()
+    assert (exact <= result.upper)[asked].all()
+    # Not so wide as to hold anything.
+    error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
+    assert (error / (result.upper - result.lower)[asked]).max() > 1e-4
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("num_layers", "method", "position"),
+    [
+        (1, "incremental", None),
+        # One layer's classes have the top one's value exactly.
+        (2, "lumped", None),
+        (1, "incremental", jm.Sinusoidal(scale=1e-6)),
+        pytest.param(2, "incremental", None, marks=pytest.mark.slow),
+    ],
+    ids=["incremental", "lumped", "nearly equal", "two layers"],
+)
+def test_the_radius_holds_what_equal_columns_leave(
+    num_layers, method, position, monkeypatch
+):
+    """Peaked attention to one symbol of many: replacing one of them moves a last bit."""
+    model = draw(position=position, mask="none", num_layers=num_layers)
+    model = scaled_weights(model, query=100.0, query_bias=100.0)
+    tokens = [0, 1, 1, 0, 1, 0, 0, 1]
+    assert beyond(model, tokens, method) <= 0
+    # By far more than the radius without the share.
+    monkeypatch.setattr(incremental, "column_share", no_size)
+    monkeypatch.setattr(class_layers, "largest_weight", no_size)
+    with traced_anew():
+        assert beyond(model, tokens, method) > 100
+
+
+def no_size(*_):
+    """In place of a term of the radius."""
+    return jnp.zeros(())
+
+
+@contextlib.contextmanager
+def traced_anew():
+    """The programs that have the terms of a radius in their traces."""
+    programs: Any = (
+        class_layers.change_configurations,
+        change_block.prepare,
+        equal_columns.hard_share,
+    )
+    for program in programs:
+        program.clear_cache()
+    yield
+    for program in programs:
+        program.clear_cache()
+
+
+# Numbers whose sums round in any order.
+ROOTS = 1e5 * np.sqrt([2, 3, 5, 7, 11, 13])
+
+
+def averaging(values, num_layers):
+    """Symbols of these values, averaged over all keys but those of the last symbol."""
+    model = draw(
+        num_heads=1,
+        d_model=2,
+        vocab_size=len(values),
+        num_layers=num_layers,
+        weighting="average_hard",
+        position=None,
+        mask="none",
+    )
+    model = jax.tree.map(jnp.zeros_like, model)
+    embedding = model.embedding.at[:, 0].set(jnp.asarray(values)).at[-1, 1].set(-1e-3)
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            attention=dataclasses.replace(
+                layer.attention,
+                query_bias=layer.attention.query_bias.at[0, 0].set(1),
+                key=layer.attention.key.at[0, 0, 1].set(1),
+                value=layer.attention.value.at[0, 0, 0].set(1),
+                output=layer.attention.output.at[0, 0].set(1),
+            ),
+        )
+        for layer in model.layers
+    )
+    return dataclasses.replace(model, embedding=embedding, layers=layers)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize(
+    ("values", "num_layers", "term"),
+    [
+        ([*ROOTS, ROOTS.sum(), ROOTS.sum() / 3.5 + 1e-4, 0], 1, "output_size"),
+        ([*ROOTS, 1e-3 - ROOTS.sum(), 1e-3 / 7 + 1e-10, 0], 1, "written_share"),
+        ([1e6 + 1e-5 * x for x in (*ROOTS, 0, 1e5, -1e5)], 2, "output_size"),
+    ],
+    ids=["near the mean", "cancelling", "carried"],
+)
+def test_the_radius_holds_what_a_hard_mean_rounds(
+    values, num_layers, term, method, monkeypatch
+):
+    """A key leaves the best cell, whose value is near the mean or far below the others'."""
+    model, tokens = averaging(values, num_layers), [3, 6, 1, 5, 0, 4, 2, 7, 7, 8]
+    assert beyond(model, tokens, method) <= 0
+    # By far more than the radius without the term.
+    for module in (incremental, class_layers, equal_columns):
+        monkeypatch.setattr(module, term, no_size, raising=False)
+    with traced_anew():
+        assert beyond(model, tokens, method) > 100
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize("bias", ["value_bias", "output_bias"])
+def test_the_radius_holds_what_cancels_in_rows(bias, method, monkeypatch):
+    """The first layer writes a million where the embedding holds minus a million."""
+    model, size = draw(mask="none", position=None), 1e6
+    first: Any = model.layers[0].attention
+    first = dataclasses.replace(
+        first,
+        query=first.query.at[:, :, 0].set(0),
+        key=first.key.at[:, :, 0].set(0),
+        value=first.value.at[:, :, 0].set(0),
+        output=first.output.at[:, 0].set(0).at[0, 0].set(1),
+    )
+    offset = jnp.zeros_like(getattr(first, bias)).ravel().at[0].set(size)
+    offset = offset.reshape(getattr(first, bias).shape)
+    first = dataclasses.replace(first, **{bias: offset})
+    layer = dataclasses.replace(model.layers[0], attention=first)
+    embedding = model.embedding.at[:, 0].add(-size)
+    model = dataclasses.replace(
+        model, embedding=embedding, layers=(layer, model.layers[1])
+    )
+    tokens = [0, 1, 1, 0, 1, 0]
+    assert beyond(model, tokens, method) <= 0
+    # By far more than the radius without the condition.
+    monkeypatch.setattr(change_block, "row_condition", no_size)
+    monkeypatch.setattr(class_layers, "row_condition", no_size)
+    with traced_anew():
+        assert beyond(model, tokens, method) > 100
+
+
+def test_gamma_bounds_a_sum_that_loses_all_it_can():
+    """1 + u rounds to 1 every time, so that k steps lose k u and no less holds."""
+    count, u = 1000, Fraction(1, 2**53)
+    total = 1.0
+    for _ in range(count):
+        total += float(u)
+    lost = Fraction(1 + count * u - Fraction(total)) / (1 + count * u)
+    bound = Fraction(interval.upper(gamma(count)))
+    assert lost <= bound <= lost * (1 + 3 * count * u)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gamma_bounds_the_inner_products_of_the_machine(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, 257))
+    exact = sum(Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True))
+    size = sum(abs(Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True))
+    bound = Fraction(interval.upper(gamma(257))) * size
+    assert 0 < abs(Fraction(float(a @ b)) - exact) <= bound
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("method", "num_layers"),
+    [
+        ("incremental", 1),
+        ("incremental", 2),
+        ("exhaustive", 2),
+        pytest.param("exhaustive", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_an_offset_of_all_values_that_drops_out_costs_no_digits(method, num_layers):
+    """A thousand is added to every value, and the output matrix takes it away again."""
+    model = draw(mask="future", num_layers=num_layers)
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            attention=dataclasses.replace(
+                layer.attention,
+                value_bias=jnp.full(layer.attention.value.shape[:2], 1000.0),
+                output=layer.attention.output
+                - layer.attention.output.mean(axis=1, keepdims=True),
+            ),
+        )
+        for layer in model.layers
+    )
+    model = dataclasses.replace(model, layers=layers)
+    tokens = [0, 1, 1, 0, 1, 0]
+    exact = reference.influence(
+        *written(model), tokens, arithmetic=reference.multiprecision(40)
+    )
+    result: Any = compute_influence(model, tokens, method=method)
+    asked = ~np.isnan(exact)
+    assert (result.lower <= exact)[asked].all()
+    assert (exact <= result.upper)[asked].all()
+    if method == "incremental" and num_layers == 1:
+        assert np.abs(result.upper / exact - 1)[asked].max() < 1e-12

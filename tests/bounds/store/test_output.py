@@ -1,0 +1,89 @@
+"""Files are written whole or not at all; JSON has one text per value and no NaN."""
+
+import csv
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+
+from bounds.store.output import (
+    canonical_json,
+    plain,
+    write_bytes,
+    write_csv,
+    write_json,
+)
+
+
+def test_a_file_is_written_in_a_folder_that_is_made(tmp_path):
+    path = tmp_path / "a" / "b" / "file"
+    write_bytes(path, b"content")
+    assert path.read_bytes() == b"content"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path, monkeypatch, step
+):
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="No space") as refused:
+        write_bytes(path, b"new")
+    assert refused.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_written_file_is_as_readable_as_any_other(tmp_path):
+    write_bytes(tmp_path / "ours", b"")
+    (tmp_path / "other").write_bytes(b"")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_json_has_null_for_what_is_not_finite(tmp_path):
+    path = tmp_path / "file.json"
+    write_json(
+        path, {"a": math.nan, "b": [-math.inf, np.float64(1.5)], "c": np.int32(2)}
+    )
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
+        "a": None,
+        "b": [None, 1.5],
+        "c": 2,
+    }
+
+
+def test_floats_survive_json_and_csv_to_the_last_bit(tmp_path):
+    values = [0.1, 1 / 3, np.nextafter(1.0, 2.0), 5e-324, 1.7e308]
+    write_json(tmp_path / "file.json", values)
+    write_csv(tmp_path / "file.csv", ["x"], [{"x": value} for value in values])
+    assert json.loads((tmp_path / "file.json").read_text()) == values
+    with open(tmp_path / "file.csv", newline="") as file:
+        assert [float(row["x"]) for row in csv.DictReader(file)] == values
+
+
+def test_csv_has_words_for_booleans_and_nothing_for_missing(tmp_path):
+    path = tmp_path / "file.csv"
+    rows = [{"a": True, "b": None}, {"a": np.False_, "b": 'x,"y"'}, {}]
+    write_csv(path, ["a", "b"], rows)
+    assert path.read_text() == 'a,b\ntrue,\nfalse,"x,""y"""\n,\n'
+
+
+def test_canonical_json_does_not_depend_on_the_order_of_keys():
+    one = canonical_json({"b": [1, {"y": 2, "x": 3}], "a": "é"})
+    assert one == canonical_json({"a": "é", "b": (1, {"x": 3, "y": 2})})
+    assert one == '{"a":"\\u00e9","b":[1,{"x":3,"y":2}]}'
+
+
+def test_what_json_has_no_form_for_is_refused():
+    with pytest.raises(TypeError, match="complex"):
+        plain({"a": 1j})
+    with pytest.raises(TypeError, match="keys"):
+        plain({1: "a"})

@@ -1,0 +1,219 @@
+"""The result store keeps what was written, whole, whatever happens to the writer."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from bounds.store.results import (
+    ResultStore,
+    StoreBusyError,
+    cell_key,
+    read_store,
+)
+from tests.bounds.stores import CONFIG, config, fill
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results.sqlite"
+
+
+@pytest.fixture
+def filled(path):
+    return fill(path)
+
+
+def run_python(code, *arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_a_recorded_result_is_found_by_its_configuration_alone(path):
+    payload = {"influence": 0.1, "position": 3, "exact": True, "ties": None}
+    with ResultStore(path) as store:
+        assert store.find(CONFIG) is None
+        assert store.seconds(CONFIG) is None
+        store.record(CONFIG, payload, seconds=1.25)
+    with ResultStore(path) as store:
+        assert store.find(dict(reversed(CONFIG.items()))) == payload
+        assert store.seconds(CONFIG) == 1.25
+        for name, other in [("length", 17), ("dtype", "float32"), ("seed", 8)]:
+            assert store.find({**CONFIG, name: other}) is None
+
+
+def test_an_integer_and_a_float_of_the_same_value_are_different_configurations():
+    assert cell_key({"temperature": 1}) != cell_key({"temperature": 1.0})
+    assert cell_key({"lengths": np.arange(3)}) == cell_key({"lengths": [0, 1, 2]})
+
+
+def test_every_float_comes_back_to_the_last_bit(path):
+    values = [0.1, 1 / 3, math.pi * 1e-300, np.nextafter(1.0, 2.0), 5e-324]
+    with ResultStore(path) as store:
+        store.record(CONFIG, {"values": values}, seconds=0.0)
+        found = store.find(CONFIG)
+    assert found is not None
+    assert found["values"] == values
+
+
+def test_nan_and_infinity_become_null(path):
+    with ResultStore(path) as store:
+        store.record(CONFIG, {"a": math.nan, "b": [math.inf, 1.0]}, seconds=0.0)
+        assert store.find(CONFIG) == {"a": None, "b": [None, 1.0]}
+
+
+def test_a_second_record_replaces_the_first(path):
+    with ResultStore(path) as store:
+        store.record(CONFIG, {"influence": 1.0}, seconds=0.0)
+        store.record(CONFIG, {"influence": 2.0}, seconds=0.0)
+        assert store.find(CONFIG) == {"influence": 2.0}
+        assert len(store.table()) == 1
+
+
+def test_a_failure_is_kept_with_its_message_and_is_no_result(path):
+    with ResultStore(path) as store:
+        store.record_failure(CONFIG, "row 3 is ambiguous", seconds=0.1)
+        assert store.find(CONFIG) is None
+        (row,) = store.table()
+    assert (row["status"], row["message"]) == ("failed", "row 3 is ambiguous")
+
+
+def test_a_payload_cannot_shadow_a_column_of_the_row(path):
+    with ResultStore(path) as store, pytest.raises(ValueError, match="seconds"):
+        store.record(CONFIG, {"seconds": 1.0}, seconds=0.0)
+
+
+def test_the_table_holds_configuration_result_and_provenance(filled):
+    table = read_store(filled)
+    assert list(table.column("influence")) == [0.1, 1.1, 2.1]
+    assert list(table.column("config.input")) == [0, 1, 2]
+    assert set(table.column("seed")) == {7}
+    assert set(table.column("dtype")) == {"float64"}
+    assert set(table.column("status")) == {"done"}
+    assert all(table.column("seconds") == 0.5)
+    assert set(table.column("matmul_precision")) == {"highest"}
+    assert {"versions.jax", "versions.attention-bounds", "device", "git_commit"} <= set(
+        table.columns
+    )
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_can_be_read(filled, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert len(read_store(filled)) == 3
+    assert not list(filled.parent.glob("*-shm"))
+
+
+def test_a_store_can_be_read_while_a_client_writes(filled):
+    with ResultStore(filled) as store:
+        store.record(config(3), {"influence": 3.1}, seconds=0.5)
+        assert len(read_store(filled)) == 4
+
+
+def test_a_second_client_is_refused_and_let_in_afterwards(filled):
+    with ResultStore(filled) as first:
+        with pytest.raises(StoreBusyError, match="in use by another run"):
+            ResultStore(filled, wait_seconds=0.1)
+        first.record(config(3), {"influence": 3.1}, seconds=0.5)
+    with ResultStore(filled, wait_seconds=0.1) as second:
+        assert second.find(config(3)) == {"influence": 3.1}
+
+
+def test_a_link_to_a_store_has_its_lock(filled, tmp_path):
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(filled)
+    with ResultStore(filled), pytest.raises(StoreBusyError):
+        ResultStore(link, wait_seconds=0.1)
+    with ResultStore(link), pytest.raises(StoreBusyError):
+        ResultStore(filled, wait_seconds=0.1)
+
+
+def test_a_client_in_another_process_is_refused_until_that_process_is_killed(filled):
+    holder = run_python(
+        """
+        import sys, time
+        from bounds.store.results import ResultStore
+        store = ResultStore(sys.argv[1])
+        print("open", flush=True)
+        time.sleep(600)
+        """,
+        filled,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(StoreBusyError):
+            ResultStore(filled, wait_seconds=0.1)
+    finally:
+        holder.kill()
+        holder.communicate()
+    with ResultStore(filled, wait_seconds=0.1) as store:
+        assert len(store.table()) == 3
+
+
+def test_every_reported_row_survives_kill_9(path):
+    writer = run_python(
+        """
+        import itertools, sys
+        from bounds.store.results import ResultStore
+        with ResultStore(sys.argv[1]) as store:
+            for index in itertools.count():
+                store.record({"command": "curve", "input": index}, {"x": index}, 0.0)
+                print(index, flush=True)
+        """,
+        path,
+    )
+    assert writer.stdout is not None
+    first = [int(writer.stdout.readline()) for _ in range(20)]
+    writer.send_signal(signal.SIGKILL)
+    rest, _ = writer.communicate()
+    reported = [*first, *map(int, rest.split())]
+    table = read_store(path)
+    written = list(table.column("x"))
+    assert written == list(range(len(written)))
+    # The row after the last reported one may or may not have been finished.
+    assert len(written) - 1 - reported[-1] in (0, 1)
+
+
+def test_a_full_disk_is_a_clear_error_that_loses_nothing(filled):
+    # A limit on the size of files meets SQLite as a disk that has no room left.
+    writer = run_python(
+        """
+        import pathlib, resource, sys
+        from bounds.store.results import ResultStore, StoreError
+        size = pathlib.Path(sys.argv[1]).stat().st_size
+        with ResultStore(sys.argv[1]) as store:
+            store.record({"command": "curve", "input": 3}, {"influence": 3.1}, 0.5)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            try:
+                store.record({"command": "curve", "input": 4}, {"x": "y" * size}, 0.5)
+            except StoreError as error:
+                print(error)
+        """,
+        filled,
+    )
+    said, problems = writer.communicate(timeout=60)
+    assert "make room on the disk" in said, problems
+    assert list(read_store(filled).column("influence")) == [0.1, 1.1, 2.1, 3.1]
+
+
+def test_a_missing_store_cannot_be_read(path):
+    with pytest.raises(FileNotFoundError):
+        read_store(path)
+    assert not path.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_operating_system_error(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="file"):
+        ResultStore(tmp_path / "file" / "results.sqlite")

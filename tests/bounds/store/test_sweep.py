@@ -1,0 +1,83 @@
+"""A sweep computes each cell once, and records what failed."""
+
+import pytest
+
+from bounds.store.results import ResultStore
+from bounds.store.sweep import (
+    Cell,
+    Failure,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
+from jax_models import InputError
+
+
+@pytest.fixture
+def store(tmp_path):
+    with ResultStore(tmp_path / "results.sqlite") as store:
+        yield store
+
+
+def make_cells(computed, *, count=4, fails=()):
+    def make(index):
+        def compute():
+            computed.append(index)
+            if index in fails:
+                raise InputError(f"input {index} is no good")
+            return {"square": index**2}
+
+        return Cell({"command": "test", "index": index}, f"cell {index}", compute)
+
+    return [make(index) for index in range(count)]
+
+
+def test_what_the_store_holds_is_not_computed_again(store):
+    computed = []
+    run_cells(store, make_cells(computed, count=2))
+    cells = make_cells(computed)
+    run_cells(store, missing_cells(store, cells, fresh=False))
+    assert computed == [0, 1, 2, 3]
+    assert [store.find(cell.config) for cell in cells] == [
+        {"square": k**2} for k in range(4)
+    ]
+
+
+def test_fresh_computes_everything_again(store):
+    computed = []
+    cells = make_cells(computed)
+    run_cells(store, cells)
+    run_cells(store, missing_cells(store, cells, fresh=True))
+    assert computed == [0, 1, 2, 3] * 2
+    assert len(store.table()) == 4
+
+
+def test_a_failure_is_recorded_and_the_others_go_on(store):
+    computed, seen = [], []
+    cells = make_cells(computed, fails={1})
+    failures = run_cells(store, cells, seen.append)
+    assert failures == [Failure("cell 1", "input 1 is no good")]
+    assert seen == [cell.label for cell in cells]
+    assert [row["status"] for row in store.table()] == ["done", "failed"] + ["done"] * 2
+    assert missing_cells(store, cells, fresh=False) == [cells[1]]
+
+
+def test_a_bug_is_not_taken_for_a_failed_input(store):
+    def compute():
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        run_cells(store, [Cell({"command": "test"}, "cell", compute)])
+    assert len(store.table()) == 0
+
+
+def test_finishing_stops_at_the_first_failure_and_keeps_what_was_found(store):
+    computed = []
+    cells = make_cells(computed, fails={2})
+    with pytest.raises(InputError, match="cell 2: input 2 is no good"):
+        finish_cells(store, cells)
+    assert computed == [0, 1, 2]
+    finish_cells(store, cells[:2])
+    assert computed == [0, 1, 2]
+    assert found_rows(store, cells) == [{"square": 0}, {"square": 1}]

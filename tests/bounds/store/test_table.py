@@ -1,0 +1,119 @@
+"""A table gives its columns the narrowest type that holds them."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from bounds.store.table import Table
+from jax_models import InputError
+
+TABLE = Table(
+    (
+        {"n": 16, "influence": 0.5, "exact": True, "label": "softmax", "symbol": 1},
+        {"n": 32, "influence": None, "exact": False, "label": "hard", "symbol": None},
+        {"n": 64, "influence": 1, "exact": True, "label": "soft", "extra": [1]},
+    )
+)
+
+
+def test_columns_are_named_in_the_order_they_are_met():
+    assert TABLE.columns == ("n", "influence", "exact", "label", "symbol", "extra")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("n", "i"), ("influence", "f"), ("exact", "b"), ("label", "U")]
+)
+def test_a_column_has_one_type(name, kind):
+    assert TABLE.column(name).dtype.kind == kind
+
+
+def test_a_missing_number_is_nan_and_anything_else_missing_is_none():
+    np.testing.assert_array_equal(TABLE.column("influence"), [0.5, np.nan, 1.0])
+    np.testing.assert_array_equal(TABLE.column("symbol"), [1.0, np.nan, np.nan])
+    assert list(TABLE.column("extra")) == [None, None, [1]]
+
+
+def test_an_unknown_column_is_an_error_that_lists_the_known():
+    with pytest.raises(KeyError, match="influence"):
+        TABLE.column("influnce")
+
+
+def test_rows_and_arrays_agree():
+    assert len(TABLE) == 3
+    assert TABLE[1] == list(TABLE)[1]
+    assert set(TABLE.to_numpy()) == set(TABLE.columns)
+
+
+def test_a_table_is_written_as_csv(tmp_path):
+    TABLE.to_csv(tmp_path / "file.csv")
+    assert (tmp_path / "file.csv").read_text().splitlines()[1:] == [
+        "16,0.5,true,softmax,1,",
+        "32,,false,hard,,",
+        "64,1,true,soft,,[1]",
+    ]
+
+
+def test_a_table_is_written_as_json_lines(tmp_path):
+    TABLE.to_json_lines(tmp_path / "file.jsonl")
+    lines = (tmp_path / "file.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == list(
+        TABLE
+    )
+
+
+def test_a_column_of_lists_is_expanded_beside_the_others():
+    table = Table(
+        (
+            {"seed": 1, "rows": [{"n": 2, "x": 0.5}, {"n": 4, "x": 0.25}]},
+            {"seed": 2, "rows": []},
+            {"seed": 3, "rows": None},
+        )
+    )
+    assert list(table.expand("rows")) == [
+        {"seed": 1, "n": 2, "x": 0.5},
+        {"seed": 1, "n": 4, "x": 0.25},
+        {"seed": 3},
+    ]
+    with pytest.raises(KeyError, match="seed, rows"):
+        table.expand("row")
+
+
+@pytest.mark.parametrize("method", ["to_pandas", "to_parquet"])
+def test_a_package_that_is_not_installed_is_named(monkeypatch, tmp_path, method):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    arguments = [tmp_path / "file"] if method == "to_parquet" else []
+    with pytest.raises(InputError, match=r"not installed.*pip install"):
+        getattr(TABLE, method)(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_pandas_has_the_same_columns():
+    pytest.importorskip("pandas")
+    frame = TABLE.to_pandas()
+    assert tuple(frame.columns) == TABLE.columns
+    for name, column in TABLE.to_numpy().items():
+        np.testing.assert_array_equal(frame[name].to_numpy(), column)
+
+
+def test_parquet_keeps_kinds_and_nulls(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    TABLE.to_parquet(tmp_path / "file.parquet")
+    read = parquet.read_table(tmp_path / "file.parquet").to_pydict()
+    assert read["symbol"] == [1, None, None]
+    assert read["influence"] == [0.5, None, 1.0]
+    assert read["exact"] == [True, False, True]
+    assert read["extra"] == [None, None, "[1]"]
+
+
+def test_parquet_writes_integers_beyond_64_bits_as_json(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = ({"a": 2**63, "b": 2**63 - 1, "c": 0.5}, {"a": -1, "b": 1, "c": 10**400})
+    Table(rows).to_parquet(tmp_path / "file.parquet")
+    read = parquet.read_table(tmp_path / "file.parquet").to_pydict()
+    assert read == {
+        "a": [str(2**63), "-1"],
+        "b": [2**63 - 1, 1],
+        "c": ["0.5", str(10**400)],
+    }
