@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
-from bounds.curves.figures import LOOKS
 
 import jax_models as jm
 from benchmarks import reference
@@ -35,6 +34,7 @@ from benchmarks.flags import (
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_tokens
+from bounds.curves.figures import LOOKS
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED

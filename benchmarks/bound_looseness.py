@@ -17,14 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
-from bounds.curves.inputs import sampled_inputs
-from bounds.store.output import sha256
 
 import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_lengths
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import certify_influence, closed_form_bounds, compute_influence
+from bounds.curves.inputs import sampled_inputs
+from bounds.store.output import sha256
 
 FLAGS = benchmark_flags("bound_looseness", table=True)
 LENGTHS = define_lengths(FLAGS, "10,64,256,1024")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bounds.store.results import ResultStore
-
 from bounds.version import __version__
 
 

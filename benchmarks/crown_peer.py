@@ -18,7 +18,6 @@ from typing import Any
 import jax
 import numpy as np
 from absl import app, flags
-from bounds.store.results import ResultStore
 
 import benchmarks
 import jax_models as jm
@@ -26,6 +25,7 @@ from benchmarks.cells import find_or_measure
 from benchmarks.page import row_text, table_text
 from benchmarks.peer import ask_peer, missing_packages, named_weights
 from bounds import certify_influence, compute_influence
+from bounds.store.results import ResultStore
 from jax_models.model.transformer import embed
 
 LENGTHS = flags.DEFINE_list("lengths", ["16", "32", "64"], "lengths n")

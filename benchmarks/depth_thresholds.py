@@ -11,18 +11,18 @@ from fractions import Fraction
 from typing import Any
 
 from absl import flags
-from bounds.curves.figures import LOOKS
 
 from benchmarks.flags import benchmark_flags
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from bounds.closed_form.depth import (
+from bounds.curves.figures import LOOKS
+from bounds.restriction.closed_form import (
     Tower,
     computable_length,
     dyck_routes,
     parity_routes,
 )
-from bounds.closed_form.depth.routes import Route, least
+from bounds.restriction.closed_form.routes import Route, least
 
 FLAGS = benchmark_flags("depth_thresholds", table=True, figure=True)
 LAYERS = flags.DEFINE_integer(

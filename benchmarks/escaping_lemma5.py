@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 from absl import flags
-from bounds.curves.figures import Series, curve_figure, largest
 
 import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_lengths
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import bound_curve
+from bounds.curves.figures import Series, curve_figure, largest
 from bounds.curves.measurement import influence_value
 from jax_models.programs.logic import compile_formula, parse_formula
 

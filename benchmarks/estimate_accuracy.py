@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
-from bounds.store.results import read_store
 
 from benchmarks.flags import benchmark_flags
 from benchmarks.page import table_text
@@ -29,7 +28,8 @@ from bounds.batch.cells import BatchCell
 from bounds.batch.plan import CostModel, choose_calibration, fit_cost
 from bounds.batch.specification import Specification, read_sweep
 from bounds.cli.batch_cells import make_cells
-from bounds.cli.flags import validate_choices
+from bounds.cli.shared.flags import validate_choices
+from bounds.store.results import read_store
 from jax_models.errors import InputError
 
 SMALL = {"d_model": "8", "d_ff": "16"}

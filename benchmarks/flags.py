@@ -9,9 +9,9 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli.flags import DTYPES, validate_choices
-from bounds.cli.platforms import define_platform
-from bounds.cli.values import LengthsParser, LengthsSerializer
+from bounds.cli.shared.flags import DTYPES, validate_choices
+from bounds.cli.shared.platforms import define_platform
+from bounds.cli.shared.values import LengthsParser, LengthsSerializer
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS
 

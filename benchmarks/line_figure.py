@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bounds.curves.figures import LOOKS, STYLE
-
 from benchmarks.script import Config, Measured, Row
+from bounds.curves.figures import LOOKS, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -34,9 +34,12 @@ ROOT = Path(__file__).parent.parent
 # A part, and the tests that mirror it.
 PARTS = {
     "bounds/influence": "tests/bounds/influence",
-    "bounds/certificate": "tests/bounds/certificate",
+    "bounds/lemma5/certificate": "tests/bounds/lemma5/certificate",
     "bounds/numbers/rounding.py": "tests/bounds/numbers/test_rounding.py",
-    "bounds/closed_form": "tests/bounds/closed_form",
+    "bounds/lemma5/closed_form": "tests/bounds/lemma5/closed_form",
+    "bounds/restriction/closed_form": "tests/bounds/restriction/closed_form",
+    "bounds/entropy/closed_form": "tests/bounds/entropy/closed_form",
+    "bounds/simulation/closed_form": "tests/bounds/simulation/closed_form",
     "jax_models/weighting": "tests/jax_models/weighting",
     "bounds/restriction/checker.py": "tests/bounds/restriction",
     "bounds/restriction/checking": "tests/bounds/restriction",

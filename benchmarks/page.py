@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bounds.store.output import write_bytes
-
 import jax_models as jm
+from bounds.store.output import write_bytes
 
 MARKS = "<!-- rows of {} -->"
 

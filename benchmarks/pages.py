@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
-from bounds.curves.figures import save_figure
-from bounds.store.output import write_bytes
 
 from benchmarks.docs_check.agreement import same_made
 from benchmarks.docs_check.figures import image_difference
 from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
 from benchmarks.row_value import VALUE, fill_values
 from benchmarks.script import Benchmark, Measured, run_program
+from bounds.curves.figures import save_figure
+from bounds.store.output import write_bytes
 from jax_models import InputError
 
 DOCS = Path(__file__).parents[1] / "docs"

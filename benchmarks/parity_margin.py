@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from bounds.curves.figures import LOOKS
 
 import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_lengths
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from bounds.curves.figures import LOOKS
 
 FLAGS = benchmark_flags("parity_margin", table=True, figure=True)
 # The query token is one of the n.

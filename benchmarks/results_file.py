@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bounds.store.output import write_bytes
-
 from benchmarks.script import Measured
+from bounds.store.output import write_bytes
 from jax_models import InputError
 
 Line: TypeAlias = Mapping[str, Any]

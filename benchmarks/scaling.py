@@ -19,13 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from bounds.curves.figures import LOOKS
 
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
+from bounds.curves.figures import LOOKS
 from bounds.influence.arithmetic import count_operations
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.outline import Outline

@@ -18,16 +18,16 @@ from typing import Any, TypeAlias
 
 import jax
 from absl import app, flags
-from bounds.curves.figures import save_figure
-from bounds.store.output import canonical_json, plain, write_bytes
-from bounds.store.results import ResultStore, cell_key
 
 from benchmarks.cells import find_or_measure
 from benchmarks.device import device_name
 from benchmarks.page import replace_table
 from bounds.cli.main import one_line, refuse_what_passes
-from bounds.cli.platforms import request_platform, require_platform
+from bounds.cli.shared.platforms import request_platform, require_platform
+from bounds.curves.figures import save_figure
+from bounds.store.output import canonical_json, plain, write_bytes
 from bounds.store.provenance import provenance
+from bounds.store.results import ResultStore, cell_key
 from bounds.version import __version__
 from jax_models import InputError
 

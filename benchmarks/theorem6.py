@@ -19,16 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
-from bounds.curves.decay import fit_decay
-from bounds.curves.figures import LOOKS, save_figure
-from bounds.store.output import sha256
-from bounds.store.results import ResultStore
 
 import jax_models as jm
 from benchmarks.cells import find_or_measure
 from benchmarks.page import replace_table, table_text
 from benchmarks.theorem6_models import SUBJECTS, Subject, in_float64, train_subject
+from bounds.curves.decay import fit_decay
+from bounds.curves.figures import LOOKS, save_figure
 from bounds.entropy import measure_entropy
+from bounds.store.output import sha256
+from bounds.store.results import ResultStore
 from jax_models.constructions.rnn import ElmanNetwork
 from jax_models.model.pytree import in_bytes
 from jax_models.training import measure_losses

@@ -11,12 +11,16 @@ sets a model's cross-entropy on PARITY or 2DYCK beside the floor that its influe
 """
 
 from bounds.all_inputs import Supremum, search_inputs, supremum
-from bounds.certificate import Certificate, certify_influence
-from bounds.constants import closed_form_bounds, read_constants
 from bounds.curves.curve import BoundCurve, bound_curve
 from bounds.entropy import ModelEntropy, measure_entropy
 from bounds.influence import Influence, compute_influence
-from bounds.lipschitz import LipschitzEstimate, estimate_lipschitz, lipschitz_curve
+from bounds.lemma5.certificate import Certificate, certify_influence
+from bounds.lemma5.constants import closed_form_bounds, read_constants
+from bounds.lemma5.lipschitz import (
+    LipschitzEstimate,
+    estimate_lipschitz,
+    lipschitz_curve,
+)
 from bounds.restriction import (
     Restriction,
     find_counterexample,

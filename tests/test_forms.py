@@ -63,7 +63,7 @@ def test_weightings_are_told_apart_by_what_they_say_of_themselves():
 
 
 # The closed forms import no models, the meaning of a program is written apart from them.
-OTHER_MASKS = ("bounds/closed_form/", "jax_models/programs/rasp/")
+OTHER_MASKS = ("bounds/lemma5/closed_form/", "jax_models/programs/rasp/")
 
 
 def test_masks_are_compared_by_name_nowhere():

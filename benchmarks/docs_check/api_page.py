@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import get_args
 
 from absl import app
-from bounds.store.output import write_bytes
 
 import bounds
 import jax_models
 from benchmarks.docs_check.commands import ROOT
+from bounds.store.output import write_bytes
 
 PAGE = ROOT / "docs" / "api.md"
 HEAD = """# The public names, by module

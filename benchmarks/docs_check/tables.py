@@ -27,8 +27,8 @@ def find_tables(text: str) -> dict[str, str]:
 
 def function_tables() -> dict[str, Callable[[], str]]:
     """Returns the tables that functions return, by the names of their marks."""
-    from bounds.audit import all_findings, findings_table, harmonic_table
     from bounds.entropy.audit import TABLES
+    from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
 
     audits: dict[str, Callable[[], str]] = {
         "findings": lambda: findings_table(all_findings()),

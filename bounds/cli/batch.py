@@ -34,8 +34,8 @@ from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import MAIN_RESULTS, make_cells, perform
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_work import DATA_FLAGS
-from bounds.cli.progress import Progress
-from bounds.cli.record import STORE_NAME, Output
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import STORE_NAME, Output
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore, read_store
 from bounds.store.table import Table

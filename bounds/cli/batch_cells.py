@@ -21,7 +21,7 @@ from bounds.cli.batch_work import (
     shape_name,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
-from bounds.cli.usage import FlagGroup
+from bounds.cli.shared.usage import FlagGroup
 from bounds.store.output import plain, sha256
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key

@@ -14,10 +14,10 @@ from bounds.batch.specification import (
     read_specification,
     read_sweep,
 )
-from bounds.cli import flags as shared
 from bounds.cli.batch_cells import BATCHED, OWN_FLAGS, load_batched
 from bounds.cli.main import PROGRAM
-from bounds.cli.usage import FlagGroup
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.usage import FlagGroup
 from jax_models.errors import InputError
 
 # Shared with every command that is swept: it stands among the sweep's own flags.

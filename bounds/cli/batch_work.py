@@ -26,8 +26,8 @@ from absl import flags
 
 from bounds.batch.cells import Work
 from bounds.batch.figure import LENGTH_FLAGS
-from bounds.cli.flags import SHAPE_FLAGS
-from bounds.cli.input_source import num_symbols, read_tokens
+from bounds.cli.shared.flags import SHAPE_FLAGS
+from bounds.cli.shared.input_source import num_symbols, read_tokens
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.errors import InputError
 from jax_models.languages import read_text

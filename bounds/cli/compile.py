@@ -15,10 +15,10 @@ import numpy as np
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import Progress
-from bounds.cli.record import Output
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
 from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__

@@ -15,16 +15,16 @@ from typing import Any
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.length_sweep import raise_failed, run_lengths
-from bounds.cli.model_source import model_sha256, weighted_model
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import Output
-from bounds.closed_form import LayerInfluence
-from bounds.constants import ClosedForms, evaluate_closed_forms, read_constants
-from bounds.constants.closed_forms import PrintedInfluence
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.model_source import model_sha256, weighted_model
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.record import Output
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import weighting_label
+from bounds.lemma5.closed_form import LayerInfluence
+from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
+from bounds.lemma5.constants.closed_forms import PrintedInfluence
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell
 from bounds.version import __version__

@@ -18,21 +18,21 @@ from typing import Any
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.input_source import num_symbols
-from bounds.cli.length_sweep import raise_failed
-from bounds.cli.model_source import (
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.input_source import num_symbols
+from bounds.cli.shared.length_sweep import raise_failed
+from bounds.cli.shared.model_source import (
     is_random,
     load_model,
     model_sha256,
     reweighted,
 )
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import Progress
-from bounds.cli.record import Output
-from bounds.cli.report import curve_report, describe_decay
-from bounds.cli.subject import define_memory_limit, read_subject
-from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
+from bounds.cli.shared.report import curve_report, describe_decay
+from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.cells import CurveCells, curve_cells
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve

@@ -16,11 +16,11 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli import flags as shared
-from bounds.cli.progress import Progress
-from bounds.cli.record import Output
-from bounds.closed_form.depth import Tower, computable_length
-from bounds.closed_form.depth.routes import (
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
+from bounds.restriction.closed_form import Tower, computable_length
+from bounds.restriction.closed_form.routes import (
     Route,
     dyck_routes,
     least,

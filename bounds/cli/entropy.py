@@ -18,11 +18,10 @@ from typing import Any
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.length_sweep import raise_failed, run_lengths
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import Output
-from bounds.closed_form.cross_entropy import READINGS
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.record import Output
 from bounds.entropy import (
     CLOSENESS,
     check_predictor,
@@ -30,6 +29,7 @@ from bounds.entropy import (
     entropy_levels,
     measure_entropy,
 )
+from bounds.entropy.closed_form import READINGS
 from bounds.store.output import sha256, write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table

@@ -16,8 +16,6 @@ import numpy as np
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.devices import Devices, define_devices, explained_loss, open_devices
 from bounds.cli.influence_blocks import (
     BLOCK,
     COLUMNS,
@@ -26,13 +24,20 @@ from bounds.cli.influence_blocks import (
     make_blocks,
     read_rows,
 )
-from bounds.cli.input_source import num_symbols, read_given
-from bounds.cli.model_source import weighted_model
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import Progress
-from bounds.cli.record import Output
-from bounds.cli.subject import define_memory_limit, read_subject
-from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.devices import (
+    Devices,
+    define_devices,
+    explained_loss,
+    open_devices,
+)
+from bounds.cli.shared.input_source import num_symbols, read_given
+from bounds.cli.shared.model_source import weighted_model
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
+from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.curve import UNITS
 from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value

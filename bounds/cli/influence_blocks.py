@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli.progress import Progress
+from bounds.cli.shared.progress import Progress
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
 from bounds.influence import SCREENS, Influence, Problem, SharedBase
 from bounds.influence.compute import answer, choose_method

@@ -12,18 +12,18 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli import flags as shared
-from bounds.cli.input_source import num_symbols
-from bounds.cli.length_sweep import raise_failed, run_lengths
-from bounds.cli.model_source import weighted_model
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import Output
-from bounds.cli.subject import read_subject
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.input_source import num_symbols
+from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.model_source import weighted_model
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.record import Output
+from bounds.cli.shared.subject import read_subject
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
-from bounds.lipschitz.curve import LipschitzCurve, measure_lipschitz
-from bounds.lipschitz.result import NAMES
-from bounds.lipschitz.searches import Effort
+from bounds.lemma5.lipschitz.curve import LipschitzCurve, measure_lipschitz
+from bounds.lemma5.lipschitz.result import NAMES
+from bounds.lemma5.lipschitz.searches import Effort
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table

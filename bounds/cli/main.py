@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from absl import flags
 
-from bounds.cli.usage import FlagGroup, command_usage, overview
+from bounds.cli.shared.usage import FlagGroup, command_usage, overview
 from bounds.version import __version__
 from jax_models.arguments import show
 from jax_models.errors import InputError

@@ -7,10 +7,10 @@ how it was made.
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.model_source import weighted_model
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import Output
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.model_source import weighted_model
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.record import Output
 from bounds.store.output import sha256, write_bytes, write_json
 from jax_models.model.transformer import encode_positions
 

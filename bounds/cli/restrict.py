@@ -17,12 +17,12 @@ import numpy as np
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.input_source import read_tokens
-from bounds.cli.model_source import weighted_model
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import SECONDS_BETWEEN_LINES
-from bounds.cli.record import Output
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.input_source import read_tokens
+from bounds.cli.shared.model_source import weighted_model
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
+from bounds.cli.shared.record import Output
 from bounds.restriction import (
     Restriction,
     Verification,

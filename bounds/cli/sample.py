@@ -9,10 +9,14 @@ import jax
 import numpy as np
 from absl import flags
 
-from bounds.cli import flags as shared
-from bounds.cli.input_source import BITS
-from bounds.cli.platforms import define_platform, request_platform, require_platform
-from bounds.cli.record import Output
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.input_source import BITS
+from bounds.cli.shared.platforms import (
+    define_platform,
+    request_platform,
+    require_platform,
+)
+from bounds.cli.shared.record import Output
 from bounds.curves.inputs import RANDOM
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.output import write_bytes, write_json

@@ -15,15 +15,15 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli import flags as shared
-from bounds.cli.input_source import num_symbols
-from bounds.cli.length_sweep import raise_failed, run_lengths
-from bounds.cli.model_source import (
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.input_source import num_symbols
+from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.model_source import (
     weighted_model,
 )
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.record import Output
-from bounds.cli.subject import read_subject
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.record import Output
+from bounds.cli.shared.subject import read_subject
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
 from bounds.simulation.compute import BUDGET, simulate

@@ -18,12 +18,12 @@ from bounds.all_inputs import Supremum
 from bounds.all_inputs.block import Attained, Found, Plan
 from bounds.all_inputs.supremum import BUDGET, choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
-from bounds.cli import flags as shared
-from bounds.cli.model_source import model_sha256, weighted_model
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import Progress
-from bounds.cli.record import Output
-from bounds.cli.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.model_source import model_sha256, weighted_model
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
+from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.measurement import tokens_sha256, weighting_label
 from bounds.influence import Ties
 from bounds.numbers.notation import enclosure_label

@@ -15,11 +15,11 @@ import jax
 from absl import flags
 
 import jax_models as jm
-from bounds.cli import flags as shared
-from bounds.cli.model_source import reweighted
-from bounds.cli.platforms import define_platform, prepare_jax
-from bounds.cli.progress import Progress
-from bounds.cli.record import Output
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.model_source import reweighted
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
 from bounds.curves.figures import loss_figure
 from bounds.store.file import lock
 from bounds.store.output import sha256, write_bytes, write_csv, write_json

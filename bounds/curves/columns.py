@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from bounds.all_inputs import exact_supremum
-from bounds.certificate import certify_influence
-from bounds.constants import closed_form_bounds
 from bounds.curves.measurement import Question
-from bounds.lipschitz import estimate_lipschitz
+from bounds.lemma5.certificate import certify_influence
+from bounds.lemma5.constants import closed_form_bounds
+from bounds.lemma5.lipschitz import estimate_lipschitz
 from bounds.numbers.bound import Bound, Claim
 from jax_models.errors import InputError
 from jax_models.model.reweight import at_length

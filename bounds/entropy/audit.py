@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bounds.closed_form.cross_entropy import dyck_floor
+from bounds.entropy.closed_form import dyck_floor
 from bounds.entropy.predictions import log_probabilities
 from jax_models.languages import DyckSource, ParitySource, dyck_heights
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bounds.certificate import certify_influence
-from bounds.constants import closed_form_bounds
 from bounds.entropy.predictions import Predictions, model_tokens
 from bounds.entropy.theorems import OUTSIDE, Pairs
+from bounds.lemma5.certificate import certify_influence
+from bounds.lemma5.constants import closed_form_bounds
 from bounds.numbers.interval import exp, interval, log, maximum, sqrt, upper
 from jax_models import InputError, Transformer
 from jax_models.languages import Source

@@ -18,7 +18,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.closed_form.cross_entropy import READINGS
+from bounds.entropy.closed_form import READINGS
 from bounds.entropy.closeness import (
     CLOSENESS,
     UniformCloseness,

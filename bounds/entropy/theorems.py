@@ -15,7 +15,7 @@ import functools
 
 import numpy as np
 
-from bounds.closed_form.cross_entropy import (
+from bounds.entropy.closed_form import (
     dyck_floor,
     dyck_pair_floor,
     height_shares,

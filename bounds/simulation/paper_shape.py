@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 
-from bounds.closed_form.approximation import (
+from bounds.numbers.bound import Bound
+from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
+from bounds.simulation.closed_form import (
     NetworkShape,
     simulation_temperature,
     tied_simulation_temperature,
 )
-from bounds.numbers.bound import Bound
-from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
 from bounds.simulation.measured import HardMeasure
 from jax_models import InputError, Transformer
 from jax_models.format.model_check import check_model

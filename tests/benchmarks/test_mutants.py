@@ -54,9 +54,9 @@ def test_every_mutant_is_a_program_and_another_one(part):
 
 def test_the_tests_that_name_a_module_come_first():
     found = mutants.nearest_tests(
-        "bounds/certificate/order.py", "least", "tests/bounds/certificate"
+        "bounds/lemma5/certificate/order.py", "least", "tests/bounds/lemma5/certificate"
     )
-    assert found[0] == "tests/bounds/certificate/test_order.py"
+    assert found[0] == "tests/bounds/lemma5/certificate/test_order.py"
     assert len(found) == len(set(found)) > 8
 
 
@@ -82,7 +82,7 @@ def test_a_mutant_is_killed_in_a_copy():
     (mutant,) = (x for x in mutants.mutants_of(before) if "lower(gamma" in x["is"])
     config = {
         "module": "bounds/numbers/rounding.py",
-        "tests": "tests/bounds/test_rounding.py",
+        "tests": "tests/bounds/numbers/test_rounding.py",
         "limit": 60,
         **mutant,
     }

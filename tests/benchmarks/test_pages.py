@@ -5,13 +5,13 @@ import re
 import shutil
 
 import pytest
-from bounds.curves.figures import save_figure
 
 from benchmarks import pages, quick, row_value, scaling
 from benchmarks.docs_check.figures import image_difference
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
 from benchmarks.timing import spread
+from bounds.curves.figures import save_figure
 from jax_models import InputError
 
 

@@ -8,13 +8,13 @@ import sys
 import jax
 import pytest
 from absl import flags
-from bounds.store.results import ResultStore
 
 from benchmarks import script
 from benchmarks.device import file_stem
 from benchmarks.docs_check.commands import ROOT, environment
 from benchmarks.flags import benchmark_flags, define_choices, define_integers
 from benchmarks.script import Benchmark, grid, json_lines, measure_cells, report
+from bounds.store.results import ResultStore
 from jax_models import InputError
 
 

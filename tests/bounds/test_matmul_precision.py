@@ -13,9 +13,9 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import bounds
-from bounds.certificate import certify_influence
 from bounds.cli.main import main
 from bounds.influence import METHODS, Problem
+from bounds.lemma5.certificate import certify_influence
 from tests.bounds.influence.models import TOKENS, build, widest_query
 from tests.test_architecture import modules
 
@@ -26,7 +26,7 @@ PRODUCTS = {
 FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
 # Of NumPy arrays and enclosures, in modules that have jax.numpy for something else.
 ON_THE_HOST = {
-    "bounds.certificate.layer_constants",
+    "bounds.lemma5.certificate.layer_constants",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
     "jax_models.programs.logic.self_test",

@@ -43,7 +43,7 @@ def test_command_lines_are_found():
         "attention-bounds curve --lengths 16,8",
         "attention-bounds curve 16",
         "python -m benchmarks.no_such_question",
-        "python -m bounds.audit --x=1",
+        "python -m bounds.lemma5.audit --x=1",
         "python -c 'import ('",
         "make tests-of-all",
         "make run FLAGS=--length=16",

@@ -9,14 +9,15 @@ import sys
 import textwrap
 
 import pytest
-from bounds.store.results import ResultStore
 
 from bounds import read_store
 from bounds.batch.cells import TIMING
 from bounds.batch.specification import Specification
-from bounds.cli import batch, record
+from bounds.cli import batch
 from bounds.cli.batch_cells import make_cells
+from bounds.cli.shared import record
 from bounds.store.file import explained
+from bounds.store.results import ResultStore
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FAILING = ["--command=entropy", "--sweep=lengths=2,4", "--sweep=p=0.2,7"]

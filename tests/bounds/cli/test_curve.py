@@ -11,11 +11,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from bounds.curves.inputs import sampled_inputs
-from bounds.store.results import StoreError
 
 import jax_models as jm
 from bounds import read_store
+from bounds.curves.inputs import sampled_inputs
+from bounds.store.results import StoreError
 from jax_models.model.reweight import with_temperature, with_weighting
 from tests.bounds.cli.shape import SHAPE_FLAGS
 

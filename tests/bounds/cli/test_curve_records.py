@@ -4,12 +4,12 @@ import csv
 from pathlib import Path
 
 import pytest
-from bounds.store.results import ResultStore
 
 import jax_models as jm
 from bounds import bound_curve
 from bounds.curves.columns import CURVE_BOUNDS, Column, CurveBound
 from bounds.curves.measurement import measure
+from bounds.store.results import ResultStore
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 ASKED = [*SHAPE_FLAGS, "--lengths=4,8", "--weighting=softmax", "--method=exhaustive"]

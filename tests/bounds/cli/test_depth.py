@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bounds.closed_form.depth import Step, search_steps, switching_proof
+from bounds.restriction.closed_form import Step, search_steps, switching_proof
 
 OUT = Path("results/depth/depth.json")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bounds.curves.inputs import sampled_inputs
 
 import jax_models as jm
 from bounds import read_store
 from bounds.cli import influence_blocks
+from bounds.curves.inputs import sampled_inputs
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/influence")
@@ -120,7 +120,7 @@ def test_progress_names_the_largest_influence_so_far(
     run, three_symbols, tokens_file, monkeypatch
 ):
     monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 2)
-    monkeypatch.setattr("bounds.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     told = run("influence", *flags).out.splitlines()
     effects = influences(jm.load(three_symbols), TOKENS, -1)

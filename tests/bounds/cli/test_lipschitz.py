@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bounds.curves.inputs import sampled_inputs
 
 import bounds
 from bounds import read_store
+from bounds.curves.inputs import sampled_inputs
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -3,10 +3,10 @@
 import csv
 
 import pytest
-from bounds.store.results import ResultStore
-from bounds.store.sweep import MemoryResults
 
 from bounds.cli.batch_cells import BATCHED, load_batched
+from bounds.store.results import ResultStore
+from bounds.store.sweep import MemoryResults
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 RUNS = {

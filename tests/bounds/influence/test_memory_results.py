@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from bounds.store.results import ResultStore
 from bounds.store.sweep import MemoryResults
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from bounds.curves.inputs import GivenInputs
-from bounds.store.sweep import MemoryResults, finish_cells
 
 import bounds
 import jax_models as jm
 from bounds.curves import measurement
 from bounds.curves.cells import curve_cells
+from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Question, Subject
 from bounds.influence import METHODS, SCREENS, Problem
 from bounds.influence.compute import METHOD_NAMES, choose_method
+from bounds.store.sweep import MemoryResults, finish_cells
 
 ROOT = Path(bounds.__file__).parents[1]
 FOLDER = ROOT / "bounds" / "influence"

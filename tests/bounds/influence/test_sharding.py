@@ -11,13 +11,13 @@ import time
 import jax
 import numpy as np
 import pytest
-from bounds.store.results import read_store
 
 import jax_models as jm
 from bounds import device_mesh
 from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.kernel import run_kernel
 from bounds.influence.problem import Problem
+from bounds.store.results import read_store
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N, EACH = 45, 5  # 44 positions: nine blocks of five on one device, two on eight

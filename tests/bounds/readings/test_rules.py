@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bounds import certify_influence, compute_influence
-from bounds.constants.feed_forward import activated
+from bounds.lemma5.constants.feed_forward import activated
 from bounds.readings.rules import lacks
 from jax_models import InputError
 from jax_models.model.rows import ACTIVATIONS, Operation

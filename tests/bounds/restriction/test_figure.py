@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from bounds.store.output import canonical_json
 
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
@@ -14,6 +13,7 @@ from bounds.restriction.figure import (
     restriction_figure,
     states_before,
 )
+from bounds.store.output import canonical_json
 from tests.bounds.restriction.drawn_models import random_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -7,14 +7,14 @@ import mpmath
 import numpy as np
 import pytest
 
-from bounds.closed_form.approximation import (
+from bounds.simulation.certificate import certified_error, weight_distance
+from bounds.simulation.closed_form import (
     NetworkShape,
     activation_bound,
     layer_error,
     perturbed_distance,
     perturbed_ties_distance,
 )
-from bounds.simulation.certificate import certified_error, weight_distance
 from bounds.simulation.measured import HardMeasure, HeadMeasure, LayerMeasure
 from tests.bounds.simulation.networks import (
     HIDDEN,

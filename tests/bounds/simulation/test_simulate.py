@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bounds.curves.inputs import GivenInputs
 
 import jax_models as jm
+from bounds.curves.inputs import GivenInputs
 from bounds.simulation import simulate
 from bounds.simulation.certificate import certified_error
 from bounds.simulation.compute import break_ties, needs_tie_breaking

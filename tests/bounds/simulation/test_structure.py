@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from bounds.curves.inputs import SampledInputs
 
 import jax_models as jm
+from bounds.curves.inputs import SampledInputs
 from bounds.simulation import structure
 from bounds.simulation.certificate import certified_temperature
 from bounds.simulation.compute import consider

@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bounds.curves.inputs import SampledInputs
 
 import jax_models as jm
+from bounds.curves.inputs import SampledInputs
 from bounds.simulation.certificate import score_error
 from bounds.simulation.compute import consider
 from bounds.simulation.measure import measure_hard_model

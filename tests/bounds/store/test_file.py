@@ -6,6 +6,8 @@ import json
 import sqlite3
 
 import pytest
+
+from bounds.store import file as store_file
 from bounds.store.results import (
     ResultStore,
     StoreBusyError,
@@ -13,8 +15,6 @@ from bounds.store.results import (
     cell_key,
     read_store,
 )
-
-from bounds.store import file as store_file
 from tests.bounds.stores import config, fill
 
 

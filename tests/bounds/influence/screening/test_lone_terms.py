@@ -16,7 +16,14 @@ from bounds.influence.screening.own_row import move_own_row, reach_row
 from bounds.influence.screening.replaced_column import Columns, replace_column
 from bounds.influence.screening.row_statistics import weigh_rows
 from bounds.influence.screening.state import MovedColumns, State, read_inputs
-from tests.bounds.certificate.one_layer import D, N, bare, draw_layer, output, post
+from tests.bounds.lemma5.certificate.one_layer import (
+    D,
+    N,
+    bare,
+    draw_layer,
+    output,
+    post,
+)
 
 EVERY = jnp.arange(N, dtype=jnp.int32)
 ROW, ACROSS = np.array([3.0, -1.0, 0.0, -2.0]), np.array([1.0, 1.0, -4.0, 2.0])

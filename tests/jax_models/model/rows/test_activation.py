@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mpmath import MPContext
 
-from bounds.closed_form import RELU_SLOPE, gelu_slope
+from bounds.lemma5.closed_form import RELU_SLOPE, gelu_slope
 from jax_models.model.rows import ACTIVATIONS, Gelu, Relu
 
 EVERY = ACTIVATIONS.items()

@@ -1,8 +1,0 @@
-"""Print the tables of the audit."""
-
-from bounds.audit import all_findings, findings_table, harmonic_table
-
-if __name__ == "__main__":
-    print(findings_table(all_findings()))
-    print()
-    print(harmonic_table())

@@ -1,0 +1,1 @@
+"""What commands share: flags, their subject, devices, progress, records and reports."""

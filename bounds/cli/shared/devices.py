@@ -1,0 +1,207 @@
+"""The flags that share work out: over the devices of a process, and over processes."""
+
+import contextlib
+import dataclasses
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+from absl import flags
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from bounds.cli.shared import peers
+from bounds.cli.shared.platforms import request_platform, require_platform
+from bounds.store.results import cell_key
+from bounds.store.sweep import Cell
+from jax_models.errors import InputError
+from jax_models.run.mesh import check_agreement, device_mesh
+
+CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
+# Seconds until a process that does not find the others says so.
+PATIENCE = 60
+# More than this are a mistake: a CPU would be divided into as many.
+MOST_DEVICES = 256
+LARGEST_PORT = 65535
+
+
+def define_devices(values: flags.FlagValues) -> None:
+    """Add `--num_devices` and the flags of `jax.distributed`."""
+    flags.DEFINE_integer(
+        "num_devices",
+        None,
+        "Devices of each process that positions are shared out over; a CPU is divided "
+        "into as many. By default one, with several processes all.",
+        lower_bound=1,
+        upper_bound=MOST_DEVICES,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "coordinator",
+        None,
+        "Several processes: address host:port of process 0, the same for all.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_processes",
+        None,
+        "Several processes: how many.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "process_id",
+        None,
+        "Several processes: which one this is, from 0. Process 0 writes the results.",
+        lower_bound=0,
+        flag_values=values,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """Where a command computes.
+
+    Attributes:
+        mesh: What positions are shared out over; None is the default device.
+        leads: Whether this process keeps the results. The others only compute.
+    """
+
+    mesh: Mesh | None
+    leads: bool
+
+    def agree(self, cells: Sequence[Cell], chosen: list[bool]) -> list[bool]:
+        """Returns which cells the leading process chose, in every process.
+
+        Args:
+            cells: Of the sweep, the same in all processes.
+            chosen: Whether each is to be computed; read of the leading process.
+
+        Raises:
+            InputError: The processes have different cells.
+        """
+        if jax.process_count() == 1:
+            return chosen
+        check_agreement("".join(cell_key(cell.config) for cell in cells).encode())
+        told = multihost_utils.broadcast_one_to_all(np.array(chosen, np.int32))
+        return [bool(one) for one in np.asarray(told)]
+
+
+def open_devices(options: flags.FlagValues) -> Devices:
+    """Returns where to compute, connected to the other processes if there are any.
+
+    To be called before JAX computes anything.
+
+    Args:
+        options: Flags of `define_devices` and `define_platform`.
+
+    Returns:
+        The devices.
+
+    Raises:
+        InputError: The flags do not fit together, there are fewer devices or none of the
+            platform, or process 0 is not found. (Process 0 ends where the others do not
+            come.)
+    """
+    given = [name for name in CLUSTER_FLAGS if options[name].value is not None]
+    if given and len(given) < len(CLUSTER_FLAGS):
+        missing = [f"--{name}" for name in CLUSTER_FLAGS if name not in given]
+        raise InputError(
+            f"--{given[0]} is for several processes, which also need "
+            f"{' and '.join(missing)}"
+        )
+    request_platform(options)
+    if options.num_devices is not None:
+        # Only a CPU heeds it, and only once: JAX that has its devices refuses, and
+        # `device_mesh` then says how many they are.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", options.num_devices)
+    if given:
+        _connect(options.coordinator, options.num_processes, options.process_id)
+    require_platform(options)
+    if not given and options.num_devices is None:
+        return Devices(None, True)
+    return Devices(device_mesh(options.num_devices), jax.process_index() == 0)
+
+
+def _await_leader(host: str, port: int, name: str) -> None:
+    """Wait until process 0 listens.
+
+    Raises:
+        InputError: It does not within `PATIENCE` seconds.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=PATIENCE).close()
+        except OSError as error:
+            if time.monotonic() > end:
+                raise InputError(
+                    f"{name} does not find process 0 at {host}:{port} within "
+                    f"{PATIENCE} s ({error}); start process 0 there"
+                ) from error
+            time.sleep(0.2)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def explained_loss() -> Iterator[None]:
+    """Turn what JAX says of a lost process into one line."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        raise InputError(f"{peers.LOST} ({str(error).splitlines()[0]})") from error
+    peers.finish()
+
+
+def _connect(coordinator: str, count: int, number: int) -> None:
+    if number >= count:
+        raise InputError(
+            f"--process_id={number}, but --num_processes={count} counts from 0 to "
+            f"{count - 1}"
+        )
+    host, _, port = coordinator.rpartition(":")
+    if not (host and port.isdigit() and 1 <= int(port) <= LARGEST_PORT):
+        raise InputError(
+            f"--coordinator={coordinator}: expected host:port, as in 10.0.0.1:1234"
+        )
+    if number:
+        # JAX ends a process that does not find process 0 with a stack trace.
+        _await_leader(host, int(port), f"process {number} of {count}")
+        address = peers.reach_leader(host, int(port))
+    else:
+        try:
+            address, came = peers.listen_to_others(int(port))
+        except OSError as error:
+            raise InputError(
+                f"--coordinator={coordinator}: process 0 cannot listen at port "
+                f"{port} ({error}); name one that is free"
+            ) from error
+        print(
+            f"waiting up to {PATIENCE} s for {count} processes at {coordinator}",
+            flush=True,
+        )
+        peers.expect_others(came, count - 1, PATIENCE)
+    # JAX would keep a SIGTERM, to tell others of it, and compute on.
+    with contextlib.suppress(AttributeError):
+        jax.config.update("jax_enable_preemption_service", False)
+    peers.leave_at_once_after_errors()
+    try:
+        jax.distributed.initialize(
+            address,
+            count,
+            number,
+            # Later than what says it in one line.
+            initialization_timeout=2 * PATIENCE,
+            coordinator_bind_address=address,
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"process {number} of {count} does not find the others at "
+            f"{coordinator} within {PATIENCE} s: {error}"
+        ) from error

@@ -1,0 +1,392 @@
+"""Flags that several commands share, each defined once.
+
+A command makes its own `FlagValues` and adds the groups it needs; nothing is defined on
+absl's global flags.
+"""
+
+from collections.abc import Callable, Sequence
+
+from absl import flags
+
+from bounds.cli.shared.values import LengthsParser, LengthsSerializer
+from bounds.curves.figures import FORMATS
+from bounds.curves.inputs import RANDOM
+from bounds.influence.compute import METHOD_NAMES
+from bounds.numbers.notation import parse_temperature
+from jax_models.constructions import PRESETS
+from jax_models.languages import LANGUAGES
+from jax_models.model.layer import NORM_PLACEMENTS
+from jax_models.model.mask import MASKS
+from jax_models.model.scores import SCORES
+from jax_models.weighting import WEIGHTINGS
+
+DTYPES = ("float64", "float32")
+POSITIONS = ("sinusoidal", "table", "none")
+
+# The flags that describe a random model, and nothing but one.
+SHAPE_FLAGS = (
+    "num_layers",
+    "num_heads",
+    "d_model",
+    "d_ff",
+    "vocab_size",
+    "mask",
+    "score",
+    "position",
+    "layer_norm",
+)
+
+
+def define_output(values: flags.FlagValues, command: str) -> None:
+    """Add `--out` and `--seed`.
+
+    Args:
+        values: The command's flags.
+        command: Its name, which names the default folder.
+    """
+    flags.DEFINE_string(
+        "out",
+        f"results/{command}",
+        "Folder that the results are written to; made where there is none.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "Seed of the random weights and inputs.",
+        lower_bound=0,
+        upper_bound=2**31 - 1,
+        flag_values=values,
+    )
+
+
+def define_store(values: flags.FlagValues) -> None:
+    """Add `--fresh`."""
+    flags.DEFINE_boolean(
+        "fresh",
+        False,
+        "Compute everything again, ignoring what the store in --out holds.",
+        flag_values=values,
+    )
+
+
+def define_figure(values: flags.FlagValues) -> None:
+    """Add `--figure_format`."""
+    flags.DEFINE_list(
+        "figure_format",
+        ["png"],
+        f"Formats of the figure: some of {', '.join(FORMATS)}.",
+        flag_values=values,
+    )
+    validate_choices(values, "figure_format", FORMATS)
+
+
+def define_integers(
+    values: flags.FlagValues, name: str, text: str, what: str = "integers"
+) -> None:
+    """Add a flag that lists integers of at least 0; by default it is None.
+
+    Args:
+        values: Where the flag is added.
+        name: Its name.
+        text: Its help.
+        what: What is listed, in the words of the complaint about other values.
+    """
+    flags.DEFINE_list(name, None, text, flag_values=values)
+    flags.register_validator(
+        name,
+        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
+        f"expected {what}, separated by commas",
+        flag_values=values,
+    )
+
+
+def integers(entries: Sequence[str] | None) -> list[int] | None:
+    """Returns the value of such a flag as integers, None where it was not given."""
+    return None if entries is None else [int(entry) for entry in entries]
+
+
+def define_dtype(values: flags.FlagValues) -> None:
+    """Add `--dtype`."""
+    flags.DEFINE_enum(
+        "dtype",
+        "float64",
+        DTYPES,
+        "Float type of the model and of the arithmetic.",
+        flag_values=values,
+    )
+
+
+def define_model(values: flags.FlagValues) -> None:
+    """Add `--model`, `--preset` and the shape of a random model, not its weighting."""
+    flags.DEFINE_string("model", None, "Model file (safetensors).", flag_values=values)
+    flags.DEFINE_string(
+        "preset",
+        None,
+        f"Instead of a file: random (the default), or {', '.join(PRESETS)}.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "c",
+        None,
+        "Construction: its sharpness c, where it has one.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "vocab_size",
+        None,
+        "Random model: symbols; by default those of the inputs.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    define_shape(values)
+
+
+def define_shape(values: flags.FlagValues) -> None:
+    """Add the shape of a random model, not its symbols nor its weighting."""
+
+    def size(name: str, default: int, text: str) -> None:
+        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+
+    def choice(name: str, default: str, names: tuple[str, ...], text: str) -> None:
+        flags.DEFINE_enum(name, default, names, text, flag_values=values)
+
+    size("num_layers", 1, "Random model: number of layers.")
+    size("num_heads", 2, "Random model: attention heads per layer.")
+    size("d_model", 16, "Random model: width of the activations.")
+    size("d_ff", 64, "Random model: neurons of each feed-forward layer.")
+    choice("mask", "future", MASKS, "Random model: mask; future is causal.")
+    choice(
+        "score", "scaled_dot_product", tuple(SCORES), "Random model: attention score."
+    )
+    choice("position", "sinusoidal", POSITIONS, "Random model: position encoding.")
+    choice("layer_norm", "none", NORM_PLACEMENTS, "Random model: layer normalisation.")
+
+
+def define_weighting(values: flags.FlagValues) -> None:
+    """Add `--weighting` and `--temperature`, one of each."""
+    flags.DEFINE_enum(
+        "weighting",
+        None,
+        tuple(WEIGHTINGS),
+        "Weighting of all layers; by default the model's own, softmax if random.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "temperature",
+        None,
+        "Temperature of all layers: T, inverse_log:A (A / ln n) or "
+        "power:A:P[:position] (A n^P); by default the model's own, 1 if random.",
+        flag_values=values,
+    )
+    validate_grammar(values, "temperature")
+
+
+def define_weightings(values: flags.FlagValues) -> None:
+    """Add `--weighting` and `--temperature`, several of each."""
+    flags.DEFINE_list(
+        "weighting",
+        None,
+        f"Weightings to compare: some of {', '.join(WEIGHTINGS)}.",
+        flag_values=values,
+    )
+    validate_choices(values, "weighting", tuple(WEIGHTINGS))
+    flags.DEFINE_list(
+        "temperature",
+        None,
+        "Temperatures to compare: each T, inverse_log:A (A / ln n) or "
+        "power:A:P[:position] (A n^P).",
+        flag_values=values,
+    )
+    validate_grammar(values, "temperature")
+
+
+def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
+    """Add `--tokens`, `--text`, `--inputs` and `--num_inputs`.
+
+    Args:
+        values: The command's flags.
+        default_count: Sampled inputs where nothing is said; None leaves the flag out.
+    """
+    flags.DEFINE_string(
+        "tokens",
+        None,
+        "File of tokens: one input of integers separated by whitespace, or a NumPy "
+        "file of one (n) or several (K, n) inputs.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "text",
+        None,
+        "Text file, read through the model's vocabulary (bytes where it has none).",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "inputs",
+        "parity",
+        (*LANGUAGES, RANDOM),
+        "Language that inputs are sampled from where no file is given.",
+        flag_values=values,
+    )
+    if default_count is None:
+        return
+    flags.DEFINE_integer(
+        "num_inputs",
+        default_count,
+        "Number of sampled inputs.",
+        lower_bound=1,
+        flag_values=values,
+    )
+
+
+def define_lengths(values: flags.FlagValues, default: str) -> None:
+    """Add `--lengths`.
+
+    Args:
+        values: The command's flags.
+        default: As typed.
+    """
+    flags.DEFINE(
+        LengthsParser(),
+        "lengths",
+        default,
+        "Lengths n, in tokens: an increasing list, or start:stop:count (log-spaced, "
+        "both ends in).",
+        flag_values=values,
+        serializer=LengthsSerializer(),
+    )
+
+
+def define_optional_lengths(values: flags.FlagValues, text: str) -> None:
+    """Add `--lengths`, None where it is not given.
+
+    Args:
+        values: The command's flags.
+        text: Its help.
+    """
+    flags.DEFINE(
+        LengthsParser(),
+        "lengths",
+        None,
+        text,
+        flag_values=values,
+        serializer=LengthsSerializer(),
+    )
+
+
+def define_read(values: flags.FlagValues) -> None:
+    """Add what is read of a model: `--query` and `--target`."""
+    flags.DEFINE_integer(
+        "query",
+        -1,
+        "Position whose output is looked at, from 0; negative ones count from the end.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "target",
+        "activation",
+        ("activation", "logits"),
+        "The output: final activations, or the logits of the read-out.",
+        flag_values=values,
+    )
+
+
+def define_question(values: flags.FlagValues) -> None:
+    """Add what is asked of a model: `--query`, `--target`, `--method`, `--ties`."""
+    define_read(values)
+    flags.DEFINE_enum(
+        "method",
+        "auto",
+        METHOD_NAMES,
+        "How the influence is computed; auto picks the cheapest exact method, screened "
+        "certifies the maximum and encloses the rest.",
+        flag_values=values,
+    )
+    define_ties(values)
+
+
+def define_stopping(values: flags.FlagValues) -> None:
+    """Add when a screen stops: `--rtol`, `--budget`."""
+    flags.DEFINE_float(
+        "rtol",
+        0.0,
+        "Of --method=screened: stop when the maximum is enclosed this closely, "
+        "upper / lower - 1.",
+        lower_bound=0.0,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "budget",
+        32,
+        "Of --method=screened: the most exact evaluations.",
+        lower_bound=1,
+        flag_values=values,
+    )
+
+
+def define_ties(values: flags.FlagValues) -> None:
+    """Add `--ties`."""
+    flags.DEFINE_enum(
+        "ties",
+        "error",
+        ("error", "warn"),
+        "Hard attention: what an ambiguous tie is.",
+        flag_values=values,
+    )
+
+
+def validate_choices(
+    values: flags.FlagValues, name: str, choices: tuple[str, ...]
+) -> None:
+    """Refuse entries of a list flag that are not among the choices."""
+
+    def check(entries: list[str] | None) -> bool:
+        for entry in entries or ():
+            if entry not in choices:
+                raise flags.ValidationError(
+                    f"{entry!r} is not one of {', '.join(choices)}"
+                )
+        if entries is not None and not entries:
+            raise flags.ValidationError(f"name at least one of {', '.join(choices)}")
+        return True
+
+    flags.register_validator(name, check, flag_values=values)
+
+
+def validate_alone(values: flags.FlagValues, name: str, word: str) -> None:
+    """Refuse a word of a list flag beside other entries."""
+
+    def check(entries: list[str] | None) -> bool:
+        if entries is not None and word in entries and len(entries) > 1:
+            raise flags.ValidationError(
+                f"{word} stands alone, found {', '.join(entries)}"
+            )
+        return True
+
+    flags.register_validator(name, check, flag_values=values)
+
+
+def validate_grammar(
+    values: flags.FlagValues,
+    name: str,
+    parse: Callable[[str], object] = parse_temperature,
+) -> None:
+    """Refuse a flag, or an entry of a list of them, that does not parse.
+
+    Args:
+        values: Where the flag is.
+        name: Its name.
+        parse: Raises `ValueError` for what it cannot read.
+    """
+
+    def check(entry: str | list[str] | None) -> bool:
+        if entry == []:
+            raise flags.ValidationError("name at least one")
+        try:
+            for text in [entry] if isinstance(entry, str) else entry or ():
+                parse(text)
+        except ValueError as error:
+            raise flags.ValidationError(str(error)) from error
+        return True
+
+    flags.register_validator(name, check, flag_values=values)

@@ -1,0 +1,50 @@
+"""Sweeps of a command over lengths: what the store lacks is computed, what failed is told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
+from bounds.store.sweep import Cell, Failure, found_rows, missing_cells, run_cells
+from jax_models.errors import InputError
+
+
+def run_lengths(
+    output: Output, cells: Sequence[Cell], opening: str, verb: str
+) -> tuple[list[dict[str, Any]], list[Failure]]:
+    """Compute the lengths that the store in --out does not hold yet.
+
+    Args:
+        output: Where the store is.
+        cells: One per length.
+        opening: What is said first, before the folder.
+        verb: What is done to a length.
+
+    Returns:
+        The rows of the lengths that are finished, in order, and what failed.
+
+    Raises:
+        OSError: The store cannot be used.
+    """
+    with output.open_store() as store:
+        print(f"{opening}; results go to {output.folder}", flush=True)
+        todo = missing_cells(store, cells, fresh=output.fresh)
+        print(f"{len(todo)} of {len(cells)} lengths to {verb}", flush=True)
+        with Progress(len(todo), "lengths") as progress:
+            failures = run_cells(store, todo, progress.advance)
+        return found_rows(store, cells), failures
+
+
+def raise_failed(failures: Sequence[Failure], total: int, what: str) -> None:
+    """Raise `InputError` with the first failure, if any; the others are written by now.
+
+    Args:
+        failures: Of a sweep.
+        total: How many were asked for.
+        what: What they are, in the plural.
+    """
+    if failures:
+        raise InputError(
+            f"{len(failures)} of {total} {what} failed and are left out; the first, "
+            f"{failures[0].label}: {failures[0].message}"
+        )

@@ -1,0 +1,159 @@
+"""Flags to a model: a file, a construction by name, or random weights."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.shared.flags import SHAPE_FLAGS
+from bounds.numbers.notation import parse_temperature
+from bounds.store.output import sha256
+from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models.format.config import decode_temperature
+from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
+
+RANDOM = "random"
+
+
+def load_model(
+    options: flags.FlagValues, *, vocab_size: int, max_length: int
+) -> jm.Transformer:
+    """Returns the model that the flags name, in the float type they ask for.
+
+    Args:
+        options: Flags of `define_model` and `define_dtype`.
+        vocab_size: Symbols of a random model where `--vocab_size` is not given.
+        max_length: Rows of the position table of a random model that has one.
+
+    Returns:
+        The model, with its own weighting and temperature.
+
+    Raises:
+        InputError: The flags contradict one another or name no preset, or the file is
+            not a model.
+        OSError: The file cannot be read.
+    """
+    file, preset, c = options.model, options.preset, options.c
+    if file is not None and preset is not None:
+        raise jm.InputError("give --model or --preset, not both")
+    if preset not in (None, RANDOM, *PRESETS):
+        raise jm.InputError(
+            f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
+        )
+    if c is not None and preset in (None, RANDOM):
+        raise jm.InputError("--c is the sharpness of a construction; name its --preset")
+    shape: dict[str, Any] = {name: options[name].value for name in SHAPE_FLAGS}
+    given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
+    if is_random(file, preset):
+        shape["vocab_size"] = shape["vocab_size"] or vocab_size
+        # Drawn in float64 whatever --dtype says, so that both types round one model.
+        model = jm.random_transformer(
+            jax.random.key(options.seed),
+            **shape,
+            max_length=max_length,
+            dtype="float64",
+        )
+    elif file is not None:
+        _refuse_shape(given, (), f"--model {file}")
+        model = jm.load(file)
+    else:
+        _refuse_shape(given, preset_parameters(options.preset), f"--preset {preset}")
+        sharpness = {} if c is None else {"c": c}
+        model = build_preset(options.preset, dtype="float64", **sharpness, **given)
+    return with_dtype(model, options.dtype)
+
+
+def weighted_model(
+    options: flags.FlagValues,
+    *,
+    vocab_size: int,
+    max_length: int,
+    weighting: str | None = None,
+) -> jm.Transformer:
+    """Returns the model that the flags name, under the weighting they ask for.
+
+    Args:
+        options: Flags of `define_model`, `define_weighting` and `define_dtype`.
+        vocab_size: As `load_model` takes it.
+        max_length: Likewise.
+        weighting: Of a random model where the flags say nothing.
+
+    Raises:
+        InputError: As by `load_model` and `reweighted`.
+        OSError: The file cannot be read.
+    """
+    model = load_model(options, vocab_size=vocab_size, max_length=max_length)
+    if options.weighting is not None or not is_random(options.model, options.preset):
+        weighting = options.weighting
+    return reweighted(model, weighting, options.temperature)
+
+
+def is_random(file: str | None, preset: str | None) -> bool:
+    """Returns whether a model is random, by the file and the preset that are named."""
+    return file is None and preset in (None, RANDOM)
+
+
+def reweighted(
+    model: jm.Transformer, weighting: str | None, temperature: str | None
+) -> jm.Transformer:
+    """Returns a model under the weighting and temperature of the flags.
+
+    Args:
+        model: The model.
+        weighting: A name, or None to keep the model's own.
+        temperature: As typed, or None to keep the model's own.
+
+    Returns:
+        The same weights, otherwise weighted.
+
+    Raises:
+        InputError: A name or temperature is not valid.
+    """
+    if weighting is not None:
+        model = with_weighting(model, weighting)
+    if temperature is not None:
+        entry = parse_temperature(temperature)
+        schedule = None
+        for layer in model.layers:
+            # A layer's mask decides whether a temperature by position has a meaning.
+            schedule = decode_temperature("--temperature", entry, layer.attention.mask)
+        model = with_temperature(model, schedule)
+    return model
+
+
+def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
+    """Returns the SHA-256 that names a model: of its file, byte by byte.
+
+    A file's hash is that of the file, under whatever --dtype, --weighting and
+    --temperature it is used; whoever records it records those beside it.
+
+    Args:
+        options: Flags of `define_model`.
+        model: The model as it is used, for one that no file holds: then the hash is of
+            the bytes that `jax_models.save` writes of it.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if options.model is not None:
+        return sha256(Path(options.model).read_bytes())
+    return sha256(jm.model_bytes(model))
+
+
+def _refuse_shape(given: Iterable[str], taken: Sequence[str], source: str) -> None:
+    """Raise `InputError` for a flag that describes a random model only.
+
+    Some constructions take a number of layers and of heads, too.
+    """
+    for name in given:
+        if name not in taken:
+            raise jm.InputError(
+                f"--{name} describes a random model (--preset=random), which {source} "
+                "is not"
+            )

@@ -1,0 +1,70 @@
+"""Flags to what a command is about: a model, its inputs, and what is asked of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.shared.flags import validate_grammar
+from bounds.cli.shared.input_source import load_inputs
+from bounds.cli.shared.model_source import model_sha256
+from bounds.curves.inputs import draw_inputs
+from bounds.curves.measurement import Question, Subject
+from bounds.influence.substitution import check_query
+from bounds.numbers.notation import parse_bytes
+from jax_models.model.transformer import encode_positions
+from jax_models.run.evaluate import require_readout
+
+
+def define_memory_limit(values: flags.FlagValues) -> None:
+    """Add `--memory_limit`."""
+    flags.DEFINE_string(
+        "memory_limit",
+        None,
+        "Memory for the blocks that are under way on a device, with what they share, as "
+        "in 512MiB or 8GiB: less makes smaller blocks. By default half of what the "
+        "device has.",
+        flag_values=values,
+    )
+    validate_grammar(values, "memory_limit", parse_bytes)
+
+
+def read_subject(
+    options: flags.FlagValues, model: jm.Transformer, lengths: Sequence[int]
+) -> Subject:
+    """Returns what the flags ask of a model.
+
+    Args:
+        options: Flags of `define_inputs`, and of what a command has of `--input`, the one
+            of them that is asked about, `define_question` and `define_memory_limit`.
+        model: The model.
+        lengths: Increasing lengths n of the inputs.
+
+    Raises:
+        InputError: The model has no such query, no logits, or too short a position
+            table; or there is no such input.
+        OSError: A file cannot be read.
+    """
+    encode_positions(
+        model, lengths[-1]
+    )  # refuses a length beyond a table, or the memory
+    # What the command has no flag for is as it is elsewhere.
+    names = ("query", "target", "method", "ties", "memory_limit")
+    given: dict[str, Any] = {x: options[x].value for x in names if x in options}
+    if limit := given.get("memory_limit"):
+        given["memory_limit"] = parse_bytes(limit)
+    question = Question(**given)
+    check_query(question.query, lengths[0])
+    if question.target == "logits":
+        require_readout(model)
+    one = options.input if "input" in options else None
+    source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
+    if one is not None and one >= source.count:
+        raise jm.InputError(
+            f"--input={one}, but {source.name} holds {source.count} inputs, counted "
+            "from 0"
+        )
+    inputs = draw_inputs(source, lengths, None if one is None else [one])
+    hashed = model_sha256(options, model)
+    return Subject(model, hashed, source, inputs, question, options.seed)

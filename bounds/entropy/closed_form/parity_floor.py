@@ -1,0 +1,222 @@
+"""Theorem F: a floor under the cross-entropy on PARITY, at every length.
+
+The source: from an even number of ones END with probability p, else either bit alike;
+from an odd number either bit. Its prefixes of length n come in pairs that a model can
+hardly tell apart, and of which only one may end.
+
+* R2, n >= 1: flip x_n. S_n changes sides, the probability does not: λ = 1/2, so
+  CE(n) >= φ(1/2, ε).
+* R1, n >= 2: flip x_{n-1}. (S_{n-1}, S_n) changes sides with x_n fixed; after x_n = 0 both
+  are even or both odd, and the even member has λ = π_e = (1 - p)/(2 - p); after x_n = 1
+  they differ, and the member with S_n even has λ = π_o = 1/(2 - p). x_n is a fair coin:
+  CE(n) >= (φ(π_e, ε) + φ(π_o, ε))/2. At n = 1 the symbol that is read decides the parity
+  and nothing above the optimum is a floor.
+
+Only the log-odds of END against either bit matter. Let t = ln q(END)/(q(0) + q(1)): by
+concavity of the logarithm the loss of a member that may end is at least
+p sp(-t) + (1 - p) (sp(t) + ln 2), and t moves by no more than ln q(END)/q(s) does at the
+worse of s = 0, 1. So ε is a bound on those two, not on all three differences.
+
+The least mean loss over a pair of inputs whose predictions must be alike.
+
+One member, of share λ, is followed by END with probability p, the other never; besides
+END there are two symbols, alike for both. Let t be the log-odds of END against the
+other symbols on the first, t - ε on the second (which wants them as low as it may have
+them). With sp(z) = ln(1 + e^z) the mean loss is at least
+
+    φ(λ, ε) = min_t λ [p sp(-t) + (1 - p) sp(t)] + (1 - λ) sp(t - ε) + ln 2 (1 - λp),
+
+and u = e^t is the positive root of a u² + b u + c = 0 with E = e^ε, a = 1 - λp,
+b = λE + (1 - λ) - λp (1 + E), c = -λpE, which is the derivative set to zero.
+
+Lemma E. φ is a convex, non-increasing function of ε: a minimum over (t, t') of a convex
+loss under |t - t'| <= ε. So E φ(ε_x) >= φ(E ε_x), and φ lies above its tangent at ε = 0,
+whose slope is -λ(1 - λ)p, the derivative of (1 - λ) sp(t - ε) at odds u = λp/(1 - λp).
+"""
+
+import math
+
+from bounds.entropy.closed_form.reading import (
+    check_reading,
+    entropy,
+    floor_bound,
+    probability,
+)
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log, sqrt
+from bounds.numbers.statements import nonnegative, shown, whole
+
+LANGUAGE = "PARITY"
+SOURCE = "Hahn 2020, Theorem 6, corrected: Theorem F"
+HYPOTHESES = {
+    "last": "the log-odds of END against either bit move by at most ε when x_{n-1} flips",
+    "query": "the log-odds of END against either bit move by at most ε when x_n flips",
+}
+
+
+def pair_optimum(end_probability: float, share: Interval, closeness: float) -> Interval:
+    """Enclose φ(λ, ε), the least mean loss over a pair in nats.
+
+    λ [p sp(-t) + (1 - p) sp(t)] + (1 - λ) sp(t - ε) + ln 2 (1 - λp) at the optimal t.
+
+    Args:
+        end_probability: p in (0, 1), of END after the first member.
+        share: λ in (0, 1), of the first member, as an interval.
+        closeness: ε >= 0, nats; infinite where nothing is known.
+
+    Returns:
+        An interval around φ.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: the function φ of Theorem F.
+    """
+    p, share = probability("end_probability", end_probability), _share(share)
+    epsilon = nonnegative("closeness", closeness)
+    certain = log(interval(2)) * (1 - share * p)
+    if epsilon == math.inf:
+        return share * entropy(p) + certain
+    grown = exp(interval(epsilon))
+    a = 1 - share * p
+    b = share * grown + (1 - share) - share * p * (1 + grown)
+    # c < 0, so there is one positive root; the product form loses no digits for b > 0.
+    c = -share * p * grown
+    u = -2 * c / (b + sqrt(b * b - 4 * a * c))
+    first = p * log(1 + 1 / u) + (1 - p) * log(1 + u)
+    return share * first + (1 - share) * log(1 + u / grown) + certain
+
+
+def pair_tangent(end_probability: float, share: Interval, closeness: float) -> Interval:
+    """Enclose the tangent of φ at ε = 0, a lower bound: φ(λ, 0) - λ(1 - λ) p ε.
+
+    φ(λ, 0) = h(λp) + (1 - λp) ln 2.
+
+    Args:
+        end_probability: p in (0, 1).
+        share: λ in (0, 1), as an interval.
+        closeness: ε >= 0, finite.
+
+    Returns:
+        An interval around the tangent's value, which may be negative.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: Lemma E.
+    """
+    p, share = probability("end_probability", end_probability), _share(share)
+    epsilon = interval(nonnegative("closeness", closeness))
+    level = entropy(share * p) + (1 - share * p) * log(interval(2))
+    return level - share * (1 - share) * p * epsilon
+
+
+def _share(share: Interval) -> Interval:
+    if not (isinstance(share, type(interval(0))) and share.a > 0 and share.b < 1):
+        raise ValueError(f"share is {shown(share)}, expected an interval in (0, 1)")
+    return share
+
+
+def even_shares(
+    end_probability: float, length: int, reading: str
+) -> tuple[Interval, ...]:
+    """Enclose λ after each value of x_n: the share of the pair's member that may end.
+
+    R1: (π_e, π_o) = ((1 - p)/(2 - p), 1/(2 - p)); R2: (1/2, 1/2). Empty where no
+    pair has both kinds (R1, n = 1).
+
+    Args:
+        end_probability: p in (0, 1).
+        length: n >= 1 symbols, an end token not counted.
+        reading: "last" or "query".
+
+    Returns:
+        Intervals, after x_n = 0 and x_n = 1.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: Theorem F.
+    """
+    p = probability("end_probability", end_probability)
+    n = whole("length", length, 1)
+    if check_reading(reading) == "query":
+        return interval(1) / 2, interval(1) / 2
+    return () if n == 1 else ((1 - p) / (2 - p), 1 / (2 - p))
+
+
+def parity_pair_floor(
+    end_probability: float,
+    length: int,
+    reading: str,
+    last_symbol: int,
+    closeness: float,
+) -> Bound:
+    """Bound from below the mean loss over one pair of prefixes of PARITY.
+
+    φ(λ, ε), with λ as `even_shares` has it.
+
+    Args:
+        end_probability: p in (0, 1).
+        length: n; at least 2 where the last symbol is read.
+        reading: "last" or "query".
+        last_symbol: x_n of the pair under R1; of no consequence under R2.
+        closeness: ε >= 0, of this pair, nats.
+
+    Returns:
+        A lower bound in nats.
+
+    Raises:
+        ValueError: A number is out of its range, or there is no pair.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: Theorem F, for one pair.
+    """
+    shares = even_shares(end_probability, length, reading)
+    if not shares:
+        raise ValueError(
+            "no pairs at length 1 where the last symbol is read, expected at least 2"
+        )
+    if (symbol := whole("last_symbol", last_symbol, 0)) > 1:
+        raise ValueError(f"last_symbol is {symbol}, expected 0 or 1")
+    value = pair_optimum(end_probability, shares[symbol], closeness)
+    return floor_bound(value, LANGUAGE, reading, (HYPOTHESES[reading],), SOURCE)
+
+
+def parity_floor(
+    end_probability: float, length: int, reading: str, closeness: float
+) -> Bound:
+    """Bound the cross-entropy on PARITY from below.
+
+    R2: φ(1/2, ε). R1: (φ(π_e, ε) + φ(π_o, ε))/2 for n >= 2; the optimum
+    (h(p) + (1 - p) ln 2)/2 + (ln 2)/2 at n = 1.
+
+    Args:
+        end_probability: p in (0, 1), of END after an even number of ones.
+        length: n >= 1 symbols, an end token not counted.
+        reading: "last" (R1) or "query" (R2).
+        closeness: ε >= 0, nats; infinite leaves the optimum.
+
+    Returns:
+        A lower bound in nats per symbol.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: Theorem F.
+
+    >>> print(parity_floor(0.25, 100, "last", 0.0131))
+    cross-entropy on PARITY, read at the last symbol (R1), nats at least 0.98101
+    """
+    shares = even_shares(end_probability, length, reading)
+    if shares:
+        each = [pair_optimum(end_probability, share, closeness) for share in shares]
+        value = (each[0] + each[1]) / 2
+    else:
+        p = probability("end_probability", end_probability)
+        value = (entropy(p) + (2 - p) * log(interval(2))) / 2
+    return floor_bound(value, LANGUAGE, reading, (HYPOTHESES[reading],), SOURCE)

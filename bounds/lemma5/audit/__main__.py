@@ -1,0 +1,8 @@
+"""Print the tables of the audit."""
+
+from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
+
+if __name__ == "__main__":
+    print(findings_table(all_findings()))
+    print()
+    print(harmonic_table())

@@ -1,0 +1,370 @@
+"""The false steps of the printed proof, each a model on which both sides are numbers.
+
+Step 1: |y_j^(k)| <= 2 C_fact^L (|p_j| + |v_j|) needs more of C_fact than it says.
+
+f_act(y, b) = (y + b)/√2 is 1-Lipschitz, yet with all activations equal every layer
+multiplies them by √2: C_fact must count the concatenation of the heads.
+
+Step 4: |b_j - b'_j| <= Σ_w α_jw |y_w - y'_w| forgets that the weights change.
+
+Two keys in the plane, logits the product of the first coordinates. Key 1 moves by one
+unit in the first coordinate, but its second coordinate is 10, and its weight moves too.
+
+Step 7: at j = i the change of an average is not o(1): the query itself moves.
+
+Half of the other keys are +1, half -1, logits y_i y_w, and y_i goes from 0 to 1. The
+average goes from 0 to tanh 1, however long the input.
+
+The conclusion for j != i with F the true norm bound: false for large A.
+
+One dimension, L = H = 1, y_i = y_j = 1, the other n - 2 keys -1, logits A y_j y_w, and
+f_act = L_f (b - b_0) clipped to [-1, 1], L_f = 1 + e^{2A}, b_0 the average before. y_i
+moves by a tiny D. Once n is far above e^{2A} the average moves by about e^{2A}(1 + 2A)
+D/n, and the ratio of the two sides tends to (1 + 2A)/(16 (1 + e^{-2A})). With the
+literal F = 2 the printed A is four times as large and the claim is true, as it always
+is (closed form C2).
+
+Lemma 5 is not true of every row of masked attention.
+
+Uniform causal averaging, values the activations, no skip. Row 2 gives symbol 1 the
+weight 1/2 at every length, so no constant C makes C/n a bound. At the last row, n times
+the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
+
+The conclusion for j != i when C_fact is read too small: false at moderate n.
+
+Both models have u_i = u_j = +1 and all other u_w = -1.
+
+*Biases ignored.* L = 2, y^(0) = ε u with ε = 1e-12, layer 1 f_act = y + S with the bias
+S = A/ε, layer 2 f_act = b; logits y_j y_w. The homogeneous part has growth 1, so the
+printed F is 2ε and the printed A nothing; but the logits of layer 2 are A u_w.
+
+*C_fact below 1.* L = 1, f_act = 0.01 b, logits 4 y_j y_w, y^(0) = u: the printed
+F = 0.02 does not even bound the embeddings.
+
+Step 8: |y_i^(k) - y'_i^(k)| <= C^{2k} D lacks the factor H^k.
+
+One dimension, H equal heads, half of the other keys +1, half -1, logits mu y_i y_w,
+f_act = L_f Σ_h b_h clipped to [-1, 1], y_i = 0 -> D. Every average moves by about mu D,
+so y_i by H L_f mu D, while the right side does not know H.
+
+With L_f = 1 + e^{2A} the right side is 16 (1 + e^{2A})² D, so in the limit of large n
+and small D the claim fails from H = 16 (1 + e^{2A})/mu on. With norms at most 1 the
+literal F = 2 gives A = 4 mu and the tight F = 1 gives A = mu; at the best mu, where
+2A = 1 + W(1/e), the thresholds are 128 e^{2A} = 459.7 and 32 e^{2A} = 114.9.
+
+The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
+needs n >= H^k/(2 - 1/C).
+"""
+
+from collections.abc import Callable, Sequence
+
+from bounds.lemma5.audit.finding import CONTEXT, Finding, Group, Real, average, real
+from bounds.lemma5.closed_form import (
+    DotProduct,
+    PrintedConstants,
+    printed,
+    printed_tight,
+    scaled_causal_average_influence,
+)
+
+_PRINTED = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"
+_STEP = real("1e-8")
+LENGTHS = (64, 256, 1024, 4096)
+DEPTHS = (1, 2, 3)
+_CASES = ((6, 12, True), (8, 10, True), (8, 12, True), (10, 10, True), (10, 12, True))
+OWN_LENGTHS = (11, 101, 1001, 10001)
+
+
+def many_heads_findings() -> tuple[Finding, ...]:
+    """The claim at H = 1200, at the smallest H, and the arithmetic step at n = 2."""
+    # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
+    mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
+    left = _change(1200, mu, slope, 10001, real("1e-3"))
+    many = [
+        _heads_finding(
+            f"H = 1200, mu = 0.12, n = 10001, D = 1e-3; {name}", left, constants
+        )
+        for name, constants in _readings(mu, slope).items()
+    ]
+    return (*many, *_smallest(), _arithmetic(mu, slope))
+
+
+def _heads_finding(model: str, left: Real, constants: PrintedConstants) -> Finding:
+    distance = real("1e-3")
+    right = real(constants.own(1, 1.0).value) * distance
+    return Finding("8", _PRINTED, model, left, right)
+
+
+def _smallest() -> tuple[Finding, ...]:
+    """The smallest H that violates the claim in this family, and the one below it."""
+    distance, length = real("1e-9"), 10**9 + 1
+    # e^x (x - 1) = 1 at x = 2A is where 16 (1 + e^{2A})/mu is least.
+    exponent = 1 + CONTEXT.lambertw(CONTEXT.exp(-1)).real
+    found = []
+    for name, ratio in (("literal F = 2", 4), ("tight F = 1", 1)):
+        mu = float(exponent / (2 * ratio))
+        slope = 1 + CONTEXT.exp(2 * ratio * real(mu))
+        constants = _readings(mu, slope)[name]
+        right = real(constants.own(1, 1.0).value) * distance
+        per_head = _change(1, mu, slope, length, distance)
+        heads = int(CONTEXT.ceil(right / per_head))
+        found += [
+            Finding(
+                "8",
+                _PRINTED,
+                f"H = {h}, mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}",
+                h * per_head,
+                right,
+            )
+            for h in (heads, heads - 1)
+        ]
+    return tuple(found)
+
+
+def _arithmetic(mu: float, slope: Real) -> Finding:
+    constant = real(_readings(mu, slope)["literal F = 2"].constant.b)
+    heads, length = 1200, 2
+    return Finding(
+        step="8",
+        printed="L_f (C^{2k−2} D + H^k C^{2k−1} D/n) ≤ C^{2k} D",
+        model=f"the same constants, k = 1, H = {heads}, n = {length}, D = 1; sure "
+        f"from n = {int(CONTEXT.ceil(heads / (2 - 1 / constant)))} on",
+        left=slope * (1 + heads * constant / length),
+        right=constant**2,
+    )
+
+
+def _readings(mu: float, slope: Real) -> dict[str, PrintedConstants]:
+    # The number of heads does not enter the claim about position i.
+    scores, lipschitz = [DotProduct(mu)], float(slope)
+    return {
+        "literal F = 2": printed(
+            scores=scores,
+            embedding_norm=1.0,
+            growth=1.0,
+            output_lipschitz=lipschitz,
+            num_heads=1,
+            num_layers=1,
+        ),
+        "tight F = 1": printed_tight(
+            scores=scores, norm=1.0, output_lipschitz=lipschitz, num_heads=1
+        ),
+    }
+
+
+def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> Real:
+    """The exact change of y_i, which stays inside the clip."""
+    half = (length - 1) // 2
+    keys = [Group(real(1), half), Group(real(-1), half), Group(distance, 1)]
+    change = heads * slope * average(real(mu) * distance, keys)
+    # At y_i = 0 the logits are zero and the keys cancel: the average is 0.
+    if change > 1:
+        raise ArithmeticError(f"the output {change} leaves the clip at 1")
+    return change
+
+
+def growth_constant_findings() -> tuple[Finding, ...]:
+    """The conclusion in both misreadings."""
+    biased = tuple(_biased(a, n) for a, n in ((3, 2000), (4, 2000), (4, 100000)))
+    return (*biased, _shrinking(4, 10000))
+
+
+def _biased(a: int, length: int) -> Finding:
+    small = real("1e-12")
+    shift = a / small
+
+    def output(moved: Real) -> Real:
+        # Layer 1 adds the bias to every activation; the query j is a key too.
+        query, rest = small + shift, shift - small
+        keys = [Group(small * moved + shift, 1), Group(query, 1)]
+        return average(query, [*keys, Group(rest, length - 2)])
+
+    constants = printed(
+        scores=[DotProduct(1.0)],
+        embedding_norm=float(small),
+        growth=1.0,
+        output_lipschitz=1.0,
+        num_heads=1,
+        num_layers=2,
+    )
+    model = (
+        "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 leaves "
+        f"out; A = {a}, n = {length}"
+    )
+    return _growth_finding(model, output, constants, 2, length, small * _STEP)
+
+
+def _shrinking(a: int, length: int) -> Finding:
+    factor = 0.01
+
+    def output(moved: Real) -> Real:
+        keys = [Group(moved, 1), Group(real(1), 1), Group(real(-1), length - 2)]
+        return real(factor) * average(real(a), keys)
+
+    # `printed` refuses a growth below 1; its F would be 2 C_fact.
+    constants = printed_tight(
+        scores=[DotProduct(float(a))],
+        norm=2 * factor,
+        output_lipschitz=factor,
+        num_heads=1,
+    )
+    model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}"
+    return _growth_finding(model, output, constants, 1, length, _STEP)
+
+
+def _growth_finding(
+    model: str,
+    output: Callable[[Real], Real],
+    constants: PrintedConstants,
+    layer: int,
+    length: int,
+    distance: Real,
+) -> Finding:
+    return Finding(
+        step="9",
+        printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
+        model=model,
+        left=abs(output(1 - _STEP) - output(real(1))),
+        right=real(constants.others(layer, length, 1.0).value) * distance,
+    )
+
+
+def causal_mask_findings() -> tuple[Finding, ...]:
+    """The printed bound, taken at row 2 of a causal average, for growing n."""
+    constants = printed_tight(
+        scores=[DotProduct(0.0)], norm=1.0, output_lipschitz=1.0, num_heads=1
+    )
+    return tuple(
+        Finding(
+            step="lemma",
+            printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
+            model=f"uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = {n}",
+            left=real(1) / 2,
+            right=real(constants.others(1, n, 1.0).value),
+        )
+        for n in LENGTHS
+    )
+
+
+def harmonic_rows() -> tuple[tuple[int, tuple[float, ...]], ...]:
+    """Per length, n times the influence of symbol 1 on row n for each depth."""
+    return tuple(
+        (n, tuple(scaled_causal_average_influence(n, depth) for depth in DEPTHS))
+        for n in LENGTHS
+    )
+
+
+def tight_norm_findings() -> tuple[Finding, ...]:
+    """The conclusion at several A and n, read with the tight and the literal F."""
+    return tuple(_finding(*case) for case in (*_CASES, (10, 12, False)))
+
+
+def _finding(a: int, log10_length: int, tight: bool) -> Finding:
+    length, distance = 10**log10_length, real("1e-20")
+    slope = 1 + CONTEXT.exp(2 * real(a))
+    others = [Group(real(1), 1), Group(real(-1), length - 2)]
+    before = average(real(a), [Group(real(1), 1), *others])
+    after = average(real(a), [Group(1 - distance, 1), *others])
+    change = slope * abs(after - before)
+    if change > 1:
+        raise ArithmeticError(f"the output {change} leaves the clip at 1")
+    scores, lipschitz = [DotProduct(float(a))], float(slope)
+    if tight:
+        constants = printed_tight(
+            scores=scores, norm=1.0, output_lipschitz=lipschitz, num_heads=1
+        )
+    else:
+        constants = printed(
+            scores=scores,
+            embedding_norm=1.0,
+            growth=1.0,
+            output_lipschitz=lipschitz,
+            num_heads=1,
+            num_layers=1,
+        )
+    return Finding(
+        step="9",
+        printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
+        model="y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
+        f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; "
+        f"{'tight F = 1' if tight else 'literal F = 2'}",
+        left=change,
+        right=real(constants.others(1, length, 1.0).value) * distance,
+    )
+
+
+def own_position_findings() -> tuple[Finding, ...]:
+    """The change of the average at i, for growing lengths."""
+    return tuple(
+        Finding(
+            step="7",
+            printed="‖b_i − b'_i‖ = o(1)",
+            model="half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; "
+            f"n = {n}",
+            left=_average_at(1, n) - _average_at(0, n),
+            right=real(0),
+        )
+        for n in OWN_LENGTHS
+    )
+
+
+def _average_at(own: int, length: int) -> Real:
+    half = (length - 1) // 2
+    keys = [Group(real(1), half), Group(real(-1), half), Group(real(own), 1)]
+    return average(real(own), keys)
+
+
+def weight_change_findings() -> tuple[Finding, ...]:
+    """The step, read with the weights before the exchange and with those after it."""
+    query = (1, 0)
+    before, after = [(0, 10), query], [(1, 10), query]
+    weights, new_weights = _weights(query, before), _weights(query, after)
+    change = [
+        b - a
+        for a, b in zip(
+            _average(weights, before), _average(new_weights, after), strict=True
+        )
+    ]
+    left = CONTEXT.hypot(*change)
+    distance = CONTEXT.hypot(*(b - a for a, b in zip(before[0], after[0], strict=True)))
+    return tuple(
+        Finding(
+            step="4",
+            printed="‖b_j − b'_j‖ ≤ Σ_w α_jw ‖y_w − y'_w‖",
+            model="d = 2, logits = product of first coordinates, y_j = (1, 0), "
+            f"y_i = (0, 10) → (1, 10); α {when} the exchange",
+            left=left,
+            right=used[0] * distance,
+        )
+        for when, used in (("before", weights), ("after", new_weights))
+    )
+
+
+def _weights(query: Sequence[int], keys: Sequence[Sequence[int]]) -> list[Real]:
+    powers = [CONTEXT.exp(real(query[0] * key[0])) for key in keys]
+    return [p / CONTEXT.fsum(powers) for p in powers]
+
+
+def _average(weights: Sequence[Real], keys: Sequence[Sequence[int]]) -> list[Real]:
+    return [
+        CONTEXT.fsum(w * key[c] for w, key in zip(weights, keys, strict=True))
+        for c in range(2)
+    ]
+
+
+def activation_norm_findings() -> tuple[Finding, ...]:
+    """The printed norm bound after three layers of a 1-Lipschitz f_act."""
+    layers = 3
+    activation = real(1)
+    for _ in range(layers):
+        # All activations are equal, so every average equals them.
+        activation = (activation + activation) / CONTEXT.sqrt(2)
+    return (
+        Finding(
+            step="1",
+            printed="‖y_j^(k)‖ ≤ 2 C_fact^L (‖p_j‖ + ‖v_j‖)",
+            model="f_act(y, b) = (y + b)/√2, so C_fact = 1; H = 1, L = 3, all y = 1",
+            left=activation,
+            right=2 * real(1) ** layers,
+        ),
+    )

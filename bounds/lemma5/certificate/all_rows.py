@@ -1,0 +1,252 @@
+"""A middle layer: what is known of all its output rows, one matrix product per head.
+
+For row j the reference is the base pass with column i at its centre; all other columns
+enter by the sizes of their changes, weighted with the base weights a_jw and with a_jw
+times (slope of the score) times |v_w - b_j|: two products of an n x n matrix, formed
+tile by tile, with the n x p matrix of sizes. What row j's own query does is followed to
+first order by its covariance of values and slopes. Shapes: j rows of a tile, p
+substitutions, n keys, h heads, e = d_k, v = d_v, o = value space.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.lemma5.certificate.ball import carry_radius
+from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.mean_deviation import (
+    Inflation,
+    Roundoff,
+    inflate,
+    inflated,
+    mean_deviation,
+    odds_change,
+    own_score_error,
+)
+from bounds.lemma5.certificate.moved_rows import (
+    MovedRows,
+    OwnMove,
+    behind_norm,
+    read_inputs,
+)
+from bounds.lemma5.certificate.norm_gain import vector_norms
+from bounds.lemma5.certificate.order import greatest
+from bounds.lemma5.certificate.other_columns import (
+    OtherColumns,
+    OwnQuery,
+    move_own_query,
+    other_columns,
+    other_sums,
+)
+from bounds.lemma5.certificate.own_column import OwnColumn, see_column
+from bounds.lemma5.certificate.pointwise import carry, carry_rounding
+from bounds.lemma5.certificate.row_base import (
+    LayerBase,
+    RowSpread,
+    key_slopes,
+    row_scale,
+    slope_radius,
+)
+from bounds.readings.rules import norm_before
+from jax_models.model.layer import Layer
+from jax_models.run.blocks import map_rows, row_block
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@jax.jit
+def move_all_rows(
+    layer: Layer,
+    held: LayerBase,
+    spread: RowSpread,
+    moved: MovedRows,
+    roundoff: Roundoff,
+) -> MovedRows:
+    """Returns what is known of every output row j != i of a layer.
+
+    Rows j = i are filled with numbers of no meaning: `move_one_row` is for them.
+
+    Args:
+        layer: a layer with softmax weighting.
+        held: its base pass, all rows wanted.
+        spread: the spread around its rows.
+        moved: what is known of its input rows.
+        roundoff: of the layer.
+    """
+    inner = read_inputs(layer, held.rows, moved, held.radius.rows)
+    own = inner.substituted()
+    others = other_columns(layer, held, spread, inner, roundoff)
+    tile = functools.partial(_tile, layer, held, own, others, roundoff)
+    streams = (moved.centre, moved.radius, inner.centre, inner.radius)
+    found = _map_tiles(layer, held, spread, own, tile, streams)
+    return MovedRows(moved.position, *found)
+
+
+@jax.jit
+def replace_column(
+    layer: Layer, held: LayerBase, spread: RowSpread, own: OwnMove, roundoff: Roundoff
+) -> tuple[Array, Array]:
+    """Returns centres [r, d, p] and radii [r, p] of held rows when only row i moves.
+
+    With radius 0 around row i's move the centres are exact, and the radii rounding
+    alone. Rows j = i have no meaning here either.
+
+    Args:
+        layer: a layer with softmax weighting.
+        held: its base pass.
+        spread: the spread around its held rows.
+        own: what is known of its input row i.
+        roundoff: of the layer.
+    """
+    norm = norm_before(layer)
+    if norm is not None:
+        row, known = held.rows[own.position], held.radius.rows[own.position]
+        found = behind_norm(norm, row, own.centre, own.radius, known)
+        own = OwnMove(own.position, *found)
+    tile = functools.partial(_tile, layer, held, own, None, roundoff)
+    return _map_tiles(layer, held, spread, own, tile, None)
+
+
+def _map_tiles(
+    layer: Layer,
+    held: LayerBase,
+    spread: RowSpread,
+    own: OwnMove,
+    tile: Any,
+    streams: Any,
+) -> Any:
+    by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), (held.queries, held.summary))
+    h, n, p = layer.attention.num_heads, held.rows.shape[0], own.radius.shape[0]
+    f, width = layer.feed_forward.w1.shape
+    pairs = 0 if streams is None else 2 * h * n
+    block = row_block(held.position.shape[0], max(pairs, p * max(f, 4 * width)))
+    rows = (held.position, by_row, held.base, held.radius.by_row, spread, streams)
+    return map_rows(lambda rows: tile(*rows), rows, block)
+
+
+def _tile(
+    layer: Layer,
+    held: LayerBase,
+    own: OwnMove,
+    others: OtherColumns | None,
+    roundoff: Roundoff,
+    at: Array,
+    by_row: Any,
+    base: Any,
+    known: RowRadius,
+    spread: RowSpread,
+    streams: tuple[Array, Array, Array, Array] | None,
+) -> tuple[Array, Array]:
+    """Centres [j, d, p] and radii [j, p] of a tile of output rows."""
+    attention, constants = layer.attention, held.constants
+    queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    scale = row_scale(attention, held.rows.shape[0], at)
+    inflation = inflate(layer, held, known, scale, roundoff.sums)
+    column = see_column(
+        layer, held, spread, own, at, queries, summary, inflation, roundoff
+    )
+    heads, query, sums = column.mean_change.swapaxes(0, 1), None, None
+    slope_known = slope_radius(attention, known)
+    shape = (at.shape[0], own.radius.shape[0])
+    change = jnp.zeros((*shape, model_width(layer)), heads.dtype)
+    radius = jnp.zeros(shape, heads.dtype)
+    if others is not None:
+        assert streams is not None
+        change, radius = streams[0].swapaxes(1, 2), streams[1]
+        query = move_own_query(
+            attention,
+            held,
+            spread,
+            column,
+            inflation,
+            scale,
+            *streams[2:],
+            roundoff.sums,
+        )
+        heads += column.remain[:, :, None] * query.linear
+        seen = (at, queries, summary)
+        sums = other_sums(
+            layer, held, spread, others, column, query, seen, inflation, slope_known
+        )
+    deviation = _deviation(
+        layer, held, own, column, query, sums, scale, queries, inflation, slope_known
+    )
+
+    joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
+    base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
+    carried = carry(layer, base, change, joined)
+    after = constants.sections
+    rounding = carry_rounding(layer, after, base, carried, known)
+    # Heads and the sum round like their terms, and are carried on like any error.
+    by_head = (
+        vector_norms(heads.swapaxes(2, 3)) * constants.output_entries[:, None, None]
+    )
+    deviation = deviation + column.rounding + roundoff.sums * by_head
+    radius = radius + roundoff.local * vector_norms(change)
+    out = carry_radius(
+        layer, after, base, norms, carried, radius, deviation, rounding, known
+    )
+    return carried[layer.writes.output].swapaxes(1, 2), out
+
+
+def model_width(layer: Layer) -> int:
+    """Returns d."""
+    return layer.attention.query.shape[2]
+
+
+def _deviation(
+    layer: Layer,
+    held: LayerBase,
+    own: OwnMove,
+    column: OwnColumn,
+    query: OwnQuery | None,
+    sums: tuple[Array, Array, Array, Array] | None,
+    scale: Array,
+    queries: Array,
+    inflation: Inflation,
+    slope_known: Array,
+) -> Array:
+    """Radii of the heads around their centres [h, j, p], rounding left out."""
+    attention, constants = layer.attention, held.constants
+    still = jnp.zeros_like(column.weight)
+    slack, remainder, values, largest = (still,) * 4 if sums is None else sums
+    query_size, linear = (
+        (still,) * 2 if query is None else (query.size, query.linear_size)
+    )
+    error = own_score_error(
+        attention,
+        constants,
+        scale,
+        query_size,
+        column.steep,
+        key_slopes(attention, constants, queries, column.slopes, slope_known),
+        own.radius,
+    )
+    own_value = jnp.broadcast_to(
+        (constants.value[:, None] * own.radius)[:, None], still.shape
+    )
+    log_weight = inflation.weight[..., None]
+    weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
+    farthest = greatest(
+        remain * column.jump + own_value,
+        column.farthest + weight * column.jump + largest,
+    )
+    deviation = mean_deviation(
+        weight=column.weight,
+        remain=column.remain,
+        log_weight=log_weight,
+        exponent=error + column.score_error,
+        slack=slack,
+        jump=column.jump,
+        linear=linear,
+        remainder=remainder if query is None else remainder + query.linear_radius,
+        own_value=own_value,
+        values=values,
+        largest_value=largest,
+        farthest=farthest + remain * linear,
+    )
+    # The centre takes (1 - a_i) l with the computed a_i.
+    return deviation + linear * odds_change(column.weight, column.remain, log_weight)

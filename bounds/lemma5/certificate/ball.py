@@ -1,0 +1,123 @@
+"""What follows attention, for a radius: how far an error before it is carried.
+
+The radius around a centre is multiplied by a local Lipschitz constant. Locally the map is
+linear up to the neurons that may change side and the curvature of norms, so the constant
+is the norm of the Jacobian at a base row plus what the Jacobian can vary on the way: a
+neuron u of slope s_u at the base has a slope within `slope_strays` of s_u wherever its
+input is within its spread of the centre, and a ReLU that cannot change side strays by 0.
+docs/certificates.md has the proofs. Arrays broadcast over leading axes [...].
+"""
+
+import math
+
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.pointwise import RowBase
+from bounds.lemma5.certificate.activation_ball import slope_strays
+from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.norm_gain import norm_gains
+from bounds.lemma5.certificate.order import least, times
+from bounds.lemma5.certificate.pointwise import Moved, Rounding, RowNorms
+from bounds.lemma5.certificate.sections import (
+    Section,
+    SectionConstants,
+    attended,
+    by_heads,
+    carried_on,
+    leading,
+    sections,
+)
+from jax_models.model.layer import Layer
+
+
+def carry_radius(
+    layer: Layer,
+    constants: dict[str, SectionConstants],
+    base: RowBase,
+    norms: RowNorms,
+    carried: Moved,
+    radius: Array,
+    heads: Array,
+    rounding: Rounding,
+    known: RowRadius,
+) -> Array:
+    """Returns the radius [...] of the output rows around their centre.
+
+    Args:
+        layer: the layer.
+        constants: of its sections.
+        base: base rows, broadcastable against [...].
+        norms: their Jacobians' norms.
+        carried: the centre's change.
+        radius: of the residual stream y [...].
+        heads: of each head in value space [h, ...].
+        rounding: of the centre.
+        known: radii of the base rows, broadcastable.
+    """
+    balls, strays = {"y": radius, attended(layer): by_heads(layer, heads)}, {}
+    first = leading(layer)
+    for section in sections(layer)[:first]:
+        balls[section.name] = carried_on(constants[section.name].gains, balls)
+    for section in sections(layer)[first:]:
+        name, local = section.name, norms.local[section.name]
+        if section.norm is not None:
+            (source,) = section.sources
+            gain, bend = norm_gains(
+                section.norm,
+                base.rows[source],
+                carried[source],
+                balls[source],
+                known.rows[source],
+            )
+            off = bend * balls[source]
+            # Two outputs of a norm are no further apart, whatever enters it.
+            root = math.sqrt(base.rows[source].shape[-1])
+            ball = least(times(gain, balls[source]), 2 * section.norm.largest * root)
+        else:
+            off = _flips(
+                section, constants[name], base, carried, balls, rounding, known
+            )
+            ball = least(
+                _along(local, balls) + off, carried_on(constants[name].gains, balls)
+            )
+        # M' = N' B' ... differs from the base's M by its factors, one after the other.
+        strays[name] = _along(local, strays) + off + rounding.corners[name]
+        balls[name] = ball + rounding.corners[name]
+    output = layer.writes.output
+    if not norms.whole:
+        return balls[output]
+    return least(balls[output], _along(norms.whole, balls) + strays[output])
+
+
+def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Array:
+    """Sum of norms of Jacobians times radii, of the corners that have one."""
+    found = jnp.zeros(())
+    for name, norm in norms.items():
+        if name == "heads" and name in balls:
+            found = found + (jnp.moveaxis(norm, -1, 0) * balls[name]).sum(axis=0)
+        elif name in balls:
+            found = found + norm * balls[name]
+    return found
+
+
+def _flips(
+    section: Section,
+    constants: SectionConstants,
+    base: RowBase,
+    carried: Moved,
+    balls: dict[str, Array],
+    rounding: Rounding,
+    known: RowRadius,
+) -> Array:
+    """What neurons add that may change side, or whose slope varies [...]."""
+    step = section.activation
+    if step is None:
+        return jnp.zeros(())
+    (row,) = step.inputs
+    spread = carried_on(constants.reads, balls)
+    unknown = known.rows[row] + rounding.read[section.name]
+    strays = slope_strays(
+        step.operation, base.rows[row], carried[row], spread + unknown
+    )
+    return (strays * spread * constants.leaves).sum(axis=-1)

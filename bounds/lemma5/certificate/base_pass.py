@@ -1,0 +1,194 @@
+"""What all substitutions of a certification share: the base pass of the layers."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.problem import Problem
+from bounds.lemma5.certificate.all_rows import move_all_rows, replace_column
+from bounds.lemma5.certificate.base_radius import embedding_radius
+from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.mean_deviation import Roundoff
+from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove, put_row
+from bounds.lemma5.certificate.one_row import move_one_row
+from bounds.lemma5.certificate.order import greatest, settle, times
+from bounds.lemma5.certificate.other_columns import LARGEST_EXPONENT
+from bounds.lemma5.certificate.output import certified_norms
+from bounds.lemma5.certificate.row_base import (
+    LayerBase,
+    RowSpread,
+    prepare_rows,
+    prepare_spread,
+    row_scale,
+    take_rows,
+)
+from bounds.lemma5.certificate.scores.base import score_rule
+from bounds.numbers.rounding import (
+    certificate_roundoff,
+    layer_roundoff,
+    summation_depth,
+    tiled_summation,
+)
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import Transformer, embed
+
+# Numbers of the widest array [n, width, substitutions] of a block.
+BLOCK_ELEMENTS = 2**22
+MOST_SUBSTITUTIONS = 128
+
+_finish = jax.jit(certified_norms, static_argnames="target")
+
+
+@dataclasses.dataclass(frozen=True)
+class BasePass:
+    """The base passes of all layers, and how much each of them rounds."""
+
+    model: Transformer
+    query: int
+    held: tuple[LayerBase, ...]  # all rows; of the last layer the query row
+    spreads: tuple[RowSpread | None, ...]  # None for a last layer that is not the first
+    replaced_roundoff: Roundoff  # of the first layer's replaced columns
+    roundoffs: tuple[Roundoff, ...]
+    radius_roundoff: float  # of a computed radius, over the radius
+    batch: int  # substitutions at once
+
+    def certify(self, target: str, own: OwnMove, at_query: bool) -> Array:
+        """Returns upper bounds [p] on the norms of the changes of the target.
+
+        Args:
+            target: "activation" or "logits".
+            own: what is known of the substituted rows of the embedding.
+            at_query: whether all substitutions are of the query's own token (in a model
+                of one layer they must be all or none).
+        """
+        centre, radius = self._move(own, at_query)
+        output, base = self.held[-1].output[0], self.held[-1].radius.output[0]
+        # Once for the radius, once for what the output multiplies it with.
+        radius = times(1 + 2 * self.radius_roundoff, radius)
+        return _finish(self.model, target, output, base, centre, radius)
+
+    def _move(self, own: OwnMove, at_query: bool) -> tuple[Array, Array]:
+        """Returns centre [p, d] and radius [p] of the query row's final change."""
+        layers, last = self.model.layers, len(self.model.layers) - 1
+        query = jnp.full_like(own.position, self.query)
+        own = OwnMove(own.position, *settle(own.centre, own.radius))
+        spread, n = self.spreads[0], self.held[0].rows.shape[0]
+        assert spread is not None
+        if last == 0 and not at_query:
+            centre, radius = replace_column(
+                layers[0], self.held[0], spread, own, self.replaced_roundoff
+            )
+            return centre[0].T, radius[0]
+        moved = lone_row(own, n)
+        for depth in range(last):
+            layer, held, spread = layers[depth], self.held[depth], self.spreads[depth]
+            roundoff, below = self.roundoffs[depth], moved
+            assert spread is not None
+            if depth == 0:
+                found = replace_column(layer, held, spread, own, self.replaced_roundoff)
+                moved, apart = MovedRows(own.position, *found), (own.position,)
+            else:
+                moved = move_all_rows(layer, held, spread, below, roundoff)
+                apart = (query, own.position)
+            moved = MovedRows(own.position, *settle(moved.centre, moved.radius, 1))
+            # The query row and row i, each with all columns at their centres.
+            for at in apart:
+                wanted = take_rows(held, at)
+                found = move_one_row(layer, wanted, below, roundoff)
+                moved = put_row(moved, at, *settle(*found))
+        wanted = take_rows(self.held[last], jnp.zeros_like(query))
+        return move_one_row(layers[last], wanted, moved, self.roundoffs[last])
+
+
+def prepare_pass(problem: Problem) -> BasePass:
+    """Returns the base pass of a model with at least one layer."""
+    model, n = problem.model, problem.tokens.size
+    rows = embed(model, jnp.asarray(problem.tokens))
+    rows, known = settle(rows, embedding_radius(model, rows))
+    every = jnp.arange(n, dtype=jnp.int32)
+    query = jnp.asarray([problem.query], jnp.int32)
+    held, spreads, score_range = [], [], 0.0
+    for depth, layer in enumerate(model.layers):
+        last = depth == len(model.layers) - 1
+        wanted = query if last else every
+        base = prepare_rows(layer, layer_constants(layer), rows, known, wanted)
+        held.append(base)
+        needed = depth == 0 or not last
+        spreads.append(prepare_spread(layer, base) if needed else None)
+        score_range = float(greatest(score_range, score_bound(layer, base)))
+        rows, known = settle(base.output, base.radius.output)
+    tile = tiled_summation(n)[1]
+
+    def roundoff(layer: Layer, depth: int) -> Roundoff:
+        numbers = [(depth, score_range), (0, 0.0)]
+        return Roundoff(*(jnp.asarray(layer_roundoff(layer, *x)) for x in numbers))
+
+    return BasePass(
+        model,
+        problem.query,
+        tuple(held),
+        tuple(spreads),
+        roundoff(model.layers[0], tile),
+        tuple(roundoff(x, tile + summation_depth(n)) for x in model.layers),
+        certificate_roundoff(model, n, score_range, LARGEST_EXPONENT),
+        _batch(problem),
+    )
+
+
+def _batch(problem: Problem) -> int:
+    """Substitutions at once; a power of two, so that problems share programs."""
+    layers, n = problem.model.layers, problem.tokens.size
+    widest = max(
+        [4 * problem.model.width * max(x.attention.num_heads for x in layers)]
+        + [x.feed_forward.w1.shape[0] for x in layers]
+    )
+    # Only the first layer of a one-layer model holds no number per row.
+    fits = max(1, BLOCK_ELEMENTS // (widest * (n if len(layers) > 1 else 16)))
+    most = MOST_SUBSTITUTIONS if len(layers) > 1 else 64 * MOST_SUBSTITUTIONS
+    pairs = 2 ** max(0, problem.position.size - 1).bit_length()
+    return min(2 ** (fits.bit_length() - 1), most, pairs)
+
+
+@jax.jit
+def score_bound(layer: Layer, held: LayerBase) -> Array:
+    """Returns a bound on every |score| of a layer."""
+    scale = row_scale(layer.attention, held.rows.shape[0], held.position)
+    return score_rule(layer.attention.scoring).largest_score(
+        held.constants, held.queries, held.store.keys, scale
+    )
+
+
+@functools.partial(jax.jit, static_argnames="length")
+def lone_row(own: OwnMove, length: int) -> MovedRows:
+    """Returns all rows [n] when only row i has moved."""
+    p, d = own.centre.shape
+    still = MovedRows(
+        own.position,
+        jnp.zeros((length, d, p), own.centre.dtype),
+        jnp.zeros((length, p), own.centre.dtype),
+    )
+    return put_row(still, own.position, own.centre, own.radius)
+
+
+def runs(
+    problem: Problem, positions: np.ndarray, batch: int
+) -> Iterator[tuple[slice, int, bool]]:
+    """Yields (slice of the positions, substitutions to fill up to, at the query).
+
+    In a model of one layer the query's own token is a question of its own, for which
+    the query moves: its slices are apart, and small.
+    """
+    at_query = positions == problem.query
+    one_layer = len(problem.model.layers) == 1
+    turns = np.flatnonzero(np.diff(at_query)) + 1 if one_layer else ()
+    for first, end in itertools.pairwise([0, *turns, positions.size]):
+        own = bool(one_layer and at_query[first])
+        size = min(batch, 16) if own else batch
+        for start in range(first, end, size):
+            yield slice(start, min(start + size, end)), size, own

@@ -1,0 +1,153 @@
+"""`certify_influence`: checks the question, chooses the method, gathers its blocks."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.problem import Problem, Target
+from bounds.lemma5.certificate.activation_ball import slope_strays
+from bounds.lemma5.certificate.layer_constants import needs_positive_epsilon
+from bounds.lemma5.certificate.references import (
+    DD_BASE,
+    DD_CENTRED,
+    Certificate,
+    CertificateMethod,
+    Certifier,
+)
+from bounds.lemma5.certificate.scores import score_rule
+from bounds.readings.rules import lacks
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name
+from jax_models.model.reweight import with_dtype
+from jax_models.model.rows import Norm
+from jax_models.run.float_type import check_float_type
+
+CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
+_ROUNDING = (
+    "float64 arithmetic with correctly rounded operations, elementary functions right to "
+    "8 u (erfc to 20 u), no underflow; roundings of roundings are left out "
+    "(docs/certificates.md, section 7)"
+)
+
+
+def certify_influence(
+    model: Transformer,
+    tokens: Any,
+    *,
+    method: CertificateMethod = "centred",
+    query: int = -1,
+    target: Target = "activation",
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    include_query: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Certificate:
+    """Returns certified upper bounds on the influence of single-symbol substitutions.
+
+    influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 for this input x, in the units of
+    the activations (or of the logits). "centred" follows every row's change through the
+    first layer exactly, is exact for one and two layers, and bounds what deeper layers
+    add; one substitution costs O(n) for one layer, O(n d) for two, and two products of
+    an n x n matrix with a vector per head and layer beyond that. "base" knows only how
+    far the embedding moves: one certificate per position, far looser.
+
+    Args:
+        model: a transformer whose layers all have softmax weighting. A float32 model is
+            taken as the same real numbers; everything is computed in float64.
+        tokens: integers in [0, V) [n].
+        method: "centred" or "base".
+        query: the row that is watched; negative counts from the end.
+        target: "activation" (final activations) or "logits".
+        symbols: substitute symbols; by default all that the model's `substitutable`
+            allows.
+        positions: positions that are changed; all by default.
+        include_query: whether the query's own token is changed too.
+        progress: called with (substitutions done, all) after every block.
+
+    Returns:
+        A `Certificate`. Where a number overflows on the way nothing is certified, and
+        the bound is +inf, or what a final norm lets through whatever enters it.
+
+    Raises:
+        InputError: for hard weightings, a layer norm with epsilon = 0 where a Lipschitz
+            constant is needed, x64 not enabled, and anything in the question that does
+            not fit the model.
+
+    Source:
+        Hahn 2020, Lemma 5, made explicit for one input; docs/certificates.md.
+    """
+    started = time.perf_counter()
+    choose_name("method", method, tuple(CERTIFIERS))
+    model = _in_float64(model)
+    _refuse(model, method)
+    problem = Problem.ask(
+        model,
+        tokens,
+        query=query,
+        target=target,
+        symbols=symbols,
+        positions=positions,
+        include_query=include_query,
+    )
+    pairs = problem.pairs
+    certifier, found, done = CERTIFIERS[method], [], 0
+    for block in certifier.blocks(problem) if len(pairs) else ():
+        found.append(block)
+        done += block.size
+        if progress is not None:
+            progress(done, len(pairs))
+    upper = np.concatenate(found) if found else np.zeros(0)
+    table = pairs.scatter(upper)
+    by_position = np.full(problem.tokens.size, np.nan)
+    np.fmax.at(by_position, pairs.position, upper)
+    best = int(np.argmax(upper)) if upper.size else None
+    return Certificate(
+        upper=table,
+        position_upper=by_position,
+        max_upper=0.0 if best is None else float(upper[best]),
+        position=None if best is None else int(pairs.position[best]),
+        symbol=None if best is None else int(pairs.symbol[best]),
+        query=problem.query,
+        target=target,
+        method=method,
+        hypotheses=_hypotheses(model),
+        source=certifier.source,
+        substitutions=len(pairs),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _in_float64(model: Transformer) -> Transformer:
+    check_float_type(jnp.float64, "every certificate")
+    return with_dtype(model, jnp.float64)
+
+
+def _refuse(model: Transformer, method: str) -> None:
+    for depth, layer in enumerate(model.layers):
+        if layer.attention.weighting.hard:
+            raise InputError(
+                f"layer {depth} has the weighting {layer.attention.weighting.name}; a "
+                "certificate needs softmax, since a hard weighting jumps; use "
+                "compute_influence, which is exact"
+            )
+        score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
+    if lack := lacks(model.layers, slope_strays, Norm):
+        raise InputError(f"a certificate cannot follow the model: {lack}")
+    exact = method == "centred" and len(model.layers) == 1
+    norm = None if exact else needs_positive_epsilon(model)
+    if norm is not None:
+        raise InputError(
+            f"{norm} has epsilon = 0 and so no Lipschitz constant; give it a positive "
+            "epsilon, or use compute_influence"
+        )
+
+
+def _hypotheses(model: Transformer) -> tuple[str, ...]:
+    """What the numbers rest on."""
+    stated = ["all layers have softmax weighting", _ROUNDING]
+    if any(isinstance(x, Norm) for layer in model.layers for x in layer.operations):
+        stated.append("every layer norm has epsilon > 0")
+    return tuple(stated)

@@ -1,0 +1,93 @@
+"""Numbers of a layer's weights that the certificates use, each rounded up.
+
+Value space: where head outputs are compared. It is the layer's own space (after the
+output projection) for residual sums, and the head's space where heads are concatenated.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.lemma5.certificate.scores import score_rule
+from bounds.lemma5.certificate.sections import SectionConstants, section_constants
+from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.transformer import Transformer
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LayerConstants:
+    """Lipschitz constants of the parts of a layer; h heads."""
+
+    query: Array  # [h] |W_Q|, before the score scale
+    key: Array  # [h] |W_K|
+    value: Array  # [h] of the map from the attention's input to value space
+    score: Array  # [h] |w| of additive scores; 0 for dot products
+    score_range: Array  # [h] 2 |w|_1, no additive score row varies more; inf otherwise
+    curvature: Array  # [h] of additive scores in the argument of tanh; 0 otherwise
+    sections: dict[str, SectionConstants]  # of what follows attention
+    # For rounding, which sees the entries of a matrix and not what they cancel to.
+    query_entries: Array  # [h] Frobenius norms
+    key_entries: Array
+    value_entries: Array
+    output_entries: Array  # of the output projection; 1 where there is none
+
+
+def layer_constants(layer: Layer) -> LayerConstants:
+    """Returns the constants of a float64 layer as arrays."""
+    attention = layer.attention
+    h, concatenated = attention.num_heads, attention.output is None
+    numbers = {
+        "query": _norms(attention.query),
+        "key": _norms(attention.key),
+        "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
+        **score_rule(attention.scoring).constants(h),
+        "query_entries": _entries(attention.query),
+        "key_entries": _entries(attention.key),
+        "value_entries": _entries(attention.value),
+        "output_entries": np.ones(h) if concatenated else _entries(_outputs(attention)),
+    }
+    arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
+    return LayerConstants(**arrays, sections=section_constants(layer))
+
+
+def value_maps(attention: Attention) -> list[Enclosure]:
+    """Returns O_h V_h of each head, V_h alone where heads are concatenated."""
+    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value]
+    if attention.output is None:
+        return values
+    outputs = _outputs(attention)
+    return [Enclosure(o) @ v for o, v in zip(outputs, values, strict=True)]
+
+
+def _outputs(attention: Attention) -> np.ndarray:
+    """O_h of every head [h, d, v]."""
+    h, v = attention.value.shape[:2]
+    output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
+    return output.swapaxes(0, 1)
+
+
+def _entries(matrices: Any) -> np.ndarray:
+    return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def _norms(matrices: Array) -> np.ndarray:
+    return np.asarray([norm_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def needs_positive_epsilon(model: Transformer) -> str | None:
+    """Returns the name of a layer norm with epsilon = 0, None where there is none."""
+    named = [("the final norm", model.final_norm)]
+    for depth, layer in enumerate(model.layers):
+        named.append((f"norm1 of layer {depth}", layer.norm1))
+        named.append((f"norm2 of layer {depth}", layer.norm2))
+    for name, norm in named:
+        if norm is not None and norm.epsilon == 0:
+            return name
+    return None

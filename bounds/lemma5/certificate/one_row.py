@@ -1,0 +1,361 @@
+"""One output row per substitution, its reference the centres of *all* input rows.
+
+The centre is the exact change of the row when every column moves to its centre, O(n d);
+only the radii around the centres are left to the perturbation lemma. With radii zero the
+result is the exact change. Shapes: p substitutions with one row each, n keys, h heads.
+
+The perturbation lemma for one row per substitution, key by key.
+
+The reference has all columns at their centres, so what is left are small radii; every
+exponential, distance and slope is taken for its own key, O(n d) for each row.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.query_row import row_products, weighted_rows
+from bounds.lemma5.certificate.ball import carry_radius
+from bounds.lemma5.certificate.mean_deviation import (
+    Inflation,
+    Roundoff,
+    base_score_error,
+    inflate,
+    inflated,
+    mean_deviation,
+    own_score_error,
+)
+from bounds.lemma5.certificate.moved_rows import MovedRows, read_inputs, sizes
+from bounds.lemma5.certificate.norm_gain import distances, vector_norms
+from bounds.lemma5.certificate.order import greatest, least, resting_on, times
+from bounds.lemma5.certificate.pointwise import (
+    carry,
+    carry_rounding,
+    move_base,
+    row_norms,
+)
+from bounds.lemma5.certificate.row_base import (
+    LayerBase,
+    key_slopes,
+    project_values,
+    row_scale,
+    slope_radius,
+)
+from bounds.lemma5.certificate.scores.base import (
+    KeysAtCentres,
+    over_query_scale,
+    score_rule,
+)
+from jax_models.model.attention import (
+    KeyStore,
+    compute_scores,
+    project,
+    project_query_changes,
+    score_changes_of_rows,
+    summarise,
+)
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.transformer import join_heads
+from jax_models.weighting import MovedKeys, spread_of
+from jax_models.weighting.base import same_position
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclasses.dataclass(frozen=True)
+class RowReference:
+    """One row per substitution with all columns at their centres."""
+
+    seen: Array  # [p, n] which keys it sees
+    score: Array  # [h, p, n]
+    queries: Array  # [h, p, e], of dot products over the score scale
+    query_change: Array  # [h, p, e] from the base
+    row_size: Array  # [p] size of the change of what the query reads
+    query_radius: Array  # [p] around that change
+    scale: Array  # [p] score scales
+    weighted: Callable[
+        [Array], Array
+    ]  # sums of the inputs' changes, [h, p, n] to [.., d]
+
+
+def row_deviation(
+    layer: Layer,
+    held: LayerBase,
+    inner: MovedRows,
+    row: RowReference,
+    inflation: Inflation,
+    roundoff: Array,
+) -> Array:
+    """Returns the radii [h, p] of the heads around their centres, in value space.
+
+    Args:
+        layer: the layer.
+        held: its base pass.
+        inner: the moved attention inputs.
+        row: the reference.
+        inflation: of the rows, fields [h, p].
+        roundoff: of sums over keys.
+    """
+    attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
+    weighting, position = attention.weighting, inner.position
+    own = same_position(
+        jnp.arange(n, dtype=jnp.int32), position[:, None], held.rows.dtype
+    )
+    seen, score, queries, scale = row.seen, row.score, row.queries, row.scale
+    others = seen & ~own
+    radius, centre_size = inner.radius.T, sizes(inner.centre).T
+
+    weights = weighting.weights(score, others)  # [h, p, n], of the others alone
+    lse = jax.nn.logsumexp(score, axis=-1, where=others)
+    own_score = jnp.where(own & seen, score, -jnp.inf).max(axis=-1)
+    odds = jnp.where(own_score == -jnp.inf, -jnp.inf, own_score - lse)
+    weight, remain = jax.nn.sigmoid(odds), jax.nn.sigmoid(-odds)
+
+    # Distances from the others' mean value, and of slopes from their mean slope.
+    moved, own_radius = inner.take(position)
+    mean_move = row.weighted(weights)
+    mean = jnp.einsum("hpk,hko->hpo", weights, held.projected, precision=HIGHEST)
+    mean += project_values(
+        attention,
+        jnp.einsum("hvd,hpd->hpv", attention.value, mean_move, precision=HIGHEST),
+    )
+    own_value = held.projected[:, position]
+    own_value += project_values(attention, project(attention.value, None, moved))
+    slop, known = inflation.value, slope_radius(attention, held.radius.by_row)
+    jump = distances(own_value, mean) + slop
+    apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
+    apart += constants.value[:, None, None] * centre_size
+    gain = jnp.broadcast_to(constants.query[:, None], weight.shape)
+    gain = over_query_scale(attention, gain, scale)
+    rule = score_rule(attention.scoring)
+    steepness, slopes, slope_size, size_of_query = rule.moved_slopes(
+        constants,
+        queries,
+        scale,
+        KeysAtCentres(
+            attention.key,
+            held.store.keys,
+            inner.centre,
+            centre_size,
+            weights,
+            mean_move,
+            own,
+            position,
+            moved,
+        ),
+    )
+    key_slope = key_slopes(attention, constants, queries, slopes, known)
+
+    steepness += inflation.slope[..., None]
+    # Every product of the centres rounds like its terms, not like what they leave.
+    query_terms = constants.query_entries[:, None] * row.row_size
+    query_terms = over_query_scale(attention, query_terms, scale)
+    query_size = gain * row.query_radius + roundoff * query_terms
+    error = own_score_error(
+        attention, constants, scale, query_size[..., None], steepness, key_slope, radius
+    )
+    query_terms = query_terms + vector_norms(row.query_change)
+    key_terms = constants.key_entries[:, None, None] * centre_size
+    error += roundoff * (
+        query_terms[..., None] * slope_size + size_of_query * key_terms
+    )
+    error += base_score_error(
+        attention,
+        constants,
+        scale,
+        vector_norms(row.query_change)[..., None],
+        inflation,
+        held.radius.key,
+        constants.key[:, None, None] * centre_size,
+    )
+    growth = jnp.where(others, weights * jnp.expm1(error), 0.0)
+    value = constants.value[:, None, None] * radius
+    over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
+    value_own = constants.value[:, None] * own_radius
+    log_weight = inflation.weight
+    return mean_deviation(
+        weight=weight,
+        remain=remain,
+        log_weight=log_weight,
+        exponent=jnp.where(own & seen, error, 0.0).sum(axis=-1),
+        slack=growth.sum(axis=-1),
+        jump=jump,
+        linear=0.0,
+        remainder=(growth * apart).sum(axis=-1),
+        own_value=value_own,
+        values=jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1),
+        largest_value=over(value),
+        farthest=greatest(
+            inflated(remain, log_weight) * jump + value_own,
+            over(apart + value) + inflated(weight, log_weight) * jump,
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Centres:
+    """The centres of all rows [n, d, p], as scores read moved rows."""
+
+    centre: Array
+
+    def formed(self) -> Array:
+        """Returns them."""
+        return self.centre
+
+    def products(self, queries: Array) -> Array:
+        """Returns sum_d queries[h, d, p] centre[k, d, p] as [h, k, p]."""
+        return row_products(queries, self.centre)
+
+    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+        """Returns function(*arguments)."""
+        return function(*arguments)
+
+
+@jax.jit
+def move_one_row(
+    layer: Layer,
+    held: LayerBase,
+    moved: MovedRows,
+    roundoff: Roundoff,
+) -> tuple[Array, Array]:
+    """Returns centre [p, d] and radius [p] of one output row per substitution.
+
+    Args:
+        layer: a layer with softmax weighting.
+        held: its base pass of one row for each substitution (`take_rows`).
+        moved: what is known of its input rows.
+        roundoff: of the layer.
+    """
+    inner = read_inputs(layer, held.rows, moved, held.radius.rows)
+    heads, deviation = _heads(layer, held, inner, roundoff.sums)
+    change, radius = moved.take(held.position)
+    joined = join_heads(heads)
+    carried = carry(layer, held.base, change, joined)
+    known = held.radius.by_row
+    constants = held.constants.sections
+    rounding = carry_rounding(layer, constants, held.base, carried, known)
+    base, still = move_base(held.base, carried)
+    radius = radius + roundoff.local * vector_norms(change)
+    radius = carry_radius(
+        layer,
+        constants,
+        base,
+        row_norms(layer, constants, base),
+        still,
+        radius,
+        deviation,
+        rounding,
+        known,
+    )
+    return carried[layer.writes.output], radius
+
+
+def _heads(
+    layer: Layer,
+    held: LayerBase,
+    inner: MovedRows,
+    roundoff: Array,
+) -> tuple[Array, Array]:
+    """Exact changes of the heads [h, p, v], and radii in value space [h, p]."""
+    attention, n, at = layer.attention, held.rows.shape[0], held.position
+    scale = row_scale(attention, n, at)
+    key = jnp.arange(n, dtype=at.dtype)
+    queries = held.queries
+    change, radius = inner.take(at)
+    query_change = project_query_changes(attention, change, n, at)
+    score = compute_scores(attention, queries, held.store.keys, n, at)
+    score_change = score_changes_of_rows(
+        attention, queries, held.store.keys, query_change, Centres(inner.centre), n, at
+    )
+    seen = visible(attention.mask, at, key)
+
+    # Values are kept as inputs: weighted sums of rows are projected once.
+    shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))
+    summary = summarise(attention, queries, at, KeyStore(held.store.keys, shared))
+
+    def carried(weights: Array) -> Array:
+        weights = weights.transpose(2, 0, 1)
+        return weighted_rows(weights, inner.centre).swapaxes(1, 2)
+
+    moved = MovedKeys(
+        index=key,
+        score=score,
+        score_change=score_change,
+        visible=seen,
+        spread=spread_of(attention.weighting, held.inputs),
+        carry=carried,
+    )
+    heads = attention.weighting.perturb(summary, moved)
+    heads = jnp.einsum("hvd,hpd->hpv", attention.value, heads, precision=HIGHEST)
+    row = RowReference(
+        seen=seen,
+        score=score + score_change,
+        queries=queries + query_change,
+        query_change=query_change,
+        row_size=vector_norms(change),
+        query_radius=radius,
+        scale=scale,
+        weighted=carried,
+    )
+    inflation = inflate(layer, held, held.radius.by_row, scale, roundoff)
+    deviation = row_deviation(layer, held, inner, row, inflation, roundoff)
+    scores = (score, score_change)
+    rounding = heads_rounding(
+        layer, held, inner, row, scores, heads, inflation, roundoff
+    )
+    return heads, deviation + rounding
+
+
+def heads_rounding(
+    layer: Layer,
+    held: LayerBase,
+    inner: MovedRows,
+    row: RowReference,
+    scores: tuple[Array, Array],
+    heads: Array,
+    inflation: Inflation,
+    roundoff: Array,
+) -> Array:
+    """How far the heads' changes are from those of the true base [h, p], in value space.
+
+    The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
+    in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|). Weights of a
+    true base move it by e^x - 1 of either bound at most; true values by what they are off.
+    """
+    constants, weighting = held.constants, layer.attention.weighting
+    old, new = (weighting.weights(x, row.seen) for x in (scores[0], row.score))
+    moved = jnp.where(row.seen, scores[1], 0.0)
+    centre = (old * moved).sum(axis=-1, keepdims=True)
+    share = -jnp.expm1(-jnp.abs(moved - centre))
+    shifted = (greatest(old, new) * share).sum(axis=-1)
+    output, size = constants.output_entries[:, None], sizes(inner.centre).T
+    carried = (new * size).sum(axis=-1)
+    # Values are sums of rows times W_V, formed in that order.
+    largest = jnp.abs(held.inputs).max(axis=0)
+    values = jnp.einsum(
+        "hvd,d->hv", jnp.abs(layer.attention.value), largest, precision=HIGHEST
+    )
+    terms = constants.value_entries[:, None] * carried + vector_norms(heads)
+    terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)
+    carried, spread = (
+        constants.value[:, None] * carried,
+        output * held.value_size[:, None],
+    )
+    off = carried * jnp.expm1(inflation.weight)
+    off += 2 * shifted * spread * jnp.expm1(inflation.weight)
+    off += 2 * shifted * held.radius.value[:, None] * jnp.exp(inflation.weight)
+    # In any case no more than the sizes of both versions.
+    widest = spread + held.radius.value[:, None]
+    largest = constants.value[:, None] * jnp.max(
+        size, axis=-1, where=row.seen, initial=0
+    )
+    off = least(off, 2 * (2 * widest + largest))
+    off = jnp.where((shifted == 0) & (carried == 0), 0.0, off)
+    # A score that is no number may leave a mean that is one.
+    sound = jnp.where(row.seen, scores[0] + scores[1], 0.0).sum(axis=-1)
+    return resting_on(times(roundoff, terms) + off, sound)

@@ -1,0 +1,83 @@
+"""From the query row's centre and radius to the certified norm of the output's change."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.problem import Problem
+from bounds.lemma5.certificate.base_radius import embedding_radius
+from bounds.lemma5.certificate.norm_gain import (
+    norm_gains,
+    norm_jacobian,
+    norm_rounding,
+    vector_norms,
+)
+from bounds.lemma5.certificate.order import bounded, least, times
+from bounds.lemma5.certificate.row_radius import centred
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.rounding import term_roundoff
+from jax_models.model.rows import linear
+from jax_models.model.transformer import Transformer, embed
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def certified_norms(
+    model: Transformer,
+    target: str,
+    output: Array,
+    base: Array,
+    centre: Array,
+    radius: Array,
+) -> Array:
+    """Returns upper bounds [p] on the norms of the changes of the target.
+
+    Args:
+        model: for its final norm and read-out.
+        target: "activation" or "logits".
+        output: the base row that enters the final norm [d].
+        base: its radius [].
+        centre: of its change [p, d].
+        radius: around it [p].
+    """
+    norm, readout = model.final_norm, None
+    roundoff = term_roundoff(output.shape[0])
+    if target == "logits":
+        readout = model.readout
+        assert readout is not None
+    if norm is None and readout is None:
+        return bounded(vector_norms(centre) * (1 + roundoff) + radius)
+    weight = jnp.eye(output.shape[0], dtype=output.dtype)
+    if readout is not None:
+        weight = readout.weight
+    gain, entries = spectral_norms(weight), vector_norms(weight.reshape(-1))
+    if norm is None:
+        rounding = 2 * roundoff * entries * vector_norms(centre)
+        moved = vector_norms(linear(centre, weight))
+        return bounded(moved + times(gain, radius) + rounding)
+    base = centred(output, base)
+    local, bend = norm_gains(norm, output, centre, radius, base)
+    jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
+    carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
+    carried = times(carried, radius)
+    change = norm.change(output, centre)
+    carried += gain * norm_rounding(norm, output, centre, base)
+    carried += 2 * roundoff * entries * vector_norms(change)
+    # Two outputs of the norm are no further apart, whatever enters it.
+    apart = 2 * norm.largest * output.shape[0] ** 0.5 * gain
+    return least(vector_norms(linear(change, weight)) + carried, apart)
+
+
+def exact_without_layers(problem: Problem) -> np.ndarray:
+    """Returns the influences [P] in a model without layers: only row q has any."""
+    model, tokens = problem.model, problem.tokens
+    embedding, at = model.embedding, problem.position
+    change = embedding[problem.symbol] - embedding[tokens[at]]
+    change = jnp.where((at == problem.query)[:, None], change, 0.0)
+    output = embed(model, jnp.asarray(tokens))[problem.query]
+    base = embedding_radius(model, output)
+    still = jnp.zeros(at.size, change.dtype)
+    return np.asarray(
+        certified_norms(model, problem.target, output, base, change, still)
+    )

@@ -1,0 +1,208 @@
+"""What follows attention, for a centre: its exact change, its rounding, and Jacobians.
+
+A row's change goes through sections as a change, corner by corner, since every corner
+needs a radius (`ball`). Arrays broadcast over leading axes [...].
+"""
+
+import dataclasses
+import math
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.pointwise import KEPT, RowBase
+from bounds.lemma5.certificate.activation_ball import step_strays
+from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.norm_gain import (
+    norm_jacobian,
+    norm_rounding,
+    vector_norms,
+)
+from bounds.lemma5.certificate.sections import (
+    Section,
+    SectionConstants,
+    leading,
+    sections,
+    together,
+)
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.rounding import term_roundoff
+from bounds.readings.slopes import pull
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+# Changes of a layer's rows by their names: `KEPT` ones, "y", "heads" and the output.
+Moved: TypeAlias = dict[str, Array]
+
+
+def carry(layer: Layer, base: RowBase, change: Array, heads: Array) -> Moved:
+    """Returns the changes of the layer's rows.
+
+    Args:
+        layer: the layer.
+        base: base quantities, broadcastable to [..., d].
+        change: of the layer's input rows [..., d].
+        heads: of the concatenated head outputs [..., h v].
+    """
+    moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
+    kept = ("y", "heads", *KEPT, layer.writes.output)
+    return {name: moved[name] for name in kept if name in moved}
+
+
+def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
+    """Returns the base quantities after a change, and no change at all."""
+    rows = {name: row + moved[name] for name, row in base.rows.items()}
+    return RowBase(rows), jax.tree.map(jnp.zeros_like, moved)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """Rounding of a centre."""
+
+    corners: dict[str, Array]  # [...] of what sections write
+    read: dict[str, Array]  # [..., f] of what their activations read
+
+
+def carry_rounding(
+    layer: Layer,
+    constants: dict[str, SectionConstants],
+    base: RowBase,
+    carried: Moved,
+    known: RowRadius,
+) -> Rounding:
+    """Returns how far `carry` is from the change of the true rows, section by section.
+
+    Products with matrices and the activation's change round by the section's `flow`
+    times the size of what enters, whatever cancels in them. True preactivations within
+    their radius of the computed ones change an activation's step by what `step_strays`
+    says.
+
+    Args:
+        layer: the layer.
+        constants: of its sections.
+        base: as in `carry`.
+        carried: its result.
+        known: radii of the base rows, broadcastable.
+    """
+    corners, reads = {}, {}
+    for section in sections(layer)[leading(layer) :]:
+        name, norm = section.name, section.norm
+        if norm is not None:
+            (source,) = section.sources
+            row, off = base.rows[source], known.rows[source]
+            corners[name] = norm_rounding(norm, row, carried[source], off)
+            continue
+        numbers = constants[name]
+        sizes = {x: vector_norms(carried[x]) for x in section.sources}
+        terms = [numbers.flow[x] * size for x, size in sizes.items()]
+        corners[name] = term_roundoff(section.terms[1]) * sum(terms[1:], terms[0])
+        step = section.activation
+        if step is not None:
+            (row,) = step.inputs
+            within = term_roundoff(section.terms[0])
+            reads[name] = within * sum(
+                together(numbers.reads[x]) * sizes[x][..., None] for x in numbers.reads
+            )
+            strays = step_strays(
+                step.operation, base.rows[row], carried[row], known.rows[row]
+            )
+            corners[name] += (strays * numbers.leaves).sum(axis=-1)
+    return Rounding(corners, reads)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RowNorms:
+    """Norms of Jacobians at base rows, by what sections write and read."""
+
+    local: dict[str, dict[str, Array]]  # [...], of heads [..., h]
+    whole: dict[str, Array]  # of the output, by what comes before any bend
+
+
+def row_norms(
+    layer: Layer, constants: dict[str, SectionConstants], base: RowBase
+) -> RowNorms:
+    """Returns the norms of the Jacobians at base rows [r].
+
+    Args:
+        layer: the layer.
+        constants: of its sections.
+        base: the base rows.
+    """
+    local, slops, paths, jacobians = {}, {}, {}, {}
+    for section in sections(layer)[leading(layer) :]:
+        name, slops[section.name] = section.name, 0.0
+        if section.norm is None:
+            # The products' own rounding, where entries cancel.
+            flow = sum(constants[name].flow.values())
+            slops[name] = 2 * term_roundoff(section.terms[1]) * (1 + flow)
+        jacobians = _jacobians(layer, section, base)
+        local[name] = {
+            source: _norms(layer, base, source, jacobian, slops[name])
+            for source, jacobian in jacobians.items()
+        }
+        paths[name] = _compose(layer, paths, jacobians)
+    if len(local) == 1:
+        return RowNorms(local, {})
+    slop = jnp.zeros(())
+    for name, own in slops.items():
+        others = (sum(local[x].values()) for x in local if x != name)
+        slop = slop + math.prod((1 + x for x in others), start=own)
+    whole = {
+        start: _norms(layer, base, start, jacobian, slop)
+        for start, jacobian in paths[layer.writes.output].items()
+    }
+    return RowNorms(local, whole)
+
+
+def _jacobians(
+    layer: Layer, section: Section, base: RowBase
+) -> dict[str, Array | None]:
+    """Derivatives [r, d, d'] of a section in its sources, or [d, d']; None: identity."""
+    if section.norm is not None:
+        (source,) = section.sources
+        return {source: norm_jacobian(section.norm, base.rows[source])}
+    identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
+    found = pull(section.program, base.rows, {section.name: identity})
+    jacobians = {source: found[source] for source in section.sources}
+    return {k: None if x is identity else x for k, x in jacobians.items()}
+
+
+def _compose(
+    layer: Layer,
+    paths: dict[str, dict[str, Array | None]],
+    jacobians: dict[str, Array | None],
+) -> dict[str, Array | None]:
+    """Derivatives in what comes before any bend, from those of one more section."""
+    found: dict[str, Array | None] = {}
+    identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
+    for source, last in jacobians.items():
+        for start, first in paths.get(source, {source: None}).items():
+            both = last if first is None else first
+            if first is not None and last is not None:
+                both = jnp.matmul(last, first, precision=HIGHEST)
+            if start in found:
+                one = found[start]
+                both = (identity if one is None else one) + (
+                    identity if both is None else both
+                )
+            found[start] = both
+    return found
+
+
+def _norms(
+    layer: Layer, base: RowBase, source: str, jacobian: Array | None, slop: Array
+) -> Array:
+    """Norms of derivatives [r], in each of the heads side by side [r, h]."""
+    rows = base.preactivation.shape[:-1]
+    if jacobian is None:
+        return jnp.ones(rows)
+    if source == "heads":
+        by_head = jacobian.reshape(*jacobian.shape[:-1], layer.attention.num_heads, -1)
+        return spectral_norms(by_head.swapaxes(-3, -2)) + slop
+    return jnp.broadcast_to(spectral_norms(jacobian) + slop, rows)

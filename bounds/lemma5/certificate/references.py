@@ -1,0 +1,132 @@
+"""The two references of a certificate: the base pass, and exact changes after a layer.
+
+DD-base: the base pass is the reference in every layer. The substituted row starts with a
+radius, the largest distance of a substitute's embedding, all others with none; one
+certificate serves every symbol at a position.
+
+DD-centred: every row's change after the first layer is known exactly. One layer is exact,
+and so are two: the last layer's query row is followed with all rows at their centres. From
+the third layer on the middle layers leave radii.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.problem import Problem, Target
+from bounds.influence.sizes import scaled_norm
+from bounds.influence.substitution import padded
+from bounds.lemma5.certificate.base_pass import prepare_pass, runs
+from bounds.lemma5.certificate.moved_rows import OwnMove
+from bounds.lemma5.certificate.output import exact_without_layers
+
+CertificateMethod = Literal["centred", "base"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """Certified upper bounds on single-symbol influences on one input.
+
+    Every number is at least |y_q(x with x_i := s) - y_q(x)|_2 of the model in real
+    arithmetic, rounding included. It is +inf where nothing is certified, because numbers
+    on the way have overflowed or rounding has no bound; a final norm's own bound stands
+    even then.
+    """
+
+    upper: np.ndarray  # [n, V], NaN where nothing is substituted
+    position_upper: np.ndarray  # [n] maxima over symbols, NaN where none
+    max_upper: float  # over all substitutions, 0 where there are none
+    position: int | None  # the smallest (position, symbol) of the maximum
+    symbol: int | None
+    query: int
+    target: Target
+    method: CertificateMethod
+    hypotheses: tuple[str, ...]
+    source: str
+    substitutions: int
+    seconds: float
+
+    @property
+    def uncertified(self) -> int:
+        """Of how many substitutions nothing is certified: their bound is +inf."""
+        return int(np.isposinf(self.upper).sum())
+
+    def __repr__(self) -> str:
+        """One line: the maximum, where it is, and how it was certified."""
+        lost = self.uncertified
+        return (
+            f"Certificate(max_upper={self.max_upper:.6g}, position={self.position}, "
+            f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
+            f"substitutions={self.substitutions}"
+            + (f", nothing is certified for {lost} of them)" if lost else ")")
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Certifier:
+    """A way to certify: its name, source, and the bounds [p] of blocks of pairs."""
+
+    name: CertificateMethod
+    source: str
+    blocks: Callable[[Problem], Iterator[np.ndarray]]
+
+
+def _blocks_around_base(problem: Problem) -> Iterator[np.ndarray]:
+    model = problem.model
+    if not model.layers:
+        yield exact_without_layers(problem)
+        return
+    held = prepare_pass(problem)
+    table = np.asarray(model.embedding)
+    with np.errstate(over="ignore"):  # an infinite distance is reported as an overflow
+        change = table[problem.symbol] - table[problem.tokens[problem.position]]
+    distance = np.asarray(scaled_norm(jnp.asarray(change)))
+    positions, starts = np.unique(problem.position, return_index=True)
+    radii = np.maximum.reduceat(distance, starts)
+    counts = np.diff(starts, append=problem.position.size)
+    for part, size, at_query in runs(problem, positions, held.batch):
+        at = jnp.asarray(padded(positions[part], size))
+        still = jnp.zeros((size, model.width))
+        own = OwnMove(at, still, jnp.asarray(padded(radii[part], size)))
+        upper = held.certify(problem.target, own, at_query)
+        yield np.repeat(np.asarray(upper)[: positions[part].size], counts[part])
+
+
+DD_BASE = Certifier(
+    name="base",
+    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
+    "section 6, the certificate around the base",
+    blocks=_blocks_around_base,
+)
+
+
+def _blocks_around_changes(problem: Problem) -> Iterator[np.ndarray]:
+    model = problem.model
+    if not model.layers:
+        yield exact_without_layers(problem)
+        return
+    held = prepare_pass(problem)
+    table = np.asarray(model.embedding)
+    for part, size, at_query in runs(problem, problem.position, held.batch):
+        at, symbol = problem.position[part], problem.symbol[part]
+        with np.errstate(over="ignore"):  # reported as an overflow of the model
+            change = table[symbol] - table[problem.tokens[at]]
+        # The embedding's change is one subtraction; its rounding is in the layer's.
+        own = OwnMove(
+            jnp.asarray(padded(at, size)),
+            jnp.asarray(padded(change, size)),
+            jnp.zeros(size),
+        )
+        upper = held.certify(problem.target, own, at_query)
+        yield np.asarray(upper)[: at.size]
+
+
+DD_CENTRED = Certifier(
+    name="centred",
+    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
+    "section 6, the certificate around exact changes",
+    blocks=_blocks_around_changes,
+)

@@ -1,0 +1,324 @@
+"""The base pass of a layer, and what the certificates need to know of each row of it.
+
+Shapes: r rows wanted, n keys, h heads, e = d_k, v = d_v, o the width of value space
+(see `layer_constants`). What the slopes of a score are is said in `scores`.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.pointwise import RowBase, base_rows
+from bounds.lemma5.certificate.base_radius import BaseRadius, RowRadius, base_radius
+from bounds.lemma5.certificate.layer_constants import LayerConstants
+from bounds.lemma5.certificate.norm_gain import distances, vector_norms
+from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
+from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
+from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.rounding import term_roundoff, tiled_summation
+from jax_models.model.attention import (
+    Attention,
+    KeyStore,
+    compute_scores,
+    project_queries,
+    score_scale,
+    store_keys,
+)
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import attention_input, join_heads
+from jax_models.run.blocks import fold_tiles, map_rows, row_block, slice_tile
+from jax_models.weighting.base import same_position
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LayerBase:
+    """The base pass of the wanted rows of a layer over all its keys."""
+
+    constants: LayerConstants
+    rows: Array  # [n, d] the layer's input
+    inputs: Array  # [n, d] what attention reads
+    position: Array  # [r] the wanted rows
+    queries: Array  # [h, r, e] over the score scale
+    store: KeyStore
+    summary: Any  # fields [h, r, ...], over head values
+    projected: Array  # [h, n, o] values in value space
+    base: RowBase  # [r, ...]
+    output: Array  # [r, d]
+    radius: BaseRadius
+
+    @property
+    def value_size(self) -> Array:
+        """The largest head value before the output projection [h]."""
+        return vector_norms(self.store.values).max(axis=-1)
+
+    @property
+    def key_size(self) -> Array:
+        """The largest key [h]."""
+        return vector_norms(self.store.keys).max(axis=-1)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How slopes and values spread around a row's means, over some of the keys."""
+
+    slope_mean: Array  # [r, h, e] of the scores' slopes in the query
+    covariance: Array  # [r, h, v, e] of head values and slopes
+    covariance_norm: Array  # [r, h] from the query's input to value space
+    farthest: Array  # [r, h] largest distance of a value from the mean
+    steepest: Array  # [r, h] largest distance of a slope from the mean slope
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RowSpread:
+    """The spread over all keys a row sees, and over all but its top column.
+
+    What remains when the top column leaves cannot be had from the whole by subtraction.
+    """
+
+    whole: Spread
+    rest: Spread
+    key_slope: Array  # [r, h] largest slope of a score in the key's input
+    norms: RowNorms  # [r, ...]
+
+
+def row_scale(attention: Attention, length: int, rows: Array) -> Array:
+    """Returns the score scale as one number per row [r]."""
+    return jnp.broadcast_to(score_scale(attention, length, rows), rows.shape)
+
+
+def project_values(attention: Attention, values: Array) -> Array:
+    """Returns head values [h, ..., v] in value space [h, ..., o]."""
+    if attention.output is None:
+        return values
+    h, v = attention.value.shape[:2]
+    output = attention.output.reshape(-1, h, v)
+    return jnp.einsum("ohv,h...v->h...o", output, values, precision=HIGHEST)
+
+
+@jax.jit
+def prepare_rows(
+    layer: Layer, constants: LayerConstants, rows: Array, known: Array, wanted: Array
+) -> LayerBase:
+    """Returns the base pass of some rows of a layer.
+
+    Args:
+        layer: the layer.
+        constants: its constants.
+        rows: its input [n, d].
+        known: radii of that input [n].
+        wanted: positions of the rows [r].
+    """
+    attention, n = layer.attention, rows.shape[0]
+    inputs = attention_input(layer, rows)
+    store = store_keys(attention, inputs)
+    queries = project_queries(attention, inputs[wanted], n, wanted)
+
+    def run(block: tuple[Array, Array, Array]) -> Any:
+        at, y, q = block
+        summary = _summarise(attention, q.swapaxes(0, 1), at, store)
+        joined = join_heads(attention.weighting.read(summary))
+        by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
+        return by_row, *base_rows(layer, y, joined)
+
+    block = row_block(wanted.shape[0], pair_size(attention) * tiled_summation(n)[0])
+    by_row, base, output = map_rows(
+        run, (wanted, rows[wanted], queries.swapaxes(0, 1)), block
+    )
+    summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    projected = project_values(attention, store.values)
+    radius = base_radius(
+        layer,
+        constants,
+        rows,
+        known,
+        inputs,
+        wanted,
+        queries,
+        row_scale(attention, n, wanted),
+        store,
+        projected,
+        attention.weighting.read(summary),
+        base,
+    )
+    return LayerBase(
+        constants=constants,
+        rows=rows,
+        inputs=inputs,
+        position=wanted,
+        queries=queries,
+        store=store,
+        summary=summary,
+        projected=projected,
+        base=base,
+        output=output,
+        radius=radius,
+    )
+
+
+def _summarise(attention: Attention, queries: Array, at: Array, store: KeyStore) -> Any:
+    """Summaries of rows by small tiles, so that no sum over keys is deep."""
+    n = store.length
+
+    def lift(index: Array, valid: Array) -> Any:
+        keys, values = (slice_tile(x, index, 1) for x in (store.keys, store.values))
+        scores = compute_scores(attention, queries, keys, n, at)
+        seen = visible(attention.mask, at, index) & valid[None, :]
+        return attention.weighting.lift(scores, values, index, seen)
+
+    return fold_tiles(lift, attention.weighting.merge, n, tiled_summation(n)[0])
+
+
+@jax.jit
+def take_rows(held: LayerBase, slots: Array) -> LayerBase:
+    """Returns the base pass with only the held rows `slots`, in that order."""
+    return dataclasses.replace(
+        held,
+        position=held.position[slots],
+        queries=held.queries[:, slots],
+        summary=None,
+        base=jax.tree.map(lambda x: x[slots], held.base),
+        output=None,
+        radius=dataclasses.replace(
+            held.radius,
+            by_row=jax.tree.map(lambda x: x[slots], held.radius.by_row),
+            output=held.radius.output[slots],
+        ),
+    )
+
+
+def pair_size(attention: Attention) -> int:
+    """Returns how many numbers a (row, key) pair holds."""
+    h, e = attention.query.shape[:2]
+    return h * (e + attention.value.shape[1])
+
+
+def row_weights(
+    layer: Layer, length: int, at: Array, queries: Array, summary: Any, keys: Array
+) -> Array:
+    """Returns the base weights [h, j, n] of rows `at` [j]; zero where hidden."""
+    scores = compute_scores(layer.attention, queries, keys, length, at)
+    seen = visible(layer.attention.mask, at, jnp.arange(length, dtype=at.dtype))
+    lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)
+    return jnp.exp(jnp.where(seen, scores - lse[..., None], -jnp.inf))
+
+
+def query_slopes(
+    attention: Attention, queries: Array, keys: Array, scale: Array
+) -> Any:
+    """Returns the slopes of the scores in the query, broadcastable to [h, j, n, e]."""
+    return score_rule(attention.scoring).query_slopes(queries, keys, scale)
+
+
+def key_slopes(
+    attention: Attention,
+    constants: LayerConstants,
+    queries: Array,
+    slopes: Array,
+    radius: Array,
+) -> Array:
+    """Returns the norms of the scores' slopes in the key's input [h, j, n or 1].
+
+    Rounding included: a product with W_K loses what cancels among its entries.
+
+    Args:
+        attention: the sublayer.
+        constants: of its layer.
+        queries: [h, j, e].
+        slopes: in the query [h, j, n, e].
+        radius: of `slope_radius` [h, j].
+    """
+    slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
+    back = jnp.einsum("hed,hjke->hjkd", attention.key, slopes, precision=HIGHEST)
+    entries = jnp.sqrt((attention.key**2).sum(axis=(1, 2)))[:, None, None]
+    roundoff = term_roundoff(attention.key_width)
+    found = vector_norms(back) + roundoff * entries * vector_norms(slopes)
+    return found + (constants.key[:, None] * radius)[..., None]
+
+
+def slope_radius(attention: Attention, radius: RowRadius) -> Array:
+    """Returns the radius [h, j] of what `key_slopes` multiplies with W_K."""
+    rule = score_rule(attention.scoring)
+    return rule.key_slope_radius(radius.query, radius.slope).T
+
+
+@jax.jit
+def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
+    """Returns the spread around every row of a base pass that holds all rows."""
+    attention, n = layer.attention, held.rows.shape[0]
+    keys, values = held.store.keys, held.store.values
+
+    def run(block: Any) -> Any:
+        at, base, radius, by_row = block
+        queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+        key = jnp.arange(n, dtype=at.dtype)
+        seen = visible(attention.mask, at, key)
+        scores = compute_scores(attention, queries, keys, n, at)
+        slopes = query_slopes(attention, queries, keys, row_scale(attention, n, at))
+        top = same_position(key, summary.top_index[..., None], scores.dtype)
+
+        def over(seen: Array, mean: Array) -> Spread:
+            weights = attention.weighting.weights(scores, seen)
+            return _spread(attention, n, at, weights, seen, slopes, values, mean)
+
+        known = slope_radius(attention, radius)
+        slope_size = key_slopes(attention, held.constants, queries, slopes, known)
+        largest = _largest(jnp.broadcast_to(slope_size, scores.shape), seen)
+        return RowSpread(
+            over(jnp.broadcast_to(seen, scores.shape), summary.mean),
+            over(seen & ~top, summary.rest_mean),
+            largest.swapaxes(0, 1),
+            row_norms(layer, held.constants.sections, base),
+        )
+
+    by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), (held.queries, held.summary))
+    block = row_block(held.position.shape[0], pair_size(attention) * n)
+    rows = (held.position, held.base, held.radius.by_row, by_row)
+    return map_rows(run, rows, block)
+
+
+def _spread(
+    attention: Attention,
+    length: int,
+    at: Array,
+    weights: Array,
+    seen: Array,
+    slopes: Array,
+    values: Array,
+    mean: Array,
+) -> Spread:
+    """The spread of slopes and values [h, j, n, ...] with these weights [h, j, n]."""
+    slopes = jnp.broadcast_to(slopes, (*weights.shape, slopes.shape[-1]))
+    slope_mean = jnp.einsum("hjk,hjke->hje", weights, slopes, precision=HIGHEST)
+    centred = slopes - slope_mean[:, :, None]
+    apart = values[:, None] - mean[:, :, None]
+    covariance = jnp.einsum(
+        "hjkv,hjke->hjve", weights[..., None] * apart, centred, precision=HIGHEST
+    )
+    shown = project_values(attention, covariance.swapaxes(-1, -2))
+    through = jnp.einsum("hjeo,hed->hjod", shown, attention.query, precision=HIGHEST)
+    norms = spectral_norms(through)
+    # Where the query is not scaled the slope is.
+    norms = over_query_scale(attention, norms, row_scale(attention, length, at))
+    shown = project_values(attention, values)[:, None]
+    spread = (
+        slope_mean,
+        covariance,
+        norms,
+        _largest(distances(shown, project_values(attention, mean)[:, :, None]), seen),
+        _largest(jnp.sqrt((centred * centred).sum(axis=-1)), seen),
+    )
+    return Spread(*(x.swapaxes(0, 1) for x in spread))
+
+
+def _largest(sizes: Array, seen: Array) -> Array:
+    return jnp.max(sizes, axis=-1, where=seen, initial=0.0)

@@ -1,0 +1,157 @@
+"""Additive scores: slopes w (1 - tanh^2) over the scale, the same in query and key."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.lemma5.certificate.norm_gain import distances, vector_norms
+from bounds.lemma5.certificate.order import least, resting_on
+from bounds.lemma5.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
+from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
+from bounds.numbers.spectral import frobenius_upper
+from jax_models.model.scores import AdditiveScore
+
+HIGHEST = jax.lax.Precision.HIGHEST
+# max |tanh''| = 4 / (3 sqrt 3) = 0.7698003...
+_TANH_CURVATURE = 0.76980036
+
+
+@dataclasses.dataclass(frozen=True)
+class AdditiveRule(ScoreRule):
+    """s = w . tanh(q + k) over the scale."""
+
+    score: AdditiveScore
+
+    def constants(self, num_heads: int) -> dict[str, np.ndarray]:
+        """Returns |w|, 2 |w|_1, and the curvature in the argument of tanh."""
+        del num_heads
+        vector = np.asarray(self.score.vector, np.float64)
+        return {
+            "score": np.asarray([frobenius_upper(row) for row in vector]),
+            "score_range": 2 * np.asarray([np.abs(row).sum() for row in vector]),
+            "curvature": np.abs(vector).max(axis=1) * _TANH_CURVATURE,
+        }
+
+    def largest_score(
+        self, constants: Any, queries: Array, keys: Array, scale: Array
+    ) -> Array:
+        """Returns |w|_1 over the scale."""
+        sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
+        bound = 0.5 * constants.score_range.max() / scale.min()
+        return resting_on(bound, *(x.max() for x in sizes))
+
+    def radii(
+        self,
+        constants: Any,
+        queries: Array,
+        query: Array,
+        scale: Array,
+        keys: Array,
+        key: Array,
+    ) -> tuple[Array, Array, Array]:
+        """See `ScoreRule.radii`."""
+        key_size = vector_norms(keys).max(axis=1)[:, None]
+        query_size, key = vector_norms(queries), key[:, None]
+        roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
+        argument = query + key + gamma_upper(1) * (query_size + key_size)
+        steepest, most = constants.score[:, None], constants.score_range[:, None]
+        score = least(steepest * argument, most) + roundoff * most
+        slope = least(constants.curvature[:, None] * argument, 2 * steepest)
+        slope += roundoff * steepest
+        return score / scale, slope / scale, 0.5 * most / scale
+
+    def query_slopes(self, queries: Array, keys: Array, scale: Array) -> Array:
+        """Returns w (1 - tanh^2) over the scale."""
+        hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
+        slopes = (1 - hidden * hidden) * self.score.vector[:, None, None]
+        return slopes / scale[:, None, None]
+
+    def key_slopes(self, queries: Array, slopes: Array) -> Array:
+        """Returns those in the query."""
+        del queries
+        return slopes
+
+    def key_slope_radius(self, query: Array, slope: Array) -> Array:
+        """Returns that of the slopes in the query."""
+        del query
+        return slope
+
+    def query_slope_size(self, constants: Any, key_size: Array, scale: Array) -> Array:
+        """Returns |w| over the scale."""
+        del key_size
+        return constants.score[:, None] / scale
+
+    def key_slope_size(self, constants: Any, queries: Array, scale: Array) -> Array:
+        """Returns |w| over the scale."""
+        del queries
+        return constants.score[:, None] / scale
+
+    def growth(self, constants: Any, scale: Array) -> Array:
+        """Returns the curvature times |W_K|^2, over the scale."""
+        return (constants.curvature * constants.key**2).max() / scale
+
+    def second_order(
+        self, constants: Any, query_size: Array, largest: Array, scale: Array
+    ) -> tuple[Array, Array]:
+        """See `ScoreRule.second_order`."""
+        curvature = constants.curvature[:, None, None] / scale[:, None]
+        second = curvature * constants.key[:, None, None] ** 2 * largest
+        return second, curvature * query_size**2
+
+    def moved_slopes(
+        self, constants: Any, queries: Array, scale: Array, moved: KeysAtCentres
+    ) -> tuple[Array, Array, Array, Array]:
+        """See `ScoreRule.moved_slopes`."""
+        keys = moved.before[:, None] + jnp.einsum(
+            "hed,kdp->hpke", moved.key, moved.centre, precision=HIGHEST
+        )
+        slopes = jax.vmap(
+            lambda q, k, s: self.query_slopes(q[:, None], k, s[None])[:, 0],
+            in_axes=(1, 1, 0),
+            out_axes=1,
+        )(queries, keys, scale)
+        slope_mean = jnp.einsum(
+            "hpk,hpke->hpe", moved.weights, slopes, precision=HIGHEST
+        )
+        steepness = distances(slopes, slope_mean[:, :, None])
+        size = constants.score[:, None, None] / scale[:, None]
+        return steepness, slopes, size, size
+
+    def base_error(
+        self,
+        constants: Any,
+        scale: Array,
+        query_size: Array | float,
+        query: Array,
+        argument: Array,
+        key: Array,
+        moved: Array,
+    ) -> Array:
+        """(|dq| + |dk|) times how far a slope is off on the way."""
+        del query, key
+        steps = (query_size + moved) / scale[:, None]
+        bent = constants.curvature[:, None] * argument
+        return least(bent, 2 * constants.score[:, None])[..., None] * steps
+
+    def own_error(
+        self, constants: Any, scale: Array, query_size: Array, keys: Array, error: Array
+    ) -> Array:
+        """Adds half the curvature times (|dq| + |dk|)^2, within what w allows."""
+        by_row = scale[:, None]
+        error += (
+            0.5 * constants.curvature[:, None, None] / by_row * (query_size + keys) ** 2
+        )
+        slope = constants.score[:, None, None] / by_row
+        steps = least(
+            slope * (query_size + keys), constants.score_range[:, None, None] / by_row
+        )
+        return least(error, steps + slope * query_size)
+
+
+@score_rule.register
+def _(score: AdditiveScore) -> ScoreRule:
+    return AdditiveRule(score)

@@ -1,0 +1,199 @@
+"""A layer's row program in sections, each from rows that are known as balls to one.
+
+A ball is taken of every row that is read twice, that a norm reads or that one writes, and
+of the output: these are corners. A section is what lies between them: one norm, or affine
+maps with activations in between, whose constants are read off its affine form.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.lemma5.certificate.norm_gain import vector_norms
+from bounds.lemma5.certificate.order import bounded, times
+from bounds.lemma5.constants.row_form import Form, form_of, gains_of
+from bounds.numbers.spectral import frobenius_upper
+from bounds.readings.rules import no_rule
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Activation, Affine, Norm, Program, Step
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """What a program does between corners; its output is one."""
+
+    program: Program
+
+    @property
+    def name(self) -> str:
+        """The corner that it writes."""
+        return self.program.output
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The corners that it reads."""
+        written = {step.name for step in self.program.steps}
+        read = (name for step in self.program.steps for name in step.inputs)
+        return tuple(dict.fromkeys(name for name in read if name not in written))
+
+    @property
+    def norm(self) -> Norm | None:
+        """The norm that it is."""
+        (operation, *_) = (step.operation for step in self.program.steps)
+        return operation if isinstance(operation, Norm) else None
+
+    @property
+    def activation(self) -> Step | None:
+        """The step that is one, None where there is none."""
+        steps = self.program.steps
+        match [x for x in steps if isinstance(x.operation, Activation)]:
+            case []:
+                return None
+            case [step]:
+                return step
+            case [_, second, *_]:
+                raise no_rule("two activations of one section:", second.operation)
+
+    @property
+    def terms(self) -> tuple[int, int]:
+        """Terms of the inner products before its activation and in all, with roundings."""
+        before, count = 0, 0
+        for operation in (step.operation for step in self.program.steps):
+            if isinstance(operation, Affine):
+                count += operation.weight.shape[1]
+            elif isinstance(operation, Activation):
+                before, count = count, count + operation.roundings
+        return before, count
+
+
+def attended(layer: Layer) -> str:
+    """Returns the row in which the heads' outputs are compared, in value space."""
+    return "heads" if layer.attention.output is None else "written"
+
+
+def sections(layer: Layer) -> tuple[Section, ...]:
+    """Returns the sections of what follows attention, in order.
+
+    They begin with the layer's input and `attended`.
+    """
+    program, given = layer.writes, {"y", attended(layer)}
+    steps = [step for step in program.steps if step.name not in given]
+    reads = [name for step in steps for name in step.inputs]
+    corners = given | {name for name in reads if reads.count(name) != 1}
+    for step in steps:
+        if isinstance(step.operation, Norm):
+            corners |= {step.name, *step.inputs}
+    found, pending = [], []
+    for step in steps:
+        pending.append(step)
+        if step.name in corners | {program.output}:
+            found.append(Section(Program(tuple(pending), step.name)))
+            pending = []
+    return tuple(found)
+
+
+def leading(layer: Layer) -> int:
+    """Returns how many sections come before any that is not linear."""
+    flags = [all(s.operation.linear for s in x.program.steps) for x in sections(layer)]
+    return (*flags, False).index(False)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class SectionConstants:
+    """Numbers of a section that is no norm, by the corners that it reads.
+
+    Of heads side by side there is one for each, at the end; f neurons, none without an
+    activation.
+    """
+
+    gains: dict[str, Array]  # [] or [h], Lipschitz constants
+    reads: dict[str, Array]  # [f] or [f, h], what its activation reads: norms of rows
+    leaves: Array  # [f] of what it writes: norms of columns
+    # What rounds: 1 for the identity, the Frobenius norm of another map, and the sum
+    # over neurons of what they read times what they write.
+    flow: dict[str, Array]  # []
+
+
+def section_constants(layer: Layer) -> dict[str, SectionConstants]:
+    """Returns the constants of a layer's sections by what they write."""
+    width, (h, v) = layer.attention.query.shape[2], layer.attention.value.shape[:2]
+    parts = [f"head {k}" for k in range(h)]
+    side = Form(h * v, parts=tuple(Form(v, {name: None}) for name in parts))
+
+    def gather(numbers: Mapping[str, Any]) -> dict[str, Array]:
+        """What is said of every corner, the heads put together."""
+        found = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
+        heads = [found.pop(part) for part in parts if part in found]
+        return {**found, "heads": jnp.stack(heads, axis=-1)} if heads else found
+
+    def of_section(section: Section) -> SectionConstants:
+        sources = {
+            name: side if name == "heads" else Form(width, {name: None})
+            for name in section.sources
+        }
+        rows = section.program.run(
+            sources, lambda x, *read: form_of(x.operation, *read)
+        )
+        form, reads, leaves = rows[section.name], {}, jnp.zeros(0)
+        gains = gains_of(form)  # refuses what it cannot follow
+        if section.activation is not None:
+            (bent,) = form.bent
+            corners = {k: bent.reads(k) for k in bent.form.linear}
+            reads = {k: _row_norms(x.middle) + x.radius for k, x in corners.items()}
+            leaves = _row_norms(np.asarray(bent.w2, np.float64).T)
+        around = {
+            k: 1.0 if x is None else frobenius_upper(x.middle) + x.radius
+            for k, x in form.linear.items()
+        }
+        flow, reads = gather(around), gather(reads)
+        flow = {k: vector_norms(x[None]) if x.ndim else x for k, x in flow.items()}
+        for k, x in reads.items():
+            flow[k] = flow.get(k, 0.0) + bounded(leaves @ together(x))
+        return SectionConstants(gather(gains), reads, leaves, flow)
+
+    return {x.name: of_section(x) for x in sections(layer) if x.norm is None}
+
+
+def _row_norms(matrix: np.ndarray) -> Array:
+    return vector_norms(jnp.asarray(matrix, jnp.float64))
+
+
+def together(reads: Array) -> Array:
+    """Returns norms of rows [f], those of heads [f, h] side by side as of one row."""
+    return reads if reads.ndim == 1 else vector_norms(reads)
+
+
+def by_heads(layer: Layer, numbers: Array) -> Array:
+    """Returns numbers of heads [h, ...] as `attended` has them: its parts, or their sum."""
+    return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
+
+
+def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Array:
+    """Returns the sum of gains times radii, over corners and heads side by side.
+
+    Args:
+        gains: of corners [] or [f], of heads [h] or [f, h].
+        balls: radii [...], of heads [h, ...].
+
+    Returns:
+        [...], or by entry [..., f].
+    """
+
+    def term(gain: Array, ball: Array, heads: bool) -> Array:
+        entries = gain.ndim == 1 + heads
+        if heads:
+            terms = "fh,h...->...f" if entries else "h,h...->..."
+            return jnp.einsum(terms, gain, ball, precision=HIGHEST)
+        return gain * ball[..., None] if entries else times(gain, ball)
+
+    terms = [term(gain, balls[name], name == "heads") for name, gain in gains.items()]
+    return sum(terms[1:], terms[0])

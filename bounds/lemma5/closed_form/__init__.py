@@ -1,0 +1,83 @@
+"""Closed forms: numbers in, a certified `Bound` (or a printed `Claim`) out.
+
+One module per statement. Everything is computed in interval arithmetic with unbounded
+exponents, so a bound is an upper bound with rounding included and never overflows. No
+module here knows of models or JAX: `LayerConstants` is what a model must be reduced to.
+"""
+
+from bounds.lemma5.closed_form.causal_bound import (
+    causal_bound,
+    scaled_causal_average_influence,
+)
+from bounds.lemma5.closed_form.layer_constants import HeadConstants, LayerConstants
+from bounds.lemma5.closed_form.masked_recursion import (
+    MASKS,
+    MaskedInfluence,
+    masked_recursion,
+)
+from bounds.lemma5.closed_form.printed import (
+    PrintedConstants,
+    Reading,
+    printed,
+    printed_tight,
+)
+from bounds.lemma5.closed_form.recursion import (
+    LayerInfluence,
+    head_change,
+    influence_recursion,
+    largest_weight,
+)
+from bounds.lemma5.closed_form.row_maps import (
+    RELU_SLOPE,
+    concat_norm,
+    feed_forward_lipschitz,
+    gelu_slope,
+    growth_constant,
+    layer_norm_change_cap,
+    layer_norm_lipschitz,
+    layer_norm_output_norm,
+    residual_norm,
+)
+from bounds.lemma5.closed_form.scores import Additive, DotProduct, Score
+from bounds.lemma5.closed_form.uniform import (
+    UniformConstants,
+    length_exponent,
+    printed_shape_bound,
+    single_exponential_bound,
+    uniform_constants,
+)
+
+__all__ = [
+    "MASKS",
+    "RELU_SLOPE",
+    "Additive",
+    "DotProduct",
+    "HeadConstants",
+    "LayerConstants",
+    "LayerInfluence",
+    "MaskedInfluence",
+    "PrintedConstants",
+    "Reading",
+    "Score",
+    "UniformConstants",
+    "causal_bound",
+    "concat_norm",
+    "feed_forward_lipschitz",
+    "gelu_slope",
+    "growth_constant",
+    "head_change",
+    "influence_recursion",
+    "largest_weight",
+    "layer_norm_change_cap",
+    "layer_norm_lipschitz",
+    "layer_norm_output_norm",
+    "length_exponent",
+    "masked_recursion",
+    "printed",
+    "printed_shape_bound",
+    "printed_tight",
+    "residual_norm",
+    "scaled_causal_average_influence",
+    "single_exponential_bound",
+    "uniform_constants",
+]

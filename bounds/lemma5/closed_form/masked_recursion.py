@@ -1,0 +1,387 @@
+"""Theorem C for masked attention: a bound for every row.
+
+Under a mask row j averages over its m_j visible positions, not over n, so there is no
+O(1/n) for all rows: under a causal mask the second position gives the first a constant
+weight. With r_w a bound on the change of row w (r_i = D, others 0 at the embeddings)
+and u_w = min(input_gain r_w, 2F), a layer gives
+
+    r'_j = skip r_j + Σ_h gain_h min( W_j + F (query slope) u_j + 2F (key slope) W_j,
+                                      2F ),
+
+where W_j = W(u over the visible rows; m_j) the largest mean with weight ratios at most
+E = e^{2A} (below), everything capped by `output_cap`; a row that sees nothing has no head
+term. Proof, from Lemma A: on the path the weights have ratios at most
+e^{2A}, so Σ α_w |du_w| <= W_j. Write δ_w = δ'_w + δ''_w, |δ'_w| <= (query slope) u_j
+and |δ''_w| <= (key slope) u_w. Then |Cov(δ', u)| <= (query slope) u_j F by Cauchy and
+Schwarz, and |Cov(δ'', u)| = |Σ α_w δ''_w (u_w - a)| <= 2F (key slope) Σ α_w u_w.
+
+Visible rows enter W sorted, and only through how many of them have changed: the c
+largest of *all* changes stand for the c visible ones. That can only enlarge the bound,
+it is exact for masks "none", "future" and "past" (where changes fall with the distance
+from i), and it makes a layer cost O(n log n).
+
+All positions at once. R_j bounds the change of row j under every i != j, S that of row
+i under every i: the multiset {S} ∪ {R_w} stands for the visible changes, whichever i
+is. So one run covers every position, and under a causal mask it is that of i = 1, the
+worst.
+
+Floats carry r in relative terms (largest about 1), an interval carries the scale, so
+that nothing overflows. A layer with H heads rounds a row's value at most H + 5 times
+outside the means (per head two products, their sum, the gain and the running sum; the
+skip term); the results are raised by twice H + 8 unit roundoffs, and by the smallest
+normal number against underflow. A row that no non-zero coefficient reaches is zero, as
+in every other form, not that number.
+
+How many changed rows each row of masked attention sees.
+
+Counts only: which rows they are does not matter to the mean. Rows 0 … n - 1 are the rows
+j != i; then comes the changed row, once if i is given, else once for every i.
+
+The largest weighted mean when no weight is more than E times another.
+
+    W(r; m) = max_k (E Σ_{top k} r + Σ_{rest} r) / (E k + m - k),
+
+over m numbers r sorted downwards, missing ones zero. It is the maximum of Σ α_w r_w
+over weights α >= 0, Σ α = 1, with α_w <= E α_u: such a maximum is attained at an
+extreme point, where weights take two values with ratio E, the larger on the larger
+numbers. Here for many rows at once whose r are prefixes of one sorted array, in
+float64.
+
+Dinkelbach's iteration finds it: the mean λ of some set of heavy numbers, then the set
+of those above λ, its mean, and so on upwards, a few steps. It ends with a *proof*:
+W <= λ if and only if Σ_w c_w (r_w - λ) <= 0 with c_w = E where r_w > λ and 1 elsewhere,
+a set that is found exactly by comparing floats. Until that holds, the mean of the set
+is larger than λ.
+
+Rounding. u = 2^-53. Sums of T non-negative floats have relative error at most γ_T =
+T u/(1 - T u), quotients and products u each; every quantity below is a sum of
+non-negative terms, so with N = T + 8 operations its computed value is within a factor
+(1 ± 2 N u) of the true one (N u <= 1/4). A mean raised three times by s = 2 N u is
+proved when its own set is the one above it: (1 + 3s)(1 - s) > 1 + s. Underflow loses at
+most 2^-1074 per product, nothing beside a numerator of at least r_1 (callers scale r_1
+to about 1).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bounds.lemma5.closed_form.layer_constants import LayerConstants
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, lower, maximum, upper
+from bounds.numbers.statements import (
+    CONSTANTS,
+    DIFFER,
+    MASKED,
+    choice,
+    corrected_bound,
+    instance,
+    nonnegative,
+    others,
+    own,
+    several,
+    whole,
+)
+
+UNIT_ROUNDOFF = 2.0**-53
+MASKS = ("none", "future", "past", "strict_future", "strict_past")
+_SMALLEST_NORMAL = 2.0**-1022
+
+
+def largest_weighted_mean(
+    numbers: np.ndarray,
+    present: np.ndarray,
+    visible: np.ndarray,
+    inverse_ratio: float,
+) -> np.ndarray:
+    """Bound W for every row from above.
+
+    Args:
+        numbers: (T,) non-negative, sorted downwards, the first at most about 1.
+        present: (R,) integers c: row t averages the first c_t numbers …
+        visible: (R,) integers m >= c: … and m_t - c_t zeros.
+        inverse_ratio: 1/E in [0, 1], rounded down.
+
+    Returns:
+        (R,) upper bounds on W, zero where c is zero; within 1e-9 of it, relatively, up
+        to a million numbers.
+    """
+    bounds = np.zeros(len(present))
+    rows = np.flatnonzero(present)
+    if not len(rows) or numbers[0] == 0:
+        return bounds
+    c, m = present[rows], visible[rows]
+    sums = np.concatenate([[0.0], np.cumsum(numbers)])
+    extra = 1.0 - inverse_ratio
+
+    def numerator(k: np.ndarray) -> np.ndarray:
+        return inverse_ratio * sums[c] + extra * sums[k]
+
+    def denominator(k: np.ndarray) -> np.ndarray:
+        return inverse_ratio * m + extra * k
+
+    slack = 2 * (len(numbers) + 8) * UNIT_ROUNDOFF
+    above = c
+    mean = np.zeros(len(rows))
+    unproved = np.ones(len(rows), bool)
+    while np.any(unproved):
+        total = np.where(unproved, denominator(above), 1.0)
+        raised = numerator(above) / total * (1 + 3 * slack)
+        mean = np.where(unproved, raised, mean)
+        above = np.minimum(np.searchsorted(-numbers, -mean, side="left"), c)
+        # With nothing above it, every number is at most the mean.
+        right = mean * denominator(above) * (1 - slack)
+        unproved = (above > 0) & (numerator(above) * (1 + slack) > right)
+    # A mean is at most the largest number, which takes no rounding.
+    bounds[rows] = np.minimum(mean, numbers[0])
+    return bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Visible:
+    """Counts for the rows, then for the changed row at one or at every position.
+
+    Attributes:
+        present: (n + k,) number of changed rows that the row sees, at most `total`.
+        total: (n + k,) number of rows it sees.
+        sees: (n + 1,) whether it sees anything at all; the last entry of the changed
+            row.
+        reached: (n + 1,) whether it sees a changed row.
+    """
+
+    present: np.ndarray
+    total: np.ndarray
+    sees: np.ndarray
+    reached: np.ndarray
+
+    def per_row(self, means: np.ndarray) -> np.ndarray:
+        """Merge numbers for the changed row at every position into their maximum.
+
+        Args:
+            means: (n + k,) a number per row.
+
+        Returns:
+            (n + 1,) the same for the rows, the largest one for the changed row.
+        """
+        n = len(self.sees) - 1
+        return np.append(means[:n], np.max(means[n:]))
+
+
+def visible_changes(mask: str, changed: np.ndarray, position: int | None) -> Visible:
+    """Count what each row sees under a mask.
+
+    Args:
+        mask: One of `MASKS`.
+        changed: (n,) whether row j can differ at all, when i != j.
+        position: i, or None for every position.
+
+    Returns:
+        The counts. For every position, of the row's own change under j = i: none, since
+        then it is the changed row.
+    """
+    n = len(changed)
+    rows = np.arange(n)
+    strict = mask.startswith("strict")
+    if mask == "none":
+        total, among, earlier, later = np.full(n, n), np.sum(changed), True, True
+    elif mask.endswith("future"):
+        total, earlier, later = rows + 1 - strict, True, False
+        among = np.cumsum(changed) - (changed & strict)
+    else:
+        total, earlier, later = n - rows - strict, False, True
+        among = np.cumsum(changed[::-1])[::-1] - (changed & strict)
+    seen = np.broadcast_to(among, (n,))
+    itself = 0 if strict else 1
+    if position is None:
+        # Whether there is an i != j that the row sees.
+        present = np.minimum(seen + (total > itself), total)
+        own_present = np.minimum(itself + seen - (changed & (itself == 1)), total)
+        own_total = total
+    else:
+        sees_it = ((rows > position) & earlier) | ((rows < position) & later)
+        present = seen + sees_it
+        present[position] = 0
+        own_present = np.atleast_1d(itself + seen[position])
+        own_total = np.atleast_1d(total[position])
+    return Visible(
+        present=np.concatenate([present, own_present]),
+        total=np.concatenate([total, own_total]),
+        sees=np.append(total > 0, np.any(own_total > 0)),
+        reached=np.append(present > 0, np.any(own_present > 0)),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MaskedInfluence:
+    """Bounds on the change of every row after the last layer.
+
+    Attributes:
+        position: i, counted from 0; None where every i is covered.
+        relative_others: (n,) bound on row j under a change at i != j, over `scale`.
+        relative_own: Bound on row i, over `scale`.
+        scale: The unit of the relative numbers, an interval.
+        num_layers: L.
+    """
+
+    position: int | None
+    relative_others: np.ndarray
+    relative_own: float
+    scale: Interval
+    num_layers: int
+
+    def others(self, query: int) -> Bound:
+        """The bound on one row, as a statement.
+
+        Args:
+            query: j, counted from 0 (from the end where negative), not i.
+
+        Returns:
+            An upper `Bound` on the change of row j; zero where nothing can change.
+
+        Raises:
+            ValueError: j is out of range or is i itself.
+        """
+        n = len(self.relative_others)
+        row = whole("query", query)
+        row += n if row < 0 else 0
+        if not 0 <= row < n or row == self.position:
+            raise ValueError(
+                f"query is {query}, expected a position in [-{n}, {n}) other than the "
+                f"changed one ({self.position})"
+            )
+        return self._bound(float(self.relative_others[row]), others(self.num_layers))
+
+    def own(self) -> Bound:
+        """The bound on the row whose symbol changes, as an upper `Bound`."""
+        return self._bound(self.relative_own, own(self.num_layers))
+
+    def _bound(self, relative: float, quantity: str) -> Bound:
+        return corrected_bound(
+            interval(relative) * self.scale,
+            quantity,
+            "Theorem C for masked attention",
+            (DIFFER, CONSTANTS, MASKED),
+        )
+
+
+def masked_recursion(
+    layers: Sequence[LayerConstants],
+    masks: Sequence[str],
+    length: int,
+    distance: float,
+    *,
+    position: int | None = None,
+    saturating: bool = True,
+) -> MaskedInfluence:
+    """Bound the influence of one symbol on every row of masked attention.
+
+    Args:
+        layers: Constants of layers 1 … L.
+        masks: One of `MASKS` per layer; "future" lets j see w <= j.
+        length: n >= 1.
+        distance: D.
+        position: i, counted from 0; None for all positions at once.
+        saturating: Whether to use that averages and outputs have a bounded range.
+
+    Returns:
+        Upper bounds for every row after the last layer.
+
+    Raises:
+        ValueError: A mask is unknown, counts differ, or a number is out of its range.
+
+    Source:
+        Hahn 2020, Lemma 5, corrected.
+    """
+    n = whole("length", length, 1)
+    layers = several("layers", layers, LayerConstants, least=1)
+    each = enumerate(several("masks", masks))
+    masks = [choice(f"masks[{index}]", mask, MASKS) for index, mask in each]
+    if len(layers) != len(masks):
+        raise ValueError(
+            f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer"
+        )
+    if position is not None and (position := whole("position", position, 0)) >= n:
+        raise ValueError(f"position is {position}, expected it in [0, {n})")
+    instance("saturating", saturating, bool)
+    changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
+    if scale.b == np.inf or any(_is_unbounded(layer) for layer in layers):
+        return MaskedInfluence(
+            position, np.full(n, np.inf), np.inf, interval(1), len(layers)
+        )
+    # The last entry is the changed row: r_i, or S where every i is covered.
+    changes[n] = 1.0
+    for layer, mask in zip(layers, masks, strict=True):
+        visible = visible_changes(mask, changes[:n] > 0, position)
+        changes, scale = _layer(layer, visible, changes, scale, saturating)
+    return MaskedInfluence(position, changes[:n], float(changes[n]), scale, len(layers))
+
+
+def _is_unbounded(layer: LayerConstants) -> bool:
+    """Whether the layer's constants exceed the floats, so that nothing is known."""
+    norm = interval(layer.norm)
+    numbers = [norm, interval(layer.skip_gain), interval(layer.input_gain)]
+    for head in layer.heads:
+        numbers += [interval(head.gain), head.score.half_oscillation(norm)]
+        numbers += [head.score.query_slope(norm), head.score.key_slope(norm)]
+    return any(x.b == np.inf for x in numbers)
+
+
+def _layer(
+    layer: LayerConstants,
+    visible: Visible,
+    changes: np.ndarray,
+    scale: Interval,
+    saturating: bool,
+) -> tuple[np.ndarray, Interval]:
+    norm = interval(layer.norm)
+    entering, unit = changes, interval(layer.input_gain) * scale
+    if saturating:
+        entering, unit = _rescaled(_capped(entering, 2 * norm, unit), unit)
+    falling = -np.sort(-entering)
+    skip = interval(layer.skip_gain) * scale
+    # Per head: gain, and the two coefficients of the term inside the cap.
+    heads = []
+    for head in layer.heads:
+        of_mean = 1 + 2 * norm * head.score.key_slope(norm)
+        of_query = norm * head.score.query_slope(norm)
+        heads.append((head, interval(head.gain) * unit, of_mean, of_query))
+    largest = maximum(skip, *(g * maximum(m, q) for _, g, m, q in heads))
+    if largest.b == 0:
+        return np.zeros_like(changes), interval(0)
+    out = _ratio(skip, largest) * changes
+    moved = (changes > 0) & (skip.b > 0)
+    for head, gain, of_mean, of_query in heads:
+        if gain.b == 0:
+            continue
+        moved |= visible.reached | ((entering > 0) & visible.sees & (of_query.b > 0))
+        inverse = lower(exp(-2 * head.score.half_oscillation(norm)))
+        mean = visible.per_row(
+            largest_weighted_mean(falling, visible.present, visible.total, inverse)
+        )
+        inner = maximum(of_mean, of_query)
+        term = _ratio(of_mean, inner) * mean
+        term += _ratio(of_query, inner) * entering * visible.sees
+        if saturating:
+            term = _capped(term, 2 * norm, unit * inner)
+        out += _ratio(gain * inner, largest) * term
+    raised = out * (1 + 2 * (len(heads) + 8) * UNIT_ROUNDOFF) + _SMALLEST_NORMAL
+    out = np.where(moved, raised, 0.0)
+    if saturating:
+        out = _capped(out, interval(layer.output_cap), largest)
+    return _rescaled(out, largest)
+
+
+def _ratio(x: Interval, largest: Interval) -> float:
+    return upper(x / largest)
+
+
+def _capped(values: np.ndarray, cap: Interval, unit: Interval) -> np.ndarray:
+    # A unit of zero makes the quotient, rounded up, infinite: no cap is needed.
+    return np.minimum(values, upper(cap / unit))
+
+
+def _rescaled(values: np.ndarray, unit: Interval) -> tuple[np.ndarray, Interval]:
+    """The same numbers with the largest in [1/2, 1): scaling by a power of two."""
+    exponent = int(np.frexp(np.max(values))[1])
+    return np.ldexp(values, -exponent), unit * interval(2) ** exponent

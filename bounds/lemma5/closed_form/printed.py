@@ -1,0 +1,246 @@
+"""The constants of Lemma 5 as Hahn 2020 prints them, in two readings.
+
+    F = 2 C_fact^L (|p_j| + |v_j|),
+    A = F² C_att for a dot product, 2 F C_att for additive scores,
+    weight <= e^A/(e^A + (n - 1) e^{-A}) <= e^{2A}/(n - 1),
+    C = 2 (1 + e^{2A} + L_fact),
+    |dy_i^(k)| <= C^{2k} D,     |dy_j^(k)| <= H^k C^{2k} D / n   (j != i).
+
+C_att is the Lipschitz constant of a logit per unit: mu + c/F for a dot product, so that
+A = mu F² + c F, and max(m1, m2) for additive scores. L_fact satisfies
+|dy'| <= L_fact (|dy| + Σ_h |da_h|).
+
+* `printed` is literal: the factor 2 in F stays, |p_j| + |v_j| is the maximum over
+  positions and symbols, and C_fact >= 1 is a growth constant, F_k <= C_fact^k (|p| +
+  |v|), that covers biases and the concatenation of the heads. (Biases ignored, or
+  C_fact < 1, F is no bound.)
+* `printed_tight` takes for F the true bound on the norms.
+
+The printed proof is wrong in both (see docs/lemma5-audit.md), so what it concludes is a
+`Claim`. What is true of the conclusions, from closed form C2 with A_0 the A of the true
+norms:
+
+* others, literal: always. Then A >= 2 A_0, C² >= 16 L_fact (1 + e^{2A}) by the
+  inequality of the means, and 3 (1 + A_0) e^{2A_0} <= 16 (1 + e^{4A_0}): (H Γ)^k <= H^k
+  C^{2k}.
+* others, tight, additive: always, by the same inequality, since then A = 2 A_0 too.
+* others, tight, dot product: where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
+  A = 4.334; false for some models with large A.
+* own: likewise for one head, false for many: H^k is missing.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+from bounds.lemma5.closed_form.scores import Additive, DotProduct, Score
+from bounds.numbers.bound import Bound, Claim, Sense
+from bounds.numbers.interval import Interval, exp, interval, log_upper, maximum
+from bounds.numbers.statements import (
+    UNMASKED,
+    UNMASKED_HYPOTHESES,
+    nonnegative,
+    others,
+    own,
+    several,
+    whole,
+)
+
+
+class Reading(enum.Enum):
+    """How F is read."""
+
+    PRINTED = "printed"
+    PRINTED_TIGHT = "printed_tight"
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintedConstants:
+    """The printed constants of one model; build with `printed` or `printed_tight`.
+
+    Attributes:
+        reading: How F was read.
+        norm: F, an interval (unbounded exponents: it may exceed every float).
+        half_oscillation: A, an interval, nats.
+        output_lipschitz: L_fact.
+        num_heads: H.
+    """
+
+    reading: Reading
+    norm: Interval
+    half_oscillation: Interval
+    output_lipschitz: float
+    num_heads: int
+
+    @property
+    def constant(self) -> Interval:
+        """C = 2 (1 + e^{2A} + L_fact), an interval."""
+        return 2 * (
+            1 + exp(2 * self.half_oscillation) + interval(self.output_lipschitz)
+        )
+
+    def attention_weight(self, length: int) -> Bound:
+        """Bound every attention weight by e^{2A}/(n - 1), n >= 2.
+
+        The one step of the proof that is both printed and right, given F.
+
+        Args:
+            length: n.
+
+        Returns:
+            An upper `Bound`, looser than `largest_weight`.
+
+        Raises:
+            ValueError: n is below 2.
+
+        Source:
+            Hahn 2020, proof of Lemma 5.
+        """
+        value = exp(2 * self.half_oscillation) / (whole("length", length, 2) - 1)
+        return Bound(
+            log_value=log_upper(value),
+            sense=Sense.UPPER,
+            quantity="largest attention weight of a row",
+            hypotheses=("no activation is longer than F", UNMASKED),
+            source=f"Hahn 2020, proof of Lemma 5, reading {self.reading.value}",
+        )
+
+    def others(self, layer: int, length: int, distance: float) -> Claim:
+        """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i.
+
+        Args:
+            layer: k >= 1.
+            length: n >= 2.
+            distance: D.
+
+        Returns:
+            An upper `Claim`; see the module for when it is true.
+
+        Raises:
+            ValueError: k, n or D is out of range.
+
+        Source:
+            Hahn 2020, Lemma 5 and its proof.
+        """
+        k, n = whole("layer", layer, 1), whole("length", length, 2)
+        return self._claim(self.num_heads**k * self._power(k, distance) / n, others(k))
+
+    def own(self, layer: int, distance: float) -> Claim:
+        """The claim |dy_i^(k)| <= C^{2k} D.
+
+        Args:
+            layer: k >= 1.
+            distance: D.
+
+        Returns:
+            An upper `Claim`, false for many heads.
+
+        Raises:
+            ValueError: k or D is out of range.
+
+        Source:
+            Hahn 2020, proof of Lemma 5.
+        """
+        k = whole("layer", layer, 1)
+        return self._claim(self._power(k, distance), own(k))
+
+    def _power(self, layer: int, distance: float) -> Interval:
+        return self.constant ** (2 * layer) * interval(
+            nonnegative("distance", distance)
+        )
+
+    def _claim(self, value: Interval, quantity: str) -> Claim:
+        return Claim(
+            log_value=log_upper(value),
+            sense=Sense.UPPER,
+            quantity=quantity,
+            hypotheses=UNMASKED_HYPOTHESES,
+            source=f"Hahn 2020, Lemma 5, reading {self.reading.value}",
+        )
+
+
+def printed(
+    *,
+    scores: Sequence[Score],
+    embedding_norm: float,
+    growth: float,
+    output_lipschitz: float,
+    num_heads: int,
+    num_layers: int,
+) -> PrintedConstants:
+    """The constants read literally, F = 2 C_fact^L (|p| + |v|).
+
+    Args:
+        scores: Norms of the logits, of every layer and head.
+        embedding_norm: max_j |p_j| + max_σ |v_σ|, over positions and symbols.
+        growth: C_fact >= 1 with F_k <= C_fact^k F_0 for k < L, biases included.
+        output_lipschitz: L_fact.
+        num_heads: H, the largest number of heads of a layer.
+        num_layers: L.
+
+    Returns:
+        The constants.
+
+    Raises:
+        ValueError: A number is out of its range; a growth below 1 is refused because
+            the printed F then bounds nothing.
+
+    Source:
+        Hahn 2020, proof of Lemma 5.
+    """
+    growth = nonnegative("growth", growth)
+    if growth < 1:
+        raise ValueError(
+            f"growth is {growth}, expected at least 1: below it the printed F shrinks "
+            "with the number of layers and no longer bounds the embeddings"
+        )
+    depth = whole("num_layers", num_layers, 1)
+    embedding = interval(nonnegative("embedding_norm", embedding_norm))
+    norm = 2 * interval(growth) ** depth * embedding
+    return _constants(Reading.PRINTED, norm, scores, output_lipschitz, num_heads)
+
+
+def printed_tight(
+    *,
+    scores: Sequence[Score],
+    norm: float,
+    output_lipschitz: float,
+    num_heads: int,
+) -> PrintedConstants:
+    """The constants with the true norm bound for F.
+
+    Args:
+        scores: Norms of the logits, of every layer and head.
+        norm: F, bound on |y_w^(k)| over all inputs and positions, k < L.
+        output_lipschitz: L_fact.
+        num_heads: H, the largest number of heads of a layer.
+
+    Returns:
+        The constants.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, proof of Lemma 5.
+    """
+    tight = interval(nonnegative("norm", norm))
+    reading = Reading.PRINTED_TIGHT
+    return _constants(reading, tight, scores, output_lipschitz, num_heads)
+
+
+def _constants(
+    reading: Reading,
+    norm: Interval,
+    scores: Sequence[Score],
+    output_lipschitz: float,
+    num_heads: int,
+) -> PrintedConstants:
+    scores = several("scores", scores, DotProduct, Additive, least=1)
+    return PrintedConstants(
+        reading=reading,
+        norm=norm,
+        half_oscillation=maximum(*(s.printed_logit_bound(norm) for s in scores)),
+        output_lipschitz=nonnegative("output_lipschitz", output_lipschitz),
+        num_heads=whole("num_heads", num_heads, 1),
+    )

@@ -1,0 +1,356 @@
+"""Every closed form, evaluated on the constants of a model.
+
+Without masks: the corrected recursion, saturating and linear, and its closed forms C1
+and C2. With masks there is no O(1/n) for all rows and these do not hold; `corrected` is
+then the masked recursion at the query row. One run of it covers every position i != j
+at once (the changes of all rows under every i stand for those under one), so nothing
+is searched and nothing is left out; a layer costs O(n log n). Where every mask is
+"future" and the query the last row, or the mirror image, there is a closed form too.
+
+The printed numbers are given whatever the mask, as the claims they are. A claim is
+`proved` for a model where the corrected bound is no larger.
+
+The last map: from the activations after layer L to what is read.
+
+A final LayerNorm and, for logits, the read-out act on each row by itself, so whatever
+bounds the change of a row is multiplied by their Lipschitz constants. They are no part
+of the layers: inside the uniform constants of C1 and C2 they would count once per layer.
+"""
+
+import dataclasses
+import math
+from typing import TypeVar, get_args
+
+from bounds.influence.problem import Target
+from bounds.influence.substitution import check_query
+from bounds.lemma5.closed_form import (
+    LayerInfluence,
+    PrintedConstants,
+    causal_bound,
+    influence_recursion,
+    masked_recursion,
+    printed,
+    printed_shape_bound,
+    printed_tight,
+    single_exponential_bound,
+    uniform_constants,
+)
+from bounds.lemma5.constants.model_constants import ModelConstants, read_constants
+from bounds.numbers.bound import Bound, Claim
+from bounds.numbers.interval import interval, log, log_upper, upper
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name, expect_integer
+from jax_models.format.model_check import check_model
+from jax_models.model.mask import SIGHTS, Sight
+from jax_models.run.evaluate import require_readout
+
+AnyInequality = TypeVar("AnyInequality", Bound, Claim)
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputMap:
+    """A pointwise map of rows.
+
+    Attributes:
+        symbol: How its value at a row is written; braces for the prime and the row.
+        gain: Its Lipschitz constant.
+        cap: Bound on the distance of any two of its values; infinite where unknown.
+        hypothesis: What was used of it.
+    """
+
+    symbol: str
+    gain: float
+    cap: float
+    hypothesis: str
+
+    def after(self, change: AnyInequality, row: str, capped: bool) -> AnyInequality:
+        """An inequality about rows, as one about the values of the map.
+
+        Args:
+            change: An upper bound or claim on the change of a row.
+            row: The row's name, "j" or "i".
+            capped: Whether to use the cap too; what is proportional to D must not.
+
+        Returns:
+            The inequality multiplied by the gain.
+        """
+        value = _product(change.log_value, self.gain)
+        if capped:
+            value = min(value, log_upper(interval(self.cap)))
+        before, moved = (self.symbol.format(prime, row) for prime in ("", "'"))
+        return dataclasses.replace(
+            change,
+            log_value=value,
+            quantity=f"|{before} - {moved}|" + (", j != i" if row == "j" else ""),
+            hypotheses=(*change.hypotheses, self.hypothesis),
+        )
+
+
+def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
+    """The map from the activations after the last layer to the target.
+
+    Args:
+        constants: Of the model; with a read-out where the target is "logits".
+        target: "activation" or "logits".
+
+    Returns:
+        The map; None where it is the identity.
+    """
+    gain, cap, said = interval(1), interval(math.inf), []
+    if constants.final is not None:
+        gain, cap = (
+            interval(x) for x in (constants.final.lipschitz, constants.final.change_cap)
+        )
+        said.append("the final LayerNorm has Lipschitz constant at most max|γ|/√ε")
+    if target == "logits":
+        assert constants.readout_norm is not None
+        norm = interval(constants.readout_norm)
+        gain *= norm
+        # Without a final norm, the distance of two last rows is capped before.
+        cap = cap * norm if constants.final is not None else cap
+        said.append("logits change by at most the norm of the read-out per unit")
+    if not said:
+        return None
+    symbol = "logits{}_{}" if target == "logits" else "LN(y{}_{})"
+    return OutputMap(symbol, upper(gain), upper(cap), "; ".join(said))
+
+
+def _product(log_value: float, gain: float) -> float:
+    """ln of e^log_value times the gain, rounded up."""
+    if gain == 0 or log_value == -math.inf:
+        return -math.inf
+    if math.isinf(gain) or math.isinf(log_value):
+        return math.inf
+    return upper(interval(log_value) + log(interval(gain)))
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintedInfluence:
+    """What Hahn 2020 prints about the changes after one layer.
+
+    Attributes:
+        others: The claim at every position but i.
+        own: The claim at position i.
+        proved: Whether `others` follows, for this model, from the corrected bound.
+    """
+
+    others: Claim
+    own: Claim
+    proved: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ClosedForms:
+    """Upper bounds on the influence of one symbol, for all inputs of one length.
+
+    Attributes:
+        constants: What they were computed from.
+        layer: k; the bounds are on the activations after k layers (for the last one,
+            after the final norm and the read-out where there are any).
+        query: j, counted from 0; only masked attention tells rows apart.
+        corrected: The corrected recursion with its saturations, the best of them.
+        linear: The same without, proportional to D.
+        c1: Closed form C1; None under a mask.
+        c2: Closed form C2; None under a mask.
+        causal: The causal closed form, at the worst i; None for other masks or rows.
+        printed: The printed constants, F read literally; None where the embeddings
+            vanish and biases do not, which no printed F covers.
+        printed_tight: The printed constants with the true norm bound for F.
+    """
+
+    constants: ModelConstants
+    layer: int
+    query: int
+    corrected: LayerInfluence
+    linear: LayerInfluence
+    c1: LayerInfluence | None
+    c2: LayerInfluence | None
+    causal: LayerInfluence | None
+    printed: PrintedInfluence | None
+    printed_tight: PrintedInfluence
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """What the bounds rest on, and what keeps a form from being one here."""
+        found = list(self.corrected.others.hypotheses)
+        if self.constants.is_masked:
+            found.append(
+                "printed, printed_tight: claims about attention without a mask, which "
+                "this model has; C1 and C2 do not apply"
+            )
+        for name, claim in (
+            ("printed", self.printed),
+            ("printed_tight", self.printed_tight),
+        ):
+            if claim is not None and not claim.proved:
+                found.append(f"{name}: a claim that no bound here proves")
+        return tuple(found)
+
+
+def closed_form_bounds(
+    model: Transformer, length: int, *, query: int = -1, target: Target = "activation"
+) -> ClosedForms:
+    """Bound the influence of one symbol on a model's output, for all inputs of a length.
+
+    Without a mask neither time nor memory grows with the length: position encodings
+    are looked at block by block, and in closed form where they are more than 2^24
+    numbers. Under a mask every row has a bound of its own, O(n) numbers.
+
+    Args:
+        model: A transformer with softmax attention in every layer.
+        length: n >= 2.
+        query: j, the row that is read; negative ones count from the end.
+        target: "activation" or "logits".
+
+    Returns:
+        Every closed form for the last layer: at j != i (`others`) and at j = i (`own`).
+
+    Raises:
+        InputError: The model has no constants (see `read_constants`), no read-out for
+            the target "logits", or no such row.
+
+    Source:
+        Hahn 2020, Lemma 5, printed and corrected.
+    """
+    choose_name("target", target, get_args(Target))
+    if target == "logits":
+        require_readout(check_model(model))
+    return evaluate_closed_forms(
+        read_constants(model, length), query=query, target=target
+    )
+
+
+def evaluate_closed_forms(
+    constants: ModelConstants,
+    *,
+    query: int = -1,
+    target: Target = "activation",
+    layer: int | None = None,
+) -> ClosedForms:
+    """Evaluate the closed forms on constants that were read already.
+
+    Args:
+        constants: Of the model.
+        query: j; negative ones count from the end.
+        target: What is read after the last layer; "logits" needs a read-out.
+        layer: k, of whose activations the bounds are; the last one by default.
+
+    Returns:
+        The closed forms after layer k.
+
+    Raises:
+        InputError: There is no such row, layer or read-out.
+    """
+    depth = len(constants.layers)
+    layer = depth if layer is None else layer
+    layer = expect_integer("layer", layer, 1, depth)
+    if target == "logits" and constants.readout_norm is None:
+        raise InputError('target = "logits", but the model has no read-out')
+    query = check_query(query, constants.length)
+    last = output_map(constants, target) if layer == depth else None
+    corrected = _through(last, _recursion(constants, layer, query, True), True)
+    assert corrected is not None
+    linear = _through(last, _recursion(constants, layer, query, False))
+    assert linear is not None
+    c1 = c2 = None
+    if not constants.is_masked:
+        uniform = uniform_constants(constants.layers[:layer])
+        arguments = uniform, constants.length, constants.embedding.distance
+        c1 = _through(last, single_exponential_bound(*arguments))
+        c2 = _through(last, printed_shape_bound(*arguments))
+    literal, tight = (
+        _claim(constants, reading, layer, last, corrected.others)
+        for reading in (_printed(constants), _printed_tight(constants))
+    )
+    assert tight is not None
+    return ClosedForms(
+        constants=constants,
+        layer=layer,
+        query=query,
+        corrected=corrected,
+        linear=linear,
+        c1=c1,
+        c2=c2,
+        causal=_through(last, _causal(constants, layer, query)),
+        printed=literal,
+        printed_tight=tight,
+    )
+
+
+def _recursion(
+    constants: ModelConstants, layer: int, query: int, saturating: bool
+) -> LayerInfluence:
+    layers, n = constants.layers[:layer], constants.length
+    distance = constants.embedding.distance
+    if not constants.is_masked:
+        return influence_recursion(layers, n, distance, saturating=saturating)[-1]
+    rows = masked_recursion(
+        layers, constants.masks[:layer], n, distance, saturating=saturating
+    )
+    return LayerInfluence(rows.others(query), rows.own())
+
+
+def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
+    """At i = 1, where the bound is largest: it grows with ln(n/i)."""
+    sights, n = {SIGHTS[mask] for mask in constants.masks[:layer]}, constants.length
+    last, first = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
+    if (sights, query) not in (last, first):
+        return None
+    layers = constants.layers[:layer]
+    return causal_bound(layers, n, 0, constants.embedding.distance)
+
+
+def _printed(constants: ModelConstants) -> PrintedConstants | None:
+    growth = constants.growth()
+    if growth is None:
+        return None
+    uniform = uniform_constants(constants.layers)
+    return printed(
+        scores=_scores(constants),
+        embedding_norm=constants.embedding.separate,
+        growth=growth,
+        output_lipschitz=uniform.output_lipschitz,
+        num_heads=uniform.num_heads,
+        num_layers=uniform.num_layers,
+    )
+
+
+def _printed_tight(constants: ModelConstants) -> PrintedConstants:
+    uniform = uniform_constants(constants.layers)
+    return printed_tight(
+        scores=_scores(constants),
+        norm=constants.attended_norm(len(constants.layers)),
+        output_lipschitz=uniform.output_lipschitz,
+        num_heads=uniform.num_heads,
+    )
+
+
+def _scores(constants: ModelConstants):
+    return [head.score for layer in constants.layers for head in layer.heads]
+
+
+def _claim(
+    constants: ModelConstants,
+    reading: PrintedConstants | None,
+    layer: int,
+    last: OutputMap | None,
+    corrected: Bound,
+) -> PrintedInfluence | None:
+    if reading is None:
+        return None
+    distance = constants.embedding.distance
+    others = reading.others(layer, constants.length, distance)
+    own = reading.own(layer, distance)
+    if last is not None:
+        others, own = last.after(others, "j", False), last.after(own, "i", False)
+    return PrintedInfluence(others, own, others.implied_by(corrected))
+
+
+def _through(
+    last: OutputMap | None, found: LayerInfluence | None, capped: bool = False
+) -> LayerInfluence | None:
+    if last is None or found is None:
+        return found
+    return LayerInfluence(
+        last.after(found.others, "j", capped), last.after(found.own, "i", capped)
+    )

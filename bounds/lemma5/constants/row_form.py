@@ -1,0 +1,301 @@
+"""Rows of a layer as affine forms of others, and what that says of norms and changes.
+
+A program's rows are followed as sums: r = Σ A_k z_k + Σ B act(Σ C_k z_k + c) + r_0, over
+*corners* z_k: the rows it starts from, what norms write, and sums that are read more than
+once. Of every corner is known how long it can be, how far two of its values can be apart,
+and its Lipschitz constant in each of the rows at the start.
+"""
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from bounds.lemma5.closed_form import (
+    layer_norm_change_cap,
+    layer_norm_lipschitz,
+    layer_norm_output_norm,
+)
+from bounds.lemma5.constants.feed_forward import (
+    activated,
+    path_gain,
+    residual_lipschitz,
+)
+from bounds.numbers.interval import interval, upper
+from bounds.numbers.spectral import Enclosure, frobenius_upper
+from bounds.readings.rules import no_rule
+from jax_models import InputError
+from jax_models.model.rows import (
+    Activation,
+    Affine,
+    Join,
+    Norm,
+    Operation,
+    Program,
+    Sum,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NormConstants:
+    """Constants of one norm.
+
+    Attributes:
+        lipschitz: max|γ|/√ε.
+        change_cap: 2 max|γ| √d, on the distance of any two outputs.
+        output_norm: max|γ| √d + |β|.
+    """
+
+    lipschitz: float
+    change_cap: float
+    output_norm: float
+
+
+def read_norm(norm: Norm, name: str) -> NormConstants:
+    """Read the constants of a norm.
+
+    Args:
+        norm: The norm.
+        name: What the model format calls it.
+
+    Returns:
+        The constants, rounded up.
+
+    Raises:
+        InputError: Its ε is zero, so that it has no Lipschitz constant.
+    """
+    if not norm.epsilon > 0:
+        raise InputError(
+            f"{name}: layer_norm_epsilon is {norm.epsilon}, expected a number > 0; with "
+            "epsilon = 0 LayerNorm jumps where all entries of a row are equal, so it "
+            "has no Lipschitz constant and no closed form applies; save the model with "
+            "a positive epsilon"
+        )
+    scale = float(np.max(np.abs(np.asarray(norm.scale, np.float64))))
+    width = norm.scale.shape[0]
+    bias = frobenius_upper(np.asarray(norm.bias, np.float64))
+    return NormConstants(
+        layer_norm_lipschitz(scale, norm.epsilon).value,
+        layer_norm_change_cap(scale, width).value,
+        layer_norm_output_norm(scale, bias, width).value,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Corner:
+    """A row that others are forms of.
+
+    Attributes:
+        size: Its norm is at most this.
+        cap: Two of its values differ by at most this; infinite where unknown.
+        gains: Its Lipschitz constants in the rows at the start; 0 in those left out.
+    """
+
+    size: float
+    cap: float
+    gains: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """Σ A_k z_k + Σ B act(…) + r_0; several side by side in `parts`.
+
+    Attributes:
+        width: Of the row.
+        linear: The matrices A_k by the corner; None is the identity.
+        bent: What activations contribute.
+        at_zero: Its value where all corners are zero (width, 1), None for nothing: one,
+            or one for each of the offsets that there may be.
+        parts: What stands side by side; then there is nothing else.
+    """
+
+    width: int
+    linear: dict[str, Enclosure | None] = dataclasses.field(default_factory=dict)
+    bent: tuple["Bent", ...] = ()
+    at_zero: tuple[Enclosure | None, ...] = (None,)
+    parts: tuple["Form", ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Bent:
+    """w2 act(form); w2 = None is the identity."""
+
+    bend: Activation
+    w2: Any
+    form: Form
+
+    def reads(self, corner: str) -> Enclosure:
+        """What of a corner the activation reads."""
+        matrix = self.form.linear[corner]
+        return Enclosure(np.eye(self.form.width)) if matrix is None else matrix
+
+
+class Reader:
+    """What is known of a program's corners; gains and caps are rounded up."""
+
+    def __init__(self, corners: dict[str, Corner], names: dict[int, str]) -> None:
+        """Begin with the corners of the start, and the names of norms by their `id`."""
+        self.corners, self.names = corners, names
+
+    def corner(self, name: str, form: Form) -> Form:
+        """Returns a form as a corner of its own, unless it is one."""
+        if (
+            form == Form(form.width, dict.fromkeys(form.linear))
+            and len(form.linear) == 1
+        ):
+            return form
+        gains = gains_of(form)
+        size = sum(
+            (
+                interval(gain) * interval(self.corners[k].size)
+                for k, gain in gains.items()
+            ),
+            start=interval(max(x.norm_upper() if x else 0.0 for x in form.at_zero)),
+        )
+        self._add(name, upper(size), form, 1.0, math.inf)
+        return Form(form.width, {name: None})
+
+    def behind(self, name: str, norm: Norm, form: Form) -> Form:
+        """Returns what a norm makes of a form, a corner."""
+        known = read_norm(norm, self.names[id(norm)])
+        self._add(name, known.output_norm, form, known.lipschitz, known.change_cap)
+        return Form(form.width, {name: None})
+
+    def _add(
+        self, name: str, size: float, form: Form, steep: float, cap: float
+    ) -> None:
+        gains, found = gains_of(form), {}
+        for k, gain in gains.items():
+            for source, further in self.corners[k].gains.items():
+                term = interval(gain) * interval(further) * interval(steep)
+                found[source] = found.get(source, interval(0)) + term
+        caps = [(gain, self.corners[k].cap) for k, gain in gains.items()]
+        if all(cap < math.inf for _, cap in caps):
+            apart = (interval(gain) * interval(x) for gain, x in caps)
+            cap = min(cap, upper(sum(apart, start=interval(0)) * interval(steep)))
+        self.corners[name] = Corner(size, cap, {k: upper(x) for k, x in found.items()})
+
+
+def gains_of(form: Form) -> dict[str, float]:
+    """Returns Lipschitz constants of a form in its corners, rounded up.
+
+    Raises:
+        InputError: It is several rows side by side, or an activation that no map reads.
+    """
+    if form.parts or any(bent.w2 is None for bent in form.bent):
+        raise InputError(
+            "it needs a rule for rows side by side, or right behind an activation, "
+            "that no map reads, and has none; use a method that does without"
+        )
+    corners = dict.fromkeys(form.linear)
+    corners |= dict.fromkeys(k for bent in form.bent for k in bent.form.linear)
+    return {k: _gain(form, k) for k in corners}
+
+
+def _gain(form: Form, corner: str) -> float:
+    there = [part for part in form.bent if corner in part.form.linear]
+    total = interval(0)
+    if corner in form.linear:
+        matrix = form.linear[corner]
+        if matrix is None and there:
+            first, *there = there
+            total = interval(residual_lipschitz(first, first.reads(corner)))
+        else:
+            total = interval(1.0 if matrix is None else matrix.norm_upper())
+    for part in there:
+        total += interval(path_gain(part, part.reads(corner)))
+    return upper(total)
+
+
+@functools.singledispatch
+def form_of(operation: Operation, *forms: Form) -> Form:
+    """Returns what an operation makes of forms.
+
+    Args:
+        operation: The operation.
+        *forms: What it reads; where an activation is among it, a sum reads it or a map.
+    """
+    raise no_rule("form_of", operation)
+
+
+@form_of.register
+def _(operation: Affine, *forms: Form) -> Form:
+    (form,) = forms
+    weight = np.asarray(operation.weight, np.float64)
+    bias = operation.bias
+    offset = None if bias is None else Enclosure(np.asarray(bias, np.float64)[:, None])
+    linear, bent = {}, ()
+    zeros = [offset] * max(len(part.at_zero) for part in form.parts or (form,))
+    at = 0
+    for part in form.parts or (form,):
+        if any(bent.w2 is not None for bent in part.bent):
+            raise no_rule("form_of", operation)  # a second map behind an activation
+        piece = weight[:, at : at + part.width]
+        at += part.width
+        for corner, matrix in part.linear.items():
+            term = Enclosure(piece)
+            term = term if matrix is None else term @ matrix
+            linear[corner] = linear[corner] + term if corner in linear else term
+        bent += tuple(dataclasses.replace(x, w2=piece) for x in part.bent)
+        for k, old in enumerate(zeros):
+            value = part.at_zero[k % len(part.at_zero)]
+            if value is not None:
+                value = Enclosure(piece) @ value
+                zeros[k] = value if old is None else value + old
+    return Form(len(weight), linear, bent, tuple(zeros))
+
+
+@form_of.register
+def _(operation: Sum, *forms: Form) -> Form:
+    one, two = forms
+    if one.parts or two.parts or one.linear.keys() & two.linear.keys():
+        raise no_rule("sums of two forms of one row", operation)
+    zeros = []
+    for k in range(max(len(one.at_zero), len(two.at_zero))):
+        found = [form.at_zero[k % len(form.at_zero)] for form in forms]
+        some = [x for x in found if x is not None]
+        zeros.append(sum(some[1:], start=some[0]) if some else None)
+    bent = one.bent + two.bent
+    return Form(one.width, one.linear | two.linear, bent, tuple(zeros))
+
+
+@form_of.register
+def _(operation: Join, *forms: Form) -> Form:
+    parts = tuple(part for form in forms for part in form.parts or (form,))
+    return Form(sum(part.width for part in parts), parts=parts)
+
+
+@form_of.register
+def _(operation: Activation, *forms: Form) -> Form:
+    (form,) = forms
+    if form.parts or form.bent:
+        raise no_rule("form_of", operation)
+    nothing = Enclosure(np.zeros((form.width, 1)))
+    zeros = (activated(operation, nothing if x is None else x) for x in form.at_zero)
+    return Form(form.width, {}, (Bent(operation, None, form),), tuple(zeros))
+
+
+def read_rows(reader: Reader, program: Program, rows: dict[str, Form]) -> Corner:
+    """Returns what is known of a program's output.
+
+    Args:
+        reader: What is known of the corners; more are added.
+        program: The program.
+        rows: The rows it starts from.
+    """
+    reads = Counter(name for step in program.steps for name in step.inputs)
+    rows = dict(rows)
+    for step in program.steps:
+        read = [rows[name] for name in step.inputs]
+        if isinstance(step.operation, Norm):
+            form = reader.behind(step.name, step.operation, *read)
+        else:
+            form = form_of(step.operation, *read)
+        if reads[step.name] > 1:
+            form = reader.corner(step.name, form)
+        rows[step.name] = form
+    (name,) = reader.corner(program.output, rows[program.output]).linear
+    return reader.corners[name]

@@ -1,0 +1,17 @@
+"""The empirical Lipschitz constant: ratios that were observed, marked as estimates.
+
+Nothing here is a bound; `bounds.lemma5.closed_form` and `bounds.lemma5.certificate` are.
+"""
+
+from bounds.lemma5.lipschitz.curve import LipschitzCurve, lipschitz_curve
+from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
+from bounds.lemma5.lipschitz.searches import Effort, estimate_lipschitz
+
+__all__ = [
+    "Effort",
+    "Estimate",
+    "LipschitzCurve",
+    "LipschitzEstimate",
+    "estimate_lipschitz",
+    "lipschitz_curve",
+]

@@ -1,0 +1,257 @@
+"""Estimates against length, beside what the closed forms and certificates say."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from scipy.special import stdtrit
+
+from bounds.all_inputs import exact_supremum
+from bounds.curves.decay import DecayFit, fit_decay
+from bounds.curves.inputs import InputSource, check_lengths, open_inputs
+from bounds.curves.measurement import weighting_label
+from bounds.influence.problem import Target
+from bounds.lemma5.certificate import certify_influence
+from bounds.lemma5.constants import closed_form_bounds
+from bounds.lemma5.lipschitz.result import (
+    CERTIFICATES,
+    LipschitzEstimate,
+    log10_influence,
+    log10_lipschitz,
+    looseness,
+)
+from bounds.lemma5.lipschitz.searches import Effort, estimate_lipschitz
+from bounds.lemma5.lipschitz.substitution import embedding_distances
+from bounds.store.table import RowPerLength, Table
+from jax_models import InputError, Transformer
+from jax_models.arguments import show
+from jax_models.model.reweight import at_length
+
+
+def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
+    """Returns the confidence interval of a decay exponent.
+
+    exponent ± t s, with s its standard error and t the quantile (1 + level)/2 of
+    Student's distribution with as many degrees of freedom as values fitted, less 2.
+    It supposes independent residuals of equal spread, as the fit does.
+
+    Args:
+        fit: A fitted power law.
+        level: Confidence, between 0 and 1.
+
+    Returns:
+        Both ends; None where two points or fewer leave no standard error.
+
+    Raises:
+        ValueError: The level is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"a confidence level is between 0 and 1, got {level}")
+    if fit.exponent is None or fit.standard_error is None:
+        return None
+    width = float(stdtrit(fit.used - 2, (1 + level) / 2)) * fit.standard_error
+    if not math.isfinite(width):
+        return None
+    return fit.exponent - width, fit.exponent + width
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class LipschitzCurve(RowPerLength):
+    """Estimates of K_n against n, for one model: a table with one row per n.
+
+    A row holds what `LipschitzEstimate.row` gives; `log10_NAME`, the closed forms: of
+    K_n (bound / D) where the form is proportional to D, of the influence for the
+    saturating `corrected`; `log10_centred` and `log10_base`, the certificates of the
+    substitution of largest exact ratio, over its distance; `supremum`, the exact largest
+    influence over all inputs, None where it cannot be had; and for each of the bounds
+    `looseness_NAME`, the decades between it and what it bounds as observed: the
+    estimate, the largest influence (the supremum, if there is one), and that exact ratio.
+    """
+
+    def fit(self, column: str = "estimate") -> DecayFit:
+        """Fit a power law to a column, the estimates of K_n unless another is named.
+
+        Args:
+            column: "estimate", or the name of a search.
+        """
+        n = np.array([row["n"] for row in self.table], np.int64)
+        return fit_decay(n, np.array([row[column] for row in self.table], float))
+
+    def interval(
+        self, column: str = "estimate", level: float = 0.95
+    ) -> tuple[float, float] | None:
+        """Returns the confidence interval of a decay exponent, where there is one.
+
+        Args:
+            column: "estimate", or the name of a search.
+            level: Confidence, between 0 and 1.
+        """
+        return exponent_interval(self.fit(column), level)
+
+    def plot(self) -> "Figure":
+        """Draw the estimates and what lies near them against n; a Matplotlib figure."""
+        from bounds.lemma5.lipschitz.figure import lipschitz_figure
+
+        return lipschitz_figure(self.table, self.target)
+
+
+def lipschitz_curve(
+    model: Transformer,
+    lengths: Sequence[int],
+    *,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 4,
+    effort: Effort | None = None,
+    seed: int = 0,
+    query: int = -1,
+    target: Target = "activation",
+) -> LipschitzCurve:
+    """Estimate the Lipschitz constant at each of several lengths.
+
+    Args:
+        model: A transformer with softmax attention in every layer.
+        lengths: Increasing lengths n >= 2.
+        inputs: A language to sample from, or a source of inputs.
+        num_inputs: Number of inputs at each length, where they are sampled.
+        effort: How much is searched; the defaults of `estimate_lipschitz` if None.
+        seed: Seed of the inputs and the searches.
+        query: Position whose output is looked at; negative ones count from the end.
+        target: "activation" or "logits".
+
+    Returns:
+        A table with one row per n, and the fitted decay exponent.
+
+    Raises:
+        InputError: The lengths do not increase, or as in `estimate_lipschitz`.
+    """
+    lengths = check_lengths(lengths)
+    if effort is not None and not isinstance(effort, Effort):
+        raise InputError(f"effort = {show(effort)}; expected an Effort, or None")
+    source = open_inputs(model, inputs, num_inputs, seed)
+    rows = [
+        measure_lipschitz(
+            model,
+            n,
+            source,
+            effort=effort or Effort(),
+            seed=seed,
+            query=query,
+            target=target,
+        )
+        for n in lengths
+    ]
+    return LipschitzCurve(weighting_label(model), target, Table(tuple(rows)))
+
+
+def measure_lipschitz(
+    model: Transformer,
+    length: int,
+    source: InputSource,
+    *,
+    effort: Effort,
+    seed: int,
+    query: int,
+    target: Target,
+) -> dict[str, Any]:
+    """Returns the row of one length; see `LipschitzCurve`.
+
+    Args:
+        model: The model.
+        length: n.
+        source: The inputs.
+        effort: How much is searched.
+        seed: Seed of the searches.
+        query: Position of the output; negative ones count from the end.
+        target: "activation" or "logits".
+
+    Returns:
+        The row, and under `notes` why a bound is missing, one sentence each.
+
+    Raises:
+        InputError: As in `estimate_lipschitz`.
+    """
+    found = estimate_lipschitz(
+        model,
+        length,
+        inputs=source,
+        **dataclasses.asdict(effort),
+        seed=seed,
+        query=query,
+        target=target,
+    )
+    notes = []
+    supremum = None
+    try:
+        supremum = exact_supremum(model, length, query=query, target=target).max
+    except InputError as error:
+        notes.append(f"no supremum: {error}")
+    logs: dict[str, float] = {}
+    loose: dict[str, float] = {}
+    try:
+        forms = closed_form_bounds(
+            model,
+            length,
+            query=query,
+            target=target,
+        )
+    except InputError as error:
+        notes.append(f"no closed form: {error}")
+    else:
+        for bounds, observed in (
+            (log10_lipschitz(forms), found.value),
+            (log10_influence(forms), max(found.influence, supremum or 0.0)),
+        ):
+            logs |= bounds
+            loose |= looseness(bounds, observed)
+    try:
+        certified = _certificates(model, source, found)
+    except InputError as error:
+        notes.append(f"no certificate: {error}")
+    else:
+        exact = found.find("substitution")
+        assert exact is not None
+        logs |= certified
+        loose |= looseness(certified, exact.value)
+    return {
+        **found.row(),
+        "supremum": supremum,
+        **{f"log10_{name}": value for name, value in logs.items()},
+        **{f"looseness_{name}": value for name, value in loose.items()},
+        "notes": notes,
+    }
+
+
+def _certificates(
+    model: Transformer, source: InputSource, found: LipschitzEstimate
+) -> dict[str, float]:
+    """Returns log10 of certificate / distance at the substitution of largest ratio."""
+    exact = found.find("substitution")
+    if exact is None or exact.position is None or exact.symbol is None:
+        return {}
+    if not jax.config.read("jax_enable_x64"):
+        return {}
+    assert exact.input is not None
+    tokens = source.draw(found.length, exact.input)
+    at = exact.position, exact.symbol
+    distance = embedding_distances(model, tokens)[at]
+    logs = {}
+    for method in CERTIFICATES:
+        certificate = certify_influence(
+            at_length(model, found.length),
+            tokens,
+            method=method,
+            query=found.query,
+            target=found.target,
+            positions=[exact.position],
+            symbols=[exact.symbol],
+        )
+        upper = float(certificate.upper[at] / distance)
+        logs[method] = math.log10(upper) if upper > 0 else -math.inf
+    return logs

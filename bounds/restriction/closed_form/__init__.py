@@ -1,0 +1,63 @@
+"""How long an input hard attention of a given depth can handle, with explicit numbers.
+
+Three routes to a length from which on L layers of H heads cannot compute PARITY, and one
+for DYCK; each is a proof with its parameters. All come down to a restriction: some bits
+are fixed so that the output no longer depends on the rest.
+"""
+
+from bounds.restriction.closed_form.dyck import (
+    DyckParameters,
+    dyck_threshold,
+    one_layer_dyck_threshold,
+)
+from bounds.restriction.closed_form.dyck_search import (
+    closed_form_dyck,
+    search_dyck_parameters,
+)
+from bounds.restriction.closed_form.route_alteration import alteration_route
+from bounds.restriction.closed_form.route_paper import Weight, paper_route
+from bounds.restriction.closed_form.route_switching import (
+    SwitchingProof,
+    closed_form_switching,
+    switching_proof,
+)
+from bounds.restriction.closed_form.routes import (
+    Route,
+    computable_length,
+    dyck_routes,
+    one_layer_parity_threshold,
+    parity_routes,
+    switching_routes,
+)
+from bounds.restriction.closed_form.switching_lemma import (
+    Step,
+    deep_probability,
+    depth_tails,
+)
+from bounds.restriction.closed_form.switching_search import search_steps
+from bounds.restriction.closed_form.tower import Tower
+
+__all__ = [
+    "DyckParameters",
+    "Route",
+    "Step",
+    "SwitchingProof",
+    "Tower",
+    "Weight",
+    "alteration_route",
+    "closed_form_dyck",
+    "closed_form_switching",
+    "computable_length",
+    "deep_probability",
+    "depth_tails",
+    "dyck_routes",
+    "dyck_threshold",
+    "one_layer_dyck_threshold",
+    "one_layer_parity_threshold",
+    "paper_route",
+    "parity_routes",
+    "search_dyck_parameters",
+    "search_steps",
+    "switching_proof",
+    "switching_routes",
+]

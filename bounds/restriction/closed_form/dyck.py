@@ -1,0 +1,332 @@
+"""Theorem 8 for DYCK: a restriction whose completions can still be well-bracketed.
+
+For n even, put P opening brackets first and P closing ones last; the window of M = n - 2P
+positions between them starts free. With W_j the sum of the fixed brackets (±1) among the
+first j of the window, let J = max_j max(-W_j, W_M - W_j) >= |W_M|.
+
+* F >= max(|W_M|, 1) free brackets and P >= J have a completion in the language and one
+  outside: the first (F - W_M) / 2 free brackets open, the others close, so that every
+  height is at least P - J and the last is 0; and any one of them changed.
+* Fixing one more bracket lowers F by 1 and raises J and |W_M| by at most 1. Balancing
+  fixes |W_M| of them against the sum: then W_M = 0, and J has not grown.
+* A random restriction R_p of F free brackets, F <= G, moves the sum by S. For every set
+  of stars, |S| <= y = c √G with probability at least
+
+      γ = max{ 1 - 2 e^{-c²/2}, (y - 1) / (z √G + 1) (1 - 2 e^{-z²/2}) },   z = 11/5,
+
+  by Hoeffding, and since the sum of m coins is unimodal on the integers of m's parity,
+  of which [-y, y] has at least y - 1 and [-z √G, z √G] at most z √G + 1.
+* It raises J by less than x = √(2 v G ln(2/δ')) with probability at least 1 - δ', where
+  with u = ln(2/δ') / ((1 - p) G) v = (1 - p)(1 + u/2 + u²/4), or 1 where v or u is larger:
+  Doob's inequality for the walk of the new brackets and for the walk reversed, whose
+  steps have E e^{λ step} <= p + (1 - p) e^{λ²/2}.
+* It leaves F' >= p F - √(2 p (1 - p) F ln(1/δ)) for p <= 1/2, and
+  F' <= p G + √(G ln(1/δ) / 2), each with probability 1 - δ over the stars.
+
+Step l of Theorem 8 makes at most R_l (n + 1) / β activations too deep with probability
+1 - β (Markov; the one more is a read-out position, if there is one). With δ' = γ/20 and
+β = γ (0.949 - 2δ) all of this happens at once with positive probability, as
+γ (1 - 2δ) > δ' + β. Where the sum is not held to y (y = x, as |S| <= J) that is δ' = δ and
+β = 0.999 - 3δ. In the last step F' needs no upper bound, which saves one δ. Repairing and
+balancing then leave F' less y and 2 (H + 1) t_{l-1} R_l (n + 1) / β, and closing
+k = (H + 1) t_{L-1} brackets asks in the end for
+
+    F - 2k >= 0    and    P = J + k.
+
+It holds for all even n from the first on. Let n and every G grow by a factor a >= 1 (the
+window of n times a, less 2 for P as an integer, will do): γ does not fall, so x, y, the
+repairs and each deviation grow by a at most, hence J and k by a at most, and the lower
+bound on F by a at least. With one layer nothing is random, the query's bracket is among
+the fixed ones, k = H, and P = H, M = 2H are enough: n = 4H. One bracket type of 2DYCK is
+1DYCK.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import Any
+
+from bounds.numbers import interval
+from bounds.numbers.statements import instance, probability, several, whole
+from bounds.restriction.closed_form.switching_lemma import Step
+
+# An interval in a proof, a float in a search.
+Real = Any
+WIDE = Fraction(11, 5)
+SLACK = Fraction(1, 2**20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """An arithmetic: intervals to prove, floats to search.
+
+    Attributes:
+        real: Takes an exact number.
+        sqrt: Of a number >= 0.
+        log: Natural, of a number > 0.
+        exp: Of any number.
+        least: A lower bound that compares with integers.
+    """
+
+    real: Callable[[Fraction | int], Real]
+    sqrt: Callable[[Real], Real]
+    log: Callable[[Real], Real]
+    exp: Callable[[Real], Real]
+    least: Callable[[Real], Any]
+
+
+def _enclosed(value: Fraction | int) -> interval.Interval:
+    exact = Fraction(value)
+    return interval.interval(exact.numerator) / exact.denominator
+
+
+CERTIFIED = Numbers(_enclosed, interval.sqrt, interval.log, interval.exp, lambda x: x.a)
+FLOATS = Numbers(float, math.sqrt, math.log, math.exp, lambda x: x)
+
+
+@dataclasses.dataclass(frozen=True)
+class DyckParameters:
+    """What a proof for L >= 2 layers is made with.
+
+    Attributes:
+        num_heads: H.
+        steps: p_l <= 1/2 and t_l for l = 1 … L - 1.
+        deep: R_l, upper bounds on the share of activations to repair.
+        spreads: c_l > 0: the sum moves by c_l √G at most; None where only J is held.
+        delta: δ < 1/4, the risk that the stars are too few or too many.
+
+    Raises:
+        ValueError: A number is outside its range, or there is no step.
+    """
+
+    num_heads: int
+    steps: tuple[Step, ...]
+    deep: tuple[Fraction, ...]
+    spreads: tuple[Fraction | None, ...]
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        checked = {
+            "num_heads": whole("num_heads", self.num_heads, 1),
+            "steps": several("steps", self.steps, Step),
+            "deep": several("deep", self.deep, Fraction, int),
+            "spreads": several("spreads", self.spreads, Fraction, int, type(None)),
+            "delta": probability("delta", self.delta),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.delta >= Fraction(1, 4):
+            raise ValueError(f"delta is {self.delta}, expected a number in (0, 1/4)")
+        if not len(self.steps) == len(self.deep) == len(self.spreads) > 0:
+            raise ValueError(
+                f"{len(self.steps)} steps, {len(self.deep)} shares of deep activations "
+                f"and {len(self.spreads)} spreads, expected as many of each"
+            )
+        for index, step in enumerate(self.steps):
+            spread = self.spreads[index]
+            if step.star_probability > Fraction(1, 2):
+                raise ValueError(
+                    f"star_probability is {step.star_probability}, expected at most 1/2"
+                )
+            if spread is not None and spread <= 0:
+                raise ValueError(f"spreads[{index}] is {spread}, expected a number > 0")
+
+
+def one_layer_dyck_threshold(num_heads: int) -> int:
+    """Returns an even length from which on one layer cannot recognise DYCK.
+
+    n = 4H.
+
+    Args:
+        num_heads: H >= 1.
+
+    Returns:
+        The length; every larger even one is out of reach too.
+
+    Raises:
+        ValueError: H is below 1.
+
+    Source:
+        docs/theory/hard-attention.md, section 7, with a window of 2H.
+    """
+    return 4 * whole("num_heads", num_heads, 1)
+
+
+def dyck_threshold(
+    parameters: DyckParameters, numbers: Numbers = CERTIFIED
+) -> int | None:
+    """Returns an even length from which on the parameters prove, found by bisection.
+
+    The least even n with F - 2k >= 0 at P = J + k, see the module, as far as the
+    arithmetic tells: enclosures may put it later, never earlier.
+
+    Args:
+        parameters: Of L - 1 steps.
+        numbers: The arithmetic; in floats the answer is an estimate.
+
+    Returns:
+        The length; every larger even one is out of reach too. None where the steps
+        lose more than they leave, at any length.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        docs/theory/hard-attention.md, section 7.
+    """
+    instance("numbers", numbers, Numbers)
+    if dyck_slope(instance("parameters", parameters, DyckParameters)) <= 0:
+        return None
+    low, high = 0, 1
+    while not proves(parameters, 2 * high, numbers):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = proves(parameters, 2 * middle, numbers)
+        low, high = (low, middle) if found else (middle, high)
+    return 2 * high
+
+
+def proves(
+    parameters: DyckParameters, length: int, numbers: Numbers = CERTIFIED
+) -> bool:
+    """Whether DYCK is out of reach at an even length and at all larger ones.
+
+    Args:
+        parameters: Of L - 1 steps.
+        length: n, even.
+        numbers: The arithmetic; in floats the answer is an estimate.
+
+    Returns:
+        Whether the margin is certainly not negative.
+
+    Source:
+        docs/theory/hard-attention.md, section 7.
+    """
+    return numbers.least(dyck_margin(parameters, length, numbers)) >= 0
+
+
+def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Real:
+    """Returns the lower bound on F, less 2k, at P = J + k.
+
+    Args:
+        parameters: Of L - 1 steps.
+        length: n, even.
+        numbers: The arithmetic.
+
+    Returns:
+        The margin; -1 where the prefixes leave no window.
+
+    Source:
+        By definition.
+    """
+    n = numbers.real(length)
+    closing = (parameters.num_heads + 1) * parameters.steps[-1].depth
+    # The window is what two prefixes of J + k leave, and J is bounded by an upper bound G
+    # on the window: a G slightly above what solves this equation is tried.
+    bound = n
+    for _ in range(4):
+        excess = _excess(_upper_bounds(parameters, n, bound, numbers))
+        bound = n - 2 * (excess + closing)
+        if not numbers.least(bound) > 2:
+            return numbers.real(-1)
+    bound = bound * (1 + numbers.real(SLACK))
+    steps = _upper_bounds(parameters, n, bound, numbers)
+    window = n - 2 * (_excess(steps) + closing)
+    if not numbers.least(bound - window) >= 0:
+        return numbers.real(-1)
+    free = window - 2
+    log_once = numbers.log(numbers.real(1 / parameters.delta))
+    for step, (_, moved, loss) in zip(parameters.steps, steps, strict=True):
+        if not numbers.least(free) > 0:
+            break
+        p = numbers.real(step.star_probability)
+        spread = numbers.sqrt(2 * p * (1 - p) * free * log_once)
+        free = p * free - spread - moved - 2 * loss
+    return free - 2 * closing
+
+
+def dyck_slope(parameters: DyckParameters) -> float:
+    """Estimate the margin per position of long inputs, where deviations vanish.
+
+    Args:
+        parameters: Of L - 1 steps.
+
+    Returns:
+        A number that is positive where there is a threshold.
+
+    Source:
+        By definition.
+    """
+    losses, depth = [], 1
+    for step, deep, spread in _columns(parameters):
+        risk = float(_repair_risk(parameters, step, spread is None))
+        if spread is not None:
+            risk *= _central(float(spread), math.inf, FLOATS)
+        losses.append((parameters.num_heads + 1) * depth * float(deep) / risk)
+        depth = step.depth
+    left = 1 - 2 * sum(losses)
+    for step, loss in zip(parameters.steps, losses, strict=True):
+        left = float(step.star_probability) * left - 2 * loss
+    return left
+
+
+def _repair_risk(parameters: DyckParameters, step: Step, loose: bool) -> Fraction:
+    """Returns β / γ."""
+    deviations = 1 if step is parameters.steps[-1] else 2
+    rest = Fraction(999, 1000) - deviations * parameters.delta
+    return rest - (parameters.delta if loose else Fraction(1, 20))
+
+
+def _columns(
+    parameters: DyckParameters,
+) -> Iterable[tuple[Step, Fraction, Fraction | None]]:
+    return zip(parameters.steps, parameters.deep, parameters.spreads, strict=True)
+
+
+def _upper_bounds(
+    parameters: DyckParameters, n: Real, window: Real, numbers: Numbers
+) -> list[tuple[Real, Real, Real]]:
+    """Returns x, y and the brackets that repairs fix, of every step."""
+    log_once = numbers.log(numbers.real(1 / parameters.delta))
+    free, depth, bounds = window, 1, []
+    for step, deep, spread in _columns(parameters):
+        p, root = numbers.real(step.star_probability), numbers.sqrt(free)
+        if spread is None:
+            log_risk = numbers.log(numbers.real(2 / parameters.delta))
+            chance = numbers.real(1)
+        else:
+            chance = _central(numbers.real(spread), root, numbers)
+            if not numbers.least(chance) > 0:
+                return [(n, n, n)] * len(parameters.steps)
+            log_risk = numbers.log(40 / chance)
+        risk = chance * numbers.real(_repair_risk(parameters, step, spread is None))
+        u = log_risk / ((1 - p) * free)
+        variance = (1 - p) * (1 + u / 2 + u * u / 4)
+        if not (numbers.least(1 - u) >= 0 and numbers.least(1 - variance) >= 0):
+            variance = numbers.real(1)
+        repairs = numbers.real((parameters.num_heads + 1) * depth * deep)
+        x = numbers.sqrt(2 * variance * free * log_risk)
+        moved = x if spread is None else numbers.real(spread) * root
+        bounds.append((x, moved, (n + 1) * repairs / risk))
+        free = p * free + numbers.sqrt(free * log_once / 2)
+        depth = step.depth
+    return bounds
+
+
+def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
+    return sum(x + loss for x, _, loss in steps)
+
+
+def _central(width: Real, root: Real, numbers: Numbers) -> Real:
+    """Returns γ for c = width and √G = root; for an infinite root its limit."""
+    tail = lambda z: 1 - 2 * numbers.exp(-z * z / 2)
+    wide = numbers.real(WIDE)
+    far = tail(width)
+    if root == math.inf:
+        share = width / wide
+    else:
+        share = (width * root - 1) / (wide * root + 1)
+    near = share * tail(wide)
+    return near if numbers.least(near - far) > 0 and width < wide else far

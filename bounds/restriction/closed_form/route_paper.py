@@ -1,0 +1,374 @@
+"""Route H for L layers: the paper's reductions, one after another.
+
+Every reduction leaves the share R = C^{1/(L-1)} of the free positions; closing the last
+layer needs none. The first reduction (c = 1) is searched over a grid. From then on c is
+large, and with W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
+
+    A = 1/k²:      k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
+                            2 √(3 · 2^c H / (δ² q (1 - 2η) C)) },
+    A = 1/(f+1):   k = max{ c 2^c / (η C),  2W (ln(2e) + 1 + ln E + 2 ln(4W) - 2) },
+
+by ln k <= k / (4W) + ln(4W) - 1 and (1 - A)^f >= e^{-1.34 E} or 1/e. The free choices are
+η = (1 - R) / (4c), δ = 1 / (4c), q = (1 - R / (1 - 2η)) / (1 + δ), which cost (2/q)^c a
+constant only. They keep g of (H3) above half its first term: with A = 1/(f+1) the other
+is at most 2^c H / f = η C / (2^c c² k²), and k >= W >= 2/q makes k² 2^c q far larger than
+96 η / (1 - 2η).
+
+Once c is no integer any more (a `Tower` of level 1 or above, c > 2^(10^6)) the same
+choices give, with D = 1 - R, (2/q)^c <= 4 (2/D)^c and c T = 4 c³ / (D C), hence
+
+    A = 1/k²:      c' <= 2^{c lg(16/D)} c^7 (H / (D C))² 2^10,
+    A = 1/(f+1):   c' <= 2^{c lg(4/D)} c^5 (H / (D C)) (3 + 2 ln(2/D)) 2^8:
+
+lg c' grows in proportion to c, one exponential for every layer.
+
+Route H, one reduction: Hahn's three stages with the corrected constants.
+
+From activations of at most c bits on a share C of free positions to activations of c'
+bits on C' = C (1 - 2η) (1 - (1 + δ) q). With T = c / (η C), the activations that one bit
+may feed, and f = 2^{2c} c² k² H / (η C), the events that one event depends on, it needs
+
+    (H1)  c 2^c / k <= η C,
+    (H2)  (1 - (q/2)^c)^{k / (c T)} <= (A / 2) (1 - A)^f,
+    (H3)  g := δ² q (1 - 2η) C / 3 + 2^c H ln(1 - A) > 0  and  n >= ln 2 / g,
+
+and gives c' = c (2^c k H + 1). A in (0, 1) is the weight of an event in the Local Lemma:
+the paper takes A = 1/k², whereby (1 - A)^f falls to exp(-4^c c² H / (η C)); A = 1/(f+1)
+keeps it above 1/e. In k, (H2) is a convex function that starts negative, so it has one
+crossing, and the least k is found by bisection.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from fractions import Fraction
+
+from bounds.numbers.interval import (
+    Interval,
+    exp,
+    interval,
+    log,
+    log_complement,
+    maximum,
+)
+from bounds.numbers.statements import instance, probability, whole
+from bounds.restriction.closed_form.tower import Tower, floor, lg_sum, log2
+
+ETA_CELLS = 30
+DELTAS = tuple(Fraction(cell, 20) for cell in (1, 2, 4, 7, 10, 15, 20))
+LN2 = log(interval(2))
+
+
+class Weight(enum.Enum):
+    """A, the weight of an event in the Local Lemma; its value is how it reads."""
+
+    PAPER = "1/k^2"
+    BALANCED = "1/(f+1)"
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperReduction:
+    """What one reduction is made with.
+
+    Attributes:
+        num_heads: H.
+        inputs: c, the bits an activation depends on before.
+        free: C, the share of the positions that is free before.
+        eta: η in (0, 1/2), the share lost in each of the first two stages.
+        delta: δ in (0, 1], how far the random stage may exceed its mean.
+        q: The probability that a bit is fixed in the random stage.
+        weight: The choice of A.
+    """
+
+    num_heads: int
+    inputs: int
+    free: Interval
+    eta: Interval
+    delta: Interval
+    q: Interval
+    weight: Weight
+
+    def outputs(self, k: int) -> int:
+        """c' = c (2^c k H + 1), the bits an activation depends on afterwards."""
+        return self.inputs * (2**self.inputs * k * self.num_heads + 1)
+
+    def holds(self, k: int) -> bool:
+        """Whether (H1), (H2) and g > 0 are certain at this k."""
+        first, second, growth = self.margins(k)
+        return first.a >= 0 and second.a >= 0 and growth.a > 0
+
+    def fails(self, k: int) -> bool:
+        """Whether one of (H1), (H2) and g > 0 is certainly false at this k."""
+        first, second, growth = self.margins(k)
+        return first.b < 0 or second.b < 0 or growth.b <= 0
+
+    def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
+        """By how much (H1) and (H2) hold, the latter in logarithms, and g of (H3).
+
+        Args:
+            k: At least 2.
+
+        Returns:
+            η C - c 2^c / k, the logarithm of the quotient of the sides of (H2), and g.
+
+        Raises:
+            ValueError: k is below 2.
+
+        Source:
+            docs/theory/hard-attention.md, section 4, (H1) to (H3).
+        """
+        c, k = self.inputs, whole("k", k, 2)
+        lost = self.eta * self.free
+        fed = c / lost
+        events = interval(4**c * c**2 * k**2 * self.num_heads) / lost
+        if self.weight is Weight.PAPER:
+            chance = interval(1) / k**2
+        else:
+            chance = 1 / (events + 1)
+        spared = log_complement(chance)
+        capture = -log_complement((self.q / 2) ** c) * k / (c * fed)
+        growth = self.delta**2 * self.q * (1 - 2 * self.eta) * self.free / 3
+        return (
+            lost - interval(c * 2**c) / k,
+            capture + log(chance / 2) + events * spared,
+            growth + 2**c * self.num_heads * spared,
+        )
+
+    def least_k(self, below: int | None = None) -> int:
+        """The least k that holds, by doubling and bisection.
+
+        Args:
+            below: A k that is too large, if one is known: the next smaller holds.
+
+        Returns:
+            k, certified to hold.
+        """
+        if below is None:
+            low, high = 1, 2
+            while not self.holds(high):
+                low, high = high, 2 * high
+        else:
+            low, high = 1, below - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.holds(middle) else (middle, high)
+        return high
+
+    def shortest(self, k: int) -> int:
+        """The least n that (H3) allows at this k."""
+        return floor(log(interval(2)) / self.margins(k)[2]) + 1
+
+    def parameters(self) -> dict[str, float]:
+        """η, q and δ, for a record: the floats nearest to them."""
+        return {name: float(getattr(self, name).mid) for name in ("eta", "q", "delta")}
+
+
+def best_paper_reduction(
+    num_heads: int, free: Interval, kept: Interval, weight: Weight
+) -> tuple[PaperReduction, int]:
+    """Find the first layer's reduction with the least k, over a grid.
+
+    The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1} and
+    q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
+
+    Args:
+        num_heads: H >= 1.
+        free: C, an enclosure.
+        kept: R = C' / C in (0, 1), an enclosure.
+        weight: The choice of A.
+
+    Returns:
+        The reduction and its k.
+
+    Raises:
+        ValueError: H is below 1.
+
+    Source:
+        docs/theory/hard-attention.md, section 4.
+    """
+    heads = whole("num_heads", num_heads, 1)
+    cells = (PaperReduction(heads, 1, free, *cell, weight) for cell in _grid(kept))
+    best = next(cells)
+    k = best.least_k()
+    for reduction in cells:
+        # Most cells are settled by one look at the k just below the best.
+        if k > 2 and reduction.holds(k - 1):
+            best, k = reduction, reduction.least_k(below=k)
+    return best, k
+
+
+def _grid(kept: Interval) -> Iterator[tuple[Interval, Interval, Interval]]:
+    for cell in range(1, ETA_CELLS):
+        eta = (1 - kept) * cell / (2 * ETA_CELLS)
+        for exact in DELTAS:
+            delta = interval(exact.numerator) / exact.denominator
+            yield eta, delta, (1 - kept / (1 - 2 * eta)) / (1 + delta)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperRoute:
+    """Route H evaluated.
+
+    Attributes:
+        length: From here on a restriction with the free share C and a constant output
+            exists.
+        inputs: c_1 … c_{L-1}, the bits that an activation depends on.
+        first: The first reduction and its k; None for one layer.
+    """
+
+    length: Tower
+    inputs: tuple[Tower, ...]
+    first: tuple[PaperReduction, int] | None
+
+
+def paper_route(
+    num_layers: int, num_heads: int, free: Fraction, weight: Weight
+) -> PaperRoute:
+    """Returns the threshold of the paper's own proof, with corrected constants.
+
+    n_L = max(n of (H3) in every reduction, ⌊(H + 1) c_{L-1} / C⌋ + 1); for one layer
+    H + 2, since all bits are free before closing.
+
+    Args:
+        num_layers: L >= 1.
+        num_heads: H >= 1.
+        free: C in (0, 1), the share of the bits that is to stay free.
+        weight: A in the Local Lemma; the paper's is 1/k².
+
+    Returns:
+        A length, rounded up, from which on every transformer has a restriction that
+        leaves C n bits free before closing, and fewer by (H + 1) c_{L-1} < C n after
+        it, on which the output is constant.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        Hahn 2020, Theorem 1 and Lemma 4, corrected; docs/theory/hard-attention.md,
+        section 4.
+    """
+    layers = whole("num_layers", num_layers, 1)
+    heads = whole("num_heads", num_heads, 1)
+    share, weight = probability("free", free), instance("weight", weight, Weight)
+    exact = interval(share.numerator) / share.denominator
+    if layers == 1:
+        return PaperRoute(Tower.of(heads + 2), (), None)
+    kept = exact if layers == 2 else exp(log(exact) / (layers - 1))
+    reduction, k = best_paper_reduction(heads, interval(1), kept, weight)
+    inputs = [Tower.of(reduction.outputs(k))]
+    shortest = Tower.of(reduction.shortest(k))
+    left = kept
+    for _ in range(layers - 2):
+        after, needed = _next_inputs(inputs[-1], heads, left, kept, weight)
+        inputs.append(after)
+        shortest = max(shortest, needed)
+        left *= kept
+    closing = Tower.of(heads + 1) * inputs[-1]
+    length = divided(closing, share) + Tower.of(1)
+    return PaperRoute(max(shortest, length), tuple(inputs), (reduction, k))
+
+
+def sufficient_log2_k(
+    inputs: Interval,
+    num_heads: int,
+    free: Interval,
+    eta: Interval,
+    delta: Interval,
+    q: Interval,
+    weight: Weight,
+) -> Interval:
+    """Returns lg of a real k, such that (H1), (H2) and g > 0 hold from there on.
+
+    The closed forms above. With A = 1/(f+1) the third condition is not among them: it
+    holds for the free choices.
+
+    Args:
+        inputs: c >= 1, an enclosure of the integer.
+        num_heads: H.
+        free: C.
+        eta: η.
+        delta: δ.
+        q: The probability that a bit is fixed.
+        weight: The choice of A.
+
+    Returns:
+        An enclosure of lg k; k itself is no integer.
+
+    Source:
+        docs/theory/hard-attention.md, section 4, "Enough k".
+    """
+    c, lost = inputs, eta * free
+    lg_w = log2(c * c / lost) + c * log2(2 / q)
+    lg_e = 2 * c + log2(c**2 * num_heads / lost)
+    twice_ln_4w = 2 * LN2 * (lg_w + 2)
+    # Beside them stand ln 2 - 2 < 0, left out, and ln(2e) + 1 - 2 = ln 2.
+    if weight is Weight.PAPER:
+        lg_bracket = lg_sum(log2(interval(134) / 100) + lg_e, log2(twice_ln_4w))
+    else:
+        lg_bracket = log2(LN2 + LN2 * lg_e + twice_ln_4w)
+    candidates = [c + log2(c / lost), 1 + lg_w + lg_bracket]
+    if weight is Weight.PAPER:
+        spread = delta**2 * q * (1 - 2 * eta) * free
+        candidates.append(1 + (c + log2(3 * num_heads / spread)) / 2)
+    return maximum(*candidates)
+
+
+def _next_inputs(
+    inputs: Tower, heads: int, free: Interval, kept: Interval, weight: Weight
+) -> tuple[Tower, Tower]:
+    """Returns c' and the least n of (H3) for a reduction with the free choices."""
+    if inputs.level > 0:
+        # (H3) asks for n in the order of c², far below c'.
+        return _giant_step(inputs, heads, free, 1 - kept, weight), Tower.of(0)
+    c = interval(int(inputs.top))
+    eta = (1 - kept) / (4 * c)
+    delta = 1 / (4 * c)
+    q = (1 - kept / (1 - 2 * eta)) / (1 + delta)
+    lg_k = sufficient_log2_k(c, heads, free, eta, delta, q, weight)
+    lg_k = lg_sum(lg_k, 0)  # the integer above k
+    spread = delta**2 * q * (1 - 2 * eta) * free / 3
+    lg_product = c + lg_k + log2(interval(heads))
+    after = Tower.power_of_two(log2(c) + lg_sum(lg_product, 0))
+    return after, Tower.power_of_two(1 + log2(LN2 / spread))
+
+
+def _giant_step(
+    inputs: Tower, heads: int, free: Interval, lost: Interval, weight: Weight
+) -> Tower:
+    """Returns c' for a c beyond integers; see the module's last formulas."""
+    lg_ratio = log2(heads / (lost * free))
+    if weight is Weight.PAPER:
+        return giant(inputs, log2(16 / lost), 7, 2 * lg_ratio + 10)
+    slack = log2(3 + 2 * log(2 / lost))
+    return giant(inputs, log2(4 / lost), 5, lg_ratio + slack + 8)
+
+
+def divided(number: Tower, share: Fraction) -> Tower:
+    """Returns ⌊number / share⌋ of an integer, an upper bound of it beyond integers.
+
+    Args:
+        number: At least 0.
+        share: In (0, 1).
+
+    Source:
+        By definition.
+    """
+    if number.level == 0:
+        return Tower.of(int(number.top) * share.denominator // share.numerator)
+    return number.times(interval(share.denominator) / share.numerator)
+
+
+def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Tower:
+    """Returns 2^{rate c + constant} c^power for a tower c, rounded up.
+
+    Args:
+        inputs: c.
+        rate: At least 1.
+        power: A whole number.
+        constant: Real; at most 2^1000.
+
+    Source:
+        By definition.
+    """
+    exponent = inputs.times(rate) + inputs.log2() * Tower.of(power)
+    return (exponent + Tower.power_of_two(log2(maximum(constant, interval(1))))).exp2()

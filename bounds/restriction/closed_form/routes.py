@@ -1,0 +1,308 @@
+"""Every route to a threshold for one shape, each with its parameters.
+
+Any admissible parameters are a proof, so the least of the thresholds holds. Those of
+route S and of DYCK come from a table where it has the shape, else from a search, and
+from closed forms where a search would take too long.
+
+What hard attention does compute: every function of (H + 1)^L symbols.
+
+With positions 0 … n - 1, let head h of layer l (both from 0) at position i look at
+position i - (h + 1) (H + 1)^l, by the score -(j - target)^2, and let every activation
+keep all symbols it has met, with their positions. After l layers position i knows the
+(H + 1)^l symbols that end at itself, so that the last position knows (H + 1)^L: their
+parity, or whether they are well-bracketed. One layer can do no better: closing fixes at
+most H + 1 bits, H where the output is read at a further position whose symbol is given.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from bounds.numbers.statements import instance, whole
+from bounds.restriction.closed_form.dyck import (
+    DyckParameters,
+    dyck_threshold,
+    one_layer_dyck_threshold,
+)
+from bounds.restriction.closed_form.dyck_search import (
+    DYCK_RELEASED,
+    closed_form_dyck,
+    search_dyck_parameters,
+)
+from bounds.restriction.closed_form.route_alteration import alteration_route
+from bounds.restriction.closed_form.route_paper import Weight, paper_route
+from bounds.restriction.closed_form.route_switching import (
+    RELEASED,
+    closed_form_switching,
+    switching_proof,
+)
+from bounds.restriction.closed_form.switching_lemma import (
+    DIGITS,
+    Step,
+    deep_probability,
+)
+from bounds.restriction.closed_form.switching_search import search_steps
+from bounds.restriction.closed_form.tower import Tower
+
+# Beyond so many layers the interval arithmetic of DYCK takes minutes.
+MOST_DYCK_LAYERS = 2000
+
+
+def computable_length(
+    num_layers: int, num_heads: int, *, read_out: bool = False
+) -> int:
+    """Returns the length up to which any function of the input is computed.
+
+    n <= (H + 1)^L; with a separate read-out position, which is one of those that the
+    look-ups reach, n <= (H + 1)^L - 1.
+
+    Args:
+        num_layers: L >= 1.
+        num_heads: H >= 1 in each layer.
+        read_out: Whether the output is read at a further position without a symbol of
+            its own.
+
+    Returns:
+        The length, exact; for one layer and PARITY it is the largest there is.
+
+    Raises:
+        ValueError: A number is below 1.
+
+    Source:
+        docs/theory/hard-attention.md, section 3, Theorem 5.
+    """
+    layers = whole("num_layers", num_layers, 1)
+    heads = whole("num_heads", num_heads, 1)
+    return (heads + 1) ** layers - instance("read_out", read_out, bool)
+
+
+def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int:
+    """Returns the least length at which one layer cannot compute PARITY, exactly.
+
+    n = H + 2, or H + 1 with a separate read-out position.
+
+    Args:
+        num_heads: H >= 1.
+        read_out: Whether the output is read at a further position without a symbol of
+            its own.
+
+    Returns:
+        The length, exact.
+
+    Raises:
+        ValueError: H is below 1.
+
+    Source:
+        docs/theory/hard-attention.md, section 3, Theorem 4.
+    """
+    return computable_length(1, num_heads, read_out=read_out) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """A threshold: no transformer of the shape does it at any length from there on.
+
+    Attributes:
+        name: What the proof is called here.
+        length: The least length the route reaches, rounded up; of DYCK, even.
+        parameters: What the proof is made with.
+        source: Where it stands.
+    """
+
+    name: str
+    length: Tower
+    parameters: Mapping[str, Any]
+    source: str
+
+
+def parity_routes(
+    num_layers: int, num_heads: int, free: Fraction, *, read_out: bool = False
+) -> Iterator[Route]:
+    """Returns every route's length from which on PARITY is out of reach.
+
+    Args:
+        num_layers: L >= 1.
+        num_heads: H >= 1.
+        free: C in (0, 1), the share that routes H and A keep free before closing.
+        read_out: Whether the output is read at a further position without a symbol;
+            routes H and A are not evaluated then.
+
+    Returns:
+        The routes, lazily; the least length of all is the threshold.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        docs/theory/hard-attention.md, sections 2 to 6.
+    """
+    num_layers = whole("num_layers", num_layers, 1)
+    if num_layers == 1:
+        length = one_layer_parity_threshold(num_heads, read_out=read_out)
+        yield Route(
+            "one layer, exact",
+            Tower.of(length),
+            {},
+            "docs/theory/hard-attention.md, section 3, Theorem 4",
+        )
+    else:
+        yield from switching_routes(num_layers, num_heads, read_out=read_out)
+    if read_out:
+        return
+    alteration = alteration_route(num_layers, num_heads, free)
+    yield Route(
+        "alteration",
+        alteration.length,
+        {
+            "free": str(free),
+            "inputs": [str(c) for c in alteration.inputs[:4]],
+            "reductions": [one.parameters() for one in alteration.reductions],
+        },
+        "docs/theory/hard-attention.md, section 5, Theorem 6",
+    )
+    for weight in Weight:
+        paper = paper_route(num_layers, num_heads, free, weight)
+        parameters: dict[str, Any] = {"free": str(free), "weight": weight.value}
+        parameters["inputs"] = [str(c) for c in paper.inputs[:4]]
+        if paper.first is not None:
+            parameters |= {"k": paper.first[1], **paper.first[0].parameters()}
+        yield Route(
+            f"paper, A = {weight.value}",
+            paper.length,
+            parameters,
+            "Hahn 2020, Theorem 1, corrected; docs/theory/hard-attention.md, section 4",
+        )
+
+
+def switching_routes(
+    num_layers: int, num_heads: int, *, needed: int = 1, read_out: bool = False
+) -> Iterator[Route]:
+    """Returns the lengths of route S and of its closed form.
+
+    Args:
+        num_layers: L >= 1.
+        num_heads: H >= 1.
+        needed: F, the free bits that the language asks for; PARITY one. The closed form
+            is for one.
+        read_out: Whether the output is read at a further position without a symbol;
+            not in the closed form.
+
+    Returns:
+        The routes that apply.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        docs/theory/hard-attention.md, section 6, Theorem 8 and Corollary 9.
+    """
+    num_layers = whole("num_layers", num_layers, 1)
+    num_heads, needed = whole("num_heads", num_heads, 1), whole("needed", needed, 1)
+    steps = RELEASED.get((num_layers, num_heads)) if needed == 1 else None
+    if steps is None:
+        steps = search_steps(num_layers, num_heads, free=needed)
+    if steps is not None:
+        digits = proof_digits(num_layers)
+        proof = switching_proof(
+            num_heads, steps, free=needed, read_out=read_out, digits=digits
+        )
+        if proof is not None:
+            yield Route(
+                "switching",
+                Tower.of(proof.length),
+                {"steps": _listed(steps), "free_bits": needed, "digits": digits},
+                "docs/theory/hard-attention.md, section 6, Theorem 8",
+            )
+    if needed == 1 and not read_out:
+        closed = closed_form_switching(num_layers, num_heads)
+        yield Route(
+            "switching, closed form",
+            closed.length,
+            {},
+            "docs/theory/hard-attention.md, section 6, Corollary 9",
+        )
+
+
+def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
+    """Returns the lengths from which on 1DYCK and 2DYCK are out of reach, n even.
+
+    Args:
+        num_layers: L >= 1.
+        num_heads: H >= 1.
+
+    Returns:
+        The routes that apply; none beyond MOST_DYCK_LAYERS.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        docs/theory/hard-attention.md, section 7.
+    """
+    source = "docs/theory/hard-attention.md, section 7"
+    num_layers = whole("num_layers", num_layers, 1)
+    num_heads = whole("num_heads", num_heads, 1)
+    if num_layers == 1:
+        length = one_layer_dyck_threshold(num_heads)
+        yield Route("one layer", Tower.of(length), {}, source)
+        return
+    parameters = _dyck_parameters(num_layers, num_heads)
+    if parameters is not None:
+        length = dyck_threshold(parameters)
+        if length is not None:
+            yield Route(
+                "switching, balanced window",
+                Tower.of(length),
+                {
+                    "steps": _listed(parameters.steps),
+                    "spreads": [c if c is None else str(c) for c in parameters.spreads],
+                    "delta": str(parameters.delta),
+                    "digits": proof_digits(num_layers),
+                },
+                source,
+            )
+    if num_layers <= MOST_DYCK_LAYERS:
+        closed = closed_form_dyck(num_layers, num_heads)
+        if closed is not None:
+            yield Route("switching, balanced window, closed form", closed, {}, source)
+
+
+def proof_digits(num_layers: int) -> int:
+    """Returns to how many decimals probabilities are rounded: R_l falls with φ_l.
+
+    Returns:
+        30 for up to six layers.
+
+    Source:
+        By definition.
+    """
+    return max(DIGITS, 6 * num_layers)
+
+
+def _dyck_parameters(num_layers: int, num_heads: int) -> DyckParameters | None:
+    digits = proof_digits(num_layers)
+    if (num_layers, num_heads) in DYCK_RELEASED:
+        steps, spreads, delta = DYCK_RELEASED[num_layers, num_heads]
+        depths = (1, *(step.depth for step in steps))
+        deep = tuple(
+            deep_probability(t, num_heads, step.depth, step.star_probability, digits)
+            for t, step in zip(depths, steps, strict=False)
+        )
+        return DyckParameters(num_heads, steps, deep, spreads, delta)
+    start = search_steps(num_layers, num_heads)
+    return None if start is None else search_dyck_parameters(num_heads, start, digits)
+
+
+def _listed(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    return [{"p": str(step.star_probability), "t": step.depth} for step in steps]
+
+
+def least(routes: Sequence[Route]) -> Route:
+    """Returns the route with the least length.
+
+    Source:
+        By definition.
+    """
+    length: Callable[[Route], Tower] = lambda route: route.length
+    return min(routes, key=length)

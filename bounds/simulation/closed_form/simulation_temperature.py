@@ -1,0 +1,264 @@
+"""Theorems 26 and 26-T: a temperature at which softmax simulates average-hard attention.
+
+Where no non-uniform head has ties the error grows by 2 K2 a layer, from a source
+n x e^{-γ/(2τ)}. With ties it grows by 2 K2 (1 + K1 x²/(4τ)), a polynomial in 1/τ, while
+the source stays exponentially small in γ/τ: the same order of temperature. Both rest on
+a gap γ(n); that it is positive for each n is trivial (Lemma 24: finitely many inputs),
+and that says nothing of its rate.
+
+The numbers that Theorems 26 and 26-T know of a transformer, and Lemmas 25 and 29.
+
+A network here is L layers of h = x + Σ_heads W_V Σ_j α_j x_j, x' = h + W_2 ReLU(W_1 h +
+b_1) + b_2, every parameter at most P in magnitude. With several heads d P, the gain of
+one head's value map, is H d P; everything else is as for one. Everything that follows
+depends on nothing else, so it is far above what a given network does: P stands for every
+entry of every matrix.
+"""
+
+import dataclasses
+
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log, maximum, minimum
+from bounds.numbers.statements import (
+    PAPER,
+    TEMPERATURE,
+    instance,
+    lower_bound,
+    nonnegative,
+    positive,
+    upper_bound,
+    whole,
+)
+
+_SAME = "softmax replaces average-hard attention, all parameters stay"
+_GAP = "gap is one of all non-uniform heads, rows and inputs of length n"
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkShape:
+    """Dimensions and sizes of an average-hard transformer, query and key biases included.
+
+    Biases of queries, keys and values are weights of a coordinate that is 1, which counts
+    in `width`; a factor 1/√d_k belongs to the queries, a head's output matrix to its
+    values.
+
+    Attributes:
+        width: d.
+        key_width: dk.
+        hidden: m, neurons of a feed-forward block.
+        layers: L.
+        parameter: P >= 1, at least the magnitude of every parameter.
+        heads: H.
+    """
+
+    width: int
+    key_width: int
+    hidden: int
+    layers: int
+    parameter: float
+    heads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("width", "key_width", "hidden", "layers", "heads"):
+            object.__setattr__(self, name, whole(name, getattr(self, name), 1))
+        object.__setattr__(self, "parameter", positive("parameter", self.parameter))
+        if self.parameter < 1:
+            raise ValueError(f"parameter is {self.parameter}, expected at least 1")
+
+    @property
+    def growth(self) -> Interval:
+        """G = (1 + H d P)(1 + m d P² + m P² + P), by which a layer's activations grow."""
+        p, m = interval(self.parameter), self.hidden
+        hidden = 1 + m * self.width * p**2 + m * p**2 + p
+        return (1 + self._value_gain) * hidden
+
+    @property
+    def score_gain(self) -> Interval:
+        """K1 = 6 d² dk P² G^{L-1}: twice the score error of an error, over x(n)."""
+        size = 6 * self.width**2 * self.key_width * interval(self.parameter) ** 2
+        return size * self.growth ** (self.layers - 1)
+
+    @property
+    def error_gain(self) -> Interval:
+        """K2 = (1 + m d P²) max(1 + H d P, 2 H d P G^{L-1})."""
+        value = self._value_gain
+        attention = maximum(1 + value, 2 * value * self.growth ** (self.layers - 1))
+        return (
+            1 + self.hidden * self.width * interval(self.parameter) ** 2
+        ) * attention
+
+    @property
+    def _value_gain(self) -> Interval:
+        return self.heads * self.width * interval(self.parameter)
+
+
+def activation_bound(shape: NetworkShape, embedding: float, layer: int) -> Bound:
+    """Bound the activations after some layers of any attention.
+
+    |x^(l)|_inf <= G^l x(n).
+
+    Args:
+        shape: The network's dimensions and sizes.
+        embedding: x(n) >= 1, at least every entry of the embeddings in magnitude.
+        layer: l in 0 … L.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 9, Lemma 29.
+    """
+    depth = whole("layer", layer, 0)
+    if depth > instance("shape", shape, NetworkShape).layers:
+        raise ValueError(f"layer is {layer}, expected at most {shape.layers}")
+    value = shape.growth**depth * embedding_size(embedding)
+    return upper_bound(
+        value, f"|x^({depth})|_inf", ("weights sum to 1",), f"{PAPER}, Lemma 29"
+    )
+
+
+def layer_error(
+    shape: NetworkShape,
+    *,
+    embedding: float,
+    gap: float,
+    length: int,
+    temperature: float,
+    error: float,
+) -> Bound:
+    """Bound the error after one layer of softmax in place of tieless or uniform heads.
+
+    K2 (ε + n x(n) e^{-(γ - K1 x(n) ε)/τ}) for an input error ε with K1 x(n) ε < γ. That
+    ε is at most the activations' size A = G^{L-1} x(n), which bounds the score error by
+    3 d² dk P² A ε, follows: scores are at most d² dk P² A², a gap twice that.
+
+    Args:
+        shape: The network's dimensions and sizes.
+        embedding: x(n) >= 1, at least every entry of the embeddings in magnitude.
+        gap: γ > 0, of all heads that are not uniform.
+        length: n.
+        temperature: τ > 0.
+        error: ε, the largest error of an entry of the layer's input.
+
+    Returns:
+        An upper `Bound` on the largest error of an entry of the layer's output.
+
+    Raises:
+        ValueError: A number is out of its domain, or K1 x(n) ε is not below γ.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 9, Lemma 25.
+    """
+    x, eps = embedding_size(embedding), interval(nonnegative("error", error))
+    score_gain = instance("shape", shape, NetworkShape).score_gain
+    left = interval(positive("gap", gap)) - score_gain * x * eps
+    if not left.a > 0:
+        raise ValueError(
+            f"error is {error}, expected below gap/(K1 x(n)): the order of the scores "
+            "may change"
+        )
+    tail = exp(-left / positive("temperature", temperature))
+    fresh = whole("length", length, 1) * x * tail
+    return upper_bound(
+        shape.error_gain * (eps + fresh),
+        "|x^(l+1) - x'^(l+1)|_inf",
+        (
+            "every head is uniform, or tieless with the gap",
+            "|x^(l) - x'^(l)|_inf <= error",
+        ),
+        f"{PAPER}, Lemma 25",
+    )
+
+
+def embedding_size(embedding: float) -> Interval:
+    """x(n), if it is at least 1."""
+    size = positive("embedding", embedding)
+    if size < 1:
+        raise ValueError(
+            f"embedding is {embedding}, expected at least 1: x(n) is the largest "
+            "magnitude of an entry, or 1 if that is more"
+        )
+    return interval(size)
+
+
+def simulation_temperature(
+    shape: NetworkShape, *, embedding: float, gap: float, length: int, error: float
+) -> Bound:
+    """Compute a temperature at which softmax is within an error of tieless attention.
+
+    τ(n) = γ/(2[log(n x/E) + L log(2 K2)]), E = min(ε, γ/(2 K1 x)). At this temperature
+    and below, no entry of the final activations differs by more than ε.
+
+    Args:
+        shape: The network's dimensions and sizes.
+        embedding: x(n) >= 1, at least every entry of the embeddings in magnitude.
+        gap: γ(n) > 0; any positive number, say 1, where all heads are uniform.
+        length: n.
+        error: ε in (0, 1].
+
+    Returns:
+        A lower `Bound` on the largest such temperature. `log_value` keeps its digits
+        where the temperature itself is below every float.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 10, Theorem 26.
+    """
+    gamma = interval(positive("gap", gap))
+    start, gain, _ = _terms(shape, embedding, gamma, length, error)
+    value = gamma / (2 * (start + shape.layers * gain))
+    hypotheses = ("every head is uniform or has no ties", _GAP, _SAME)
+    return lower_bound(value, TEMPERATURE, hypotheses, f"{PAPER}, Theorem 26")
+
+
+def tied_simulation_temperature(
+    shape: NetworkShape, *, embedding: float, gap: float, length: int, error: float
+) -> Bound:
+    """Compute a temperature at which softmax is within an error of average-hard attention.
+
+    τ(n) = γ/(4[log(n x/E) + L log(2 K2) + L log c]), c = max(1, L K1 x²/γ), E as in
+    Theorem 26. Ties must be exact: a temperature this low tells scores apart that differ
+    by rounding alone.
+
+    Args:
+        shape: The network's dimensions and sizes.
+        embedding: x(n) >= 1, at least every entry of the embeddings in magnitude.
+        gap: γ(n) > 0, from the maximum to the next distinct score.
+        length: n.
+        error: ε in (0, 1].
+
+    Returns:
+        A lower `Bound` on the largest such temperature.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 10, Theorem 26-T.
+    """
+    gamma = interval(positive("gap", gap))
+    start, gain, x = _terms(shape, embedding, gamma, length, error)
+    layers = shape.layers
+    ties = maximum(interval(1), layers * shape.score_gain * x**2 / gamma)
+    value = gamma / (4 * (start + layers * gain + layers * log(ties)))
+    hypotheses = ("tied scores are equal as real numbers", _GAP, _SAME)
+    return lower_bound(value, TEMPERATURE, hypotheses, f"{PAPER}, Theorem 26 with ties")
+
+
+def _terms(
+    shape: NetworkShape, embedding: float, gamma: Interval, length: int, error: float
+) -> tuple[Interval, Interval, Interval]:
+    """log(n x/E), log(2 K2) and x."""
+    eps = positive("error", error)
+    if eps > 1:
+        raise ValueError(f"error is {error}, expected at most 1")
+    x = embedding_size(embedding)
+    score_gain = instance("shape", shape, NetworkShape).score_gain
+    allowed = minimum(interval(eps), gamma / (2 * score_gain * x))
+    start = log(whole("length", length, 1) * x / allowed)
+    return start, log(2 * shape.error_gain), x

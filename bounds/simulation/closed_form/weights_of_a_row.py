@@ -1,0 +1,331 @@
+"""Lemmas 6 and 6': softmax against a score from which the others fall off.
+
+Where the deficit of position j is at least γ |j - j*| the odds against j* are at most
+2 Σ_k e^{-γk} = 2/(e^γ - 1), however long the row is; on one side only, half that. All
+that is used is that the deficits on each side are bounded below by *distinct* positive
+multiples of γ (Lemma 6'). No length enters, so neither does a temperature that falls
+with it.
+
+Lemma 5': softmax against a score that stands alone, all others a gap below it.
+
+With r = Σ_{j != j*} e^{(s_j - m)/τ} <= (n - 1) e^{-γ/τ} the distance in l1 is 2r/(1 + r),
+which grows with r. It is attained where all the others are exactly γ below, so that the
+factor log n in the temperature is necessary.
+
+Lemmas 7 and 7': reading entry c of a table by quadratic or cubic scores.
+
+s_j = γ(2cj - j²) is γc² - γ(j - c)², so the weight of j is e^{-γ(j-c)²}/Z with Z >= 1.
+The errors on the two sides have opposite signs, so the mean position is off by at most
+Σ_{k>=1} k e^{-γk²}: the first term, and an integral for the others, whose integrand
+decreases from 1 on where γ >= 1/2.
+"""
+
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, exp, interval, log
+from bounds.numbers.statements import (
+    AVERAGE,
+    LEFTMOST,
+    PAPER,
+    TEMPERATURE,
+    TIELESS,
+    lower_bound,
+    positive,
+    upper_bound,
+    whole,
+)
+
+_QUADRATIC = "scores sharpness (2cj - j^2) on j = 1 … i, integers 1 <= c <= i"
+_CUBIC = "scores (kappa/i)(3cj^2 - 2j^3) on j = 1 … i, integers i/2 <= c <= i"
+_ERROR = "|sum_j S_tau(s)_j j - c|"
+_WEIGHT = "1 - S_tau(s)_c"
+
+
+def distance_of_odds(odds: Interval) -> Interval:
+    """2r/(1 + r): the l1 distance of one weight 1/(1 + r) from 1, the others from 0."""
+    return 2 * odds / (1 + odds)
+
+
+def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound:
+    """Bound how far softmax is from hard attention when one score leads by a gap.
+
+    |ah(s) - S_τ(s)|_1 <= 2(n - 1)/(e^{γ/τ} + n - 1) <= 2n e^{-γ/τ}, with equality on the
+    left where all other scores are γ below the maximum.
+
+    Args:
+        gap: γ > 0, in score units.
+        temperature: τ > 0.
+        visible: n, the positions that the row sees.
+
+    Returns:
+        An upper `Bound` on the distance in l1, at most 2.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 2, Lemma 5'.
+
+    >>> print(constant_gap_distance(1.0, 0.1, 100))
+    |ah(s) - S_tau(s)|_1 at most 0.008949
+    """
+    exponent = interval(positive("gap", gap)) / positive("temperature", temperature)
+    odds = (whole("visible", visible, 1) - 1) * exp(-exponent)
+    return upper_bound(
+        distance_of_odds(odds), AVERAGE, (TIELESS,), f"{PAPER}, Lemma 5'"
+    )
+
+
+def constant_gap_temperature(gap: float, visible: int, error: float) -> Bound:
+    """Compute the temperature up to which a gap keeps softmax within an error.
+
+    τ = γ / log((n - 1)(2 - ε)/ε): at this temperature and below |ah(s) - S_τ(s)|_1 <= ε
+    for all scores with the gap, and above it not for all.
+
+    Args:
+        gap: γ > 0, in score units.
+        visible: n >= 2, the positions that the row sees.
+        error: ε in (0, 1), in l1.
+
+    Returns:
+        A lower `Bound` on the largest such temperature, which it is but for rounding.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 2, Lemma 5'.
+    """
+    eps = interval(_share(error))
+    others = whole("visible", visible, 2) - 1
+    needed = log(others * (2 - eps) / eps)
+    value = interval(positive("gap", gap)) / needed
+    return lower_bound(
+        value, TEMPERATURE, (TIELESS,), f"{PAPER}, Lemma 5' and its converse"
+    )
+
+
+def _share(error: float) -> float:
+    error = positive("error", error)
+    if error >= 1:
+        raise ValueError(f"error is {error}, expected a number between 0 and 1")
+    return error
+
+
+def multiples_odds(slope: Interval) -> Interval:
+    """2/(e^g - 1): odds against j* where both sides have distinct multiples of g > 0."""
+    small = exp(-slope)
+    return 2 * small / (1 - small)
+
+
+def slope_of(name: str, slope: float, temperature: float) -> Interval:
+    """γ/τ of a slope and a temperature, both above zero."""
+    return interval(positive(name, slope)) / positive("temperature", temperature)
+
+
+def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
+    """Bound how far softmax is from a score with linear decay on both sides.
+
+    |lh(s) - S_τ(s)|_1 <= 4/(e^{γ/τ} + 1) <= 4 e^{-γ/τ}; tight for long rows.
+
+    Args:
+        slope: γ > 0, score units per position.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound` on the distance in l1.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 3, Lemma 6.
+    """
+    decay = slope_of("slope", slope, temperature)
+    return _decay(decay, "s_j <= s_{j*} - slope |j - j*| for all j", "6")
+
+
+def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
+    """Bound the same where j* is the first or the last position that is seen.
+
+    |lh(s) - S_τ(s)|_1 <= 2 e^{-γ/τ}; tight for long rows.
+
+    Args:
+        slope: γ > 0, score units per position.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound` on the distance in l1.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 3, Lemma 6.
+    """
+    value = 2 * exp(-slope_of("slope", slope, temperature))
+    hypotheses = (
+        "s_j <= s_{j*} - slope |j - j*| for all j",
+        "j* is the first or the last visible position",
+    )
+    return upper_bound(value, LEFTMOST, hypotheses, f"{PAPER}, Lemma 6, one-sided")
+
+
+def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
+    """Bound the same where the deficits on each side are distinct multiples of a step.
+
+    4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more.
+
+    Args:
+        step: γ > 0, score units.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound` on the distance in l1.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 3, Lemma 6'.
+    """
+    hypothesis = (
+        "on each side of j* the deficits are at least distinct positive integer "
+        "multiples of slope"
+    )
+    return _decay(slope_of("step", step, temperature), hypothesis, "6'")
+
+
+def quadratic_decay_distance(curvature: float, temperature: float = 1.0) -> Bound:
+    """Bound the same where scores fall off with the square of the distance.
+
+    (j - j*)^2 >= |j - j*| for integers, hence 4/(e^{γ/τ} + 1).
+
+    Args:
+        curvature: γ > 0, score units per squared position.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound` on the distance in l1.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 3, Lemma 6.
+    """
+    hypothesis = "s_j <= s_{j*} - slope (j - j*)^2 for all j"
+    decay = slope_of("curvature", curvature, temperature)
+    return _decay(decay, hypothesis, "6, quadratic decay")
+
+
+def _decay(slope: Interval, hypothesis: str, lemma: str) -> Bound:
+    value = distance_of_odds(multiples_odds(slope))
+    return upper_bound(value, LEFTMOST, (hypothesis,), f"{PAPER}, Lemma {lemma}")
+
+
+def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
+    """Bound how far the mean position is from the one that is looked up.
+
+    δ(g) = e^{-g}(1 + 1/(2g)) with g = γ/τ >= 1/2. A value j/n in place of j divides it by
+    n.
+
+    Args:
+        sharpness: γ > 0.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound`, in positions.
+
+    Raises:
+        ValueError: A number is out of its domain, or γ/τ is below 1/2.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 4, Lemma 7.
+    """
+    g = _sharp("sharpness", sharpness, temperature, 0.5)
+    return upper_bound(_delta(g), _ERROR, (_QUADRATIC,), f"{PAPER}, Lemma 7")
+
+
+def lookup_weight(sharpness: float, temperature: float = 1.0) -> Bound:
+    """Bound the weight that misses the position that is looked up.
+
+    1 - α_c <= 2/(e^{γ/τ} + 1).
+
+    Args:
+        sharpness: γ > 0.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 4, Lemma 7.
+    """
+    value = _missed(slope_of("sharpness", sharpness, temperature))
+    return upper_bound(value, _WEIGHT, (_QUADRATIC,), f"{PAPER}, Lemma 7")
+
+
+def cubic_lookup_error(kappa: float, temperature: float = 1.0) -> Bound:
+    """Bound the error of a lookup by cubic scores, in the upper half of the table.
+
+    s_c - s_j = (κ/i)(c - j)²(c + 2j) >= (κ/2)(j - c)² where 2c >= i: Lemma 7 at γ = κ/2.
+
+    Args:
+        kappa: κ > 0.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound`, in positions.
+
+    Raises:
+        ValueError: A number is out of its domain, or κ/τ is below 1.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 4, Lemma 7'.
+    """
+    g = _sharp("kappa", kappa, temperature, 1.0) / 2
+    return upper_bound(_delta(g), _ERROR, (_CUBIC,), f"{PAPER}, Lemma 7'")
+
+
+def cubic_lookup_weight(kappa: float, temperature: float = 1.0) -> Bound:
+    """Bound the weight that misses, by cubic scores in the upper half of the table.
+
+    1 - α_c <= 2/(e^{κ/(2τ)} + 1).
+
+    Args:
+        kappa: κ > 0.
+        temperature: τ > 0.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: A number is out of its domain.
+
+    Source:
+        docs/theory/softmax-approximation.md, section 4, Lemma 7'.
+    """
+    value = _missed(slope_of("kappa", kappa, temperature) / 2)
+    return upper_bound(value, _WEIGHT, (_CUBIC,), f"{PAPER}, Lemma 7'")
+
+
+def _delta(g: Interval) -> Interval:
+    return exp(-g) * (1 + 1 / (2 * g))
+
+
+def _missed(g: Interval) -> Interval:
+    odds = multiples_odds(g)
+    return odds / (1 + odds)
+
+
+def _sharp(name: str, sharpness: float, temperature: float, least: float) -> Interval:
+    g = slope_of(name, sharpness, temperature)
+    if not g.a >= least:
+        raise ValueError(
+            f"{name}/temperature is {float(g.a):.5g}, expected at least {least}: "
+            "below it the sum is not bounded by its integral"
+        )
+    return g

@@ -1,0 +1,166 @@
+"""The audit: its numbers, checked another way, and the page that shows them."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+
+from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
+
+ROOT = Path(__file__).resolve().parents[4]
+FINDINGS = all_findings()
+PAGE = (ROOT / "docs" / "lemma5-audit.md").read_text()
+
+
+def findings(step, *words):
+    """Returns the findings of a step whose model mentions all the words."""
+    return [
+        f for f in FINDINGS if f.step == step and all(word in f.model for word in words)
+    ]
+
+
+def one(step, *words):
+    (finding,) = findings(step, *words)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("step", "words", "left", "right"),
+    [
+        ("1", (), "2.83", "2"),
+        ("4", ("before",), "2.326", "0.269"),
+        ("4", ("after",), "2.326", "0.5"),
+        ("7", ("n = 11",), "0.797", None),
+        ("7", ("n = 101",), "0.766", None),
+        ("7", ("n = 1001",), "0.762", None),
+        ("7", ("n = 10001",), "0.7616", None),
+        ("8", ("H = 1200, mu", "literal"), "0.52", "0.209"),
+    ],
+)
+def test_both_sides_have_the_known_digits(step, words, left, right):
+    finding = one(step, *words)
+    assert not finding.holds
+    places = len(left.split(".")[1])
+    assert round(float(finding.left), places) == float(left)
+    if right is None:
+        assert finding.right == 0
+    else:
+        places = len(right.split(".")[1]) if "." in right else 0
+        assert round(float(finding.right), places) == float(right)
+
+
+@pytest.mark.parametrize(
+    ("words", "ratio"),
+    [
+        (("A = 8", "10^10"), "1.059"),
+        (("A = 8", "10^12"), "1.0625"),
+        (("A = 10", "10^10"), "1.096"),
+        (("A = 10", "10^12", "tight"), "1.31"),
+        (("A/ε", "A = 3"), "1.17"),
+        (("A/ε", "A = 4", "n = 2000"), "1.74"),
+        (("A/ε", "n = 100000"), "18.6"),
+        (("C_fact = 0.01",), "6.9"),
+    ],
+)
+def test_the_conclusion_is_violated_by_the_known_factor(words, ratio):
+    finding = one("9", *words)
+    assert not finding.holds
+    assert round(finding.ratio, len(ratio.split(".")[1])) == float(ratio)
+
+
+def test_the_conclusion_holds_below_the_threshold_and_with_the_literal_norm():
+    below = one("9", "A = 6")
+    assert below.holds
+    # In the limit 13/(16 (1 + e^-12)), which it may not exceed by more than 1/n.
+    assert below.ratio == pytest.approx(13 / (16 * (1 + math.exp(-12))), rel=1e-6)
+    assert one("9", "A = 10", "literal").holds
+
+
+@pytest.mark.parametrize(
+    ("words", "heads", "threshold"),
+    [(("10^9", "literal"), 460, 128), (("10^9", "tight"), 115, 32)],
+)
+def test_the_smallest_number_of_heads_that_violates_step_8(words, heads, threshold):
+    violating, below = findings("8", *words)
+    assert f"H = {heads}," in violating.model
+    assert not violating.holds
+    assert below.holds
+    limit = threshold * mpmath.exp(1 + mpmath.lambertw(mpmath.exp(-1)).real)
+    assert heads - 1 < limit < heads
+
+
+def softmax_average(logits, keys):
+    weights = np.exp(logits - logits.max())
+    return weights @ keys / weights.sum()
+
+
+@pytest.mark.parametrize("n", [11, 101, 1001, 10001])
+def test_step_7_by_brute_force(n):
+    half = (n - 1) // 2
+    keys = np.array([1.0] * half + [-1.0] * half + [1.0])
+    # Before, all logits are zero and the keys, with y_i = 0, cancel.
+    change = softmax_average(keys, keys)
+    assert float(one("7", f"n = {n}").left) == pytest.approx(change, rel=1e-12)
+
+
+def test_step_8_by_brute_force():
+    half, distance, mu = 5000, 1e-3, 0.12
+    keys = np.array([1.0] * half + [-1.0] * half + [distance])
+    heads, slope = 1200, 1 + math.exp(8 * mu)
+    change = heads * slope * softmax_average(mu * distance * keys, keys)
+    assert float(one("8", "H = 1200, mu", "literal").left) == pytest.approx(
+        change, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(("a", "n", "factor"), [(4, 10**4, 0.01)])
+def test_the_small_growth_constant_by_its_derivative(a, n, factor):
+    keys = np.concatenate([[1.0, 1.0], np.full(n - 2, -1.0)])
+    weights = np.exp(a * keys)
+    weights /= weights.sum()
+    slope = factor * weights[0] * (1 + a * (1 - weights @ keys))
+    found = one("9", "C_fact = 0.01")
+    assert float(found.left) == pytest.approx(slope * 1e-8, rel=1e-6)
+    # F = 2 · 0.01, A = 4 F², C = 2 (1 + e^2A + 0.01).
+    printed = (2 * (1 + math.exp(2 * a * (2 * factor) ** 2) + factor)) ** 2 / n * 1e-8
+    assert float(found.right) == pytest.approx(printed, rel=1e-12)
+
+
+@pytest.mark.parametrize(("a", "n"), [(3, 2000), (4, 2000), (4, 100000)])
+def test_the_neglected_bias_by_its_derivative(a, n):
+    keys = np.concatenate([[1.0, 1.0], np.full(n - 2, -1.0)])
+    weights = np.exp(a * keys)
+    weights /= weights.sum()
+    slope = weights[0] * (1 + a * (1 - weights @ keys))
+    found = one("9", "A/ε", f"A = {a}", f"n = {n}")
+    # D = 1e-12 · 1e-8; H = 1, L = 2, C = 2 (1 + 1 + 1).
+    assert float(found.left) == pytest.approx(slope * 1e-20, rel=1e-6)
+    assert float(found.right) == pytest.approx(6**4 / n * 1e-20, rel=1e-12)
+
+
+def test_a_masked_row_keeps_its_influence_at_every_length():
+    rows = findings("lemma")
+    assert [float(row.left) for row in rows] == [0.5] * 4
+    assert [row.holds for row in rows] == [True, False, False, False]
+    # D/n with C = 2 (1 + 1 + 1) at A = 0 and L_f = 1.
+    assert float(rows[0].right) == pytest.approx(36 / 64)
+
+
+def test_the_page_holds_exactly_what_the_module_prints():
+    for name, table in (
+        ("findings", findings_table(FINDINGS)),
+        ("harmonic", harmonic_table()),
+    ):
+        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        assert PAGE.count(start) == PAGE.count(end) == 1
+        assert PAGE.split(start)[1].split(end)[0] == table
+
+
+def test_the_module_runs():
+    command = [sys.executable, "-m", "bounds.lemma5.audit"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{findings_table(FINDINGS)}\n\n{harmonic_table()}\n"

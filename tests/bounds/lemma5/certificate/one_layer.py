@@ -1,0 +1,149 @@
+"""One layer by both kernels, its rows changed by centres and unknown errors in radii."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.lemma5.certificate import all_rows, one_row
+from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.mean_deviation import Roundoff
+from bounds.lemma5.certificate.moved_rows import MovedRows
+from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows
+from jax_models.model.transformer import apply_layer
+from tests.bounds.lemma5.certificate.models import build
+
+N, D, POSITIONS = 7, 4, (0, 2, 5, 6)
+NO_ROUNDING = Roundoff(jnp.asarray(0.0), jnp.asarray(0.0))
+
+
+def draw_layer(case, **options) -> Any:
+    model = build({"num_layers": 1, "layer_norm_epsilon": 0.1, **case, **options})
+    return model.layers[0]
+
+
+def draw_moves(size, seed=0):
+    """Rows, and for each substitution centres and radii; row i moves by far the most."""
+    rng = np.random.default_rng(seed)
+    p = len(POSITIONS)
+    rows = rng.normal(size=(N, D))
+    centre = size * rng.normal(size=(N, D, p))
+    radius = size * rng.uniform(size=(N, p))
+    for slot, i in enumerate(POSITIONS):
+        centre[i, :, slot] = rng.normal(size=D)
+        radius[i, slot] *= 3
+    return rows, centre, radius
+
+
+def retraced(compiled) -> Any:
+    """The same function without its compiled programs."""
+    function = inspect.unwrap(compiled)
+    return jax.jit(lambda *given: function(*given))
+
+
+class Bounded:
+    """Centres and radii of the output rows of a layer, from both kernels."""
+
+    def __init__(self, layer, rows, centre, radius, fresh=False, known=0.0, without=()):
+        position = jnp.asarray(POSITIONS, jnp.int32)
+        moved = MovedRows(position, jnp.asarray(centre), jnp.asarray(radius))
+        every = jnp.arange(N, dtype=jnp.int32)
+        held = prepare_rows(
+            layer,
+            layer_constants(layer),
+            jnp.asarray(rows),
+            jnp.zeros(N) + known,
+            every,
+        )
+        held = dataclasses.replace(held, radius=forget(held.radius, without))
+        many, single = all_rows.move_all_rows, one_row.move_one_row
+        if fresh:  # traced anew, so that what a test has replaced is used
+            many, single = (retraced(f) for f in (many, single))
+        found = many(layer, held, prepare_spread(layer, held), moved, NO_ROUNDING)
+        self.many = np.asarray(found.centre), np.asarray(found.radius)
+        one = [
+            single(
+                layer,
+                take_rows(held, jnp.full(len(POSITIONS), j, jnp.int32)),
+                moved,
+                NO_ROUNDING,
+            )
+            for j in range(N)
+        ]
+        self.one = np.stack([c.T for c, _ in one]), np.stack([r for _, r in one])
+        # The kernel of all rows leaves out the substituted row itself.
+        self.counted = np.arange(N)[:, None] != np.asarray(POSITIONS)
+
+    def holds(self, change, slot, which):
+        """Whether a change [n, d] of the output is within the radii."""
+        centre, radius = self.many if which == "many" else self.one
+        distance = np.linalg.norm(change - centre[:, :, slot], axis=1)
+        within = distance <= radius[:, slot] * (1 + 1e-9) + 1e-13
+        return (within | ~self.counted[:, slot]) if which == "many" else within
+
+
+def forget(radius, names):
+    """The radii of a base pass with some of them planted to be zero."""
+    for part in (radius, radius.by_row):
+        own = [x.name for x in dataclasses.fields(part)]
+        gone = {x: 0 * getattr(part, x) for x in names if x in own}
+        part = dataclasses.replace(part, **gone)
+        radius = dataclasses.replace(radius, by_row=part) if "query" in own else part
+    by_row = radius.by_row
+    after = {k: 0 * x if k in names else x for k, x in by_row.rows.items()}
+    return dataclasses.replace(radius, by_row=dataclasses.replace(by_row, rows=after))
+
+
+def output_change(layer, rows, change):
+    before, after = (
+        np.asarray(apply_layer(layer, jnp.asarray(x))[0]) for x in (rows, rows + change)
+    )
+    return after - before
+
+
+def hand_made(query=0.0, key=0.0, block=0.0) -> Any:
+    """A layer whose parts read apart: queries x_0, keys x_1, values x_2, ReLU x_3."""
+    layer = draw_layer({"score": "dot_product"})
+    zero = jax.tree.map(jnp.zeros_like, (layer.attention, layer.feed_forward))
+    attention = dataclasses.replace(
+        zero[0],
+        query=zero[0].query.at[0, 0, 0].set(query),
+        key=zero[0].key.at[0, 0, 1].set(key),
+        value=zero[0].value.at[0, 0, 2].set(1.0),
+        output=zero[0].output.at[2, 0].set(1.0),
+    )
+    feed_forward = dataclasses.replace(
+        zero[1],
+        w1=zero[1].w1.at[0, 3].set(1.0),
+        # Just inactive at x_3 = 0.
+        b1=zero[1].b1.at[0].set(-1e-6),
+        w2=zero[1].w2.at[3, 0].set(block),
+    )
+    return dataclasses.replace(layer, attention=attention, feed_forward=feed_forward)
+
+
+def bare(case, **parts) -> Any:
+    """A layer of one row's block: attention and neurons are zero but for `parts`."""
+    layer = draw_layer(case)
+    block = dataclasses.replace(
+        jax.tree.map(jnp.zeros_like, layer.feed_forward), **parts
+    )
+    attention = jax.tree.map(jnp.zeros_like, layer.attention)
+    return dataclasses.replace(layer, attention=attention, feed_forward=block)
+
+
+def post(scale) -> Any:
+    """Two norms and nothing else, the last one of a scale."""
+    layer = bare({"layer_norm": "post", "layer_norm_epsilon": 1e-9})
+    flat = dataclasses.replace(layer.norm1, scale=jnp.ones(D), bias=jnp.zeros(D))
+    last = dataclasses.replace(flat, scale=scale * jnp.ones(D))
+    return dataclasses.replace(layer, norm1=flat, norm2=last)
+
+
+def output(layer, row):
+    """The output row [d] where attention writes nothing."""
+    heads = jnp.zeros((1, layer.attention.num_heads * layer.attention.value.shape[1]))
+    return layer.writes.value({"y": jnp.asarray(row)[None], "heads": heads})["out"][0]

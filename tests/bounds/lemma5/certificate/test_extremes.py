@@ -1,0 +1,70 @@
+"""Certificates of models at the ends of the float type: sound, or +inf."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from bounds.lemma5.certificate import certify_influence
+
+TOKENS = np.array([0, 1, 1, 0])
+METHODS = ("centred", "base")
+
+
+def scaled(model, which, size):
+    """The model with its embedding, or one matrix of every layer, times a size."""
+    if which == "embedding":
+        return dataclasses.replace(model, embedding=model.embedding * size)
+
+    def scale(layer):
+        attention, block = layer.attention, layer.feed_forward
+        if which == "value":
+            attention = dataclasses.replace(attention, value=attention.value * size)
+        else:
+            block = dataclasses.replace(block, w2=block.w2 * size)
+        return dataclasses.replace(layer, attention=attention, feed_forward=block)
+
+    return dataclasses.replace(model, layers=tuple(map(scale, model.layers)))
+
+
+@pytest.fixture(scope="module")
+def model(quick_compilation):
+    return jm.random_transformer(
+        jax.random.key(1),
+        num_layers=2,
+        num_heads=2,
+        d_model=8,
+        d_ff=8,
+        vocab_size=2,
+        position=None,
+        biases=False,
+        dtype="float64",
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("which", ["embedding", "value", "w2"])
+@pytest.mark.parametrize("size", [1e-140, 1e-155, 1e-170, 1e-290])
+def test_numbers_whose_squares_underflow_are_bounded(model, which, size, method):
+    small = scaled(model, which, size)
+    exact = compute_influence(
+        small, TOKENS, method="incremental", include_query=True
+    ).lower
+    found = certify_influence(small, TOKENS, method=method, include_query=True).upper
+    told = exact > 0
+    assert told.any()
+    assert (found[told] >= exact[told]).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [1e160, 1e308])
+def test_of_numbers_that_overflow_nothing_is_certified(model, size, method):
+    entries = model.embedding / jnp.abs(model.embedding).max()
+    large = dataclasses.replace(model, embedding=entries * size)
+    found = certify_influence(large, TOKENS, method=method)
+    assert found.uncertified == found.substitutions == 3
+    assert found.max_upper == found.position_upper[0] == np.inf

@@ -1,0 +1,281 @@
+"""One layer: the kernels against the lemma written plainly, and against what can happen.
+
+A layer's input rows are changed by known centres and by unknown errors within radii. The
+radii of the output rows hold every such change, are those of the plain lemma, and each
+term in them is needed.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.lemma5.certificate import all_rows, ball, mean_deviation, one_row
+from bounds.lemma5.certificate.layer_constants import layer_constants
+from jax_models.model.transformer import apply_layer
+from tests.bounds.lemma5.certificate.one_layer import (
+    POSITIONS,
+    Bounded,
+    D,
+    N,
+    draw_layer,
+    draw_moves,
+    hand_made,
+    output_change,
+)
+from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, row_radius
+
+CASES: list[dict[str, Any]] = [
+    {"mask": "none", "score": "scaled_dot_product"},
+    {"mask": "strict_future", "score": "additive"},
+    {"mask": "past", "score": "dot_product", "combine": "concat"},
+    {"mask": "future", "score": "scaled_dot_product", "layer_norm": "pre"},
+    {"mask": "none", "score": "additive", "layer_norm": "post", "activation": "gelu"},
+]
+
+
+def name(case):
+    return " ".join(map(str, case.values()))
+
+
+# Two cases stay fast; the others are the slow suite's.
+SHARED = [
+    case if at < 2 else pytest.param(case, marks=pytest.mark.slow)
+    for at, case in enumerate(CASES)
+]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", SHARED, ids=name)
+def test_the_radii_hold_every_change_within_them(case):
+    layer = draw_layer(case)
+    run = jax.jit(lambda rows: apply_layer(layer, rows)[0])
+    rng = np.random.default_rng(1)
+    for size in (0.01, 0.3):
+        rows, centre, radius = draw_moves(size)
+        bounded = Bounded(layer, rows, centre, radius)
+        before = np.asarray(run(jnp.asarray(rows)))
+        for slot in range(len(POSITIONS)):
+            for _ in range(100):
+                error = rng.normal(size=(N, D))
+                error *= (radius[:, slot] / np.linalg.norm(error, axis=1))[:, None]
+                moved = rows + centre[:, :, slot] + error * rng.integers(0, 2, (N, 1))
+                change = np.asarray(run(jnp.asarray(moved))) - before
+                assert bounded.holds(change, slot, "one").all()
+                assert bounded.holds(change, slot, "many").all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", SHARED, ids=name)
+def test_the_radii_hold_for_every_base_within_its_own(case):
+    """The change of true rows, of which the computed ones are only near."""
+    layer = draw_layer(case)
+    run = jax.jit(lambda rows: apply_layer(layer, rows)[0])
+    rng = np.random.default_rng(2)
+    for size, off in ((0.0, 1e-3), (0.0, 0.1), (0.1, 0.03)):
+        rows, centre, radius = draw_moves(0.1)
+        radius, known = radius * (size / 0.1), off * rng.uniform(size=N)
+        bounded = Bounded(layer, rows, centre, radius, known=known)
+        for slot in range(len(POSITIONS)):
+            for _ in range(50):
+                base, error = rng.normal(size=(2, N, D))
+                base *= (known / np.linalg.norm(base, axis=1))[:, None]
+                error *= (radius[:, slot] / np.linalg.norm(error, axis=1))[:, None]
+                base = rows + base * rng.integers(0, 2, (N, 1))
+                moved = base + centre[:, :, slot] + error
+                change = np.asarray(run(jnp.asarray(moved)) - run(jnp.asarray(base)))
+                assert bounded.holds(change, slot, "one").all()
+                assert bounded.holds(change, slot, "many").all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", SHARED, ids=name)
+def test_without_radii_one_row_is_the_exact_change(case):
+    layer = draw_layer(case)
+    rows, centre, _ = draw_moves(0.3)
+    bounded = Bounded(layer, rows, centre, np.zeros((N, len(POSITIONS))))
+    for slot in range(len(POSITIONS)):
+        change = output_change(layer, rows, centre[:, :, slot])
+        np.testing.assert_allclose(bounded.one[0][:, :, slot], change, atol=1e-13)
+    # What is left is rounding.
+    assert (bounded.one[1] <= 1e-11).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", CASES[:3], ids=name)
+def test_the_radii_are_those_of_the_plain_lemma(case):
+    layer = draw_layer(case)
+    constants = layer_constants(layer)
+    gains = constants.sections["out"].gains
+    anywhere = np.concatenate([np.ravel(x) for x in gains.values()]).tolist()
+    plain = PlainLayer(layer, N)
+    # One row's terms are those of the lemma; of many, sums stand for maxima.
+    for size, most, most_of_many in ((0.001, 1.02, 2), (0.1, 4, 20)):
+        rows, centre, radius = draw_moves(size)
+        bounded = Bounded(layer, rows, centre, radius)
+        for slot, i in enumerate(POSITIONS):
+            for j in range(N):
+                moves = plain, rows, centre[:, :, slot], radius[:, slot], j, i
+                least = row_radius(*moves, True, anywhere)
+                found = bounded.one[1][j, slot]
+                assert least * (1 - 1e-9) <= found <= least * most
+                if j != i:
+                    least = row_radius(*moves, False, anywhere)
+                    found = bounded.many[1][j, slot]
+                    assert least * (1 - 1e-9) <= found <= least * most_of_many
+
+
+def without_weight_change(monkeypatch):
+    """Planted: only the values move, as in the printed proof of Lemma 5."""
+
+    def planted(**given):
+        nothing = {"exponent": 0.0, "slack": 0.0, "remainder": 0.0}
+        return mean_deviation.mean_deviation(
+            **{k: jnp.zeros_like(x) if k in nothing else x for k, x in given.items()}
+        )
+
+    for module in (all_rows, one_row):
+        monkeypatch.setattr(module, "mean_deviation", planted)
+
+
+def without_own_query(monkeypatch):
+    """Planted: a row's own query is taken not to move."""
+    true_error, true_query = one_row.own_score_error, all_rows.move_own_query
+
+    def no_query(attention, constants, scale, query_size, *rest):
+        return true_error(attention, constants, scale, 0 * query_size, *rest)
+
+    def no_size(*given):
+        found = true_query(*given)
+        return dataclasses.replace(
+            found, size=0 * found.size, linear_radius=0 * found.linear_radius
+        )
+
+    monkeypatch.setattr(one_row, "own_score_error", no_query)
+    monkeypatch.setattr(all_rows, "move_own_query", no_size)
+
+
+def without_flips(monkeypatch):
+    """Planted: every neuron is taken to keep its side."""
+    planted = lambda operation, z, moved, spread: jnp.zeros_like(z)
+    monkeypatch.setattr(ball, "slope_strays", planted)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("weights", "row", "coordinate", "plant"),
+    [
+        # Key 3 rises against a large query at row 6.
+        ({"query": 1.0, "key": 20.0}, 3, 1, without_weight_change),
+        # Row 6's own query rises against large keys.
+        ({"query": 20.0, "key": 1.0}, 6, 0, without_own_query),
+        # Row 6 crosses its own ReLU's kink.
+        ({"block": 5.0}, 6, 3, without_flips),
+    ],
+    ids=["weight change", "own query", "neuron stability"],
+)
+def test_every_term_is_needed(weights, row, coordinate, plant, monkeypatch):
+    layer, slot = hand_made(**weights), 0
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(N, D))
+    # All keys alike to row 6, or row 6's query zero: equal weights at the base.
+    rows[:, 3] = 0.0
+    rows[:, 1] *= weights.get("query", 0.0) > 1
+    rows[6, 0] = float(weights.get("key", 0.0) > 1)
+    rows[:, 2] += 2 * rows[:, 1]
+    still = np.zeros((N, D, len(POSITIONS)))
+    radius = np.zeros((N, len(POSITIONS)))
+    radius[row] = 0.02
+    change = np.zeros((N, D))
+    change[row, coordinate] = 0.02
+    moved = output_change(layer, rows, change)
+    bounded = Bounded(layer, rows, still, radius)
+    for which in ("one", "many"):
+        assert bounded.holds(moved, slot, which)[6]
+    plant(monkeypatch)
+    broken = Bounded(layer, rows, still, radius, fresh=True)
+    for which in ("one", "many"):
+        assert not broken.holds(moved, slot, which)[6]
+
+
+LARGE_KEY = {"query": 1.0, "key": 20.0}
+LARGE_QUERY = {"query": 20.0, "key": 1.0}
+VALUES = {(0, 2): 1.0, (1, 2): -1.0, (3, 2): 2.0, (5, 2): -1.0}
+ASKING = {(6, 0): 1.0, **VALUES}
+BOTH = ("one", "many")
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("weights", "rows", "off", "move", "needed", "kernels"),
+    [
+        # The weight of the value that moves: through its own key, through another.
+        (LARGE_KEY, ASKING, (0, 1), (0, 2), ["score"], BOTH),
+        (LARGE_KEY, ASKING, (3, 1), (0, 2), ["score"], BOTH),
+        # The same through the query, whatever its key moves.
+        (LARGE_QUERY, {(3, 1): 1.0, **VALUES}, (6, 0), (0, 2), ["score"], ["many"]),
+        # A key, while the query moves against it.
+        (LARGE_KEY, VALUES, (3, 1), (6, 0), ["key", "slope", "score"], ["one"]),
+        # The query, while a key moves: key 0 is held apart, key 3 is not.
+        (LARGE_QUERY, VALUES, (6, 0), (0, 1), ["query"], BOTH),
+        (LARGE_QUERY, VALUES, (6, 0), (3, 1), ["query"], BOTH),
+        # A value, while its weight moves.
+        ({"query": 1.0, "key": 1.0}, {(0, 1): 1.0}, (0, 2), (6, 0), ["value"], BOTH),
+        ({"query": 1.0, "key": 1.0}, {(3, 1): 1.0}, (3, 2), (6, 0), ["value"], BOTH),
+        # A neuron that may be on the other side of its kink.
+        ({"block": 5.0}, {}, (6, 3), (6, 3), ["preactivation"], BOTH),
+    ],
+    ids=str,
+)
+def test_every_radius_of_the_base_is_needed(weights, rows, off, move, needed, kernels):
+    """A true base is off in one coordinate of a row; a row moves along another."""
+    layer, slot, kink = hand_made(**weights), 0, off[1] == 3
+    base, known, centre = np.zeros((N, D)), np.zeros(N), np.zeros((N, D, 4))
+    for at, value in rows.items():
+        base[at] = value
+    true = base.copy()
+    true[off] += -0.02 if kink else 0.02
+    known[off[0]], centre[*move, slot] = 0.02, 0.01 if kink else 1.0
+    change = output_change(layer, true, centre[:, :, slot])
+    given = layer, base, centre, np.zeros((N, len(POSITIONS)))
+    whole = Bounded(*given, known=known)
+    broken = Bounded(*given, known=known, without=needed)
+    for which in kernels:
+        assert whole.holds(change, slot, which)[6]
+        assert not broken.holds(change, slot, which)[6]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("weights", "rows", "off", "move", "needed"),
+    [
+        # A value, whose weight is larger than was computed: held apart, and not.
+        (LARGE_KEY, {(6, 0): 1.0}, (0, 1), (0, 2), ["score"]),
+        (LARGE_KEY, {(6, 0): 1.0}, (3, 1), (3, 2), ["score"]),
+        # A neuron that is active at the true base alone.
+        ({"block": 5.0}, {(6, 3): -0.015}, (6, 3), (6, 3), ["preactivation"]),
+    ],
+    ids=str,
+)
+def test_radii_are_carried_by_the_true_base(weights, rows, off, move, needed):
+    """A row is off by its radius, at a true base that is off too."""
+    layer, slot = hand_made(**weights), 0
+    base, known, radius = np.zeros((N, D)), np.zeros(N), np.zeros((N, 4))
+    for at, value in rows.items():
+        base[at] = value
+    true, error = base.copy(), np.zeros((N, D))
+    distance = 0.02 if "block" in weights else 0.1
+    true[off] += distance
+    known[off[0]], radius[move[0], slot], error[move] = distance, 0.01, 0.01
+    change = output_change(layer, true, error)
+    given = layer, base, np.zeros((N, D, 4)), radius
+    # What the values and keys are off by is idle here; it would cover the rest.
+    idle = ["value", "spread", "key", "slope"]
+    whole = Bounded(*given, known=known, without=idle)
+    broken = Bounded(*given, known=known, without=[*idle, *needed])
+    for which in BOTH:
+        assert whole.holds(change, slot, which)[6]
+        assert not broken.holds(change, slot, which)[6]

@@ -1,0 +1,267 @@
+"""Terms of a certificate that larger ones hide, each where nothing else is left."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.influence.pointwise import base_rows
+from bounds.lemma5.certificate.ball import carry_radius
+from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.mean_deviation import Inflation, Roundoff, mean_deviation
+from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
+from bounds.lemma5.certificate.one_row import heads_rounding
+from bounds.lemma5.certificate.other_columns import other_columns, other_sums
+from bounds.lemma5.certificate.own_column import see_column
+from bounds.lemma5.certificate.pointwise import Rounding, row_norms
+from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread
+from bounds.lemma5.certificate.scores.additive import AdditiveRule
+from bounds.lemma5.certificate.scores.base import KeysAtCentres
+from bounds.lemma5.certificate.scores.dot_product import DotProductRule
+from bounds.lemma5.certificate.sections import sections
+from jax_models.model.scores import AdditiveScore
+from tests.bounds.lemma5.certificate.one_layer import (
+    NO_ROUNDING,
+    D,
+    N,
+    bare,
+    draw_layer,
+    output,
+    post,
+)
+
+EVERY = jnp.arange(N, dtype=jnp.int32)
+NOTHING = jnp.zeros(1)
+STILL = jnp.zeros((1, N))
+EXACT = Inflation(*[STILL] * 6)
+ROW = np.array([3.0, -1.0, 0.0, -2.0])
+
+
+def carried(layer, row, radius, read=0.0):
+    """Radius of the output around a row whose change is only known to be in `radius`."""
+    heads = layer.attention.num_heads
+    joined = jnp.zeros((1, heads * layer.attention.value.shape[1]))
+    base, _ = base_rows(layer, jnp.asarray(row)[None], joined)
+    constants = layer_constants(layer).sections
+    still = jax.tree.map(jnp.zeros_like, base.rows)
+    known = {name: jnp.zeros(1) for name in base.rows}
+    known["preactivation"] = jnp.zeros_like(base.preactivation)
+    off = {name: read * sum(x.reads.values()) for name, x in constants.items()}
+    corners = [x.name for x in sections(layer)]
+    none = jnp.zeros((1, heads))
+    found = carry_radius(
+        layer,
+        constants,
+        base,
+        row_norms(layer, constants, base),
+        still,
+        jnp.asarray([radius]),
+        none.T,
+        Rounding(dict.fromkeys(corners, NOTHING), off),
+        RowRadius(none, none, none, known),
+    )
+    return float(found[0])
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_the_cap_of_a_last_norm_is_twice_its_scale():
+    layer, scale = post(50.0), 50.0
+    apart = np.linalg.norm(output(layer, -ROW) - output(layer, ROW))
+    assert apart == pytest.approx(2 * scale * math.sqrt(D), rel=1e-6)
+    assert apart <= carried(layer, ROW, 1e9) * (1 + 1e-12)
+    assert carried(layer, ROW, 1e9) <= 1.01 * apart
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_the_whole_jacobian_is_taken_along_the_whole_radius():
+    layer, across = post(1.0), np.array([1.0, 1.0, -4.0, 2.0])
+    row, step = 1e3 * ROW, 10 * across / np.linalg.norm(across)
+    moved = np.linalg.norm(output(layer, row + step) - output(layer, row))
+    assert moved <= carried(layer, row, 10.0) <= 1.1 * moved
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_neuron_that_rounding_may_have_switched_on_carries_the_radius():
+    """It reads -1, up to a rounding of 2: then a step of 0.1 is written five times."""
+    first = np.zeros((draw_layer({}).feed_forward.w1.shape[0], D))
+    first[0, 0], step = 1.0, np.array([0.1, 0.0, 0.0, 0.0])
+    second = jnp.asarray(5 * np.roll(first, 1, axis=1).T)
+    layer = bare({"layer_norm": "none"}, w1=jnp.asarray(first), w2=second)
+    on = np.array([1.0, 0.0, 0.0, 0.0])
+    moved = np.linalg.norm(output(layer, on + step) - output(layer, on))
+    assert moved > 0.5
+    assert moved <= carried(layer, -on, 0.1, read=2.0)
+    # Where it cannot be on, the row itself is all that moves.
+    assert carried(layer, -on, 0.1) == pytest.approx(0.1, rel=0.01)
+
+
+def test_slopes_in_a_query_grow_with_the_keys_that_move():
+    key, move = jnp.full((1, 1, 1), 2.0), jnp.full((1, 1, 1), 10.0)
+    keys = KeysAtCentres(
+        key,
+        jnp.ones((1, 1, 1)),
+        move,
+        move[0],
+        jnp.ones((1, 1, 1)),
+        move,
+        jnp.zeros((1, 1), bool),
+        jnp.zeros(1, jnp.int32),
+        jnp.zeros((1, 1)),
+    )
+    constants: Any = SimpleNamespace(key=jnp.asarray([2.0]))
+    found = DotProductRule().moved_slopes(constants, jnp.ones((1, 1, 1)), NOTHING, keys)
+    assert float(found[2].max()) == 1.0 + 2.0 * 10.0
+
+
+def test_the_largest_additive_score_is_over_the_scale():
+    score, scale = AdditiveScore(jnp.full((1, 1), 3.0)), jnp.asarray([0.1])
+    rule = AdditiveRule(score)
+    numbers = {x: jnp.asarray(y) for x, y in rule.constants(1).items()}
+    one = jnp.full((1, 1, 1), 20.0)
+    radii = rule.radii(
+        SimpleNamespace(**numbers), one, NOTHING[None], scale, one, NOTHING
+    )
+    largest = 3.0 * math.tanh(40.0) / 0.1
+    assert largest * (1 - 1e-12) <= float(radii[2].max()) <= 1.01 * largest
+
+
+def test_a_linear_part_is_kept_up_to_what_the_weights_sum_to():
+    """Two columns of weight 1/2, a score off by x: their mean moves by l / Z, not l."""
+    for x in (1e-9, 0.1, 2.0):
+        slack = 0.5 * math.expm1(x)
+        off = slack**2 / (1 + slack)
+        none = jnp.asarray(0.0)
+        found = mean_deviation(
+            weight=none,
+            remain=jnp.asarray(1.0),
+            log_weight=0.0,
+            exponent=none,
+            slack=jnp.asarray(slack),
+            jump=none,
+            linear=slack,
+            remainder=none,
+            own_value=none,
+            values=none,
+            largest_value=none,
+            farthest=jnp.asarray(jnp.inf),
+        )
+        assert off * (1 - 1e-12) <= float(found) <= (1 + slack) * off * (1 + 1e-6)
+
+
+def one_head(query, query_bias, key, value) -> Any:
+    """Dot products of one head, which reads keys x_1 and values x_0."""
+    layer = draw_layer({"mask": "none", "score": "dot_product"}, num_heads=1)
+    zero = jax.tree.map(jnp.zeros_like, layer.attention)
+    attention = dataclasses.replace(
+        zero,
+        query=zero.query.at[0, 0, 0].set(query),
+        query_bias=jnp.zeros(zero.query.shape[:2]).at[0, 0].set(query_bias),
+        key=zero.key.at[0, 0].set(jnp.asarray(key)),
+        value=zero.value.at[0, 0, 0].set(value),
+        output=zero.output.at[0, 0].set(1.0),
+    )
+    return dataclasses.replace(layer, attention=attention)
+
+
+@jax.jit
+def sums_of_others(layer, constants, rows, radius, query_size):
+    """Slack and remainder [j] of the lemma, column 0 apart, radii [n] of the rest."""
+    held = prepare_rows(layer, constants, rows, jnp.zeros(N), EVERY)
+    spread, position = prepare_spread(layer, held), jnp.zeros(1, jnp.int32)
+    own = OwnMove(position, jnp.zeros((1, D)), NOTHING)
+    inner = MovedRows(position, jnp.zeros((N, D, 1)), radius[:, None])
+    seen = (EVERY, held.queries, held.summary)
+    column = see_column(layer, held, spread, own, *seen, EXACT, NO_ROUNDING)
+    others = other_columns(layer, held, spread, inner, NO_ROUNDING)
+    query: Any = SimpleNamespace(size=jnp.full((1, N, 1), query_size))
+    found = other_sums(layer, held, spread, others, column, query, seen, EXACT, STILL)
+    return [x[0, :, 0] for x in found[:2]]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_value_at_the_mean_is_off_the_mean_of_the_others():
+    """Equal weights, the mean 0 by column i alone: a key at value 0 moves the others."""
+    layer = one_head(0.0, 2.0, [0.0, 1.0, 0.0, 0.0], 1.0)
+    rows, radius, size = np.zeros((N, D)), np.zeros(N), 1e-3
+    rows[:2, 0], radius[2] = (1.0, -1.0), size
+    exact = math.expm1(2.0 * size) / (N - 1) ** 2
+    _, remainder = sums_of_others(layer, layer_constants(layer), rows, radius, 0.0)
+    assert (exact <= remainder[1:]).all()
+    assert (remainder[1:] <= 1.1 * exact).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_what_true_scores_move_a_change_by_is_attained():
+    """One key of a small weight, its value 1, the others' -1: it grows by e^x."""
+    steep, move, off = 1e6, 8.0, 0.01
+    layer = one_head(0.0, 1.0, [0.0, steep, 0.0, 0.0], 1.0)
+    rows, centre = np.zeros((N, D)), np.zeros((N, D, 1))
+    rows[:, 0], rows[0], centre[0, 1] = -1.0, (1.0, -20 / steep, 0, 0), move / steep
+
+    def change(score):
+        """Of the mean, with its score and ln(N - 1) for the others'."""
+        weights = [1 / (1 + (N - 1) * math.exp(-s)) for s in (score, score + move)]
+        return 2 * (weights[1] - weights[0])
+
+    exact = change(-20.0 + off) - change(-20.0)
+    held = prepare_rows(
+        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), EVERY[:1]
+    )
+    inner = MovedRows(EVERY[:1], jnp.asarray(centre), jnp.zeros((N, 1)))
+    score = jnp.full((1, 1, N), 0.0).at[..., 0].set(-20.0)
+    moved = jnp.zeros((1, 1, N)).at[..., 0].set(move)
+    row: Any = SimpleNamespace(seen=jnp.ones((1, 1, N), bool), score=score + moved)
+    found = heads_rounding(
+        layer,
+        held,
+        inner,
+        row,
+        (score, moved),
+        jnp.zeros((1, 1, layer.attention.value.shape[1])),
+        dataclasses.replace(EXACT, weight=jnp.full((1, 1), off)),
+        jnp.zeros(()),
+    )
+    assert exact * (1 - 1e-9) <= float(found[0, 0]) <= 1.01 * exact
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_keys_that_move_meet_queries_that_moved():
+    """Queries are 0 and move by s: their scores move by s times the key's change."""
+    layer = one_head(1.0, 0.0, [0.0, 1.0, 0.0, 0.0], 1.0)
+    radius, size = np.zeros(N), 1e-2
+    radius[2] = size
+    exact = math.expm1(size * size) / (N - 1)
+    rows, constants = np.zeros((N, D)), layer_constants(layer)
+    slack, _ = sums_of_others(layer, constants, rows, radius, size)
+    assert (exact * (1 - 1e-9) <= slack[1:]).all()
+    assert (slack[1:] <= 1.1 * exact).all()
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_key_change_that_cancels_is_met_by_the_query_with_its_rounding():
+    """W_K x = 0 as 1 - 1: rounded by a tenth of its terms, times a query off by 3."""
+    layer = one_head(0.0, 1.0, [1.0, -1.0, 0.0, 0.0], 1.0)
+    held = prepare_rows(
+        layer, layer_constants(layer), jnp.zeros((N, D)), jnp.zeros(N), EVERY
+    )
+    off = dataclasses.replace(EXACT, query=STILL + 3.0)
+    centre = jnp.asarray([[1.0, 1.0, 0.0, 0.0]])
+    found = see_column(
+        layer,
+        held,
+        prepare_spread(layer, held),
+        OwnMove(jnp.asarray([0], jnp.int32), centre, NOTHING),
+        EVERY,
+        held.queries,
+        held.summary,
+        off,
+        Roundoff(jnp.asarray(0.0), jnp.asarray(0.1)),
+    )
+    exact = 3.0 * 0.1 * (1.0 + 1.0)
+    assert np.asarray(found.score_error) == pytest.approx(exact, rel=1e-9)

@@ -1,0 +1,93 @@
+"""The substituted column seen from other rows, by its definition from the n x n weights."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.mean_deviation import inflate
+from bounds.lemma5.certificate.moved_rows import OwnMove
+from bounds.lemma5.certificate.own_column import see_column
+from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, row_scale
+from tests.bounds.lemma5.certificate.one_layer import NO_ROUNDING, D, N, draw_layer
+from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax
+
+ABOVE = ("farthest", "steepest")
+
+
+def seen_plainly(plain, rows, centre, j, i, head):
+    """The numbers of one row, key i and head, each by its definition."""
+    q, k, v, o = plain.q[head], plain.k[head], plain.v[head], plain.o[head]
+    moved = rows.copy()
+    moved[i] += centre
+    query = q @ rows[j] + plain.bq[head]
+    others = plain.seen[j] & (np.arange(N) != i)
+    before, after = ((x @ k.T + plain.bk[head], x @ v.T) for x in (rows, moved))
+    base, c = np.zeros(N), np.zeros(N)
+    base[plain.seen[j]] = softmax(plain.scores(head, query, before[0])[plain.seen[j]])
+    c[others] = softmax(plain.scores(head, query, before[0])[others])
+    new = np.zeros(N)
+    new[plain.seen[j]] = softmax(plain.scores(head, query, after[0])[plain.seen[j]])
+    mean, slopes = c @ before[1], plain.slopes(head, query, before[0])
+    slope_mean, own_slope = c @ slopes, plain.slopes(head, query, after[0])[i]
+    # Of dot products the query is over the scale, not the slope.
+    scale = 1.0 if plain.additive else plain.scale
+    away = np.linalg.norm((before[1] - mean) @ o.T, axis=1)
+    steep = np.linalg.norm(slopes - slope_mean, axis=1)
+    return {
+        "weight": new[i],
+        "remain": new[others].sum(),
+        "shift": norm(o @ (base @ before[1] - mean)),
+        "jump": norm(o @ (after[1][i] - mean)),
+        "steep": scale * norm(own_slope - slope_mean),
+        "farthest": away[others].max(),
+        "steepest": scale * steep[others].max(),
+    }
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("score", "scale"),
+    # Larger scores: often the substituted column is the top one.
+    [("scaled_dot_product", 1.0), ("scaled_dot_product", 3.0), ("additive", 2.0)],
+)
+def test_distances_are_from_the_mean_of_the_others(score, scale):
+    layer = draw_layer({"mask": "none", "score": score, "combine": "residual"})
+    rng, every = np.random.default_rng(0), jnp.arange(N, dtype=jnp.int32)
+    rows, centre = scale * rng.normal(size=(N, D)), rng.normal(size=(N, D))
+    held = prepare_rows(
+        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), every
+    )
+    own = OwnMove(every, jnp.asarray(centre), jnp.zeros(N))
+    by_scale = row_scale(layer.attention, N, every)
+    inflation = inflate(layer, held, held.radius.by_row, by_scale, NO_ROUNDING.sums)
+    found = see_column(
+        layer,
+        held,
+        prepare_spread(layer, held),
+        own,
+        every,
+        held.queries,
+        held.summary,
+        inflation,
+        NO_ROUNDING,
+    )
+    plain, tops, closest = PlainLayer(layer, N), 0, dict.fromkeys(ABOVE, np.inf)
+    for i, j, head in np.ndindex(N, N, plain.h):
+        if i == j:
+            continue
+        exact = seen_plainly(plain, rows, centre[i], j, i, head)
+        at = {x: float(getattr(found, x)[head, j, i]) for x in exact}
+        top = bool(found.is_top[head, j, i])
+        tops += top
+        # What the column's own share hides of the plain difference.
+        close = {"rel": 1e-9, "abs": 1e-12 * scale}
+        for name in ("weight", "remain", "shift"):
+            assert at[name] == pytest.approx(exact[name], **close)
+        for name in ("jump", "steep", *ABOVE):
+            assert at[name] >= exact[name] * (1 - 1e-9)
+            if top and name not in ABOVE:
+                assert at[name] == pytest.approx(exact[name], **close)
+        closest |= {x: min(closest[x], at[x] / exact[x]) for x in ABOVE}
+    assert 3 < tops < N * (N - 1) * plain.h / 2
+    assert all(x < 1.3 for x in closest.values())

@@ -1,0 +1,205 @@
+"""The parts of a certificate, each against its definition on random cases."""
+
+import dataclasses
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.influence.pointwise import RowBase
+from bounds.lemma5.certificate.activation_ball import slope_strays, step_strays
+from bounds.lemma5.certificate.mean_deviation import mean_deviation, odds_change
+from bounds.lemma5.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
+from bounds.lemma5.certificate.pointwise import row_norms
+from bounds.lemma5.certificate.sections import section_constants
+from bounds.numbers.matrix_norm import spectral_norms
+from jax_models.model.rows import ACTIVATIONS, LayerNorm
+from tests.bounds.lemma5.certificate.one_layer import draw_layer
+
+RNG = np.random.default_rng(0)
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+
+def test_spectral_norms_are_upper_bounds_within_two_percent():
+    for shape in ((50, 8, 8), (50, 3, 8), (50, 8, 1), (50, 1, 1)):
+        matrices = RNG.normal(size=shape) * np.exp(RNG.uniform(-300, 300, (50, 1, 1)))
+        exact = np.linalg.norm(matrices, 2, axis=(1, 2))
+        found = np.asarray(spectral_norms(jnp.asarray(matrices)))
+        assert (found >= exact * (1 - 1e-13)).all()
+        assert (found <= exact * 1.02).all()
+    assert spectral_norms(jnp.zeros((4, 4))) == 0
+
+
+def test_a_weight_moves_as_its_log_odds_say():
+    weight, exponent = RNG.uniform(0.01, 0.99, 200), RNG.uniform(0, 3, 200)
+    logit = np.log(weight / (1 - weight))
+    moved = [np.abs(1 / (1 + np.exp(-logit - s * exponent)) - weight) for s in (1, -1)]
+    found = odds_change(*map(jnp.asarray, (weight, 1 - weight, exponent)))
+    np.testing.assert_allclose(found, np.maximum(*moved), rtol=1e-10)
+    # To first order weight (1 - weight) exponent, with all its digits.
+    tiny = odds_change(*map(jnp.asarray, (1e-5, 1 - 1e-5, 1e-12)))
+    np.testing.assert_allclose(tiny, 1e-5 * (1 - 1e-5) * 1e-12, rtol=1e-11)
+    assert odds_change(*map(jnp.asarray, (1e-300, 1.0, 1e4))) == 1
+    # What remains beside a weight that is 1 to the last bit moves too.
+    assert odds_change(*map(jnp.asarray, (1.0, 1e-30, 1.0))) > 1e-30
+    # However little remains, odds that fall by more leave nothing of the weight.
+    for remain, exponent in ((1e-20, 100.0), (1e-200, 550.0), (1e-300, 900.0)):
+        assert odds_change(*map(jnp.asarray, (1.0, remain, exponent))) > 0.999
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
+    """Errors at their limits, in all signs: the true change is within the bound."""
+    closest = np.inf
+    for _ in range(300):
+        n, i = 5, 2
+        size = 10.0 ** RNG.uniform(-3, 0.5)
+        score, values = 3 * RNG.normal(size=n), RNG.normal(size=(n, 2))
+        error, radius = size * RNG.uniform(size=(2, n))
+        a, others = softmax(score), np.arange(n) != i
+        c = np.where(others, a, 0) / a[others].sum()
+        mean, away = c @ values, np.linalg.norm(values - c @ values, axis=1)
+        signs = RNG.choice([-1.0, 1.0], n)
+        signs[0] = 1.0
+        delta = signs * error
+        l = (c * delta) @ (values - mean) if linear else np.zeros(2)
+        growth = np.expm1(error) - error if linear else np.expm1(error)
+        far = [np.linalg.norm(l), radius[others].max()]
+        bound = mean_deviation(
+            weight=jnp.asarray(a[i]),
+            remain=jnp.asarray(1 - a[i]),
+            log_weight=0.0,
+            exponent=jnp.asarray(error[i]),
+            slack=jnp.asarray((c * np.expm1(error))[others].sum()),
+            jump=jnp.asarray(away[i]),
+            linear=jnp.asarray(far[0]),
+            remainder=jnp.asarray((c * growth * away)[others].sum()),
+            own_value=jnp.asarray(radius[i]),
+            values=jnp.asarray((c * np.exp(error) * radius)[others].sum()),
+            largest_value=jnp.asarray(far[1]),
+            farthest=jnp.asarray(
+                max(
+                    (1 - a[i]) * away[i] + radius[i],
+                    (away[others] + radius[others]).max() + a[i] * away[i],
+                )
+                + (1 - a[i]) * far[0]
+            ),
+        )
+        new = softmax(score + delta)
+        # The values move against the mean's change, where they do most.
+        push = new @ values - a @ values - (1 - a[i]) * l
+        moved = values + radius[:, None] * push / np.linalg.norm(push)
+        true = np.linalg.norm(new @ moved - a @ values - (1 - a[i]) * l)
+        assert true <= bound * (1 + 1e-12)
+        closest = min(closest, float(bound) / true)
+    # The bound is not vacuous: some corner comes near it.
+    assert closest < 1.5
+
+
+def test_a_layer_norm_is_within_its_gain_and_variation():
+    d = 6
+    norm = LayerNorm(jnp.asarray(RNG.normal(size=d)), jnp.zeros(d), 1e-3)
+    worst = 0.0
+    for _ in range(300):
+        row = RNG.normal(size=d) * 10 ** RNG.uniform(-2, 1)
+        moved = RNG.normal(size=d) * 10 ** RNG.uniform(-3, 0)
+        radius, base = 10 ** RNG.uniform(-3, 0, 2)
+        gain, bend = norm_gains(norm, *map(jnp.asarray, (row, moved, radius, base)))
+        step = RNG.normal(size=d)
+        at = row + moved + step * ((radius + base) / np.linalg.norm(step))
+        jacobian = norm_jacobian(norm, jnp.asarray(at))
+        size = np.linalg.norm(jacobian, 2)
+        assert size <= gain * (1 + 1e-12)
+        worst = max(worst, size / gain)
+        apart = np.linalg.norm(jacobian - norm_jacobian(norm, jnp.asarray(row)), 2)
+        assert apart <= bend * (1 + 1e-12)
+    assert worst > 0.5
+
+
+def test_a_layer_norm_moves_alike_from_all_rows_within_a_radius():
+    """Changes of two rows a base radius apart, and the bound's closeness to them."""
+    d, worst = 6, 0.0
+    norm = LayerNorm(jnp.ones(d), jnp.zeros(d), 1e-3)
+    for _ in range(300):
+        row, moved, step = RNG.normal(size=(3, d))
+        row, moved = row - row.mean(), moved - moved.mean()
+        moved *= 10 ** RNG.uniform(-3, 1)
+        base = 10 ** RNG.uniform(-3, 0)
+        true = row + step * (base / np.linalg.norm(step))
+        here, there = (norm.change(*map(jnp.asarray, (x, moved))) for x in (row, true))
+        bound = norm_rounding(norm, *map(jnp.asarray, (row, moved, base)))
+        apart = np.linalg.norm(here - there)
+        assert apart <= bound
+        worst = max(worst, apart / bound)
+    assert worst > 0.2
+
+
+def test_the_jacobian_of_a_layer_norm_is_its_derivative():
+    norm = LayerNorm(jnp.asarray(RNG.normal(size=5)), jnp.ones(5), 1e-2)
+    row = jnp.asarray(RNG.normal(size=5))
+    np.testing.assert_allclose(
+        norm_jacobian(norm, row), jax.jacobian(norm)(row), atol=1e-13
+    )
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_steps_of_an_activation_stray_no_further_than_they_are_said_to(activation):
+    bend = ACTIVATIONS[activation]
+    z, moved = RNG.normal(size=(2, 500))
+    known = RNG.uniform(0, 0.5, 500)
+    strays = step_strays(bend, *map(jnp.asarray, (z, moved, known)))
+    step = bend.change(jnp.asarray(z), jnp.asarray(moved))
+    reached = np.zeros(500)
+    for share in np.linspace(-1, 1, 21):
+        other = jnp.asarray(z + share * known)
+        apart = bend.change(other, jnp.asarray(moved)) - step
+        reached = np.maximum(reached, np.abs(apart))
+    assert (reached <= np.asarray(strays) + 1e-12).all()
+    # Some come near; ReLU units that keep their side do not stray at all.
+    assert (reached > 0.6 * np.asarray(strays))[reached > 1e-9].any()
+    assert (np.asarray(strays) == 0).any() == (activation == "relu")
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_slopes_stray_no_further_than_they_are_said_to(activation):
+    bend = ACTIVATIONS[activation]
+    z, moved = RNG.normal(size=(2, 500))
+    spread = RNG.uniform(0, 1.5, 500)
+    steep = np.asarray(bend.slope(jnp.asarray(z)))
+    derivative = jax.vmap(jax.grad(bend))
+    np.testing.assert_allclose(steep, derivative(jnp.asarray(z)), atol=1e-12)
+    strays = slope_strays(bend, *map(jnp.asarray, (z, moved, spread)))
+    for share in np.linspace(-1, 1, 21):
+        at = derivative(jnp.asarray(z + moved + share * spread))
+        assert (np.abs(at - steep) <= strays + 1e-12).all()
+    assert (np.asarray(strays) == 0).any() == (activation == "relu")
+
+
+def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
+    """Two neurons write 1e16 times the same and leave what rounding is as large as."""
+    layer, d, below = draw_layer({"score": "dot_product"}), 4, 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        w1, w2 = np.zeros((8, d)), np.zeros((d, 8))
+        w1[0, 0], w2[0, 0] = 1e8 * rng.uniform(1, 2, 2)
+        w1[1, 0], w2[0, 1] = w1[0, 0] * 3, -w2[0, 0] / 3
+        block = dataclasses.replace(
+            layer.feed_forward, w1=jnp.asarray(w1), w2=jnp.asarray(w2)
+        )
+        steep = dataclasses.replace(layer, feed_forward=block)
+        active = RowBase({"preactivation": jnp.ones((1, 8))})
+        (norms,) = row_norms(steep, section_constants(steep), active).local.values()
+        (found,) = norms["summed"]
+        terms = [Fraction(w2[0, u]) * Fraction(w1[u, 0]) for u in range(2)]
+        exact = max(1.0, abs(float(1 + sum(terms))))
+        assert found >= exact
+        computed = spectral_norms(jnp.eye(d) + jnp.asarray(w2) @ jnp.asarray(w1))
+        below += bool(computed < 0.9 * exact)
+    # Without the product's own rounding a number of these would be too small.
+    assert below > 0

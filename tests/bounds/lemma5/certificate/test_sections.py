@@ -1,0 +1,128 @@
+"""Sections of a row program, and certificates of a placement that no format names."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import compute_influence
+from bounds.lemma5.certificate import certify_influence
+from bounds.lemma5.certificate.sections import (
+    carried_on,
+    leading,
+    section_constants,
+    sections,
+)
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import register
+from jax_models.model.rows import Affine, Program, Step, Sum
+from tests.bounds.lemma5.certificate.one_layer import draw_layer
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class BothEnds(Layer):
+    """out = norm2(s + block(norm1(s))), s = y + heads: a norm before and one behind."""
+
+    @property
+    def writes(self) -> Program:
+        output = self.attention.output
+        assert output is not None
+        assert self.norm1 is not None
+        assert self.norm2 is not None
+        steps = (
+            Step("written", Affine(output, self.attention.output_bias), ("heads",)),
+            Step("summed", Sum(), ("y", "written")),
+            Step("entered", self.norm1, ("summed",)),
+            *self._block("entered", "summed", "left"),
+            Step("out", self.norm2, ("left",)),
+        )
+        return Program(steps, "out")
+
+
+def both_ends(num_layers, activation):
+    model = jm.random_transformer(
+        jax.random.key(num_layers),
+        num_layers=num_layers,
+        num_heads=2,
+        d_model=6,
+        d_ff=8,
+        vocab_size=3,
+        layer_norm="post",
+        activation=activation,
+        dtype="float64",
+    )
+    return dataclasses.replace(
+        model, layers=tuple(BothEnds(**vars(x)) for x in model.layers)
+    )
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("num_layers", "activation"),
+    [(2, "relu"), pytest.param(3, "gelu", marks=pytest.mark.slow)],
+)
+def test_a_placement_that_no_format_names_is_certified(num_layers, activation):
+    model, tokens = both_ends(num_layers, activation), [0, 1, 2, 2, 1, 0, 1]
+    exact = compute_influence(model, tokens, method="exhaustive")
+    for method in ("centred", "base"):
+        found = certify_influence(model, tokens, method=method)
+        assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
+        if method == "centred" and num_layers == 2:
+            assert found.max_upper <= exact.max_upper * (1 + 1e-8)
+    # The placement that the format would take these layers for says something else.
+    plain = tuple(Layer(**vars(x)) for x in model.layers)
+    post = compute_influence(dataclasses.replace(model, layers=plain), tokens)
+    assert abs(post.max_upper - exact.max_upper) > 0.01 * exact.max_upper
+
+
+PLACES = {
+    "none": (["summed", "out"], 1),
+    "pre": (["summed", "entered", "out"], 1),
+    "post": (["summed", "entered", "left", "out"], 1),
+}
+
+
+@pytest.mark.parametrize("placement", PLACES)
+def test_a_section_lies_between_rows_known_as_balls(placement):
+    layer = draw_layer({"layer_norm": placement})
+    names, before = PLACES[placement]
+    assert [x.name for x in sections(layer)] == names
+    assert leading(layer) == before
+    layer = draw_layer({"combine": "concat"})
+    assert [(x.name, x.sources) for x in sections(layer)] == [("out", ("y", "heads"))]
+    assert leading(layer) == 0
+
+
+@pytest.mark.parametrize(
+    "case", [{"layer_norm": "post"}, {"combine": "concat"}], ids=str
+)
+def test_a_section_moves_no_further_than_its_gains_carry(case):
+    layer, rng = draw_layer(case), np.random.default_rng(0)
+    h, v = layer.attention.value.shape[:2]
+    constants, closest = section_constants(layer), 0.0
+    for section in sections(layer):
+        if section.norm is not None:
+            continue
+        width = {"heads": h * v}
+        for _ in range(200):
+            rows, step = (
+                {x: rng.normal(size=width.get(x, 4)) for x in section.sources}
+                for _ in range(2)
+            )
+            here, there = (
+                section.program.value({k: jnp.asarray(x) for k, x in found.items()})
+                for found in (rows, {k: rows[k] + step[k] for k in rows})
+            )
+            moved = np.linalg.norm(there[section.name] - here[section.name])
+            balls = {k: jnp.linalg.norm(x) for k, x in step.items()}
+            if "heads" in balls:
+                parts = step["heads"].reshape(h, v)
+                balls["heads"] = jnp.linalg.norm(parts, axis=1)
+            allowed = float(carried_on(constants[section.name].gains, balls))
+            assert moved <= allowed * (1 + 1e-12)
+            closest = max(closest, moved / allowed)
+    assert closest > 0.3

@@ -1,0 +1,265 @@
+"""A wrong argument of a closed form is a ValueError of one line that names it.
+
+Every public callable has a row of right arguments; each of them is replaced by whatever
+there is. A result is fine too, where the value is as good as the right one.
+"""
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bounds.entropy import closed_form as ce
+from bounds.lemma5 import closed_form as cf
+from bounds.numbers.interval import interval
+from bounds.restriction import closed_form as de
+from bounds.restriction.closed_form.dyck import CERTIFIED
+from bounds.simulation import closed_form as ap
+
+VALUES = [
+    *(None, True, 0, -1, 3.5, math.nan, math.inf, 1j, np.float32(0.5), Fraction(1, 3)),
+    *("", "a", "a\nb", "1/2", b"a", object(), object, range(0), {}, np.zeros(2)),
+    *([], [None], ["a"], [1.0], (0,), [[0]], [math.nan]),
+]
+
+SCORE = cf.DotProduct(0.5, 0.25)
+HEAD = cf.HeadConstants(SCORE, 0.5)
+LAYER = cf.LayerConstants(1.0, (HEAD,), 1.0)
+UNIFORM = cf.UniformConstants(0.5, 1.0, 1, 2)
+SHAPE = ap.NetworkShape(2, 2, 2, 2, 1.5)
+STEP = de.Step(Fraction(1, 3), 2)
+# Too deep to be searched from.
+DEEP = de.Step(Fraction(1, 3), 10**7)
+DYCK = de.DyckParameters(1, (STEP,), (Fraction(1, 99),), (None,), Fraction(1, 5))
+SHARE = Fraction(1, 2)
+
+# Made by closed forms and by nobody else: they hold what they are given. Their methods
+# that take an argument have rows of their own.
+RECORDS = {
+    *("LayerInfluence", "MaskedInfluence", "PrintedConstants"),
+    *("HeightShares", "Route", "SwitchingProof", "Tower"),
+}
+NO_FUNCTIONS = {"MASKS", "RELU_SLOPE", "Score", "READINGS", "Reading", "Weight"}
+
+printed = {"scores": [SCORE], "output_lipschitz": 1.0, "num_heads": 1}
+PRINTED = cf.printed_tight(norm=1.0, **printed)
+MASKED = cf.masked_recursion([LAYER], ["none"], 3, 1.0, position=1)
+layer = {"norm": 1.0, "scores": [SCORE], "omegas": [0.5]}
+norm = {"norm": 1.0, "omegas": [0.5]}
+whole_input = {"layers": [LAYER, LAYER], "length": 3, "distance": 1.0}
+final = {"constants": UNIFORM, "length": 3, "distance": 1.0}
+network = {"shape": SHAPE, "embedding": 1.0, "gap": 1.0, "length": 3, "error": 1e-9}
+tie = {"gap": 1.0, "length": 3, "temperature": 0.5}
+perturbed = {"gap": 1.0, "error": 0.25, "temperature": 0.5, "visible": 3}
+end, up = {"end_probability": 0.25}, {"up_probability": 0.25}
+read = {"length": 3, "reading": "last"}
+size = {"num_layers": 2, "num_heads": 1}
+free = {**size, "free": SHARE}
+chain = {"most": 2, "star_probability": SHARE, "digits": 20}
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "Additive": {"m1": 1.0, "m2": 1.0, "sup": 1.0},
+    "Additive.at_temperature": {"self": cf.Additive(1, 1, 1), "temperature": 0.5},
+    "DotProduct": {"mu": 1.0, "c": 1.0},
+    "DotProduct.at_temperature": {"self": SCORE, "temperature": 0.5},
+    "HeadConstants": {"score": SCORE, "gain": 1.0},
+    "LayerConstants": {
+        **{"norm": 1.0, "heads": (HEAD,), "skip_gain": 1.0},
+        **{"input_gain": 1.0, "output_cap": 1.0},
+    },
+    "LayerConstants.residual": {
+        **{**layer, "block_lipschitz": 1.0, "input_gain": 1.0, "middle_gain": 1.0},
+        **{"output_gain": 1.0, "output_cap": 1.0},
+    },
+    "LayerConstants.concat": {
+        **{**layer, "skip_gain": 1.0, "head_lipschitz": [1.0], "output_cap": 1.0},
+    },
+    "LayerConstants.at_temperature": {"self": LAYER, "temperature": 0.5},
+    "MaskedInfluence.others": {"self": MASKED, "query": 0},
+    "PrintedConstants.attention_weight": {"self": PRINTED, "length": 3},
+    "PrintedConstants.others": {
+        **{"self": PRINTED, "layer": 1, "length": 3, "distance": 1.0},
+    },
+    "PrintedConstants.own": {"self": PRINTED, "layer": 1, "distance": 1.0},
+    "UniformConstants": {
+        **{"half_oscillation": 0.5, "output_lipschitz": 1.0},
+        **{"num_heads": 1, "num_layers": 2},
+    },
+    "causal_bound": {**whole_input, "position": 1},
+    "concat_norm": {**norm, "skip_gain": 1.0, "head_lipschitz": [1.0], "offset": 1.0},
+    "feed_forward_lipschitz": {"product": 1.0, "half_norm": 1.0, "slope": 1.0},
+    "gelu_slope": {},
+    "growth_constant": {"embedding_norm": 1.0, "norms": [2.0]},
+    "head_change": {
+        **{"score": SCORE, "norm": 1.0, "length": 3, "query": 1.0, "other": 1.0},
+        **{"own": 2.0, "saturating": True},
+    },
+    "influence_recursion": {**whole_input, "saturating": True},
+    "largest_weight": {"half_oscillation": 0.5, "visible": 3},
+    "layer_norm_change_cap": {"scale": 1.0, "width": 2},
+    "layer_norm_lipschitz": {
+        **{"scale": 1.0, "epsilon": 0.1, "width": 2, "centred_norm": 2.0},
+        **{"radius": 1.0},
+    },
+    "layer_norm_output_norm": {"scale": 1.0, "shift_norm": 1.0, "width": 2},
+    "length_exponent": {"half_oscillation": 0.5, "log_scale": 1.0},
+    "masked_recursion": {
+        **{**whole_input, "masks": ["future", "none"], "position": 0},
+        **{"saturating": True},
+    },
+    "printed": {**printed, "embedding_norm": 1.0, "growth": 1.0, "num_layers": 2},
+    "printed_tight": {**printed, "norm": 1.0},
+    "printed_shape_bound": final,
+    "residual_norm": {
+        **{**norm, "attended_norm": 1.0, "attention_offset": 1.0},
+        **{"block_lipschitz": 1.0, "block_offset": 1.0},
+    },
+    "scaled_causal_average_influence": {"length": 3, "num_layers": 2},
+    "single_exponential_bound": final,
+    "uniform_constants": {"layers": [LAYER, LAYER]},
+    "NetworkShape": dataclasses.asdict(SHAPE),
+    "activation_bound": {"shape": SHAPE, "embedding": 1.0, "layer": 1},
+    "amplifier_weight": {"score": 1.0, "visible": 3},
+    "boolean_tie_break": {"sharpness": 1.0},
+    "constant_gap_distance": {"gap": 1.0, "temperature": 0.5, "visible": 3},
+    "constant_gap_temperature": {"gap": 1.0, "visible": 3, "error": 0.25},
+    "cubic_lookup_error": {"kappa": 2.0, "temperature": 1.0},
+    "cubic_lookup_weight": {"kappa": 2.0, "temperature": 1.0},
+    "distinct_multiples_distance": {"step": 1.0, "temperature": 0.5},
+    "gated_rounding_error": {"error": 0.25, "gates": 1},
+    "growing_amplifier_weight": {"sharpness": 1.0, "number": 1, "visible": 3},
+    "layer_error": {**network, "temperature": 0.5},
+    "leftmost_tie_break": tie,
+    "linear_decay_distance": {"slope": 1.0, "temperature": 0.5},
+    "lookup_error": {"sharpness": 1.0, "temperature": 1.0},
+    "lookup_weight": {"sharpness": 1.0, "temperature": 1.0},
+    "one_sided_decay_distance": {"slope": 1.0, "temperature": 0.5},
+    "perturbed_distance": perturbed,
+    "perturbed_ties_distance": {**perturbed, "tied": 2},
+    "quadratic_decay_distance": {"curvature": 1.0, "temperature": 0.5},
+    "reciprocal_tie_break": tie,
+    "rightmost_tie_break": tie,
+    "rounding_error": {"error": 0.25, "low": 0.25, "high": 0.75},
+    "rounding_width": {"bits": 2, "hidden_layers": 2, "preimages": "all"},
+    "simulation_temperature": network,
+    "tie_break_range": {"visible": 3},
+    "tied_simulation_temperature": network,
+    "two_preimages": {"outputs": [0.0, 0.0, 1.0]},
+    "value_transfer": {"spread": 1.0, "distance": 1.0},
+    "dyck_floor": {**up, **read, "closeness": 0.5},
+    "dyck_pair_floor": {**up, "reading": "last", "closeness": 0.5},
+    "even_shares": {**end, **read},
+    "height_shares": {**up, "length": 3},
+    "pair_optimum": {**end, "share": interval(0.5), "closeness": 0.5},
+    "pair_tangent": {**end, "share": interval(0.5), "closeness": 0.5},
+    "parity_floor": {**end, **read, "closeness": 0.5},
+    "parity_pair_floor": {**end, **read, "last_symbol": 1, "closeness": 0.5},
+    "DyckParameters": {f.name: getattr(DYCK, f.name) for f in dataclasses.fields(DYCK)},
+    "Step": {"star_probability": SHARE, "depth": 2},
+    "Tower.of": {"number": 2},
+    "alteration_route": free,
+    "closed_form_dyck": size,
+    "closed_form_switching": size,
+    "computable_length": {**size, "read_out": True},
+    "deep_probability": {"depth": 2, "num_heads": 1, **chain},
+    "depth_tails": {"width": 2, "num_lists": 1, **chain},
+    "dyck_routes": size,
+    "dyck_threshold": {"parameters": DYCK, "numbers": CERTIFIED},
+    "one_layer_dyck_threshold": {"num_heads": 1},
+    "one_layer_parity_threshold": {"num_heads": 1, "read_out": True},
+    "paper_route": {**free, "weight": de.Weight.PAPER},
+    "parity_routes": {**free, "read_out": False},
+    "search_dyck_parameters": {"num_heads": 1, "start": (DEEP,), "digits": 20},
+    "search_steps": {**size, "free": 1, "steps": 20},
+    "switching_proof": {
+        **{"num_heads": 1, "steps": [STEP], "free": 1, "start": SHARE},
+        **{"read_out": False, "digits": 20},
+    },
+    "switching_routes": {**size, "needed": 1, "read_out": False},
+}
+
+Call = Callable[..., Any]
+
+
+def found_by(name: str) -> Call:
+    first, *rest = name.split(".")
+    found = next(getattr(m, first) for m in (cf, ap, ce, de) if hasattr(m, first))
+    return getattr(found, rest[0]) if rest else found
+
+
+def replacements(right: Any) -> Iterator[Any]:
+    """Every value; in a sequence also as one of its elements, in a record as a field."""
+    yield from VALUES
+    if isinstance(right, list | tuple):
+        for value in (x for element in right[:1] for x in replacements(element)):
+            yield [value, *right[1:]]
+            yield [*right, value]
+    elif type(right).__name__ in RIGHT:
+        for field in dataclasses.fields(right):
+            for value in VALUES:
+                try:
+                    yield dataclasses.replace(right, **{field.name: value})
+                except ValueError:
+                    continue
+
+
+def fault(call: Call, name: str, arguments: dict[str, Any]) -> str | None:
+    """What is wrong with how a call takes its argument, None where nothing is."""
+    try:
+        result = call(**arguments)
+        if inspect.isgenerator(result):
+            list(result)
+    except ValueError as error:
+        said = str(error)
+        if "\n" in said or "expected" not in said or name not in said:
+            return f"says {said!r}"
+    except Exception as error:
+        return f"ends in {type(error).__name__}: {error}"
+    return None
+
+
+def faults(call: Call, right: dict[str, Any]) -> list[str]:
+    found = []
+    for name in right.keys() - {"self"}:
+        for value in replacements(right[name]):
+            what = fault(call, name, {**right, name: value})
+            if what is not None:
+                found.append(f"{name} = {value!r} {what}")
+    return found
+
+
+def test_every_closed_form_has_a_row_of_all_its_arguments():
+    modules: tuple[ModuleType, ...] = (cf, ap, ce, de)
+    public = {name for module in modules for name in module.__all__}
+    assert public - RECORDS - NO_FUNCTIONS == {x for x in RIGHT if "." not in x}
+    for name, right in RIGHT.items():
+        assert set(inspect.signature(found_by(name)).parameters) == set(right), name
+    assert len(VALUES) * sum(map(len, RIGHT.values())) > 5_000
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_arguments_are_taken_and_whatever_else_is_named(name):
+    call, right = found_by(name), RIGHT[name]
+    call(**right)
+    found = faults(call, right)
+    assert not found, "\n".join(found)
+
+
+def test_a_raw_error_and_one_that_names_nothing_are_noticed():
+    def raw(norm):
+        return [x.gain for x in norm]
+
+    def nameless(norm):
+        raise ValueError(f"{norm} is wrong, expected another")
+
+    def lines(norm):
+        raise ValueError(f"norm is wrong,\nexpected another than {norm}")
+
+    for call in (raw, nameless, lines):
+        assert len(faults(call, {"norm": 1.0})) >= len(VALUES) - 5

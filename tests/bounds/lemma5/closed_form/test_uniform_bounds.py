@@ -1,0 +1,211 @@
+"""C1 and C2: their formulas with 50 digits, their order, and what a slip would do."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from bounds.lemma5.closed_form import (
+    Additive,
+    DotProduct,
+    HeadConstants,
+    LayerConstants,
+    UniformConstants,
+    influence_recursion,
+    printed_shape_bound,
+    single_exponential_bound,
+    uniform_constants,
+)
+from tests.bounds.lemma5.closed_form.sharp import CASES
+
+CLOSED = {"C1": single_exponential_bound, "C2": printed_shape_bound}
+GRID = [
+    (a, lipschitz, heads, depth, n)
+    for a in (0.0, 0.3, 7.0, 1200.0)
+    for lipschitz, heads in ((0.7, 1), (3.3, 4))
+    for depth, n in ((1, 2), (3, 2048), (6, 10**12))
+]
+
+
+def by_definition(name, a, lipschitz, heads, depth, n, d):
+    """Returns ln of the bound off and at position i."""
+    a, lipschitz = mpmath.mpf(a), mpmath.mpf(lipschitz)
+    e = mpmath.exp(2 * a)
+    if name == "C1":
+        g = lipschitz * (1 + heads * (1 + 6 * a))
+        off = e / n * depth * lipschitz * heads * (1 + 4 * a) * g ** (depth - 1) * d
+        return mpmath.log(off), mpmath.log(g**depth * d)
+    gamma = 3 * lipschitz * (1 + a) * e
+    own = (heads * gamma) ** depth * d
+    return mpmath.log(own / n), mpmath.log(own)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize(("a", "lipschitz", "heads", "depth", "n"), GRID)
+def test_the_formula_with_fifty_digits(name, a, lipschitz, heads, depth, n):
+    constants = UniformConstants(a, lipschitz, heads, depth)
+    found = CLOSED[name](constants, n, 0.5)
+    with mpmath.workdps(50):
+        exact = by_definition(name, a, lipschitz, heads, depth, n, mpmath.mpf(0.5))
+    for bound, value in zip((found.others, found.own), exact, strict=True):
+        assert bound.log_value >= value
+        assert bound.log_value == pytest.approx(float(value), rel=1e-15, abs=1e-15)
+
+
+def random_layers(rng, depth):
+    layers = []
+    for _ in range(depth):
+        heads = []
+        for _ in range(rng.integers(1, 4)):
+            x, y, z, gain = 10.0 ** rng.uniform(-2, 0.7, size=4)
+            score = DotProduct(x, y) if rng.random() < 0.5 else Additive(x, y, z)
+            heads.append(HeadConstants(score, gain))
+        norm, skip, entering = 10.0 ** rng.uniform(-1, 0.5, size=3)
+        layers.append(LayerConstants(norm, tuple(heads), skip, entering))
+    return layers
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_linear_recursion_is_below_both(seed):
+    rng = np.random.default_rng(seed)
+    layers = random_layers(rng, int(rng.integers(1, 5)))
+    n = int(10 ** rng.uniform(0.31, 7))
+    linear = influence_recursion(layers, n, 0.1, saturating=False)[-1]
+    saturating = influence_recursion(layers, n, 0.1)[-1]
+    assert saturating.others <= linear.others
+    assert saturating.own <= linear.own
+    assert saturating.others <= saturating.own
+    for closed in CLOSED.values():
+        bound = closed(uniform_constants(layers), n, 0.1)
+        assert linear.others <= bound.others
+        assert linear.own <= bound.own
+
+
+def test_uniform_constants_are_the_largest_over_layers_and_heads():
+    dot, additive = DotProduct(0.5, 0.25), Additive(1.5, 1.0, 0.1)
+    one = LayerConstants(2.0, (HeadConstants(dot, 3.0),), 0.5, 4.0)
+    two = LayerConstants(3.0, (HeadConstants(additive, 1.0),) * 2, 7.0)
+    # A: 0.5 · 4 + 0.25 · 2 and 3 · 1.5; L_f: a head's gain counts its input's.
+    assert uniform_constants([one]) == UniformConstants(2.5, 12.0, 1, 1)
+    assert uniform_constants([two]) == UniformConstants(4.5, 7.0, 2, 1)
+    assert uniform_constants([one, two]) == UniformConstants(4.5, 12.0, 2, 2)
+
+
+def missed(closed, change=lambda constants, n: (constants, n)):
+    """Returns the sharp cases that a closed form does not dominate."""
+    names = []
+    for case in CASES:
+        constants, n = change(uniform_constants([case.layer]), case.length)
+        bound = closed(constants, n, case.distance).others
+        if case.exact > bound.value * (1 + 1e-12):
+            names.append(case.name)
+    return set(names)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_it_dominates_where_lemma_5_is_nearly_attained(name):
+    assert missed(CLOSED[name]) == set()
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_exp_of_a_instead_of_two_a_is_caught(name, monkeypatch):
+    module = __import__(CLOSED[name].__module__, fromlist=["_"])
+    true = module.exp
+    monkeypatch.setattr(module, "exp", lambda x: true(x / 2))
+    assert "moving weight" in missed(CLOSED[name])
+
+
+def test_an_off_by_one_length_is_caught():
+    """By C1, which the uniform average attains; C2 is three times as large."""
+    wrong = missed(single_exponential_bound, lambda constants, n: (constants, n + 1))
+    assert wrong == {"uniform, n = 2", "uniform, n = 8"}
+
+
+def test_a_forgotten_change_of_weights_is_caught():
+    """C1 with 1 in place of 1 + 4A."""
+    for case in CASES:
+        a = uniform_constants([case.layer]).half_oscillation
+        wrong = math.exp(2 * a) / case.length * case.distance
+        assert (case.exact > wrong * (1 + 1e-12)) == (case.name == "moving weight")
+
+
+@pytest.mark.parametrize("field", ["half_oscillation", "output_lipschitz"])
+@pytest.mark.parametrize("name", CLOSED)
+def test_it_grows_with_every_constant(field, name):
+    values = dict(half_oscillation=0.4, output_lipschitz=1.2)
+    base = CLOSED[name](UniformConstants(**values, num_heads=2, num_layers=3), 9, 1.0)
+    values[field] *= 1.1
+    more = CLOSED[name](UniformConstants(**values, num_heads=2, num_layers=3), 9, 1.0)
+    assert base.others < more.others
+    assert base.own < more.own
+
+
+def grown(layer, path):
+    """The layer with one number ten percent larger."""
+    import dataclasses
+
+    if path in ("norm", "skip_gain", "input_gain"):
+        return dataclasses.replace(layer, **{path: 1.1 * getattr(layer, path)})
+    head = layer.heads[0]
+    if path == "gain":
+        head = dataclasses.replace(head, gain=1.1 * head.gain)
+    else:
+        value = 1.1 * getattr(head.score, path)
+        head = dataclasses.replace(
+            head, score=dataclasses.replace(head.score, **{path: value})
+        )
+    return dataclasses.replace(layer, heads=(head, *layer.heads[1:]))
+
+
+@pytest.mark.parametrize("path", ["norm", "skip_gain", "input_gain", "gain", "mu", "c"])
+@pytest.mark.parametrize("saturating", [False, True])
+def test_the_recursion_grows_with_every_constant(path, saturating):
+    head = HeadConstants(DotProduct(0.3, 0.2), 0.5)
+    layer = LayerConstants(1.1, (head, head), 0.9, 1.2)
+    for n in (2, 100):
+        base, more = (
+            influence_recursion([x, x], n, 0.01, saturating=saturating)[-1]
+            for x in (layer, grown(layer, path))
+        )
+        assert base.others < more.others
+        assert base.own < more.own
+
+
+def test_the_linear_recursion_is_proportional_to_the_distance():
+    layers = random_layers(np.random.default_rng(0), 3)
+    one = influence_recursion(layers, 50, 1.0, saturating=False)[-1]
+    tiny = influence_recursion(layers, 50, 2.0**-300, saturating=False)[-1]
+    shift = 300 * math.log(2)
+    assert one.others.log_value - tiny.others.log_value == pytest.approx(shift)
+    assert influence_recursion(layers, 50, 0.0)[-1].own.log_value == -math.inf
+
+
+def test_nothing_overflows():
+    head = HeadConstants(DotProduct(3.0), 10.0)
+    layers = [LayerConstants(1e120, (head,) * 8, 10.0)] * 50
+    linear = influence_recursion(layers, 10**6, 1.0, saturating=False)[-1]
+    assert 50 * 2 * 120 * math.log(10) < linear.others.log_value < math.inf
+    deep = UniformConstants(1e6, 1e3, 16, 100)
+    assert printed_shape_bound(deep, 100, 1.0).others.log10_value > 8e7
+    # Beyond floats even as a logarithm: an infinite upper bound is still true.
+    assert printed_shape_bound(uniform_constants(layers), 9, 1.0).own.value == math.inf
+    infinite = LayerConstants(math.inf, (head,), 1.0)
+    assert influence_recursion([infinite], 9, 1.0)[-1].others.value == math.inf
+
+
+def test_bad_arguments_are_refused():
+    constants = UniformConstants(1.0, 1.0, 1, 1)
+    for closed in CLOSED.values():
+        with pytest.raises(ValueError, match="length is 1, expected an integer >= 2"):
+            closed(constants, 1, 1.0)
+        with pytest.raises(ValueError, match=r"distance is -1\.0"):
+            closed(constants, 2, -1.0)
+    with pytest.raises(ValueError, match="num_heads is 0"):
+        UniformConstants(1.0, 1.0, 0, 1)
+    with pytest.raises(ValueError, match="no layers"):
+        uniform_constants([])
+    with pytest.raises(ValueError, match="no layers"):
+        influence_recursion([], 2, 1.0)
+    with pytest.raises(ValueError, match=r"length is 2\.5"):
+        influence_recursion(random_layers(np.random.default_rng(0), 1), 2.5, 1.0)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,84 @@
+"""A curve puts every bound beside what it bounds, and measures the distance."""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.lemma5.lipschitz import Effort, LipschitzCurve, lipschitz_curve
+from bounds.lemma5.lipschitz.result import looseness
+from bounds.store.table import Table
+from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def test_the_fit_has_an_exponent_and_an_interval():
+    lengths = np.array([4, 8, 16, 32])
+    rows = [
+        {"n": n, "estimate": 3 / n * wobble, "substitution": 1 / n**2}
+        for n, wobble in zip(lengths, (1.01, 0.98, 1.02, 1), strict=True)
+    ]
+    curve = LipschitzCurve("softmax", "activation", Table(tuple(rows)))
+    assert curve.fit().exponent == pytest.approx(1, abs=0.02)
+    interval: Any = curve.interval()
+    low, high = interval
+    assert 0.9 < low < 1 < high < 1.1
+    assert curve.fit("substitution").exponent == pytest.approx(2)
+
+
+def test_bounds_of_averaging_are_sharp():
+    model, norm = averaging_model()
+    (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
+    assert row["scaled"] == pytest.approx(norm)
+    # The recursion is sharp for uniform attention, the certificate exact.
+    assert row["looseness_linear"] == pytest.approx(0, abs=1e-6)
+    assert row["looseness_centred"] == pytest.approx(0, abs=1e-9)
+    assert row["looseness_base"] >= 0
+    assert row["notes"] == []
+
+
+def test_the_looseness_is_what_was_subtracted():
+    model = jm.random_transformer(jax.random.key(2), dtype="float64", **SHAPE)
+    (row,) = lipschitz_curve(model, [5], num_inputs=2, effort=Effort(restarts=0))
+    forms = bounds.closed_form_bounds(model, 5)
+    distance = forms.constants.embedding.distance
+    for name in ("linear", "c1", "c2", "printed_tight", "printed"):
+        log = getattr(forms, name).others.log10_value
+        assert row[f"log10_{name}"] == pytest.approx(log - math.log10(distance))
+        loose = row[f"log10_{name}"] - math.log10(row["estimate"])
+        assert row[f"looseness_{name}"] == pytest.approx(loose)
+        assert loose > 0
+    saturated = forms.corrected.others.log10_value
+    assert row["log10_corrected"] == saturated
+    assert row["supremum"] >= row["influence"] * (1 - 1e-9)
+    loose = saturated - math.log10(max(row["influence"], row["supremum"]))
+    assert row["looseness_corrected"] == pytest.approx(loose)
+    assert loose > 0
+    assert "log10_causal" not in row
+
+
+def test_what_has_no_bound_says_why():
+    shape = {**SHAPE, "num_layers": 2, "layer_norm": "pre", "layer_norm_epsilon": 0.0}
+    model = jm.random_transformer(jax.random.key(2), dtype="float64", **shape)
+    (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
+    assert not [name for name in row if name.startswith(("log10", "looseness"))]
+    assert len(row["notes"]) == 2
+    assert all("epsilon" in note or "ε" in note for note in row["notes"])
+
+
+def test_looseness_counts_decades():
+    assert looseness({"a": 2.0, "b": -1.0}, 0.01) == {"a": 4.0, "b": 1.0}
+    assert looseness({"a": 2.0}, 0.0) == {"a": math.inf}
+    for wrong in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="observed"):
+            looseness({"a": 2.0}, wrong)
+
+
+def test_lengths_must_increase():
+    with pytest.raises(jm.InputError, match="lengths"):
+        lipschitz_curve(averaging_model()[0], [8, 4])

@@ -1,0 +1,199 @@
+"""Estimates are what they say, reproducible, and never above a bound."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.curves.inputs import GivenInputs
+from bounds.lemma5.lipschitz import Estimate, estimate_lipschitz
+from bounds.numbers.bound import Bound, Sense
+from jax_models.model.transformer import embed
+from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N = 6
+QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10, "rounds": 3}
+FORMS = ("linear", "c1", "c2", "causal", "printed_tight", "printed")
+CASES = {
+    "residual": {"num_layers": 2},
+    "causal": {"mask": "future", "layer_norm": "pre", "layer_norm_epsilon": 0.1},
+}
+
+
+def make(**options):
+    options = {**SHAPE, "dtype": "float64", **options}
+    return jm.random_transformer(jax.random.key(options.pop("key", 0)), **options)
+
+
+@functools.cache
+def found(name):
+    model = make(**CASES[name])
+    return model, estimate_lipschitz(model, N, **QUICK)
+
+
+def log10_bounds(model, n):
+    forms = bounds.closed_form_bounds(model, n)
+    distance = np.log10(forms.constants.embedding.distance)
+    return {
+        name: getattr(forms, name).others.log10_value - distance
+        for name in FORMS
+        if getattr(forms, name) is not None
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if at == 1 else pytest.param(name, marks=pytest.mark.slow)
+        for at, name in enumerate(CASES)
+    ],
+)
+def test_no_search_passes_a_closed_form(name):
+    model, estimate = found(name)
+    for form, bound in log10_bounds(model, N).items():
+        for search in estimate.searches:
+            assert np.log10(search.value) < bound, (form, search)
+
+
+def test_every_search_is_made_and_the_largest_is_the_estimate():
+    _, estimate = found("residual")
+    values = {search.method: search.value for search in estimate.searches}
+    assert list(values) == ["substitution", "local", "ball", "simplex", "tokens"]
+    assert estimate.value == max(values.values())
+    assert estimate.value == values[estimate.method]
+    assert estimate.scaled == N * estimate.value
+    assert values["ball"] >= values["local"]
+    assert values["tokens"] >= values["substitution"]
+    made = {search.method: search.iterations for search in estimate.searches}
+    assert made["ball"] == made["simplex"] == 20
+    assert made["substitution"] == 2 * (N - 1)
+    assert 2 <= made["tokens"] <= 6
+    assert estimate.row()["estimate"] == estimate.value
+
+
+def test_the_same_seed_gives_the_same_estimate_and_another_does_not():
+    model, estimate = found("residual")
+    assert estimate_lipschitz(model, N, **QUICK) == estimate
+    other = estimate_lipschitz(model, N, **QUICK, seed=1)
+    assert other.value != estimate.value
+    assert {search.seed for search in other.searches} == {1}
+
+
+def test_averaging_attains_its_constant_and_the_bound_is_sharp():
+    model, norm = averaging_model()
+    estimate = estimate_lipschitz(model, N, **{**QUICK, "num_inputs": 1})
+    for search in estimate.searches:
+        assert search.value <= norm / N * (1 + 1e-12)
+    assert estimate.find("local").value == pytest.approx(norm / N, rel=1e-7)
+    assert estimate.find("ball").value == pytest.approx(norm / N, rel=1e-4)
+    assert estimate.scaled == pytest.approx(norm, rel=1e-7)
+    np.testing.assert_allclose(estimate.position_norms[:-1], norm / N, rtol=1e-6)
+    assert np.isnan(estimate.position_norms[-1])
+    # A bound that is off by one in n, or by one in a thousand, is caught.
+    sharp = 10 ** log10_bounds(model, N)["linear"]
+    assert estimate.value <= sharp * (1 + 1e-12)
+    assert estimate.value > sharp * N / (N + 1)
+    assert estimate.value > sharp * 0.999
+
+
+def test_the_exact_ratio_is_the_definition():
+    model = make(vocab_size=3, num_classes=2, key=3)
+    tokens = np.array([0, 2, 1, 1, 0, 2])
+    best = 0.0
+    for i, s in itertools.product(range(N), range(3)):
+        if i == 2 or s == tokens[i]:
+            continue
+        other = tokens.copy()
+        other[i] = s
+        outputs, rows = zip(
+            *(
+                (jm.apply_logits(model, x)[2], embed(model, np.asarray(x, np.int32))[i])
+                for x in (tokens, other)
+            ),
+            strict=True,
+        )
+        change, distance = (np.linalg.norm(a - b) for a, b in (outputs, rows))
+        best = max(best, change / distance)
+    estimate = estimate_lipschitz(
+        model,
+        N,
+        inputs=GivenInputs("given", (tokens,)),
+        query=2,
+        target="logits",
+        searches=["substitution"],
+    )
+    assert estimate.value == pytest.approx(best, rel=1e-9)
+    assert estimate.value <= best * (1 + 1e-12)
+    assert (estimate.query, estimate.input) == (2, 0)
+    assert np.isnan(estimate.position_norms).all()
+
+
+def test_a_token_that_may_not_be_substituted_stays():
+    model = dataclasses.replace(make(vocab_size=3), substitutable=(0, 1))
+    tokens = np.array([0, 2, 1, 2, 0, 2])
+    estimate = estimate_lipschitz(
+        model,
+        N,
+        inputs=GivenInputs("given", (tokens,)),
+        searches=["substitution", "local"],
+    )
+    free = ~np.isnan(estimate.position_norms)
+    np.testing.assert_array_equal(free, [True, False, True, False, True, False])
+    nothing = GivenInputs("given", (np.full(N, 2),))
+    with pytest.raises(jm.InputError, match="no position that may change"):
+        estimate_lipschitz(model, N, inputs=nothing)
+
+
+def test_equal_embeddings_have_no_ratio():
+    model = make()
+    same = dataclasses.replace(
+        model, embedding=model.embedding.at[1].set(0).at[0].set(0)
+    )
+    estimate = estimate_lipschitz(same, N, num_inputs=1, searches=["substitution"])
+    assert (estimate.value, estimate.position) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"length": 1}, "nothing to change"),
+        ({"target": "logit"}, "target = 'logit'"),
+        ({"target": "logits"}, "no read-out"),
+        ({"query": 6}, "query = 6"),
+        ({"searches": ["balls"]}, "searches = 'balls'"),
+        ({"searches": []}, "no searches"),
+        ({"searches": ["ball"], "restarts": 0}, "restarts = 0"),
+        ({"steps": 0}, "steps = 0"),
+        ({"inputs": "dyck7"}, "dyck7"),
+    ],
+)
+def test_a_bad_question_is_refused(changed, complaint):
+    question = {"length": N, "searches": ["substitution"], **changed}
+    with pytest.raises(jm.InputError, match=complaint):
+        estimate_lipschitz(make(), question.pop("length"), **question)
+
+
+@pytest.mark.parametrize("weighting", ["leftmost_hard", "average_hard"])
+def test_hard_attention_has_no_constant(weighting):
+    with pytest.raises(jm.InputError, match=r"layers\.0.*no Lipschitz constant"):
+        estimate_lipschitz(make(weighting=weighting), N)
+
+
+def test_an_estimate_compares_with_nothing():
+    one = Estimate(1.0, "local", 0, 1)
+    bound = Bound(1.0, Sense.UPPER, "K", (), "by definition")
+    for other in (bound, Estimate(2.0, "local", 0, 1), 1.0):
+        for compare in ("__lt__", "__le__", "__gt__", "__ge__"):
+            with pytest.raises(TypeError, match="no order"):
+                getattr(one, compare)(other)
+    with pytest.raises(TypeError):
+        _ = bound <= one
+    with pytest.raises(TypeError):
+        max(one, bound)
+    assert "estimated" in repr(one)

@@ -1,0 +1,308 @@
+"""DYCK: each sentence of the proof by enumeration, the thresholds recomputed."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from bounds.restriction.closed_form.dyck import (
+    CERTIFIED,
+    FLOATS,
+    DyckParameters,
+    _central,
+    _upper_bounds,
+    dyck_margin,
+    dyck_threshold,
+    one_layer_dyck_threshold,
+    proves,
+)
+from bounds.restriction.closed_form.dyck_search import (
+    DYCK_RELEASED,
+    closed_form_dyck,
+    search_dyck_parameters,
+)
+from bounds.restriction.closed_form.route_switching import RELEASED
+from bounds.restriction.closed_form.routes import _dyck_parameters, computable_length
+from bounds.restriction.closed_form.switching_lemma import Step, deep_probability
+
+# The specification's thresholds, by windows of a third of the length.
+PUBLISHED = {
+    (2, 1): 720,
+    (2, 2): 1432,
+    (2, 4): 3296,
+    (2, 8): 8640,
+    (3, 1): 1654784,
+    (3, 2): 3194880,
+}
+FREE = 0
+
+
+def threshold(parameters):
+    """The threshold of parameters that have one."""
+    length = dyck_threshold(parameters)
+    assert length is not None
+    return length
+
+
+def imbalance(window):
+    """J and W_M of a window of +1, -1 and FREE."""
+    sums = np.concatenate([[0], np.cumsum(window)])
+    return int(max((-sums).max(), (sums[-1] - sums).max())), int(sums[-1])
+
+
+def completions(window):
+    free = [i for i, bracket in enumerate(window) if bracket == FREE]
+    for values in itertools.product((1, -1), repeat=len(free)):
+        word = list(window)
+        for i, value in zip(free, values, strict=True):
+            word[i] = value
+        yield tuple(word)
+
+
+def is_dyck(word):
+    heights = np.cumsum(word)
+    return heights[-1] == 0 and heights.min() >= 0
+
+
+def both_classes(window, prefix):
+    words = ((1,) * prefix + w + (-1,) * prefix for w in completions(window))
+    return len({bool(is_dyck(word)) for word in words}) == 2
+
+
+@pytest.mark.parametrize("length", [2, 4, 6])
+def test_a_window_with_room_has_a_member_and_a_non_member(length):
+    """All 3^M windows with F >= max(|W|, 1), at P = J; at P = J - 1 some fail."""
+    missed = 0
+    for window in itertools.product((1, -1, FREE), repeat=length):
+        excess, total = imbalance(window)
+        free = window.count(FREE)
+        if free >= max(abs(total), 1):
+            assert both_classes(window, excess)
+            missed += excess > 0 and not both_classes(window, excess - 1)
+        elif free == 0:
+            assert not both_classes(window, excess)
+    assert missed > 0
+
+
+def test_one_more_bracket_raises_the_imbalance_by_one_and_balancing_not_at_all():
+    for window in itertools.product((1, -1, FREE), repeat=6):
+        excess, total = imbalance(window)
+        assert abs(total) <= excess
+        free = [i for i, bracket in enumerate(window) if bracket == FREE]
+        for i, value in itertools.product(free, (1, -1)):
+            assert imbalance((*window[:i], value, *window[i + 1 :]))[0] <= excess + 1
+        if len(free) >= abs(total):
+            for chosen in itertools.combinations(free, abs(total)):
+                balanced = list(window)
+                for i in chosen:
+                    balanced[i] = -1 if total > 0 else 1
+                after = imbalance(balanced)
+                assert after[0] <= excess
+                assert after[1] == 0
+
+
+def coin_sum(num_coins):
+    """The exact law of the sum of m coins: value -> probability."""
+    return {
+        2 * heads - num_coins: Fraction(math.comb(num_coins, heads), 2**num_coins)
+        for heads in range(num_coins + 1)
+    }
+
+
+@pytest.mark.parametrize("spread", [0.12, 0.4, 0.8, 1.6, 2.5])
+@pytest.mark.parametrize("bound", [9, 60, 400, 900])
+def test_the_sum_stays_near_zero_as_often_as_promised(spread, bound):
+    """For every number m <= G of coins, against the exact law."""
+    root = math.sqrt(bound)
+    promised = _central(spread, root, FLOATS)
+    for coins in (0, 1, 2, bound // 3, bound // 2, bound - 1, bound):
+        law = coin_sum(coins)
+        exact = sum(p for value, p in law.items() if abs(value) <= spread * root)
+        assert promised <= float(exact) + 1e-12
+    if bound == 900 and spread > 0.2:
+        # Within a factor of four of all coins: a promise that says nothing would pass too.
+        assert float(exact) <= 4 * promised
+
+
+@pytest.mark.parametrize("p", [Fraction(1, 10), Fraction(2, 5)])
+@pytest.mark.parametrize("free", [40, 200])
+def test_a_random_restriction_stays_within_the_deviations(p, free):
+    """4000 walks: J >= x and too few or many stars are as rare as they should be."""
+    rng = np.random.default_rng(free)
+    delta = Fraction(1, 10)
+    parameters = DyckParameters(
+        1, (Step(p, 5),) * 2, (Fraction(0),) * 2, (None,) * 2, delta
+    )
+    # The second step's G is the first's upper bound on the stars.
+    (x, _, _), (_, moved, _) = _upper_bounds(parameters, 100.0, float(free), FLOATS)
+    draws = rng.random((4000, free))
+    steps = np.where(draws < float(p), 0, np.sign(draws - float(p) - float(1 - p) / 2))
+    walks = np.concatenate([np.zeros((4000, 1)), np.cumsum(steps, axis=1)], axis=1)
+    excess = np.maximum((-walks).max(axis=1), (walks[:, -1:] - walks).max(axis=1))
+    allowed = float(delta) + 3 * math.sqrt(float(delta) / 4000)
+    assert (excess >= x).mean() <= allowed
+    assert (excess >= x / 2).mean() > allowed
+    stars = (steps == 0).sum(axis=1)
+    q = float(p)
+    low = q * free - math.sqrt(2 * q * (1 - q) * free * math.log(10))
+    high = q * free + math.sqrt(free * math.log(10) / 2)
+    assert (stars < low).mean() <= allowed
+    assert (stars > high).mean() <= allowed
+    assert moved > 0
+
+
+@pytest.mark.parametrize("shape", DYCK_RELEASED, ids=str)
+def test_the_released_parameters_prove_less_than_the_published_thresholds(shape):
+    parameters = _dyck_parameters(*shape)
+    length = threshold(parameters)
+    assert length % 2 == 0
+    assert proves(parameters, length)
+    assert not proves(parameters, length - 2)
+    assert computable_length(*shape) < length
+    assert length < PUBLISHED.get(shape, math.inf)
+    # PARITY is the easier to miss.
+    assert length < 1000 * computable_length(*shape) ** 4
+    for larger in (length + 2, 2 * length, 3 * length + 1, 1000 * length):
+        assert proves(parameters, larger + larger % 2)
+
+
+def test_a_bracket_may_stay_free_with_probability_one_half():
+    parameters = DyckParameters(
+        1, (Step(Fraction(1, 2), 9),), (Fraction(0),), (None,), Fraction(1, 10)
+    )
+    assert 36 < threshold(parameters) < 400
+
+
+def test_the_margin_is_its_formula_by_hand():
+    """L = 2, H = 1, only J held: every line of the proof with plain floats."""
+    step = Step(Fraction(7, 20), 9)
+    deep = deep_probability(1, 1, 9, step.star_probability)
+    delta = Fraction(1, 10)
+    parameters = DyckParameters(1, (step,), (deep,), (None,), delta)
+    n, p, log = 400, 0.35, math.log(20)
+    beta = 0.999 - 0.2
+    loss = (n + 1) * 2 * float(deep) / beta
+
+    def walk(bound):
+        u = log / ((1 - p) * bound)
+        v = (1 - p) * (1 + u / 2 + u * u / 4)
+        return math.sqrt(2 * v * bound * log)
+
+    low, high = 10.0, 400.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        wide = n - 2 * (walk(middle) + loss + 18) < middle
+        low, high = (low, middle) if wide else (middle, high)
+    bound = high * (1 + 2**-20)
+    window = n - 2 * (walk(bound) + loss + 18) - 2
+    left = p * window - math.sqrt(2 * p * (1 - p) * window * math.log(10))
+    expected = left - walk(bound) - 2 * loss - 36
+    # The bound on the window is found by rounds, not by bisection.
+    assert dyck_margin(parameters, n, FLOATS) == pytest.approx(expected, abs=0.1)
+    certified = dyck_margin(parameters, n, CERTIFIED)
+    assert float(certified.a) == pytest.approx(dyck_margin(parameters, n, FLOATS))
+
+
+def test_the_margin_of_three_layers_is_its_formula_by_hand():
+    """L = 3, H = 1: first only J held, then the sum held to c √G, with plain floats."""
+    first, second = Step(Fraction(13, 40), 7), Step(Fraction(73, 2800), 25)
+    deep = tuple(
+        deep_probability(t, 1, step.depth, step.star_probability)
+        for t, step in ((1, first), (7, second))
+    )
+    delta, spread = Fraction(1, 12), Fraction(3, 25)
+    parameters = DyckParameters(1, (first, second), deep, (None, spread), delta)
+    n, risk = 24000, 1 / 12
+    p_1, p_2 = float(first.star_probability), float(second.star_probability)
+
+    def walk(bound, p, chance):
+        u = math.log(2 / chance) / ((1 - p) * bound)
+        v = (1 - p) * (1 + u / 2 + u * u / 4)
+        return math.sqrt(2 * v * bound * math.log(2 / chance))
+
+    def losses(bound):
+        """x_1, the repairs of both steps, y_2, x_2."""
+        stars = p_1 * bound + math.sqrt(bound * math.log(12) / 2)
+        near = (0.12 * math.sqrt(stars) - 1) / (2.2 * math.sqrt(stars) + 1)
+        near *= 1 - 2 * math.exp(-(2.2**2) / 2)
+        repairs = (
+            (n + 1) * 2 * float(deep[0]) / (0.999 - 3 * risk),
+            (n + 1) * 14 * float(deep[1]) / (near * (0.949 - risk)),
+        )
+        last = walk(stars, p_2, near / 20)
+        return walk(bound, p_1, risk), repairs, 0.12 * math.sqrt(stars), last
+
+    low, high = 10.0, float(n)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        x_1, repairs, _, x_2 = losses(middle)
+        wide = n - 2 * (x_1 + x_2 + sum(repairs) + 50) < middle
+        low, high = (low, middle) if wide else (middle, high)
+    x_1, repairs, y_2, _ = losses(high)
+    free = high - 2
+    for p, moved, fixed in ((p_1, x_1, repairs[0]), (p_2, y_2, repairs[1])):
+        few = math.sqrt(2 * p * (1 - p) * free * math.log(12))
+        free = p * free - few - moved - 2 * fixed
+    expected = free - 100
+    assert dyck_margin(parameters, n, FLOATS) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 8), (3, 2), (6, 3)])
+def test_the_closed_form_is_weaker_than_a_search_and_certified(layers, heads):
+    closed = closed_form_dyck(layers, heads)
+    assert closed is not None
+    assert closed.top % 2 == 0
+    if (layers, heads) in DYCK_RELEASED:
+        assert closed.top > threshold(_dyck_parameters(layers, heads))
+    assert closed.top > computable_length(layers, heads)
+
+
+def test_a_closed_form_of_one_layer_is_refused():
+    """It has a threshold of its own, `one_layer_dyck_threshold`."""
+    with pytest.raises(ValueError, match="num_layers is 1, expected an integer >= 2"):
+        closed_form_dyck(1, 1)
+
+
+def test_a_search_finds_what_the_table_has_within_a_tenth():
+    found = search_dyck_parameters(2, RELEASED[2, 2])
+    assert threshold(found) <= 1.1 * threshold(_dyck_parameters(2, 2))
+    assert search_dyck_parameters(10**6, RELEASED[2, 2]) is None
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_one_layer_leaves_both_classes_whatever_is_fixed(heads):
+    """P = H, M = 2H: after any H brackets of the window, fixed in any way."""
+    assert one_layer_dyck_threshold(heads) == 4 * heads
+    for places in itertools.combinations(range(2 * heads), heads):
+        for values in itertools.product((1, -1), repeat=heads):
+            window = [FREE] * (2 * heads)
+            for place, value in zip(places, values, strict=True):
+                window[place] = value
+            assert both_classes(tuple(window), heads)
+    # One more bracket fixed is too much: all of them open.
+    window = [1] * (heads + 1) + [FREE] * (heads - 1)
+    assert not both_classes(tuple(window), heads)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"num_heads": 0}, "num_heads is 0"),
+        ({"delta": Fraction(1, 4)}, r"delta is 1/4, expected a number in \(0, 1/4\)"),
+        ({"deep": ()}, "1 steps, 0 shares of deep activations and 1 spreads"),
+        ({"steps": (Step(Fraction(3, 5), 5),)}, "star_probability is 3/5"),
+        ({"spreads": (Fraction(0),)}, r"spreads\[0\] is 0"),
+    ],
+)
+def test_parameters_out_of_range_are_named(change, complaint):
+    fields = {
+        "num_heads": 1,
+        "steps": (Step(Fraction(1, 5), 5),),
+        "deep": (Fraction(1, 100),),
+        "spreads": (None,),
+        "delta": Fraction(1, 10),
+    }
+    with pytest.raises(ValueError, match=complaint):
+        DyckParameters(**{**fields, **change})

@@ -1,0 +1,193 @@
+"""Route A: the published table, Theorem 6 by sampling, and its limits."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from bounds.numbers.interval import interval, upper
+from bounds.restriction.closed_form import route_alteration
+from bounds.restriction.closed_form.route_alteration import (
+    Alteration,
+    alteration_route,
+    first_alteration,
+    next_alteration,
+)
+from bounds.restriction.closed_form.route_paper import Weight, giant, paper_route
+from bounds.restriction.closed_form.tower import Tower, log2
+
+# C, H: c_1 and n_2 of two layers; c_1, lg m_2, lg c_2, lg n_3 of three.
+TABLE = [
+    ("1/2", 1, 27, 109, 57, 165.0, 247.6, 249.6),
+    ("1/2", 2, 65, 391, 133, 376.7, 541.2, 543.8),
+    ("1/2", 4, 153, 1531, 313, 876.7, 1227.2, 1230.5),
+    ("1/2", 8, 353, 6355, 705, 1964.3, 2712.4, 2716.6),
+    ("9/10", 1, 225, 501, 505, 2678.9, 3224.2, 3225.3),
+    ("9/10", 2, 513, 1711, 1133, 5998.6, 7177.6, 7179.3),
+    ("9/10", 4, 1153, 6406, 2505, 13249, 15807, 15809),
+    ("9/10", 8, 2545, 25451, 5505, 29104, 34666, 34670),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_published_table(row):
+    free, heads, c_1, n_2, first, lg_m, lg_c, lg_n = row
+    two = alteration_route(2, heads, Fraction(free))
+    assert (two.inputs[0].top, two.length.integer) == (c_1, n_2)
+    three = alteration_route(3, heads, Fraction(free))
+    assert three.inputs[0].top == first
+    found = (
+        three.reductions[1].lg_kept(),
+        three.inputs[1].log2_enclosure(),
+        three.length.log2_enclosure(),
+    )
+    for lg, published in zip(found, (lg_m, lg_c, lg_n), strict=True):
+        # A unit of the last printed digit: 13249 stands for 13249.97.
+        assert upper(lg) == pytest.approx(published, abs=0.1 if lg_m < 1e4 else 1)
+
+
+@pytest.mark.parametrize("free", [Fraction(1, 2), Fraction(9, 10), Fraction(1, 3)])
+@pytest.mark.parametrize("heads", [1, 3, 8])
+def test_the_first_layer_in_rationals(free, heads):
+    """(1 - q/2)^m 2H <= ε, and m - 1 does not do, in the best of 39 cells."""
+    kept = {}
+    for i in range(1, 40):
+        q = (1 - free) * i / 40
+        eps = 1 - q - free
+        m = 1
+        while (1 - q / 2) ** m * 2 * heads > eps:
+            m += 1
+        assert (1 - q / 2) ** (m - 1) * 2 * heads > eps
+        kept[i] = m
+    share = interval(free.numerator) / free.denominator
+    assert first_alteration(heads, share).kept() == min(kept.values())
+
+
+@pytest.mark.parametrize(
+    ("heads", "c", "m"),
+    [(1, 1, 30), (4, 1, 47), (1, 2, 558), (4, 2, 758), (1, 3, 8588), (4, 3, 10984)],
+)
+def test_the_published_closed_form(heads, c, m):
+    """δ = 1/2, φ = 1: m = ⌈(6/δ)^c ln(3 c 2^c H / (δ φ))⌉ and η = q = ε = δ/3.
+
+    The reduction itself needs no more.
+    """
+    sixth = interval(1) / 6
+    with mpmath.workdps(40):
+        assert m == mpmath.ceil(12**c * mpmath.log(6 * c * 2**c * heads))
+    reduction = Alteration(heads, c, interval(1), sixth, sixth, sixth)
+    # One more than the real number where c > 1, in place of rounding it up.
+    kept = 2 ** float(reduction.lg_kept().mid)
+    assert m * (1 - 12**-c) - 1 <= kept <= m + 1
+
+
+@pytest.mark.parametrize(("n", "heads", "m", "q"), [(400, 1, 6, 0.5), (300, 2, 9, 0.4)])
+def test_sampled_captures_fail_no_more_often_than_the_theorem_says(n, heads, m, q):
+    """A list of m disjoint bits is missed with probability (1 - q/2)^m."""
+    rng = np.random.default_rng(n)
+    failures = trials = 0
+    for _ in range(60):
+        rho = np.where(rng.random(n) < q, rng.integers(2, size=n), -1)
+        # 2 H lists for each position: the first m entries, and each one's best value.
+        entries = np.argsort(rng.random((2 * heads * n, n)), axis=1)[:, :m]
+        best = rng.integers(2, size=entries.shape)
+        captured = (rho[entries] == best).any(axis=1)
+        failures += int((~captured).sum())
+        trials += len(captured)
+    bound = (1 - q / 2) ** m
+    # All lists of one draw share its restriction: 60 draws are the samples.
+    assert failures / trials <= bound * (1 + 3 / math.sqrt(60))
+    assert failures / trials >= bound / 2
+
+
+@pytest.mark.parametrize("c", [2, 57, 5505, 10**30, 1 << 5000])
+def test_the_shares_of_a_later_layer_add_up(c):
+    """(1 - η)(1 - q) - ε >= R, with ε not lost to rounding."""
+    kept = interval(7) / 10
+    reduction = next_alteration(2, c, interval(1) / 2, kept)
+    rest = (1 - reduction.eta) * (1 - reduction.q) - reduction.eps - kept
+    assert rest.a <= 0 <= rest.b
+    assert reduction.eps.a > 0
+    assert reduction.q.a > 0
+
+
+@pytest.mark.parametrize("heads", [1, 8])
+def test_no_cell_of_the_grid_leaves_fewer_inputs(heads):
+    """All 39 x 7 cells of c = 2, by the bound itself."""
+    free, kept = interval(1) / 2, interval(1) / 2
+    found = next_alteration(heads, 2, free, kept).outputs()
+    for a, b in itertools.product(range(1, 40), range(1, 8)):
+        eta = (1 - kept) * a / 80
+        eps = (1 - eta - kept) * b / 8
+        q = (1 - eta - kept) / (1 - eta) * (1 - interval(b) / 8)
+        assert found <= Alteration(heads, 2, free, eta, q, eps).outputs()
+
+
+def by_definition(reduction):
+    """c' = c + H 2^c m (c + c (T-1)(c-1)), m rounded up, with 60 digits."""
+    with mpmath.workdps(80):
+        c, heads = reduction.inputs, reduction.num_heads
+        free, eta, q, eps = (
+            mpmath.mpf(getattr(reduction, name).mid)
+            for name in ("free", "eta", "q", "eps")
+        )
+        m = mpmath.ceil(
+            mpmath.log(c * mpmath.mpf(2) ** c * heads / (eps * free))
+            / -mpmath.log1p(-((q / 2) ** c))
+        )
+        fed = c / (eta * free)
+        return c + heads * 2**c * m * (c + c * (fed - 1) * (c - 1))
+
+
+@pytest.mark.parametrize("c", [2, 3, 10, 40])
+@pytest.mark.parametrize("heads", [1, 8])
+def test_the_inputs_of_a_later_layer_are_above_their_formula(c, heads):
+    """Above by the +1 in place of the rounding up of m, and no more than c = 2 costs."""
+    reduction = next_alteration(heads, c, interval(8) / 10, interval(7) / 10)
+    exact = by_definition(reduction)
+    assert exact <= reduction.outputs().top <= exact * (1 + mpmath.mpf(1) / 2**c)
+
+
+def test_the_formula_beyond_integers_is_above_the_exact_one():
+    c, heads = 1 << 999_999, 3
+    kept, free = interval(7) / 10, interval(1) / 2
+    exact = next_alteration(heads, c, free, kept).outputs()
+    lost = 1 - kept
+    above = giant(Tower(0, c), log2(4 / lost), 5, log2(heads / (lost * free)) + 6)
+    assert exact.level == above.level == 2
+    assert exact <= above
+    assert above.top - exact.top < 1e-9
+
+
+def test_it_beats_the_papers_proof_and_grows():
+    order = (1, 2, 3, 4, 30)
+    for heads, free in ((1, Fraction(1, 2)), (4, Fraction(9, 10))):
+        lengths = [alteration_route(layers, heads, free).length for layers in order]
+        assert all(a < b for a, b in itertools.pairwise(lengths))
+        for layers, length in zip(order[1:], lengths[1:], strict=True):
+            assert length < paper_route(layers, heads, free, Weight.BALANCED).length
+
+
+def test_the_second_layer_of_route_a_is_what_three_layers_close():
+    """n_L is the least n with C n > (H + 1) c_{L-1}."""
+    for layers, heads, free in ((2, 1, "1/2"), (2, 3, "9/10"), (2, 8, "1/3")):
+        route = alteration_route(layers, heads, Fraction(free))
+        closing = (heads + 1) * route.inputs[-1].top
+        assert Fraction(free) * route.length.top > closing
+        assert Fraction(free) * (route.length.top - 1) <= closing
+    assert route_alteration.alteration_route(1, 5, Fraction(1, 2)).length.integer == 7
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_share_that_rounds_to_one_gets_the_cell_of_its_neighbours():
+    """What a layer may lose is told from 0 even where 1 - R is below a float's ulp."""
+
+    def cells(lost):
+        kept = 1 - interval(1) / lost
+        found = next_alteration(1, 10**7, interval(1), kept)
+        return upper(found.eta * lost), upper(found.q * lost)
+
+    assert cells(10**22) == pytest.approx(cells(10**9))

@@ -1,0 +1,203 @@
+"""Theorem 8 and Corollary 9: the published tables, recomputed in exact rationals."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from bounds.restriction.closed_form.route_switching import (
+    RELEASED,
+    closed_form_switching,
+    switching_proof,
+)
+from bounds.restriction.closed_form.routes import (
+    computable_length,
+    one_layer_parity_threshold,
+)
+from bounds.restriction.closed_form.switching_lemma import Step
+from bounds.restriction.closed_form.switching_search import search_steps
+from bounds.restriction.closed_form.tower import Tower
+
+# The specification's Table S: parameters (p_l t_{l-1}, t_l), thresholds, Corollary 9.
+PARAMETERS = {
+    (2, 1): ([(".35", 5)], 37),
+    (2, 2): ([(".3", 9)], 103),
+    (2, 4): ([(".25", 14)], 305),
+    (2, 8): ([(".2", 20)], 974),
+    (3, 1): ([(".22", 3), (".14", 9)], 2805),
+    (3, 2): ([(".25", 7), (".12", 14)], 12817),
+    (3, 4): ([(".2", 11), (".1", 18)], 57888),
+    (3, 8): ([(".15", 15), (".1", 27)], 283378),
+    (4, 1): ([(".22", 3), (".13", 8), (".12", 15)], 380627),
+    (4, 2): ([(".2", 6), (".11", 12), (".12", 21)], 2404402),
+    # Double precision in the specification, 1.50e7 there; settled here.
+    (4, 4): ([(".2", 11), (".09", 16), (".11", 27)], 14950584),
+}
+CLOSED = {
+    2: ["200", "649", "2746", "12131"],
+    3: ["66454", "529137", "5.53e6", "6.00e7"],
+    4: ["4.87e7", "9.42e8", "2.40e10", "6.23e11"],
+}
+
+
+def steps_of(parameters):
+    depth, steps = 1, []
+    for product, t in parameters:
+        steps.append(Step(Fraction(product) / depth, t))
+        depth = t
+    return tuple(steps)
+
+
+def assert_threshold(proof, length):
+    """The condition of Theorem 8 holds at this n and fails at n - 1."""
+    needed = (proof.num_heads + 1) * proof.steps[-1].depth
+    assert length * proof.fractions[-1] > needed
+    assert (length - 1) * proof.fractions[-1] <= needed
+    assert proof.length == length
+
+
+@pytest.mark.parametrize("shape", PARAMETERS, ids=str)
+def test_the_published_table_in_exact_arithmetic(shape):
+    parameters, length = PARAMETERS[shape]
+    assert_threshold(switching_proof(shape[1], steps_of(parameters)), length)
+
+
+def test_the_check_of_the_table_notices_an_off_by_one():
+    parameters, length = PARAMETERS[3, 1]
+    proof = switching_proof(1, steps_of(parameters))
+    for wrong in (length - 1, length + 1):
+        with pytest.raises(AssertionError):
+            assert_threshold(proof, wrong)
+
+
+def test_the_hand_check():
+    """L = 2, H = 1: R = .65 r^6 + .7 r^5 = 0.03887, φ = 0.27226, 10/φ = 36.73."""
+    proof = switching_proof(1, [Step(Fraction(7, 20), 5)])
+    r = 2 * Fraction(7, 20) / Fraction(27, 20)
+    share = Fraction(13, 20) * r**6 + Fraction(7, 10) * r**5
+    assert share <= proof.deep[0] <= share + Fraction(1, 10**29)
+    assert round(float(proof.deep[0]), 5) == 0.03887
+    assert round(float(proof.fractions[0]), 5) == 0.27226
+    assert 10 / float(proof.fractions[0]) == pytest.approx(36.73, abs=0.005)
+    assert_threshold(proof, 37)
+
+
+@pytest.mark.parametrize("shape", RELEASED, ids=str)
+def test_the_released_parameters_are_proofs_and_no_worse(shape):
+    layers, heads = shape
+    proof = switching_proof(heads, RELEASED[shape])
+    assert len(proof.steps) == layers - 1
+    assert_threshold(proof, proof.length)
+    if shape in PARAMETERS:
+        assert proof.length <= PARAMETERS[shape][1]
+    # More decimals change nothing that shows, fewer make it worse.
+    fine = switching_proof(heads, RELEASED[shape], digits=60)
+    assert fine.length == proof.length
+    assert computable_length(layers, heads) < proof.length
+
+
+@pytest.mark.parametrize("layers", CLOSED)
+def test_the_closed_form_is_the_published_one(layers):
+    for heads, text in zip((1, 2, 4, 8), CLOSED[layers], strict=True):
+        length = closed_form_switching(layers, heads).length.integer
+        published = f"{length:.2e}".replace("e+0", "e").replace("e+", "e")
+        assert text in (str(length), published)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("heads", [1, 2, 3, 8])
+def test_the_closed_form_is_its_formula_in_rationals(layers, heads):
+    depth, fraction = 1, Fraction(1)
+    for _ in range(layers - 1):
+        size = Fraction("18.9") * heads * (heads + 1) * depth**2 / fraction
+        s = next(s for s in range(200) if 2**s >= size)
+        fraction /= Fraction("16.64") * depth
+        depth += heads * (s - 1)
+    length = math.floor((heads + 1) * depth / fraction) + 1
+    assert closed_form_switching(layers, heads).length.integer == length
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 5), (3, 1), (3, 3), (4, 2)])
+def test_the_closed_form_is_implied_by_theorem_8(layers, heads):
+    """Its own p_l and t_l, put into the theorem, give no larger a threshold."""
+    closed = closed_form_switching(layers, heads)
+    steps, depth = [], 1
+    for t in closed.depths:
+        steps.append(Step(Fraction(100, 832 * depth), t))
+        depth = t
+    assert Tower.of(switching_proof(heads, steps).length) <= closed.length
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(2, 3), (3, 1), (3, 4), (4, 1), (6, 1)])
+def test_a_search_lies_between_what_is_possible_and_the_closed_form(layers, heads):
+    proof = switching_proof(heads, search_steps(layers, heads))
+    assert proof.length > computable_length(layers, heads)
+    assert Tower.of(proof.length) <= closed_form_switching(layers, heads).length
+    if (layers, heads) in PARAMETERS:
+        assert proof.length <= PARAMETERS[layers, heads][1]
+
+
+def test_what_is_too_large_to_search_is_left_alone():
+    assert search_steps(500, 8) is None
+    assert search_steps(2, 10**6) is None
+
+
+@pytest.mark.parametrize("heads", range(1, 9))
+def test_one_layer_is_exact(heads):
+    """H + 2, the number after what is computed; H + 1 with a read-out position."""
+    assert switching_proof(heads, []).length == heads + 2
+    assert closed_form_switching(1, heads).length.integer == heads + 2
+    assert one_layer_parity_threshold(heads) == heads + 2
+    assert computable_length(1, heads) == heads + 1
+    assert switching_proof(heads, [], read_out=True).length == heads + 1
+    assert one_layer_parity_threshold(heads, read_out=True) == heads + 1
+
+
+def test_a_separate_read_out_counts_one_activation_more():
+    """n p - (n + 1) 2 R > 10 instead of n (p - 2 R) > 10; PARITY at 37 is at the edge."""
+    step = Step(Fraction(7, 20), 5)
+    proof = switching_proof(1, [step], read_out=True)
+    holds = lambda n: n * step.star_probability - (n + 1) * 2 * proof.deep[0] > 10
+    assert holds(proof.length)
+    assert not holds(proof.length - 1)
+    later = (Step(Fraction(11, 50), 3), Step(Fraction(14, 300), 9))
+    proof = switching_proof(1, later, read_out=True)
+    kept = lambda n: (
+        later[1].star_probability
+        * (n * later[0].star_probability - (n + 1) * 2 * proof.deep[0])
+        - (n + 1) * 6 * proof.deep[1]
+    )
+    assert kept(proof.length) > 18 >= kept(proof.length - 1)
+
+
+def test_free_bits_and_a_start_are_what_a_language_asks_for():
+    """F bits left ask for F - 1 more; a start of half the positions for twice n."""
+    step = [Step(Fraction(7, 20), 9)]
+    plain = switching_proof(1, step)
+    more = switching_proof(1, step, free=11)
+    assert more.length == math.floor((18 + 10) / plain.fractions[0]) + 1
+    # The repairs are those of n activations, not of n / 2.
+    half = switching_proof(1, step, start=Fraction(1, 2))
+    assert half.fractions[0] == Fraction(7, 40) - 2 * half.deep[0]
+    assert half.length == math.floor(18 / half.fractions[0]) + 1
+
+
+def test_steps_that_lose_everything_prove_nothing():
+    assert switching_proof(1, [Step(Fraction(1, 2), 1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Step(0.35, 5), "star_probability is the float 0.35"),
+        (lambda: Step(Fraction(1, 3), 0), "depth is 0, expected an integer >= 1"),
+        (lambda: switching_proof(0, []), "num_heads is 0"),
+        (lambda: switching_proof(1, [], free=0), "free is 0"),
+        (lambda: switching_proof(1, [], start=2), "start is 2, expected a number"),
+        (lambda: closed_form_switching(0, 1), "num_layers is 0"),
+        (lambda: search_steps(0, 1), "num_layers is 0"),
+    ],
+)
+def test_a_number_out_of_range_is_named(make, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        make()
