@@ -58,7 +58,7 @@ class Found:
         )
 
 
-class Plan(Protocol):
+class InputPlan(Protocol):
     """A way through all inputs, or some of them, block by block."""
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
-from bounds.all_inputs.block import Found, NotFiniteError, Plan, StringPlan
+from bounds.all_inputs.block import Found, InputPlan, NotFiniteError, StringPlan
 from bounds.all_inputs.counts import TooManyError, plan_counts
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.compute import compute_influence
@@ -195,7 +195,7 @@ def _ask(
 
 
 def _go_through(
-    plan: Plan, ties: TieRule, progress: Callable[[int, int], None] | None
+    plan: InputPlan, ties: TieRule, progress: Callable[[int, int], None] | None
 ) -> Supremum:
     """Runs all blocks of a plan, and the input that is found once more."""
     started, found = time.perf_counter(), None
@@ -234,7 +234,7 @@ def exact_supremum(
     return _go_through(plan, ties, None)
 
 
-def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:
+def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
     """Returns the way through the inputs: exact within the budget, else a search.
 
     Args:
@@ -270,7 +270,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> Plan:
     return search
 
 
-def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
+def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
     """Returns the largest influence of a block, its ties judged.
 
     Raises:
@@ -291,7 +291,7 @@ def run_block(plan: Plan, block: int, ties: TieRule) -> Found:
 
 
 def conclude(
-    plan: Plan, found: Found | None, ties: TieRule, seconds: float
+    plan: InputPlan, found: Found | None, ties: TieRule, seconds: float
 ) -> Supremum:
     """Returns the result of all blocks, its input run again.
 

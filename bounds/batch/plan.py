@@ -219,7 +219,7 @@ def _term(cell: BatchCell, name: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What is left to do of a sweep.
 
     Attributes:
@@ -243,7 +243,7 @@ def make_plan(
     cells: Sequence[BatchCell],
     rows: Mapping[str, Mapping[str, Any]],
     pending: Collection[str],
-) -> Plan:
+) -> SweepPlan:
     """Returns the plan of a sweep."""
     kept = {cell.key: rows[cell.key] for cell in cells if cell.key in rows}
     model = fit_cost(cells, kept)
@@ -251,7 +251,7 @@ def make_plan(
     states = [row["status"] for key, row in kept.items() if key not in pending]
     told = [row["peak_bytes"] for row in kept.values() if row["status"] == "done"]
     peaks = [peak for peak in told if peak is not None]
-    return Plan(
+    return SweepPlan(
         tuple(ordered),
         tuple(cell for cell in ordered if cell.key in pending),
         states.count("done"),
@@ -305,7 +305,7 @@ def _combinations(cell: BatchCell) -> set[tuple[str, ...]]:
     }
 
 
-def list_cells(plan: Plan) -> list[str]:
+def list_cells(plan: SweepPlan) -> list[str]:
     """Returns a line per cell to run; of many, the first and the last.
 
     Returns:
@@ -323,7 +323,7 @@ def list_cells(plan: Plan) -> list[str]:
     return [f"{'estimated':>10}  {'arrays':>9}  cell", *lines] if lines else []
 
 
-def sum_up(plan: Plan) -> list[str]:
+def sum_up(plan: SweepPlan) -> list[str]:
     """Returns what a plan comes to: cells, estimated time and memory."""
     lines = [f"{len(plan.cells)} cells: {len(plan.todo)} to run, {plan.done} done"]
     if plan.failed:

@@ -28,9 +28,9 @@ from absl import flags
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table, sweep_table
-from bounds.batch.figure import choose_layout, sweep_figure
 from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
+from bounds.batch.sweep_figure import choose_layout, sweep_figure
 from bounds.cli.batch_cells import MAIN_RESULTS, make_cells, perform
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_work import DATA_FLAGS

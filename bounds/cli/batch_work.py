@@ -25,7 +25,7 @@ import safetensors
 from absl import flags
 
 from bounds.batch.cells import Work
-from bounds.batch.figure import LENGTH_FLAGS
+from bounds.batch.sweep_figure import LENGTH_FLAGS
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.cli.shared.input_source import num_symbols, read_tokens
 from jax_models.constructions import PRESETS, build_preset, preset_parameters

@@ -31,9 +31,9 @@ from bounds.restriction import (
     find_restriction,
     read_certificate,
 )
-from bounds.restriction.attempts import Found, Stage
+from bounds.restriction.attempts import ClosedInput, Stage
+from bounds.restriction.attention_figure import outline_restriction, restriction_figure
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.figure import outline_restriction, restriction_figure
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.store.output import plain, sha256, write_json
 from bounds.store.sweep import Results
@@ -64,7 +64,7 @@ class Parts:
         self.fresh = fresh
         self.earlier = 0.0  # seconds that parts took which an earlier run finished
 
-    def __call__(self, name: str, work: Callable[[], Found]) -> Found:
+    def __call__(self, name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
         """Returns the result of a part, recorded or done now."""
         return _read(self.keep(name, lambda: _recorded(work())))
 
@@ -81,7 +81,7 @@ class Parts:
         return plain(found)
 
 
-def _recorded(found: Found) -> dict[str, Any]:
+def _recorded(found: ClosedInput) -> dict[str, Any]:
     return {
         "rho": found.partial.tokens.tolist(),
         "method": found.method,
@@ -92,7 +92,7 @@ def _recorded(found: Found) -> dict[str, Any]:
     }
 
 
-def _read(row: Mapping[str, Any]) -> Found:
+def _read(row: Mapping[str, Any]) -> ClosedInput:
     def partial(tokens: list[int]) -> PartialInput:
         return PartialInput(np.asarray(tokens, np.int32), SYMBOLS)
 
@@ -100,7 +100,7 @@ def _read(row: Mapping[str, Any]) -> Found:
         Stage(stage["name"], partial(stage["rho"]), stage["seconds"])
         for stage in row["stages"]
     )
-    return Found(partial(row["rho"]), row["method"], tuple(stages))
+    return ClosedInput(partial(row["rho"]), row["method"], tuple(stages))
 
 
 def define_flags() -> flags.FlagValues:

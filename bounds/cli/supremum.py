@@ -15,7 +15,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.all_inputs import Supremum
-from bounds.all_inputs.block import Attained, Found, Plan
+from bounds.all_inputs.block import Attained, Found, InputPlan
 from bounds.all_inputs.supremum import BUDGET, choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli.shared import flags as shared
@@ -138,7 +138,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def _gather(
-    store: ResultStore, plan: Plan, key: dict[str, Any], fresh: bool
+    store: ResultStore, plan: InputPlan, key: dict[str, Any], fresh: bool
 ) -> tuple[Found | None, float]:
     """Returns the largest of all blocks, and the seconds that they took."""
     cells = []

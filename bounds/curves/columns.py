@@ -36,7 +36,7 @@ HARD = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class CurveColumn:
     """One column of numbers beside the exact influence.
 
     Attributes:
@@ -77,7 +77,7 @@ class CurveBound:
 
     name: str
     meaning: str
-    columns: tuple[Column, ...]
+    columns: tuple[CurveColumn, ...]
     per_input: bool
     compute: Callable[[Transformer, np.ndarray, Question, int], Mapping[str, Any]]
     of_hard: bool = False
@@ -181,7 +181,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "certified",
             "certified",
             (
-                Column(
+                CurveColumn(
                     "certified",
                     "certified",
                     "certified, these inputs",
@@ -195,14 +195,14 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "closed_forms",
             "decimal logarithms of the constants of Lemma 5",
             (
-                Column(
+                CurveColumn(
                     "log10_corrected",
                     "corrected, log10",
                     "corrected Lemma 5, all inputs",
                     {"linestyle": "--", "marker": "^", "linewidth": 0.9},
                     in_decades=True,
                 ),
-                Column(
+                CurveColumn(
                     "log10_printed",
                     "printed, log10",
                     "Lemma 5 as printed",
@@ -217,7 +217,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "estimate",
             "the largest that a search met",
             (
-                Column(
+                CurveColumn(
                     "estimate",
                     "estimate",
                     "estimated, worst input met",
@@ -231,7 +231,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "supremum",
             "the exact supremum",
             (
-                Column(
+                CurveColumn(
                     "supremum",
                     "supremum",
                     "exact, worst input",

@@ -7,7 +7,7 @@ symbols; an end token that is read (R2) comes on top.
 """
 
 from bounds.entropy.closeness import CLOSENESS, log_odds_norm
-from bounds.entropy.figure import entropy_figure
+from bounds.entropy.floor_figure import entropy_figure
 from bounds.entropy.measure import Floor, ModelEntropy, entropy_levels, measure_entropy
 from bounds.entropy.predictions import (
     Population,

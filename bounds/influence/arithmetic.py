@@ -37,7 +37,7 @@ UPDATES = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2}
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class ProgramWork:
     """What one run of a program takes."""
 
     flops: float  # floating-point operations
@@ -49,7 +49,7 @@ class Work:
         return f"{self.flops:.3g} FLOP{memory}"
 
 
-def measure_work(traced: jax.stages.Traced) -> Work:
+def measure_work(traced: jax.stages.Traced) -> ProgramWork:
     """Returns the work of a program, compiled for the default device and not run.
 
     Args:
@@ -62,7 +62,7 @@ def measure_work(traced: jax.stages.Traced) -> Work:
         if memory is None
         else sum(getattr(memory, f"{name}_size_in_bytes") for name in names)
     )
-    return Work(count_operations(traced.jaxpr), held)
+    return ProgramWork(count_operations(traced.jaxpr), held)
 
 
 def count_operations(program: ClosedJaxpr | Jaxpr) -> float:

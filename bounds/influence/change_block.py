@@ -30,8 +30,8 @@ from bounds.influence.first_layer import (
     take_rows,
 )
 from bounds.influence.query_row import (
-    MovedRows,
     QueryRow,
+    RowTile,
     lift_rows,
     move_query,
     prepare_query_row,
@@ -290,7 +290,7 @@ def second_layer(
                 compute,
                 lambda: (jnp.zeros(shape, own.dtype), none),
             )
-        rows = MovedRows(at, valid, changes, position, own)
+        rows = RowTile(at, valid, changes, position, own)
         return lift_rows(layer, last, moved, rows), ties
 
     def merge(one: Any, two: Any) -> Any:

@@ -23,8 +23,8 @@ from bounds.influence.first_layer import (
 )
 from bounds.influence.pointwise import change_rows, read_change
 from bounds.influence.query_row import (
-    MovedRows,
     QueryRow,
+    RowTile,
     lift_rows,
     move_query,
     read_query_row,
@@ -145,7 +145,7 @@ def last_row(
         own = jnp.zeros((width, count), changes.dtype)
         tile_rows = slice_tile(by_rows, at, 0)
         return lift_rows(
-            layer, last, moved, MovedRows(at, valid, tile_rows, nowhere, own)
+            layer, last, moved, RowTile(at, valid, tile_rows, nowhere, own)
         )
 
     folded = fold_tiles(lift, layer.attention.weighting.merge_change, n, tile)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bounds.influence.arithmetic import Work, count_operations, measure_work
+from bounds.influence.arithmetic import ProgramWork, count_operations, measure_work
 from bounds.influence.kernel import Part
 
 
@@ -33,13 +33,13 @@ class Outline:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class Requirement:
     """What a problem will take, by its outline."""
 
     blocks: int
     batch: int  # substitutions of a block on each device
-    base: Work
-    block: Work  # of the largest part, on each device
+    base: ProgramWork
+    block: ProgramWork  # of the largest part, on each device
     flops: float  # of all blocks on all devices, and of the base pass once
 
 
@@ -56,7 +56,7 @@ def shapes_of(tree: Any) -> Any:
     return jax.tree.map(shape, tree)
 
 
-def estimate_work(outline: Outline, devices: int = 1) -> Estimate:
+def estimate_work(outline: Outline, devices: int = 1) -> Requirement:
     """Returns what the blocks of an outline will take.
 
     Args:
@@ -71,6 +71,6 @@ def estimate_work(outline: Outline, devices: int = 1) -> Estimate:
         blocks += rounds
         flops += rounds * devices * count_operations(outline.trace(part).jaxpr)
     largest = max(outline.parts, key=lambda part: part.end - part.start)
-    return Estimate(
+    return Requirement(
         blocks, largest.batch, base, measure_work(outline.trace(largest)), flops
     )

@@ -110,7 +110,7 @@ def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
 
 
 @dataclasses.dataclass(frozen=True)
-class MovedRows:
+class RowTile:
     """A tile of rows in each configuration: most see a column replaced, one is its own.
 
     The configuration's own row stands apart, so that it enters sums over rows without a
@@ -151,7 +151,7 @@ class MovedRows:
         return (others + alone * self.own).swapaxes(1, 2)
 
 
-def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: MovedRows) -> Any:
+def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) -> Any:
     """Returns the change summary of a tile of rows that have all moved.
 
     Args:

@@ -117,7 +117,7 @@ def touched_rows(
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class SoughtLayer:
     """A layer with its base pass over the rows that are wanted of it."""
 
     layer: Layer
@@ -169,7 +169,7 @@ class _Written:
 
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
-) -> tuple[Step, ...]:
+) -> tuple[SoughtLayer, ...]:
     """Returns the steps of a model.
 
     Args:
@@ -181,7 +181,9 @@ def make_steps(
     one = np.asarray([query], np.int32)
     last = len(bases) - 1
     return tuple(
-        Step(layer, base, one if k == last else everywhere, least_scores(layer, base))
+        SoughtLayer(
+            layer, base, one if k == last else everywhere, least_scores(layer, base)
+        )
         for k, (layer, base) in enumerate(zip(model.layers, bases, strict=True))
     )
 
@@ -189,7 +191,7 @@ def make_steps(
 def change_windows(
     model: Transformer,
     tokens: np.ndarray,
-    steps: tuple[Step, ...],
+    steps: tuple[SoughtLayer, ...],
     position: np.ndarray,
     symbol: np.ndarray,
     mesh: Mesh | None = None,
@@ -207,7 +209,7 @@ def change_windows(
     embedding = np.asarray(model.embedding)
     size = window_size(tokens.size)
 
-    def follow(window: slice, steps: tuple[Step, ...]) -> Window:
+    def follow(window: slice, steps: tuple[SoughtLayer, ...]) -> Window:
         at = position[window]
         change = embedding[symbol[window]] - embedding[tokens[at]]
         rows = ChangedRows.gather(at.size, np.arange(at.size), at, change)
@@ -223,7 +225,9 @@ def change_windows(
 
     def follow_there(call: Callable[[Any], Window], placed: list[Any]) -> Window:
         there = zip(wanted, placed, strict=True)
-        return call(tuple(Step(x, base, rows, y) for rows, (x, base, y) in there))
+        return call(
+            tuple(SoughtLayer(x, base, rows, y) for rows, (x, base, y) in there)
+        )
 
     calls = [functools.partial(follow_there, one) for one in calls]
     written = _Written(size, len(steps), embedding.shape[1], embedding.dtype)
@@ -237,7 +241,7 @@ def window_size(length: int) -> int:
     return int(np.clip(2**23 // length, 16, 1024))
 
 
-def _follow(steps: tuple[Step, ...], rows: ChangedRows) -> Window:
+def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
     """What the changed rows below some layers change at the top of them."""
     p, width = rows.sizes.size, rows.change.shape[1]
     if not steps:
@@ -284,7 +288,7 @@ def _runs(owner: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _touched(
-    step: Step, rows: ChangedRows
+    step: SoughtLayer, rows: ChangedRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows that may change: substitution [Q], slot in the step [Q], in order; asks.
 
@@ -318,7 +322,7 @@ def _touched(
 
 
 def _next_rows(
-    step: Step,
+    step: SoughtLayer,
     rows: ChangedRows,
     owner: np.ndarray,
     slot: np.ndarray,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.partial_input import PartialInput
-from bounds.restriction.possible import Block, HeadBlock, possible_blocks, seen
+from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
 from bounds.restriction.scores import score_rows
 from bounds.restriction.tables import Rows, Tables, first_tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
@@ -162,7 +162,7 @@ def analyse(
 
 
 def _check_size(
-    tables: Tables, block: Block, dependence: NDArray[np.float32], most: int
+    tables: Tables, block: SlotBlock, dependence: NDArray[np.float32], most: int
 ) -> None:
     depends = block.reach().astype(np.float32) @ dependence + dependence[block.slots]
     sizes = (depends > 0).sum(axis=1)
@@ -171,7 +171,7 @@ def _check_size(
         raise TooManyBits(f"position {position} depends on {sizes.max()} free bits")
 
 
-def _list_sets(tables: Tables, block: Block) -> list[HeadSets]:
+def _list_sets(tables: Tables, block: SlotBlock) -> list[HeadSets]:
     """What a certificate lists of each slot of a block: heads, and rows of its table."""
     positions = tables.positions
 

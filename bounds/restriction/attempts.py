@@ -121,7 +121,7 @@ class Stage:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class ClosedInput:
     """A partial input that closes the model's output.
 
     Attributes:
@@ -137,17 +137,17 @@ class Found:
 
 # Given the name of a part of the work and what does it, returns its result: done now, or
 # as it was found before.
-Remember = Callable[[str, Callable[[], Found]], Found]
+Remember = Callable[[str, Callable[[], ClosedInput]], ClosedInput]
 
 
-def forget(name: str, work: Callable[[], Found]) -> Found:
+def forget(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
     """Returns the result of a part of the work, done now."""
     del name
     return work()
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """How to search.
 
     Attributes:
@@ -213,10 +213,10 @@ def attempt(
     model: jm.Transformer,
     given: PartialInput,
     query: int,
-    plan: Plan,
+    plan: SearchPlan,
     useful: Callable[[PartialInput], bool],
     report: Report | None = None,
-) -> Found:
+) -> ClosedInput:
     """Returns the best restriction of several attempts.
 
     Args:
@@ -232,7 +232,7 @@ def attempt(
         InputError: as the search.
     """
     clock = _Clock(report)
-    found: list[Found] = []
+    found: list[ClosedInput] = []
     caps = plan.all_caps(model)
     if plan.method != "alteration":
         greedy = _greedy(model, given, query, plan, clock, caps)
@@ -246,13 +246,13 @@ def attempt(
     if plan.method == "alteration" or (plan.method == "auto" and fails and given.free):
         chosen = next(caps)
 
-        def altered() -> Found:
+        def altered() -> ClosedInput:
             clock.start_over()
             partial = alter(
                 model, query, given, chosen, DRAWS, plan.seed, ATTEMPT_SECONDS
             )
             clock("alteration", partial)
-            return Found(partial, "alteration", tuple(clock.stages))
+            return ClosedInput(partial, "alteration", tuple(clock.stages))
 
         found.append(plan.remember("alteration", altered))
     best = max(found, key=lambda one: (useful(one.partial), len(one.partial.free)))
@@ -262,12 +262,12 @@ def attempt(
     if not backwards:
         return best
 
-    def freed() -> Found:
+    def freed() -> ClosedInput:
         clock.stages = list(best.stages)
         partial = free_needless(
             model, best.partial, given, query, REVERSE_SECONDS, clock
         )
-        return Found(partial, best.method, tuple(clock.stages))
+        return ClosedInput(partial, best.method, tuple(clock.stages))
 
     return plan.remember("reverse pass", freed)
 
@@ -276,19 +276,19 @@ def _greedy(
     model: jm.Transformer,
     given: PartialInput,
     query: int,
-    plan: Plan,
+    plan: SearchPlan,
     clock: "_Clock",
     caps: Iterator[tuple[int, ...]],
-) -> Iterator[Found]:
+) -> Iterator[ClosedInput]:
     """One search after another; the first is deterministic, later ones shuffle votes."""
     for number, chosen in enumerate(caps):
         noise = np.random.default_rng((plan.seed, number)) if number else None
 
-        def searched(chosen=chosen, noise=noise) -> Found:
+        def searched(chosen=chosen, noise=noise) -> ClosedInput:
             clock.start_over()
             search = Search(model, query, given, noise, plan.balance, clock)
             close(search, *search.reduce(chosen))
-            return Found(search.partial, "greedy", tuple(clock.stages))
+            return ClosedInput(search.partial, "greedy", tuple(clock.stages))
 
         yield plan.remember(f"attempt {number}", searched)
 

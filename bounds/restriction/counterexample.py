@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import jax_models as jm
 from bounds.curves.inputs import sampled_inputs
-from bounds.restriction.attempts import Method, Plan, Remember, forget
+from bounds.restriction.attempts import Method, Remember, SearchPlan, forget
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.restriction import Restriction, final_activation, restrict
 from bounds.restriction.search import Report
@@ -188,7 +188,7 @@ def find_counterexample(
     if pre_restriction is None:
         pre_restriction = given.tokens
     dyck = given.name.startswith("dyck")
-    plan = Plan(caps, method, attempts, reverse_pass, dyck, seed, remember)
+    plan = SearchPlan(caps, method, attempts, reverse_pass, dyck, seed, remember)
     found = restrict(
         model,
         length,

@@ -63,7 +63,7 @@ class HeadBlock:
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class SlotBlock:
     """A block of query rows: those of whole slots.
 
     Attributes:
@@ -111,7 +111,7 @@ def seen(mask: Mask, rows: Rows, keys: Rows) -> Booleans:
 
 def possible_blocks(
     tables: Tables, scored: ScoredRows, slots: Sequence[int] | Rows
-) -> Iterator[Block]:
+) -> Iterator[SlotBlock]:
     """Yields the possible sets of slots, a block of them at a time.
 
     Args:
@@ -143,7 +143,7 @@ def possible_blocks(
             _head_block(tables, scored, head, rows, against, sees)
             for head in range(num_heads)
         )
-        yield Block(chosen, rows, local, heads)
+        yield SlotBlock(chosen, rows, local, heads)
 
 
 def _split(slots: Rows, sizes: Rows, most: int) -> Iterator[Rows]:
@@ -185,7 +185,12 @@ def _head_block(
 
 
 def leading_entries(
-    tables: Tables, block: Block, sets: HeadBlock, rows: Rows, order: int, count: int
+    tables: Tables,
+    block: SlotBlock,
+    sets: HeadBlock,
+    rows: Rows,
+    order: int,
+    count: int,
 ) -> tuple[Rows, Booleans]:
     """Returns the first entries of rows' lists that are not constant.
 
@@ -222,7 +227,12 @@ def leading_entries(
 
 
 def cast_votes(
-    tables: Tables, block: Block, over: Booleans, order: int, cap: int, votes: Floats
+    tables: Tables,
+    block: SlotBlock,
+    over: Booleans,
+    order: int,
+    cap: int,
+    votes: Floats,
 ) -> None:
     """Adds the votes of the slots of a block that depend on too many bits.
 

@@ -31,8 +31,8 @@ from bounds.restriction.analysis import (
 )
 from bounds.restriction.attempts import (
     Method,
-    Plan,
     Remember,
+    SearchPlan,
     Stage,
     attempt,
     forget,
@@ -216,7 +216,7 @@ def find_restriction(
     Source:
         Hahn 2020, Theorem 1 and Lemma 4, as an algorithm: docs/restriction.md.
     """
-    plan = Plan(caps, method, attempts, reverse_pass, False, seed, remember)
+    plan = SearchPlan(caps, method, attempts, reverse_pass, False, seed, remember)
     return restrict(
         model,
         length,
@@ -235,7 +235,7 @@ def restrict(
     pre_restriction: ArrayLike | None,
     symbols: Sequence[int],
     query: int,
-    plan: Plan,
+    plan: SearchPlan,
     useful: Callable[[PartialInput], bool],
     report: Report | None,
 ) -> Restriction:

@@ -33,7 +33,7 @@ import numpy as np
 from bounds.restriction.analysis import TooManyBits, analyse, embed, needed_positions
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.possible import (
-    Block,
+    SlotBlock,
     cast_votes,
     elect,
     first_bits,
@@ -286,7 +286,9 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
         tables, scored = _fixed(tables, scored, bits)
 
 
-def _cheapest_entry(tables: Tables, scored: ScoredRows, block: Block) -> dict[int, int]:
+def _cheapest_entry(
+    tables: Tables, scored: ScoredRows, block: SlotBlock
+) -> dict[int, int]:
     """The bits of the first entry of that open head whose first entry has the fewest."""
     order = tie_order(scored.attention.weighting)
     first = np.zeros(1, np.intp)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bounds.restriction.enclosed import Enclosed, Floats, mean
 from bounds.restriction.pointwise import combine_heads
-from bounds.restriction.possible import Block, Booleans, tie_order
+from bounds.restriction.possible import Booleans, SlotBlock, tie_order
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables, normal_form
 from jax_models.model.layer import Layer
@@ -69,7 +69,7 @@ def row_indices(tables: Tables, slot: int, bits: Mapping[int, Rows]) -> Rows:
     return index
 
 
-def read_slots(tables: Tables, scored: ScoredRows, block: Block) -> list[Readings]:
+def read_slots(tables: Tables, scored: ScoredRows, block: SlotBlock) -> list[Readings]:
     """Returns what the slots of a block read.
 
     Args:
@@ -88,7 +88,7 @@ def read_slots(tables: Tables, scored: ScoredRows, block: Block) -> list[Reading
 
 
 def _read_slot(
-    tables: Tables, scored: ScoredRows, block: Block, local: int, reached: Rows
+    tables: Tables, scored: ScoredRows, block: SlotBlock, local: int, reached: Rows
 ) -> Readings:
     slot = int(block.slots[local])
     depends = set(tables.bits[slot]).union(*(tables.bits[j] for j in reached))

@@ -76,7 +76,7 @@ class SimulationCurve:
 
     def plot(self) -> "Figure":
         """Draw error against temperature with the bounds; a Matplotlib figure."""
-        from bounds.simulation.figure import simulation_figure
+        from bounds.simulation.error_figure import simulation_figure
 
         return simulation_figure(self.table)
 

@@ -26,7 +26,7 @@ PRODUCTS = {
 FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
 # Of NumPy arrays and enclosures, in modules that have jax.numpy for something else.
 ON_THE_HOST = {
-    "bounds.lemma5.certificate.layer_constants",
+    "bounds.lemma5.certificate.constants",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
     "jax_models.programs.logic.self_test",

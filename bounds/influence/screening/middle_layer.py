@@ -114,7 +114,7 @@ def sum_columns(
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Step:
+class LayerStep:
     """What a layer adds to the estimate and to the bound on its error."""
 
     state: State  # of the layer's output rows
@@ -132,7 +132,7 @@ def screen_layer(
     reached: tuple[bool, bool],
     row_tile: int,
     exact: bool,
-) -> Step:
+) -> LayerStep:
     """Returns the rows after a middle layer, and what it adds to the estimate.
 
     Args:
@@ -192,7 +192,7 @@ def screen_layer(
     after = jnp.sqrt((known**2).sum(axis=1)) + unknown
     magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
     magnitude = magnitude + (base.rows.out_weight[:, None] * after).sum(axis=0)
-    return Step(
+    return LayerStep(
         State(known, unknown, own.change, own.unknown),
         estimate,
         defect + own.defect,

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.query_row import MovedRows
+from bounds.influence.query_row import RowTile
 from bounds.influence.screening.softmax_defect import Moments, softmax_defect
 from bounds.influence.screening.state import Inputs
 from jax_models.model.attention import Attention, KeyStore
@@ -55,7 +55,7 @@ class Unknown:
 class ColumnTile:
     """A tile of columns as the rows of a block see it."""
 
-    rows: MovedRows
+    rows: RowTile
     score: Array  # [h, r, j]
     score_change: Array  # [h, i, j]
     seen: Array  # [r, j]
@@ -85,7 +85,7 @@ def tiles_of(
 
     def of_columns(at: Array, valid: Array) -> ColumnTile:
         keys, values = (slice_tile(x, at, 1) for x in (store.keys, store.values))
-        rows = MovedRows(at, valid, slice_tile(inputs.others, at, 0), position, own)
+        rows = RowTile(at, valid, slice_tile(inputs.others, at, 0), position, own)
         by_query = jnp.einsum("hie,hje->hij", query_change, keys, precision=HIGHEST)
         score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
         seen = visible(attention.mask, base.position, at) & valid

@@ -13,7 +13,7 @@ from jax import Array
 from bounds.influence.problem import Problem
 from bounds.lemma5.certificate.all_rows import move_all_rows, replace_column
 from bounds.lemma5.certificate.base_radius import embedding_radius
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove, put_row
 from bounds.lemma5.certificate.one_row import move_one_row

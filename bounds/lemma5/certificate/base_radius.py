@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.pointwise import RowBase
-from bounds.lemma5.certificate.layer_constants import LayerConstants
+from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.norm_gain import farthest_from_mean, vector_norms
 from bounds.lemma5.certificate.order import bounded, least
 from bounds.lemma5.certificate.row_radius import behind_norm, centred, row_radius
@@ -61,7 +61,7 @@ class BaseRadius:
 
 def base_radius(
     layer: Layer,
-    constants: LayerConstants,
+    constants: CertificateConstants,
     rows: Array,
     known: Array,
     inputs: Array,

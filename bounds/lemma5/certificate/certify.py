@@ -9,7 +9,7 @@ import numpy as np
 
 from bounds.influence.problem import Problem, Target
 from bounds.lemma5.certificate.activation_ball import slope_strays
-from bounds.lemma5.certificate.layer_constants import needs_positive_epsilon
+from bounds.lemma5.certificate.constants import needs_positive_epsilon
 from bounds.lemma5.certificate.references import (
     DD_BASE,
     DD_CENTRED,

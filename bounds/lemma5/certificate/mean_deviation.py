@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
-from bounds.lemma5.certificate.layer_constants import LayerConstants
+from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.order import greatest, least, perhaps_above, times
 from bounds.lemma5.certificate.row_base import LayerBase
 from bounds.lemma5.certificate.scores.base import score_rule
@@ -96,7 +96,7 @@ def inflated(weight: Array, log_weight: Array) -> Array:
 
 def base_score_error(
     attention: Attention,
-    constants: LayerConstants,
+    constants: CertificateConstants,
     scale: Array,
     query_size: Array | float,
     inflation: Inflation,
@@ -125,7 +125,7 @@ def base_score_error(
 
 def own_score_error(
     attention: Attention,
-    constants: LayerConstants,
+    constants: CertificateConstants,
     scale: Array,
     query_size: Array,
     steepness: Array,

@@ -13,7 +13,7 @@ from jax import Array
 
 from bounds.influence.pointwise import RowBase, base_rows
 from bounds.lemma5.certificate.base_radius import BaseRadius, RowRadius, base_radius
-from bounds.lemma5.certificate.layer_constants import LayerConstants
+from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
 from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
@@ -42,7 +42,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class LayerBase:
     """The base pass of the wanted rows of a layer over all its keys."""
 
-    constants: LayerConstants
+    constants: CertificateConstants
     rows: Array  # [n, d] the layer's input
     inputs: Array  # [n, d] what attention reads
     position: Array  # [r] the wanted rows
@@ -107,7 +107,11 @@ def project_values(attention: Attention, values: Array) -> Array:
 
 @jax.jit
 def prepare_rows(
-    layer: Layer, constants: LayerConstants, rows: Array, known: Array, wanted: Array
+    layer: Layer,
+    constants: CertificateConstants,
+    rows: Array,
+    known: Array,
+    wanted: Array,
 ) -> LayerBase:
     """Returns the base pass of some rows of a layer.
 
@@ -221,7 +225,7 @@ def query_slopes(
 
 def key_slopes(
     attention: Attention,
-    constants: LayerConstants,
+    constants: CertificateConstants,
     queries: Array,
     slopes: Array,
     radius: Array,

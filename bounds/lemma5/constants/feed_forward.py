@@ -14,7 +14,7 @@ from bounds.readings.rules import no_rule
 from jax_models.model.rows import Activation, Operation, Relu
 
 
-class Block(Protocol):
+class BentMap(Protocol):
     """A map behind an activation: a feed-forward block, or a form of one."""
 
     @property
@@ -28,7 +28,7 @@ class Block(Protocol):
         ...
 
 
-def path_gain(block: Block, into: Enclosure) -> float:
+def path_gain(block: BentMap, into: Enclosure) -> float:
     """Bound the Lipschitz constant of z -> W2 act(M z + b).
 
     λ π with π = min_T |W2 T^{-1}| |T M| over T = I and the T that balances the columns
@@ -44,7 +44,7 @@ def path_gain(block: Block, into: Enclosure) -> float:
     return upper(interval(block.bend.steepest) * interval(_product(block, into)))
 
 
-def residual_lipschitz(block: Block, into: Enclosure) -> float:
+def residual_lipschitz(block: BentMap, into: Enclosure) -> float:
     """Bound the Lipschitz constant of z -> z + W2 act(M z + b).
 
     Args:
@@ -63,7 +63,7 @@ def residual_lipschitz(block: Block, into: Enclosure) -> float:
     return bound.value
 
 
-def _product(block: Block, into: Enclosure) -> float:
+def _product(block: BentMap, into: Enclosure) -> float:
     w2 = Enclosure(np.asarray(block.w2, np.float64)).transposed
     used = np.any(w2.middle != 0, axis=1)  # a neuron that nothing leaves does nothing
     if not np.any(used):

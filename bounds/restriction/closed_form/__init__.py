@@ -30,7 +30,7 @@ from bounds.restriction.closed_form.routes import (
     switching_routes,
 )
 from bounds.restriction.closed_form.switching_lemma import (
-    Step,
+    SwitchingStep,
     deep_probability,
     depth_tails,
 )
@@ -40,8 +40,8 @@ from bounds.restriction.closed_form.tower import Tower
 __all__ = [
     "DyckParameters",
     "Route",
-    "Step",
     "SwitchingProof",
+    "SwitchingStep",
     "Tower",
     "Weight",
     "alteration_route",

@@ -49,7 +49,7 @@ from typing import Any
 
 from bounds.numbers import interval
 from bounds.numbers.statements import instance, probability, several, whole
-from bounds.restriction.closed_form.switching_lemma import Step
+from bounds.restriction.closed_form.switching_lemma import SwitchingStep
 
 # An interval in a proof, a float in a search.
 Real = Any
@@ -101,7 +101,7 @@ class DyckParameters:
     """
 
     num_heads: int
-    steps: tuple[Step, ...]
+    steps: tuple[SwitchingStep, ...]
     deep: tuple[Fraction, ...]
     spreads: tuple[Fraction | None, ...]
     delta: Fraction
@@ -109,7 +109,7 @@ class DyckParameters:
     def __post_init__(self) -> None:
         checked = {
             "num_heads": whole("num_heads", self.num_heads, 1),
-            "steps": several("steps", self.steps, Step),
+            "steps": several("steps", self.steps, SwitchingStep),
             "deep": several("deep", self.deep, Fraction, int),
             "spreads": several("spreads", self.spreads, Fraction, int, type(None)),
             "delta": probability("delta", self.delta),
@@ -272,7 +272,9 @@ def dyck_slope(parameters: DyckParameters) -> float:
     return left
 
 
-def _repair_risk(parameters: DyckParameters, step: Step, loose: bool) -> Fraction:
+def _repair_risk(
+    parameters: DyckParameters, step: SwitchingStep, loose: bool
+) -> Fraction:
     """Returns β / γ."""
     deviations = 1 if step is parameters.steps[-1] else 2
     rest = Fraction(999, 1000) - deviations * parameters.delta
@@ -281,7 +283,7 @@ def _repair_risk(parameters: DyckParameters, step: Step, loose: bool) -> Fractio
 
 def _columns(
     parameters: DyckParameters,
-) -> Iterable[tuple[Step, Fraction, Fraction | None]]:
+) -> Iterable[tuple[SwitchingStep, Fraction, Fraction | None]]:
     return zip(parameters.steps, parameters.deep, parameters.spreads, strict=True)
 
 

@@ -32,39 +32,39 @@ from bounds.restriction.closed_form.dyck import (
 from bounds.restriction.closed_form.route_switching import closed_form_switching
 from bounds.restriction.closed_form.switching_lemma import (
     DIGITS,
-    Step,
+    SwitchingStep,
     deep_probability,
 )
 from bounds.restriction.closed_form.switching_search import affordable, deep_shares
 from bounds.restriction.closed_form.tower import Tower
 
-Row = tuple[tuple[Step, ...], tuple[Fraction | None, ...], Fraction]
+Row = tuple[tuple[SwitchingStep, ...], tuple[Fraction | None, ...], Fraction]
 
 DYCK_RELEASED: dict[tuple[int, int], Row] = {
     (2, 1): (
-        (Step(Fraction(173, 400), 11),),
+        (SwitchingStep(Fraction(173, 400), 11),),
         (None,),
         Fraction(1, 5),
     ),
     (2, 2): (
-        (Step(Fraction(139, 400), 14),),
+        (SwitchingStep(Fraction(139, 400), 14),),
         (None,),
         Fraction(1, 5),
     ),
     (2, 4): (
-        (Step(Fraction(93, 400), 17),),
+        (SwitchingStep(Fraction(93, 400), 17),),
         (Fraction(3, 5),),
         Fraction(1, 5),
     ),
     (2, 8): (
-        (Step(Fraction(41, 200), 25),),
+        (SwitchingStep(Fraction(41, 200), 25),),
         (Fraction(3, 5),),
         Fraction(1, 5),
     ),
     (3, 1): (
         (
-            Step(Fraction(13, 40), 7),
-            Step(Fraction(73, 2800), 25),
+            SwitchingStep(Fraction(13, 40), 7),
+            SwitchingStep(Fraction(73, 2800), 25),
         ),
         (
             None,
@@ -74,8 +74,8 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (3, 2): (
         (
-            Step(Fraction(11, 40), 10),
-            Step(Fraction(11, 800), 25),
+            SwitchingStep(Fraction(11, 40), 10),
+            SwitchingStep(Fraction(11, 800), 25),
         ),
         (
             None,
@@ -85,8 +85,8 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (3, 4): (
         (
-            Step(Fraction(6, 25), 15),
-            Step(Fraction(11, 1500), 27),
+            SwitchingStep(Fraction(6, 25), 15),
+            SwitchingStep(Fraction(11, 1500), 27),
         ),
         (
             None,
@@ -96,8 +96,8 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (3, 8): (
         (
-            Step(Fraction(1, 5), 22),
-            Step(Fraction(1, 220), 34),
+            SwitchingStep(Fraction(1, 5), 22),
+            SwitchingStep(Fraction(1, 220), 34),
         ),
         (
             None,
@@ -107,9 +107,9 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (4, 1): (
         (
-            Step(Fraction(27, 80), 7),
-            Step(Fraction(1, 56), 12),
-            Step(Fraction(19, 1600), 28),
+            SwitchingStep(Fraction(27, 80), 7),
+            SwitchingStep(Fraction(1, 56), 12),
+            SwitchingStep(Fraction(19, 1600), 28),
         ),
         (
             None,
@@ -120,9 +120,9 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (4, 2): (
         (
-            Step(Fraction(7, 25), 10),
-            Step(Fraction(9, 800), 16),
-            Step(Fraction(47, 6400), 28),
+            SwitchingStep(Fraction(7, 25), 10),
+            SwitchingStep(Fraction(9, 800), 16),
+            SwitchingStep(Fraction(47, 6400), 28),
         ),
         (
             None,
@@ -133,9 +133,9 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (4, 4): (
         (
-            Step(Fraction(97, 400), 15),
-            Step(Fraction(41, 6000), 21),
-            Step(Fraction(3, 560), 35),
+            SwitchingStep(Fraction(97, 400), 15),
+            SwitchingStep(Fraction(41, 6000), 21),
+            SwitchingStep(Fraction(3, 560), 35),
         ),
         (
             None,
@@ -146,9 +146,9 @@ DYCK_RELEASED: dict[tuple[int, int], Row] = {
     ),
     (4, 8): (
         (
-            Step(Fraction(81, 400), 22),
-            Step(Fraction(37, 8800), 28),
-            Step(Fraction(3, 800), 45),
+            SwitchingStep(Fraction(81, 400), 22),
+            SwitchingStep(Fraction(37, 8800), 28),
+            SwitchingStep(Fraction(3, 800), 45),
         ),
         (
             None,
@@ -205,7 +205,7 @@ def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
         more = BITS * (l + 1)
         deep.append(Fraction(1128 * heads, 1000 * 2 ** (bits + more)))
         depth += heads * (bits + more - 1)
-        steps.append(Step(p, depth))
+        steps.append(SwitchingStep(p, depth))
     spreads = (SPREAD,) * len(steps)
     parameters = DyckParameters(heads, tuple(steps), tuple(deep), spreads, DELTA)
     if closed.length.level:
@@ -219,7 +219,7 @@ def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
 
 
 def search_dyck_parameters(
-    num_heads: int, start: tuple[Step, ...], digits: int = DIGITS
+    num_heads: int, start: tuple[SwitchingStep, ...], digits: int = DIGITS
 ) -> DyckParameters | None:
     """Search parameters with a small threshold for DYCK.
 
@@ -241,7 +241,7 @@ def search_dyck_parameters(
         docs/theory/hard-attention.md, section 7.
     """
     num_heads, digits = whole("num_heads", num_heads, 1), whole("digits", digits, 1)
-    start = several("start", start, Step, least=1)
+    start = several("start", start, SwitchingStep, least=1)
     deepest = 2 * max(step.depth for step in start) + 20
     if not affordable(len(start) + 1, num_heads, deepest):
         return None
@@ -280,7 +280,7 @@ def _descended(point: _Point, cost: _Cost, deepest: int) -> _Point:
     return point
 
 
-def _first(start: tuple[Step, ...], spread: int) -> _Point:
+def _first(start: tuple[SwitchingStep, ...], spread: int) -> _Point:
     cells, depth = [], 1
     for step in start:
         cell = round(step.star_probability * depth * GRID)
@@ -294,7 +294,7 @@ def _parameters(
 ) -> DyckParameters:
     steps, deep, width = [], [], 1
     for cell, depth, _ in point[0]:
-        steps.append(Step(Fraction(cell, GRID * width), depth))
+        steps.append(SwitchingStep(Fraction(cell, GRID * width), depth))
         deep.append(Fraction(share(width, cell, depth)))
         width = depth
     spreads = tuple(SPREADS[spread] for _, _, spread in point[0])

@@ -46,75 +46,75 @@ from bounds.numbers.interval import interval
 from bounds.numbers.statements import instance, probability, several, whole
 from bounds.restriction.closed_form.switching_lemma import (
     DIGITS,
-    Step,
+    SwitchingStep,
     deep_probability,
 )
 from bounds.restriction.closed_form.tower import Tower, ceiling, log2
 
-RELEASED: dict[tuple[int, int], tuple[Step, ...]] = {
-    (2, 1): (Step(Fraction(141, 400), 5),),
-    (2, 2): (Step(Fraction(111, 400), 8),),
-    (2, 4): (Step(Fraction(19, 80), 13),),
-    (2, 8): (Step(Fraction(83, 400), 21),),
+RELEASED: dict[tuple[int, int], tuple[SwitchingStep, ...]] = {
+    (2, 1): (SwitchingStep(Fraction(141, 400), 5),),
+    (2, 2): (SwitchingStep(Fraction(111, 400), 8),),
+    (2, 4): (SwitchingStep(Fraction(19, 80), 13),),
+    (2, 8): (SwitchingStep(Fraction(83, 400), 21),),
     (3, 1): (
-        Step(Fraction(11, 50), 3),
-        Step(Fraction(19, 400), 9),
+        SwitchingStep(Fraction(11, 50), 3),
+        SwitchingStep(Fraction(19, 400), 9),
     ),
     (3, 2): (
-        Step(Fraction(209, 1000), 6),
-        Step(Fraction(39, 2000), 13),
+        SwitchingStep(Fraction(209, 1000), 6),
+        SwitchingStep(Fraction(39, 2000), 13),
     ),
     (3, 4): (
-        Step(Fraction(201, 1000), 11),
-        Step(Fraction(107, 11000), 19),
+        SwitchingStep(Fraction(201, 1000), 11),
+        SwitchingStep(Fraction(107, 11000), 19),
     ),
     (3, 8): (
-        Step(Fraction(89, 500), 18),
-        Step(Fraction(19, 3600), 26),
+        SwitchingStep(Fraction(89, 500), 18),
+        SwitchingStep(Fraction(19, 3600), 26),
     ),
     (4, 1): (
-        Step(Fraction(219, 1000), 3),
-        Step(Fraction(16, 375), 8),
-        Step(Fraction(51, 3200), 16),
+        SwitchingStep(Fraction(219, 1000), 3),
+        SwitchingStep(Fraction(16, 375), 8),
+        SwitchingStep(Fraction(51, 3200), 16),
     ),
     (4, 2): (
-        Step(Fraction(209, 1000), 6),
-        Step(Fraction(9, 500), 12),
-        Step(Fraction(227, 24000), 20),
+        SwitchingStep(Fraction(209, 1000), 6),
+        SwitchingStep(Fraction(9, 500), 12),
+        SwitchingStep(Fraction(227, 24000), 20),
     ),
     (4, 4): (
-        Step(Fraction(201, 1000), 11),
-        Step(Fraction(12, 1375), 17),
-        Step(Fraction(219, 34000), 27),
+        SwitchingStep(Fraction(201, 1000), 11),
+        SwitchingStep(Fraction(12, 1375), 17),
+        SwitchingStep(Fraction(219, 34000), 27),
     ),
     (4, 8): (
-        Step(Fraction(89, 500), 18),
-        Step(Fraction(11, 2250), 24),
-        Step(Fraction(199, 48000), 35),
+        SwitchingStep(Fraction(89, 500), 18),
+        SwitchingStep(Fraction(11, 2250), 24),
+        SwitchingStep(Fraction(199, 48000), 35),
     ),
     (5, 1): (
-        Step(Fraction(219, 1000), 3),
-        Step(Fraction(16, 375), 8),
-        Step(Fraction(7, 500), 14),
-        Step(Fraction(17, 2000), 22),
+        SwitchingStep(Fraction(219, 1000), 3),
+        SwitchingStep(Fraction(16, 375), 8),
+        SwitchingStep(Fraction(7, 500), 14),
+        SwitchingStep(Fraction(17, 2000), 22),
     ),
     (5, 2): (
-        Step(Fraction(209, 1000), 6),
-        Step(Fraction(9, 500), 12),
-        Step(Fraction(9, 1000), 19),
-        Step(Fraction(233, 38000), 28),
+        SwitchingStep(Fraction(209, 1000), 6),
+        SwitchingStep(Fraction(9, 500), 12),
+        SwitchingStep(Fraction(9, 1000), 19),
+        SwitchingStep(Fraction(233, 38000), 28),
     ),
     (5, 4): (
-        Step(Fraction(201, 1000), 11),
-        Step(Fraction(12, 1375), 17),
-        Step(Fraction(203, 34000), 25),
-        Step(Fraction(43, 10000), 34),
+        SwitchingStep(Fraction(201, 1000), 11),
+        SwitchingStep(Fraction(12, 1375), 17),
+        SwitchingStep(Fraction(203, 34000), 25),
+        SwitchingStep(Fraction(43, 10000), 34),
     ),
     (5, 8): (
-        Step(Fraction(89, 500), 18),
-        Step(Fraction(11, 2250), 24),
-        Step(Fraction(47, 12000), 33),
-        Step(Fraction(1, 330), 43),
+        SwitchingStep(Fraction(89, 500), 18),
+        SwitchingStep(Fraction(11, 2250), 24),
+        SwitchingStep(Fraction(47, 12000), 33),
+        SwitchingStep(Fraction(1, 330), 43),
     ),
 }
 
@@ -179,7 +179,7 @@ class SwitchingProof:
     """
 
     num_heads: int
-    steps: tuple[Step, ...]
+    steps: tuple[SwitchingStep, ...]
     deep: tuple[Fraction, ...]
     fractions: tuple[Fraction, ...]
     length: int
@@ -187,7 +187,7 @@ class SwitchingProof:
 
 def switching_proof(
     num_heads: int,
-    steps: Sequence[Step],
+    steps: Sequence[SwitchingStep],
     *,
     free: int = 1,
     start: Fraction | int = 1,
@@ -225,7 +225,7 @@ def switching_proof(
     fraction = Fraction(1) if everything else probability("start", start)
     lost, depth, deep, fractions = Fraction(0), 1, [], []
     instance("read_out", read_out, bool)
-    steps = several("steps", steps, Step)
+    steps = several("steps", steps, SwitchingStep)
     for step in steps:
         p = step.star_probability
         share = deep_probability(depth, heads, step.depth, p, digits)

@@ -39,7 +39,7 @@ from bounds.restriction.closed_form.route_switching import (
 )
 from bounds.restriction.closed_form.switching_lemma import (
     DIGITS,
-    Step,
+    SwitchingStep,
     deep_probability,
 )
 from bounds.restriction.closed_form.switching_search import search_steps
@@ -294,7 +294,7 @@ def _dyck_parameters(num_layers: int, num_heads: int) -> DyckParameters | None:
     return None if start is None else search_dyck_parameters(num_heads, start, digits)
 
 
-def _listed(steps: Sequence[Step]) -> list[dict[str, Any]]:
+def _listed(steps: Sequence[SwitchingStep]) -> list[dict[str, Any]]:
     return [{"p": str(step.star_probability), "t": step.depth} for step in steps]
 
 

@@ -35,7 +35,7 @@ DIGITS = 30
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class SwitchingStep:
     """What is done to one layer: a random restriction, then repairs.
 
     Attributes:

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from bounds.numbers.statements import whole
-from bounds.restriction.closed_form.switching_lemma import Step
+from bounds.restriction.closed_form.switching_lemma import SwitchingStep
 
 # p t runs through the multiples of 1/STEPS up to 3/5; the best are at 0.08 to 0.4.
 STEPS = 400
@@ -26,12 +26,12 @@ MOST_SECONDS = 30.0
 # A tree deeper than this is a width whose exact tails take minutes.
 WIDEST = 160
 
-_Reached = dict[int, tuple[float, tuple[Step, ...]]]
+_Reached = dict[int, tuple[float, tuple[SwitchingStep, ...]]]
 
 
 def search_steps(
     num_layers: int, num_heads: int, *, free: int = 1, steps: int = STEPS
-) -> tuple[Step, ...] | None:
+) -> tuple[SwitchingStep, ...] | None:
     """Search the steps of Theorem 8 that give the smallest threshold.
 
     The depth that trees may have is doubled until the best stay away from it.
@@ -80,7 +80,7 @@ def affordable(layers: int, heads: int, deepest: int) -> bool:
 
 def _search(
     layers: int, heads: int, deepest: int, free: int, steps: int
-) -> tuple[Step, ...] | None:
+) -> tuple[SwitchingStep, ...] | None:
     best: _Reached = {1: (1.0, ())}
     shares: dict[int, np.ndarray] = {}
     for _ in range(layers - 1):
@@ -95,7 +95,7 @@ def _search(
                 value = float(kept[choice[new], new])
                 if value > 0 and (new not in reached or value > reached[new][0]):
                     star = Fraction(int(choice[new]) + 1, steps * t)
-                    reached[new] = (value, (*path, Step(star, new)))
+                    reached[new] = (value, (*path, SwitchingStep(star, new)))
         best = _promising(reached)
     if not best:
         return None

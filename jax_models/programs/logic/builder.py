@@ -20,7 +20,7 @@ from jax_models.model.position import PowerTerm, ResidueTerm
 from jax_models.programs.assembly import CONSTANT
 from jax_models.programs.logic.schedule import (
     Coordinate,
-    Plan,
+    FormulaPlan,
     PlannedHead,
     PlannedNeuron,
     Terms,
@@ -185,9 +185,9 @@ class Builder:
         self.memory["not", truth] = negated
         return negated
 
-    def finish(self, truth: Mapping[Formula, int], output: int) -> Plan:
+    def finish(self, truth: Mapping[Formula, int], output: int) -> FormulaPlan:
         """Returns the plan."""
-        return Plan(
+        return FormulaPlan(
             tuple(
                 dataclasses.replace(
                     one,

@@ -23,7 +23,7 @@ from jax_models.programs.assembly import (
 from jax_models.programs.logic.exactness import require_compiled, require_exact
 from jax_models.programs.logic.modes import Mode, get_mode, require_expressible
 from jax_models.programs.logic.schedule import (
-    Plan,
+    FormulaPlan,
     PlannedHead,
     PlannedLayer,
     Terms,
@@ -37,7 +37,7 @@ from jax_models.weighting import Softmax
 
 
 def build_transformer(
-    plan: Plan,
+    plan: FormulaPlan,
     layers: tuple[PlannedLayer, ...],
     alphabet: tuple[str, ...],
     mode: Mode,

@@ -84,7 +84,7 @@ class PlannedNeuron:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class FormulaPlan:
     """All that a formula needs, each head and each neuron once."""
 
     coordinates: tuple[Coordinate, ...]
@@ -116,7 +116,7 @@ class _Progress:
     masks: tuple[Mask, ...]
 
 
-def schedule_plan(plan: Plan) -> tuple[PlannedLayer, ...]:
+def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
     """Returns the layers of a plan, as few as its dependencies and masks allow.
 
     The fewest, unless the search met more than `MAX_SETS` sets of which none contains
@@ -155,7 +155,7 @@ def _undominated(front: list[_Progress]) -> list[_Progress]:
 class _Steps:
     """The steps of a plan as bits, with what each must wait for."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FormulaPlan) -> None:
         self.plan = plan
         self.everything = (1 << len(plan.heads) + len(plan.neurons)) - 1
         steps = [*plan.heads, *plan.neurons]

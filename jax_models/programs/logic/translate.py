@@ -24,7 +24,7 @@ from jax_models.programs.logic.gadgets import (
     since,
 )
 from jax_models.programs.logic.modes import SHARPNESS, Mode, Side
-from jax_models.programs.logic.schedule import Plan
+from jax_models.programs.logic.schedule import FormulaPlan
 from jax_models.programs.logic.syntax import (
     And,
     AtPosition,
@@ -122,7 +122,9 @@ def _add_by_halves(
         add_rounded(builder, into, {read: 1.0}, [{other: 1.0}, {none: 1.0}])
 
 
-def plan_formula(formula: Formula, alphabet: tuple[str, ...], mode: Mode) -> Plan:
+def plan_formula(
+    formula: Formula, alphabet: tuple[str, ...], mode: Mode
+) -> FormulaPlan:
     """Returns the plan of a formula that the mode can express.
 
     Args:

@@ -11,14 +11,14 @@ from jax_models.programs.rasp.compile import (
 from jax_models.programs.rasp.evaluate import evaluate_program
 from jax_models.programs.rasp.lower import plan_program
 from jax_models.programs.rasp.parser import parse_program
-from jax_models.programs.rasp.plan import Plan
+from jax_models.programs.rasp.plan import ProgramPlan
 from jax_models.programs.rasp.programs import PROGRAMS, dyck_program, k_hop_program
 
 __all__ = [
     "PROGRAMS",
     "CheckedProgram",
     "CompiledProgram",
-    "Plan",
+    "ProgramPlan",
     "build_model",
     "check_program",
     "compile_program",

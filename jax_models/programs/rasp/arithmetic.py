@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.plan import (
-    Affine,
+    AffineForm,
     BooleanValue,
     Circuit,
     IntegerValue,
@@ -40,7 +40,7 @@ def magnitude(of: IntegerType) -> Polynomial:
     )
 
 
-def conjunction(circuit: Circuit, forms: Sequence[Affine]) -> Affine:
+def conjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
     """Returns whether all of some Booleans are true: relu(sum - (count - 1))."""
     kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
     if constant(0) in kept:
@@ -50,12 +50,14 @@ def conjunction(circuit: Circuit, forms: Sequence[Affine]) -> Affine:
     return circuit.rectify([(total(kept) - (len(kept) - 1), 1)], BIT)
 
 
-def disjunction(circuit: Circuit, forms: Sequence[Affine]) -> Affine:
+def disjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
     """Returns whether one of some Booleans is true."""
     return -conjunction(circuit, [-form + 1 for form in forms]) + 1
 
 
-def both_or_neither(circuit: Circuit, first: Affine, second: Affine) -> Affine:
+def both_or_neither(
+    circuit: Circuit, first: AffineForm, second: AffineForm
+) -> AffineForm:
     """Returns whether two Booleans are equal: 1 - |first - second|."""
     for form, other in ((first, second), (second, first)):
         if form.is_constant:
@@ -64,7 +66,7 @@ def both_or_neither(circuit: Circuit, first: Affine, second: Affine) -> Affine:
     return -apart + 1
 
 
-def at_least_one(circuit: Circuit, value: IntegerValue) -> Affine:
+def at_least_one(circuit: Circuit, value: IntegerValue) -> AffineForm:
     """Returns whether an integer is 1 or more: relu(D) - relu(D - 1)."""
     low, high = value.range.low, value.range.high
     if low.slope >= 0 and low(1) >= 1:
@@ -76,7 +78,7 @@ def at_least_one(circuit: Circuit, value: IntegerValue) -> Affine:
     return circuit.rectify([(value.form, 1), (value.form - 1, -1)], BIT)
 
 
-def is_zero(circuit: Circuit, value: IntegerValue) -> Affine:
+def is_zero(circuit: Circuit, value: IntegerValue) -> AffineForm:
     """Returns whether an integer is 0: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
     form = value.form
     if form.is_constant:
@@ -92,7 +94,7 @@ def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
     return IntegerValue(first.form - second.form, apart)
 
 
-def times_length(circuit: Circuit, form: Affine) -> Affine:
+def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:
     """Returns n times a Boolean: n b = b + (n - 1) b.
 
     A head without mask and the score 2 b j - j^2, j from 0, attends to j = b, or to
@@ -113,7 +115,7 @@ def times_length(circuit: Circuit, form: Affine) -> Affine:
 
 
 def choose(
-    circuit: Circuit, conditions: Sequence[Affine], first: Value, second: Value
+    circuit: Circuit, conditions: Sequence[AffineForm], first: Value, second: Value
 ) -> Value:
     """Returns the first value where all conditions hold, and the second elsewhere."""
     if isinstance(first, SymbolValue) and isinstance(second, SymbolValue):
@@ -136,9 +138,9 @@ def as_integer(value: Value) -> IntegerValue:
 
 
 def _chooser(
-    circuit: Circuit, conditions: Sequence[Affine]
-) -> Callable[[Affine, Affine], Affine]:
-    def pick(first: Affine, second: Affine) -> Affine:
+    circuit: Circuit, conditions: Sequence[AffineForm]
+) -> Callable[[AffineForm, AffineForm], AffineForm]:
+    def pick(first: AffineForm, second: AffineForm) -> AffineForm:
         if first == second:
             return first
         # first and all conditions; the second only where it is not always false, since
@@ -155,7 +157,7 @@ def _chooser(
 
 
 def _choose_integer(
-    circuit: Circuit, condition: Affine, first: IntegerValue, second: IntegerValue
+    circuit: Circuit, condition: AffineForm, first: IntegerValue, second: IntegerValue
 ) -> IntegerValue:
     """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - ...).
 
@@ -180,7 +182,7 @@ def _choose_integer(
     return IntegerValue(second.form + gated, found)
 
 
-def linear_form(circuit: Circuit, line: Linear) -> Affine:
+def linear_form(circuit: Circuit, line: Linear) -> AffineForm:
     """Returns slope n + offset as a form on the position encoding."""
     return (
         circuit.position(0, 1, 1) * line.slope + line.offset
@@ -189,7 +191,7 @@ def linear_form(circuit: Circuit, line: Linear) -> Affine:
     )
 
 
-def count(circuit: Circuit, form: Affine) -> Affine:
+def count(circuit: Circuit, form: AffineForm) -> AffineForm:
     """Returns at i the number of j <= i at which a Boolean b is true, exactly.
 
     A uniform head gives C/i; one neuron takes off b_i/i = relu(1/i + b_i - 1), and what
@@ -216,7 +218,7 @@ def count(circuit: Circuit, form: Affine) -> Affine:
     return before + form
 
 
-def count_thresholds(circuit: Circuit, value: IntegerValue) -> Affine:
+def count_thresholds(circuit: Circuit, value: IntegerValue) -> AffineForm:
     """Returns the prefix sum of an integer of constant range low..high.
 
     x = low + sum over low < k <= high of [x >= k], so its sum is low i and a count for
@@ -247,8 +249,8 @@ def num_segments(of: IntegerType) -> int:
 
 
 def segments(
-    circuit: Circuit, form: Affine, low: Linear, number: int
-) -> tuple[Affine, ...]:
+    circuit: Circuit, form: AffineForm, low: Linear, number: int
+) -> tuple[AffineForm, ...]:
     """Returns the thermometer of an integer: how far it fills segments of n - 1.
 
         B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
@@ -271,8 +273,8 @@ def segments(
 
 
 def squares(
-    circuit: Circuit, parts: Sequence[Affine]
-) -> tuple[tuple[Affine, ...], Affine]:
+    circuit: Circuit, parts: Sequence[AffineForm]
+) -> tuple[tuple[AffineForm, ...], AffineForm]:
     """Returns n B for each B of a thermometer, and the sum of all n B^2.
 
     A head without mask and the score 2 B j - j^2, j from 0, attends to j = B with a gap

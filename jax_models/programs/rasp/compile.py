@@ -39,12 +39,12 @@ from jax_models.programs.assembly import (
 from jax_models.programs.rasp.check import check_program
 from jax_models.programs.rasp.lower import plan_program
 from jax_models.programs.rasp.plan import (
-    Affine,
+    AffineForm,
     BooleanValue,
     IntegerValue,
-    Plan,
     PlannedHead,
     PlannedLayer,
+    ProgramPlan,
     SymbolValue,
     evaluate,
 )
@@ -57,10 +57,10 @@ TIE_RESOLUTION = 0.25
 
 # Positions are 32-bit integers in the engine; the search for the longest ends there.
 _LONGEST = 2**31 - 1
-_UNIFORM = (Affine(),)
+_UNIFORM = (AffineForm(),)
 
 
-def longest_exact_length(plan: Plan, dtype: Any) -> int:
+def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
     """Returns the largest n up to which floats are proved to run a program exactly.
 
     For every n up to it and every input, hard attention in `dtype` attends to the keys
@@ -87,7 +87,7 @@ def longest_exact_length(plan: Plan, dtype: Any) -> int:
     return low
 
 
-def check_length(plan: Plan, length: int, dtype: Any) -> None:
+def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
     """Raises unless floats are proved to run a program at a length.
 
     Args:
@@ -113,10 +113,10 @@ def check_length(plan: Plan, length: int, dtype: Any) -> None:
         )
 
 
-def _is_exact(plan: Plan, bits: int, length: int) -> bool:
+def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
     sizes = [evaluate(bound, length) for bound in plan.bounds]
 
-    def size(form: Affine) -> int:
+    def size(form: AffineForm) -> int:
         terms = (abs(a) * sizes[c] for c, a in form.terms)
         return sum(terms, start=abs(form.constant))
 
@@ -153,7 +153,7 @@ def _is_exact(plan: Plan, bits: int, length: int) -> bool:
     return all(one <= most for one in (*sizes, *map(size, results)))
 
 
-def _score_size(head: PlannedHead, size: Callable[[Affine], int]) -> int:
+def _score_size(head: PlannedHead, size: Callable[[AffineForm], int]) -> int:
     pairs = zip(head.query, head.key, strict=True)
     return sum(size(query) * size(key) for query, key in pairs)
 
@@ -214,7 +214,7 @@ def compile_program(
     return build_model(plan, dtype)
 
 
-def build_model(plan: Plan, dtype: Any = jnp.float32) -> Transformer:
+def build_model(plan: ProgramPlan, dtype: Any = jnp.float32) -> Transformer:
     """Returns the transformer of a plan.
 
     Args:
@@ -284,7 +284,7 @@ class CompiledProgram:
             its twin with softmax and a temperature.
     """
 
-    plan: Plan
+    plan: ProgramPlan
     model: Transformer
 
     def run(self, tokens: Any) -> np.ndarray:
@@ -304,7 +304,7 @@ class CompiledProgram:
         return read_result(self.plan, np.asarray(apply_logits(self.model, tokens)))
 
 
-def read_result(plan: Plan, logits: np.ndarray) -> np.ndarray:
+def read_result(plan: ProgramPlan, logits: np.ndarray) -> np.ndarray:
     """Returns what a program returns from the logits of its model.
 
     Args:

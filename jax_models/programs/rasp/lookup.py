@@ -28,7 +28,7 @@ from jax_models.programs.rasp.arithmetic import (
     times_length,
 )
 from jax_models.programs.rasp.plan import (
-    Affine,
+    AffineForm,
     BooleanValue,
     Circuit,
     IntegerValue,
@@ -62,9 +62,9 @@ BIT: Polynomial = (1,)
 class _Criterion:
     """A part of a predicate: components of the score, and its check."""
 
-    score: tuple[tuple[Affine, Affine], ...]
-    fetched: tuple[tuple[Affine, Polynomial], ...]
-    check: Callable[[Sequence[Affine]], Affine]  # from what was fetched
+    score: tuple[tuple[AffineForm, AffineForm], ...]
+    fetched: tuple[tuple[AffineForm, Polynomial], ...]
+    check: Callable[[Sequence[AffineForm]], AffineForm]  # from what was fetched
     # A row that sees nothing fetches zeros; does the check then fail by itself?
     fails_on_zeros: bool
 
@@ -127,7 +127,7 @@ def look_up(
 
 def _choose_or_nothing(
     circuit: Circuit,
-    conditions: Sequence[Affine],
+    conditions: Sequence[AffineForm],
     brought: IntegerValue,
     default: Value,
 ) -> IntegerValue:
@@ -147,7 +147,7 @@ def _conjuncts(node: Expression) -> list[Expression]:
     return [] if node == Boolean(node.place, True) else [node]
 
 
-def _boolean(value: Value) -> Affine:
+def _boolean(value: Value) -> AffineForm:
     assert isinstance(value, BooleanValue)
     return value.form
 
@@ -183,7 +183,7 @@ def _same_symbol(circuit: Circuit, row: SymbolValue, column: SymbolValue) -> _Cr
 
 
 def _pairing(
-    circuit: Circuit, at_row: Sequence[Affine], at_column: Sequence[Affine]
+    circuit: Circuit, at_row: Sequence[AffineForm], at_column: Sequence[AffineForm]
 ) -> _Criterion:
     """The score n sum_s u_s(i) v_s(j), of Booleans u of which at most one is true."""
     fetched = tuple((v, BIT) for v in at_column)
@@ -192,7 +192,7 @@ def _pairing(
         score = ((length, at_column[0]),)
         return _Criterion(score, fetched, lambda fetched: fetched[0], True)
 
-    def check(fetched: Sequence[Affine]) -> Affine:
+    def check(fetched: Sequence[AffineForm]) -> AffineForm:
         parts = zip(at_row, fetched, strict=True)
         return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
 
@@ -218,7 +218,7 @@ def _same_integer(
     score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
     score.append((constant(1), -squared))
 
-    def check(fetched: Sequence[Affine]) -> Affine:
+    def check(fetched: Sequence[AffineForm]) -> AffineForm:
         there = IntegerValue(fetched[0], column.range)
         # A row that sees nothing fetches 0, which the range need not hold.
         apart = difference(row, there)
@@ -247,7 +247,7 @@ def _test(
             f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
         )
     conditions = [_boolean(lower(without_index(row))) for row in rows]
-    groups: dict[Affine, list[Affine]] = {}
+    groups: dict[AffineForm, list[AffineForm]] = {}
     for assignment in itertools.product((False, True), repeat=len(rows)):
         settled = _settle(node, dict(zip(rows, assignment, strict=True)))
         column = _boolean(lower(without_index(settled)))
@@ -306,7 +306,7 @@ def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     return with_children(node, tuple(_settle(part, values) for part in parts))
 
 
-def _components(value: Value) -> list[tuple[Affine, Polynomial]]:
+def _components(value: Value) -> list[tuple[AffineForm, Polynomial]]:
     match value:
         case BooleanValue(form=form):
             return [(form, BIT)]
@@ -316,7 +316,7 @@ def _components(value: Value) -> list[tuple[Affine, Polynomial]]:
             return [(form, BIT) for form in forms]
 
 
-def _rebuilt(value: Value, forms: Sequence[Affine]) -> Value:
+def _rebuilt(value: Value, forms: Sequence[AffineForm]) -> Value:
     """The value at the position attended to; what is constant stays so."""
     brought = iter(forms)
     kept = [

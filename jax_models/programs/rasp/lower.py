@@ -23,11 +23,11 @@ from jax_models.programs.rasp.arithmetic import (
 from jax_models.programs.rasp.check import CheckedProgram
 from jax_models.programs.rasp.lookup import look_up
 from jax_models.programs.rasp.plan import (
-    Affine,
+    AffineForm,
     BooleanValue,
     Circuit,
     IntegerValue,
-    Plan,
+    ProgramPlan,
     SymbolValue,
     Value,
     constant,
@@ -58,7 +58,7 @@ from jax_models.programs.rasp.syntax import (
 MOST_THRESHOLDS = 256
 
 
-def plan_program(program: CheckedProgram) -> Plan:
+def plan_program(program: CheckedProgram) -> ProgramPlan:
     """Returns the layers, heads and neurons of a program.
 
     Args:
@@ -108,7 +108,7 @@ class _Lowering:
             self._values[node] = self._value(node)
         return self._values[node]
 
-    def form(self, node: Expression) -> Affine:
+    def form(self, node: Expression) -> AffineForm:
         value = self.value(node)
         assert isinstance(value, BooleanValue)
         return value.form
@@ -163,7 +163,7 @@ class _Lowering:
     def _is_boolean(self, node: Expression) -> bool:
         return isinstance(self.program.types[node], BooleanType)
 
-    def _compare(self, node: Compare) -> Affine:
+    def _compare(self, node: Compare) -> AffineForm:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
             return self._same_symbol(left, right)
@@ -185,7 +185,7 @@ class _Lowering:
             case "<=":
                 return -at_least_one(self.circuit, apart) + 1
 
-    def _same_symbol(self, left: SymbolValue, right: SymbolValue) -> Affine:
+    def _same_symbol(self, left: SymbolValue, right: SymbolValue) -> AffineForm:
         shared = [symbol for symbol in left.symbols if symbol in right.symbols]
         return total(
             conjunction(self.circuit, [left.form(symbol), right.form(symbol)])
@@ -200,7 +200,7 @@ class _Lowering:
             found = syntax.added(found, syntax.scaled(factor, part.range))
         return IntegerValue(form, found)
 
-    def _prefix_sum(self, node: Expression) -> Affine:
+    def _prefix_sum(self, node: Expression) -> AffineForm:
         """A sum is taken apart: each Boolean in it is counted."""
         match node:
             case Sum(terms=terms):

@@ -24,33 +24,33 @@ Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
 
 
 @dataclasses.dataclass(frozen=True)
-class Affine:
+class AffineForm:
     """constant + sum of coefficient times coordinate; equal forms compare equal."""
 
     terms: tuple[tuple[int, int], ...] = ()  # (coordinate, coefficient), in order
     constant: int = 0
 
-    def __add__(self, other: "Affine | int") -> "Affine":
+    def __add__(self, other: "AffineForm | int") -> "AffineForm":
         """The sum of two forms, or of a form and an integer."""
         if isinstance(other, int):
-            return Affine(self.terms, self.constant + other)
+            return AffineForm(self.terms, self.constant + other)
         found = dict(self.terms)
         for coordinate, coefficient in other.terms:
             found[coordinate] = found.get(coordinate, 0) + coefficient
         kept = sorted((c, a) for c, a in found.items() if a)
-        return Affine(tuple(kept), self.constant + other.constant)
+        return AffineForm(tuple(kept), self.constant + other.constant)
 
-    def __mul__(self, factor: int) -> "Affine":
+    def __mul__(self, factor: int) -> "AffineForm":
         """An integer multiple."""
         if not factor:
-            return Affine()
+            return AffineForm()
         terms = tuple((c, factor * a) for c, a in self.terms)
-        return Affine(terms, factor * self.constant)
+        return AffineForm(terms, factor * self.constant)
 
-    def __neg__(self) -> "Affine":
+    def __neg__(self) -> "AffineForm":
         return self * -1
 
-    def __sub__(self, other: "Affine | int") -> "Affine":
+    def __sub__(self, other: "AffineForm | int") -> "AffineForm":
         """The difference."""
         return self + -other
 
@@ -67,19 +67,19 @@ class Affine:
         return form
 
 
-def constant(value: int) -> Affine:
+def constant(value: int) -> AffineForm:
     """Returns the constant form."""
-    return Affine((), int(value))
+    return AffineForm((), int(value))
 
 
-def coordinate(index: int) -> Affine:
+def coordinate(index: int) -> AffineForm:
     """Returns the form that reads one coordinate."""
-    return Affine(((index, 1),))
+    return AffineForm(((index, 1),))
 
 
-def total(forms: Iterable[Affine]) -> Affine:
+def total(forms: Iterable[AffineForm]) -> AffineForm:
     """Returns the sum of forms."""
-    return sum(forms, start=Affine())
+    return sum(forms, start=AffineForm())
 
 
 def evaluate(polynomial: Polynomial, length: int) -> int:
@@ -92,9 +92,9 @@ class PlannedHead:
     """A uniform head, or a tieless one: its best score is at least 1 above the next."""
 
     purpose: str
-    query: tuple[Affine, ...]
-    key: tuple[Affine, ...]
-    value: tuple[Affine, ...]
+    query: tuple[AffineForm, ...]
+    key: tuple[AffineForm, ...]
+    value: tuple[AffineForm, ...]
     write: tuple[int, ...]  # the coordinate that each value component goes to
 
     @property
@@ -107,7 +107,7 @@ class PlannedHead:
 class PlannedNeuron:
     """Adds coefficient * relu(read) to a coordinate."""
 
-    read: Affine
+    read: AffineForm
     coefficient: int
     write: int
 
@@ -125,14 +125,14 @@ class PlannedLayer:
 class BooleanValue:
     """A Boolean: a form whose value is 0 or 1."""
 
-    form: Affine
+    form: AffineForm
 
 
 @dataclasses.dataclass(frozen=True)
 class IntegerValue:
     """An integer: a form, and the range of its values."""
 
-    form: Affine
+    form: AffineForm
     range: IntegerType
 
 
@@ -141,12 +141,12 @@ class SymbolValue:
     """A symbol: one form for each that it can be, of which one is 1 and the rest 0."""
 
     symbols: tuple[str, ...]
-    forms: tuple[Affine, ...]
+    forms: tuple[AffineForm, ...]
 
-    def form(self, symbol: str) -> Affine:
+    def form(self, symbol: str) -> AffineForm:
         """Whether it is this symbol."""
         if symbol not in self.symbols:
-            return Affine()
+            return AffineForm()
         return self.forms[self.symbols.index(symbol)]
 
 
@@ -154,7 +154,7 @@ Value = BooleanValue | IntegerValue | SymbolValue
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ProgramPlan:
     """All of a compiled program: what depends on the length are the positions alone."""
 
     alphabet: tuple[str, ...]  # symbol t is one-hot on coordinate t
@@ -215,15 +215,15 @@ class Circuit:
         self._ready: list[int] = []
         self._terms: list[PowerTerm] = []
         self._layers: list[_Layer] = []
-        self._known: dict[object, tuple[Affine, ...]] = {}
+        self._known: dict[object, tuple[AffineForm, ...]] = {}
         self.symbols = tuple(self._new((1,), 0) for _ in alphabet)
 
-    def _new(self, bound: Polynomial, ready: int) -> Affine:
+    def _new(self, bound: Polynomial, ready: int) -> AffineForm:
         self._bounds.append(bound)
         self._ready.append(ready)
         return coordinate(len(self._bounds) - 1)
 
-    def _ready_at(self, forms: Sequence[Affine]) -> int:
+    def _ready_at(self, forms: Sequence[AffineForm]) -> int:
         return max((self._ready[c] for form in forms for c, _ in form.terms), default=0)
 
     def _layer(self, index: int) -> _Layer:
@@ -231,7 +231,7 @@ class Circuit:
             self._layers.append(_Layer())
         return self._layers[index]
 
-    def position(self, power: int, length_power: int, offset: int) -> Affine:
+    def position(self, power: int, length_power: int, offset: int) -> AffineForm:
         """The coordinate (j + offset)^power n^length_power, j from 0."""
         what = ("position", power, length_power, offset)
         if what not in self._known:
@@ -249,7 +249,9 @@ class Circuit:
             self._known[what] = (form,)
         return self._known[what][0]
 
-    def rectify(self, parts: Sequence[tuple[Affine, int]], bound: Polynomial) -> Affine:
+    def rectify(
+        self, parts: Sequence[tuple[AffineForm, int]], bound: Polynomial
+    ) -> AffineForm:
         """A coordinate that holds the sum of coefficient * relu(form)."""
         what = ("rectify", tuple(parts))
         if what not in self._known:
@@ -267,9 +269,9 @@ class Circuit:
         self,
         purpose: str,
         mask: Mask,
-        score: Sequence[tuple[Affine, Affine]],
-        value: Sequence[tuple[Affine, Polynomial]],
-    ) -> tuple[Affine, ...]:
+        score: Sequence[tuple[AffineForm, AffineForm]],
+        value: Sequence[tuple[AffineForm, Polynomial]],
+    ) -> tuple[AffineForm, ...]:
         """Coordinates that hold what a head attends to, 0 in a row that sees nothing.
 
         Args:
@@ -293,12 +295,12 @@ class Circuit:
             self._known[what] = forms
         return self._known[what]
 
-    def plan(self, result: Value) -> Plan:
+    def plan(self, result: Value) -> ProgramPlan:
         """The plan of all that was collected."""
         layers = tuple(
             PlannedLayer(one.mask or "none", tuple(one.heads), tuple(one.neurons))
             for one in self._layers
         )
-        return Plan(
+        return ProgramPlan(
             self.alphabet, tuple(self._bounds), tuple(self._terms), layers, result
         )

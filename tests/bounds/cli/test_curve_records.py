@@ -7,7 +7,7 @@ import pytest
 
 import jax_models as jm
 from bounds import bound_curve
-from bounds.curves.columns import CURVE_BOUNDS, Column, CurveBound
+from bounds.curves.columns import CURVE_BOUNDS, CurveBound, CurveColumn
 from bounds.curves.measurement import measure
 from bounds.store.results import ResultStore
 from tests.bounds.cli.shape import SHAPE_FLAGS
@@ -25,7 +25,7 @@ def test_a_new_bound_reaches_print_csv_and_figure_as_one_record(run, monkeypatch
         return {"twice": 2 * measure(model, tokens, question)["influence_upper"]}
 
     look = {"linestyle": "none", "marker": "d"}
-    column = Column("twice", "twice it", "twice the influence", look)
+    column = CurveColumn("twice", "twice it", "twice the influence", look)
     kind = CurveBound("doubled", "twice the influence", (column,), True, twice)
     monkeypatch.setitem(CURVE_BOUNDS, "doubled", kind)
     result = run("curve", *ASKED, "--bounds=doubled", "--figure_format=svg")

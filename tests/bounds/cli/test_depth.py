@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bounds.restriction.closed_form import Step, search_steps, switching_proof
+from bounds.restriction.closed_form import SwitchingStep, search_steps, switching_proof
 
 OUT = Path("results/depth/depth.json")
 
@@ -48,7 +48,7 @@ def test_it_is_no_worse_than_the_published_tables(run, shape, parity, dyck):
 def test_the_parameters_written_are_the_proof(run):
     record, _ = depth(run, "--num_layers=2", "--num_heads=3")
     steps = [
-        Step(Fraction(one["p"]), one["t"])
+        SwitchingStep(Fraction(one["p"]), one["t"])
         for one in record["parity"]["parameters"]["steps"]
     ]
     assert switching_proof(3, steps).length == record["parity"]["impossible_from"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bounds.influence.arithmetic import (
-    Work,
+    ProgramWork,
     count_operations,
     count_traffic,
     measure_work,
@@ -71,8 +71,8 @@ def test_memory_is_that_of_arguments_results_and_buffers():
     assert work.flops == 2 * 16**3
     assert work.bytes is not None
     assert work.bytes >= 2 * 16 * 16 * 8
-    assert str(Work(2.0e9, 3 * 2**20)) == "2e+09 FLOP, 3 MiB"
-    assert str(Work(2.0e9, None)) == "2e+09 FLOP"
+    assert str(ProgramWork(2.0e9, 3 * 2**20)) == "2e+09 FLOP, 3 MiB"
+    assert str(ProgramWork(2.0e9, None)) == "2e+09 FLOP"
 
 
 def test_traffic_is_every_operand_and_result_as_often_as_a_loop_goes_round():

@@ -36,7 +36,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def constants(self, num_heads: int) -> dict[str, np.ndarray]:
-        """Returns the `score`, `score_range`, `curvature` of `LayerConstants` [h].
+        """Returns the `score`, `score_range`, `curvature` of `CertificateConstants` [h].
 
         Args:
             num_heads: h.

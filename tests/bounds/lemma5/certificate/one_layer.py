@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.lemma5.certificate import all_rows, one_row
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows
 from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows

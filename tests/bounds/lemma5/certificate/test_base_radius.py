@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.row_base import prepare_rows
 from bounds.lemma5.certificate.row_radius import centred
 from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bounds.lemma5.certificate import all_rows, ball, mean_deviation, one_row
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from jax_models.model.transformer import apply_layer
 from tests.bounds.lemma5.certificate.one_layer import (
     POSITIONS,

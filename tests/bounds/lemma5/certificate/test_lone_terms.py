@@ -13,7 +13,7 @@ import pytest
 from bounds.influence.pointwise import base_rows
 from bounds.lemma5.certificate.ball import carry_radius
 from bounds.lemma5.certificate.base_radius import RowRadius
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import Inflation, Roundoff, mean_deviation
 from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
 from bounds.lemma5.certificate.one_row import heads_rounding

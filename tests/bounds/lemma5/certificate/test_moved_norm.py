@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.moved_rows import MovedRows
 from bounds.lemma5.certificate.one_row import move_one_row
 from bounds.lemma5.certificate.row_base import prepare_rows, take_rows

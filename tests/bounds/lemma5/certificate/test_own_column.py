@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate.layer_constants import layer_constants
+from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import inflate
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.own_column import see_column

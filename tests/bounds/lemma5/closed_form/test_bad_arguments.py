@@ -33,9 +33,9 @@ HEAD = cf.HeadConstants(SCORE, 0.5)
 LAYER = cf.LayerConstants(1.0, (HEAD,), 1.0)
 UNIFORM = cf.UniformConstants(0.5, 1.0, 1, 2)
 SHAPE = ap.NetworkShape(2, 2, 2, 2, 1.5)
-STEP = de.Step(Fraction(1, 3), 2)
+STEP = de.SwitchingStep(Fraction(1, 3), 2)
 # Too deep to be searched from.
-DEEP = de.Step(Fraction(1, 3), 10**7)
+DEEP = de.SwitchingStep(Fraction(1, 3), 10**7)
 DYCK = de.DyckParameters(1, (STEP,), (Fraction(1, 99),), (None,), Fraction(1, 5))
 SHARE = Fraction(1, 2)
 
@@ -161,7 +161,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "parity_floor": {**end, **read, "closeness": 0.5},
     "parity_pair_floor": {**end, **read, "last_symbol": 1, "closeness": 0.5},
     "DyckParameters": {f.name: getattr(DYCK, f.name) for f in dataclasses.fields(DYCK)},
-    "Step": {"star_probability": SHARE, "depth": 2},
+    "SwitchingStep": {"star_probability": SHARE, "depth": 2},
     "Tower.of": {"number": 2},
     "alteration_route": free,
     "closed_form_dyck": size,

@@ -25,7 +25,10 @@ from bounds.restriction.closed_form.dyck_search import (
 )
 from bounds.restriction.closed_form.route_switching import RELEASED
 from bounds.restriction.closed_form.routes import _dyck_parameters, computable_length
-from bounds.restriction.closed_form.switching_lemma import Step, deep_probability
+from bounds.restriction.closed_form.switching_lemma import (
+    SwitchingStep,
+    deep_probability,
+)
 
 # The specification's thresholds, by windows of a third of the length.
 PUBLISHED = {
@@ -133,7 +136,7 @@ def test_a_random_restriction_stays_within_the_deviations(p, free):
     rng = np.random.default_rng(free)
     delta = Fraction(1, 10)
     parameters = DyckParameters(
-        1, (Step(p, 5),) * 2, (Fraction(0),) * 2, (None,) * 2, delta
+        1, (SwitchingStep(p, 5),) * 2, (Fraction(0),) * 2, (None,) * 2, delta
     )
     # The second step's G is the first's upper bound on the stars.
     (x, _, _), (_, moved, _) = _upper_bounds(parameters, 100.0, float(free), FLOATS)
@@ -170,14 +173,14 @@ def test_the_released_parameters_prove_less_than_the_published_thresholds(shape)
 
 def test_a_bracket_may_stay_free_with_probability_one_half():
     parameters = DyckParameters(
-        1, (Step(Fraction(1, 2), 9),), (Fraction(0),), (None,), Fraction(1, 10)
+        1, (SwitchingStep(Fraction(1, 2), 9),), (Fraction(0),), (None,), Fraction(1, 10)
     )
     assert 36 < threshold(parameters) < 400
 
 
 def test_the_margin_is_its_formula_by_hand():
     """L = 2, H = 1, only J held: every line of the proof with plain floats."""
-    step = Step(Fraction(7, 20), 9)
+    step = SwitchingStep(Fraction(7, 20), 9)
     deep = deep_probability(1, 1, 9, step.star_probability)
     delta = Fraction(1, 10)
     parameters = DyckParameters(1, (step,), (deep,), (None,), delta)
@@ -207,7 +210,10 @@ def test_the_margin_is_its_formula_by_hand():
 
 def test_the_margin_of_three_layers_is_its_formula_by_hand():
     """L = 3, H = 1: first only J held, then the sum held to c √G, with plain floats."""
-    first, second = Step(Fraction(13, 40), 7), Step(Fraction(73, 2800), 25)
+    first, second = (
+        SwitchingStep(Fraction(13, 40), 7),
+        SwitchingStep(Fraction(73, 2800), 25),
+    )
     deep = tuple(
         deep_probability(t, 1, step.depth, step.star_probability)
         for t, step in ((1, first), (7, second))
@@ -292,14 +298,14 @@ def test_one_layer_leaves_both_classes_whatever_is_fixed(heads):
         ({"num_heads": 0}, "num_heads is 0"),
         ({"delta": Fraction(1, 4)}, r"delta is 1/4, expected a number in \(0, 1/4\)"),
         ({"deep": ()}, "1 steps, 0 shares of deep activations and 1 spreads"),
-        ({"steps": (Step(Fraction(3, 5), 5),)}, "star_probability is 3/5"),
+        ({"steps": (SwitchingStep(Fraction(3, 5), 5),)}, "star_probability is 3/5"),
         ({"spreads": (Fraction(0),)}, r"spreads\[0\] is 0"),
     ],
 )
 def test_parameters_out_of_range_are_named(change, complaint):
     fields = {
         "num_heads": 1,
-        "steps": (Step(Fraction(1, 5), 5),),
+        "steps": (SwitchingStep(Fraction(1, 5), 5),),
         "deep": (Fraction(1, 100),),
         "spreads": (None,),
         "delta": Fraction(1, 10),

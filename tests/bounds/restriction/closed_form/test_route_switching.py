@@ -14,7 +14,7 @@ from bounds.restriction.closed_form.routes import (
     computable_length,
     one_layer_parity_threshold,
 )
-from bounds.restriction.closed_form.switching_lemma import Step
+from bounds.restriction.closed_form.switching_lemma import SwitchingStep
 from bounds.restriction.closed_form.switching_search import search_steps
 from bounds.restriction.closed_form.tower import Tower
 
@@ -43,7 +43,7 @@ CLOSED = {
 def steps_of(parameters):
     depth, steps = 1, []
     for product, t in parameters:
-        steps.append(Step(Fraction(product) / depth, t))
+        steps.append(SwitchingStep(Fraction(product) / depth, t))
         depth = t
     return tuple(steps)
 
@@ -72,7 +72,7 @@ def test_the_check_of_the_table_notices_an_off_by_one():
 
 def test_the_hand_check():
     """L = 2, H = 1: R = .65 r^6 + .7 r^5 = 0.03887, φ = 0.27226, 10/φ = 36.73."""
-    proof = switching_proof(1, [Step(Fraction(7, 20), 5)])
+    proof = switching_proof(1, [SwitchingStep(Fraction(7, 20), 5)])
     r = 2 * Fraction(7, 20) / Fraction(27, 20)
     share = Fraction(13, 20) * r**6 + Fraction(7, 10) * r**5
     assert share <= proof.deep[0] <= share + Fraction(1, 10**29)
@@ -123,7 +123,7 @@ def test_the_closed_form_is_implied_by_theorem_8(layers, heads):
     closed = closed_form_switching(layers, heads)
     steps, depth = [], 1
     for t in closed.depths:
-        steps.append(Step(Fraction(100, 832 * depth), t))
+        steps.append(SwitchingStep(Fraction(100, 832 * depth), t))
         depth = t
     assert Tower.of(switching_proof(heads, steps).length) <= closed.length
 
@@ -155,12 +155,12 @@ def test_one_layer_is_exact(heads):
 
 def test_a_separate_read_out_counts_one_activation_more():
     """n p - (n + 1) 2 R > 10 instead of n (p - 2 R) > 10; PARITY at 37 is at the edge."""
-    step = Step(Fraction(7, 20), 5)
+    step = SwitchingStep(Fraction(7, 20), 5)
     proof = switching_proof(1, [step], read_out=True)
     holds = lambda n: n * step.star_probability - (n + 1) * 2 * proof.deep[0] > 10
     assert holds(proof.length)
     assert not holds(proof.length - 1)
-    later = (Step(Fraction(11, 50), 3), Step(Fraction(14, 300), 9))
+    later = (SwitchingStep(Fraction(11, 50), 3), SwitchingStep(Fraction(14, 300), 9))
     proof = switching_proof(1, later, read_out=True)
     kept = lambda n: (
         later[1].star_probability
@@ -172,7 +172,7 @@ def test_a_separate_read_out_counts_one_activation_more():
 
 def test_free_bits_and_a_start_are_what_a_language_asks_for():
     """F bits left ask for F - 1 more; a start of half the positions for twice n."""
-    step = [Step(Fraction(7, 20), 9)]
+    step = [SwitchingStep(Fraction(7, 20), 9)]
     plain = switching_proof(1, step)
     more = switching_proof(1, step, free=11)
     assert more.length == math.floor((18 + 10) / plain.fractions[0]) + 1
@@ -183,14 +183,17 @@ def test_free_bits_and_a_start_are_what_a_language_asks_for():
 
 
 def test_steps_that_lose_everything_prove_nothing():
-    assert switching_proof(1, [Step(Fraction(1, 2), 1)]) is None
+    assert switching_proof(1, [SwitchingStep(Fraction(1, 2), 1)]) is None
 
 
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Step(0.35, 5), "star_probability is the float 0.35"),
-        (lambda: Step(Fraction(1, 3), 0), "depth is 0, expected an integer >= 1"),
+        (lambda: SwitchingStep(0.35, 5), "star_probability is the float 0.35"),
+        (
+            lambda: SwitchingStep(Fraction(1, 3), 0),
+            "depth is 0, expected an integer >= 1",
+        ),
         (lambda: switching_proof(0, []), "num_heads is 0"),
         (lambda: switching_proof(1, [], free=0), "free is 0"),
         (lambda: switching_proof(1, [], start=2), "start is 2, expected a number"),

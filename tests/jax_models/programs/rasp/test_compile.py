@@ -16,7 +16,7 @@ from jax_models.programs.rasp import (
     lookup,
     read_result,
 )
-from jax_models.programs.rasp.plan import Affine
+from jax_models.programs.rasp.plan import AffineForm
 from tests.jax_models.programs.rasp import hard_attention
 from tests.jax_models.programs.rasp.cases import (
     Case,
@@ -315,7 +315,7 @@ def test_logits_of_another_model_are_refused():
 
 
 def test_affine_forms_are_equal_if_their_numbers_are():
-    x, y = Affine(((0, 1),)), Affine(((1, 2),))
+    x, y = AffineForm(((0, 1),)), AffineForm(((1, 2),))
     assert x + y - x == y
-    assert (x + y) * 0 == Affine()
+    assert (x + y) * 0 == AffineForm()
     assert (x - 1) * 2 + 2 == x * 2

@@ -22,7 +22,7 @@ from jax_models.model.transformer import Transformer
 
 @register
 @dataclasses.dataclass(frozen=True)
-class LayerConstants:
+class CertificateConstants:
     """Lipschitz constants of the parts of a layer; h heads."""
 
     query: Array  # [h] |W_Q|, before the score scale
@@ -39,7 +39,7 @@ class LayerConstants:
     output_entries: Array  # of the output projection; 1 where there is none
 
 
-def layer_constants(layer: Layer) -> LayerConstants:
+def layer_constants(layer: Layer) -> CertificateConstants:
     """Returns the constants of a float64 layer as arrays."""
     attention = layer.attention
     h, concatenated = attention.num_heads, attention.output is None
@@ -54,7 +54,7 @@ def layer_constants(layer: Layer) -> LayerConstants:
         "output_entries": np.ones(h) if concatenated else _entries(_outputs(attention)),
     }
     arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
-    return LayerConstants(**arrays, sections=section_constants(layer))
+    return CertificateConstants(**arrays, sections=section_constants(layer))
 
 
 def value_maps(attention: Attention) -> list[Enclosure]:

@@ -7,7 +7,7 @@ import pytest
 
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
-from bounds.restriction.figure import (
+from bounds.restriction.attention_figure import (
     LEGIBLE,
     outline_restriction,
     restriction_figure,

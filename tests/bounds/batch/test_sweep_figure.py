@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bounds.batch.figure import MOST_PANELS, Layout, choose_layout, sweep_figure
+from bounds.batch.sweep_figure import MOST_PANELS, Layout, choose_layout, sweep_figure
 from bounds.curves.figures import MAX_SERIES
 from jax_models import InputError
 
