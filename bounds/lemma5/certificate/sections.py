@@ -157,7 +157,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
         flow, reads = gather(around), gather(reads)
         flow = {k: vector_norms(x[None]) if x.ndim else x for k, x in flow.items()}
         for k, x in reads.items():
-            flow[k] = flow.get(k, 0.0) + bounded(leaves @ together(x))
+            flow[k] = flow.get(k, 0.0) + bounded((leaves * together(x)).sum())
         return SectionConstants(gather(gains), reads, leaves, flow)
 
     return {x.name: of_section(x) for x in sections(layer) if x.norm is None}

@@ -22,7 +22,7 @@ def parse(command, *given):
     return options
 
 
-@pytest.mark.parametrize("module", ["influence_blocks", "length_sweep"])
+@pytest.mark.parametrize("module", ["influence_blocks", "shared.length_sweep"])
 def test_what_computes_is_given_values_and_knows_no_flags(module):
     names = vars(importlib.import_module(f"bounds.cli.{module}"))
     assert "flags" not in names
