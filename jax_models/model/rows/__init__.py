@@ -8,6 +8,7 @@ from jax_models.model.rows.activation import Activation
 from jax_models.model.rows.affine import Affine, linear
 from jax_models.model.rows.base import Operation
 from jax_models.model.rows.gelu import Gelu
+from jax_models.model.rows.gelu_tanh import GeluTanh
 from jax_models.model.rows.joining import Join, Sum
 from jax_models.model.rows.layer_norm import LayerNorm
 from jax_models.model.rows.norm import Norm
@@ -16,7 +17,12 @@ from jax_models.model.rows.relu import Relu
 from jax_models.model.rows.rms_norm import RmsNorm
 from jax_models.model.rows.silu import Silu
 
-ACTIVATIONS: dict[str, Activation] = {"relu": Relu(), "gelu": Gelu(), "silu": Silu()}
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": Relu(),
+    "gelu": Gelu(),
+    "gelu_tanh": GeluTanh(),
+    "silu": Silu(),
+}
 NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm, "rms_norm": RmsNorm}
 
 __all__ = [
