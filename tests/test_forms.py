@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from jax_models.model.rows import ACTIVATIONS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -103,3 +105,47 @@ def test_a_test_for_a_class_is_found(line):
 )
 def test_a_comparison_with_a_name_is_found(line):
     assert compared(ast.parse(line), ("additive",)) == ["additive"]
+
+
+# The format writes and reads the words, the initialiser makes layers of them, and the
+# checker of restrictions has its own reading of a layer, on purpose.
+PLACES = (
+    "jax_models/format/",
+    "jax_models/model/layer.py",
+    "jax_models/model/rows/",
+    "jax_models/model/initialise.py",
+    "bounds/restriction/checker.py",
+    "bounds/restriction/checking/",
+)
+
+
+def places_compared(tree):
+    """Returns what a module asks of where norms stand, of `combine` or an activation."""
+    sides = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides += [node.left, *node.comparators]
+        elif isinstance(node, ast.Match):
+            sides.append(node.subject)
+    parts = [part for side in sides for part in ast.walk(side)]
+    names = {x.attr for x in parts if isinstance(x, ast.Attribute)}
+    return sorted(names & {"combine", "layer_norm"}) + compared(tree, ACTIVATIONS)
+
+
+def test_where_norms_stand_is_asked_of_programs():
+    found = {name: places_compared(tree) for name, tree in modules(*PLACES)}
+    assert not {name: words for name, words in found.items() if words}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "layer.combine == 'concat'",
+        "if 'pre' in (layer.layer_norm,): pass",
+        "match layer.layer_norm:\n    case 'pre': pass",
+        "block.activation != 'relu'",
+        "match block.activation:\n    case 'gelu': pass",
+    ],
+)
+def test_a_comparison_of_a_placement_is_found(line):
+    assert len(places_compared(ast.parse(line))) == 1
