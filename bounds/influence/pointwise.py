@@ -24,16 +24,12 @@ RELU = Relu()
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-# Rows of a layer that what follows the base pass asks for, where the layer has them.
-KEPT = ("summed", "entered", "preactivation", "left")
-
-
 @register
 @dataclasses.dataclass(frozen=True)
 class RowBase:
     """Base quantities of a layer's rows."""
 
-    rows: dict[str, Array]  # those of `Layer.writes` that are `KEPT`
+    rows: dict[str, Array]  # those that are `kept` of `Layer.writes`
     # The least change of the block's input that flips each neuron, in float32 and never
     # rounded up [..., f], and the 8 neurons where it is least [..., 8].
     distance: Array | None = None
@@ -55,7 +51,7 @@ def base_rows(layer: Layer, rows: Array, heads: Array) -> tuple[RowBase, Array]:
     """
     program = layer.writes
     found = program.value({"y": rows, "heads": heads})
-    base = RowBase({name: found[name] for name in KEPT if name in found})
+    base = RowBase({name: found[name] for name in program.kept})
     return base, found[program.output]
 
 
@@ -104,6 +100,8 @@ def relu_block(layer: Layer) -> ReluBlock | None:
     if len(program.bent) != 1 or not isinstance(program.bent[0].operation, Relu):
         return None
     relu = program.bent[0]
+    if relu.inputs != ("preactivation",):
+        return None
     reader = next(step for step in program.steps if relu.name in step.inputs)
     if not isinstance(reader.operation, Affine):
         return None

@@ -59,4 +59,5 @@ def norm_before(layer: Layer) -> Norm | None:
 
 def _said(reading: str, operation: Operation) -> str:
     name = type(operation).__name__
-    return f"it needs a rule for {reading.replace('_', ' ')} of {name}, and has none"
+    reading = reading.replace("_", " ").removesuffix(" of")
+    return f"it needs a rule for {reading} of {name}, and has none"

@@ -18,6 +18,7 @@ from bounds.lemma5.certificate.references import (
     Certifier,
 )
 from bounds.lemma5.certificate.scores import score_rule
+from bounds.lemma5.certificate.sections import sections
 from bounds.readings.rules import lacks
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
@@ -136,6 +137,8 @@ def _refuse(model: Transformer, method: str) -> None:
         score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
     if lack := lacks(model.layers, slope_strays, Norm):
         raise InputError(f"a certificate cannot follow the model: {lack}")
+    for layer in model.layers:
+        sections(layer)  # refuses a program that it does not follow
     exact = method == "centred" and len(model.layers) == 1
     norm = None if exact else needs_positive_epsilon(model)
     if norm is not None:

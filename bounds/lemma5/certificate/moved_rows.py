@@ -13,6 +13,7 @@ from jax import Array
 from bounds.lemma5.certificate.norm_gain import (
     norm_gain,
     norm_rounding,
+    vector_norms,
 )
 from bounds.lemma5.certificate.order import least, times
 from bounds.readings.rules import norm_before
@@ -52,7 +53,7 @@ class OwnMove:
 
 def sizes(rows: Array) -> Array:
     """Returns the norms of [n, d, p] over d, [n, p]."""
-    return jnp.sqrt((rows * rows).sum(axis=1))
+    return vector_norms(rows, axis=1)
 
 
 def read_inputs(layer: Layer, rows: Array, moved: MovedRows, base: Array) -> MovedRows:

@@ -86,7 +86,7 @@ def norm_gains(
 
 
 def norm_rounding(norm: Norm, rows: Array, moved: Array, base: Array) -> Array:
-    """Returns how far [...] `norm_change` of computed rows is from that of the true ones.
+    """Returns how far [...] `Norm.change` of computed rows is from that of the true ones.
 
     Its two terms are at most max|scale| |moved| / s each, s the smaller denominator,
     and the mean that is removed from the change is no larger than it. A true row within
@@ -110,13 +110,17 @@ def norm_rounding(norm: Norm, rows: Array, moved: Array, base: Array) -> Array:
     return jnp.where(size == 0, 0.0, off)
 
 
-def vector_norms(rows: Array) -> Array:
-    """Returns the norms [...] of rows [..., d], from above where squares underflow."""
-    width, limits = rows.shape[-1], jnp.finfo(rows.dtype)
-    squares = (rows * rows).sum(axis=-1)
+def vector_norms(rows: Array, axis: int = -1) -> Array:
+    """Returns the norms of rows along an axis, from above where squares underflow."""
+    largest = jnp.abs(rows).max(axis=axis, initial=0.0)
+    return _root((rows * rows).sum(axis=axis), largest, rows.shape[axis])
+
+
+def _root(squares: Array, largest: Array, width: int) -> Array:
+    """The root of a sum of squares; of the largest entry where they underflow."""
+    limits = jnp.finfo(squares.dtype)
     kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
-    above = math.sqrt(width) * jnp.abs(rows).max(axis=-1, initial=0.0)
-    return jnp.where(kept, jnp.sqrt(squares), above)
+    return jnp.where(kept, jnp.sqrt(squares), math.sqrt(width) * largest)
 
 
 def distances(points: Array, centres: Array) -> Array:
@@ -124,10 +128,9 @@ def distances(points: Array, centres: Array) -> Array:
 
     The CPU compiler does not vectorise a sum over a short last axis.
     """
-    squares = [
-        (points[..., k] - centres[..., k]) ** 2 for k in range(centres.shape[-1])
-    ]
-    return jnp.sqrt(sum(squares[1:], squares[0]))
+    apart = [points[..., k] - centres[..., k] for k in range(centres.shape[-1])]
+    squares = sum((x * x for x in apart[1:]), apart[0] * apart[0])
+    return _root(squares, greatest(*map(jnp.abs, apart)), len(apart))
 
 
 def farthest_from_mean(points: Array) -> Array:

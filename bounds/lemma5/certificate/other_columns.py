@@ -87,7 +87,7 @@ def move_own_query(
     gain = over_query_scale(attention, gain, scale)
     query_entries = over_query_scale(attention, query_entries, scale)
     gain, value_size = gain[..., None], held.value_size
-    size = jnp.sqrt((query * query).sum(axis=2))
+    size = vector_norms(query, axis=2)
     whole, rest = (
         jnp.einsum("jhve,hjep->hjvp", x.covariance, query, precision=HIGHEST)
         for x in (spread.whole, spread.rest)
@@ -113,7 +113,7 @@ def move_own_query(
     norms = norms + roundoff * terms + off * gain
     shown = project_values(attention, jnp.moveaxis(linear, 2, -1))
     linear_size = vector_norms(shown)
-    moved = jnp.sqrt((centre * centre).sum(axis=1))
+    moved = vector_norms(centre, axis=1)
     return OwnQuery(
         size=size + query_entries[..., None] * roundoff * moved + gain * radius,
         linear=linear,
@@ -165,7 +165,7 @@ def other_columns(
         "hvd,ndp->hvnp", layer.attention.value, inner.centre, precision=HIGHEST
     )
     shown = project_values(layer.attention, jnp.moveaxis(changes, 1, -1))
-    values = jnp.sqrt((shown * shown).sum(axis=-1))
+    values = vector_norms(shown)
     values += constants.value[:, None, None] * inner.radius
     entries = constants.output_entries * constants.value_entries
     values += roundoff.local * entries[:, None, None] * centres

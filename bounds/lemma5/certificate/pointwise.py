@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.pointwise import KEPT, RowBase
+from bounds.influence.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import step_strays
 from bounds.lemma5.certificate.base_radius import RowRadius
 from bounds.lemma5.certificate.norm_gain import (
@@ -23,6 +23,7 @@ from bounds.lemma5.certificate.norm_gain import (
 from bounds.lemma5.certificate.sections import (
     Section,
     SectionConstants,
+    attended,
     leading,
     sections,
     together,
@@ -35,7 +36,7 @@ from jax_models.model.pytree import register
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
-# Changes of a layer's rows by their names: `KEPT` ones, "y", "heads" and the output.
+# Changes of a layer's rows by their names: what sections and activations read, the output.
 Moved: TypeAlias = dict[str, Array]
 
 
@@ -49,8 +50,9 @@ def carry(layer: Layer, base: RowBase, change: Array, heads: Array) -> Moved:
         heads: of the concatenated head outputs [..., h v].
     """
     moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
-    kept = ("y", "heads", *KEPT, layer.writes.output)
-    return {name: moved[name] for name in kept if name in moved}
+    program = layer.writes
+    names = ("y", "heads", attended(layer), *program.kept, program.output)
+    return {name: moved[name] for name in names}
 
 
 def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
@@ -147,11 +149,11 @@ def row_norms(
             for source, jacobian in jacobians.items()
         }
         paths[name] = _compose(layer, paths, jacobians)
-    if len(local) == 1:
+    if not local or len(local) == 1:
         return RowNorms(local, {})
     slop = jnp.zeros(())
     for name, own in slops.items():
-        others = (sum(local[x].values()) for x in local if x != name)
+        others = (_sum(local[x]) for x in local if x != name)
         slop = slop + math.prod((1 + x for x in others), start=own)
     whole = {
         start: _norms(layer, base, start, jacobian, slop)
@@ -195,14 +197,21 @@ def _compose(
     return found
 
 
+def _sum(norms: dict[str, Array]) -> Array:
+    """Their sum over sources, heads side by side among them [r]."""
+    terms = [x.sum(axis=-1) if name == "heads" else x for name, x in norms.items()]
+    return sum(terms[1:], terms[0])
+
+
 def _norms(
     layer: Layer, base: RowBase, source: str, jacobian: Array | None, slop: Array
 ) -> Array:
     """Norms of derivatives [r], in each of the heads side by side [r, h]."""
-    rows = base.preactivation.shape[:-1]
+    rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
         return jnp.ones(rows)
     if source == "heads":
-        by_head = jacobian.reshape(*jacobian.shape[:-1], layer.attention.num_heads, -1)
-        return spectral_norms(by_head.swapaxes(-3, -2)) + slop
+        h = layer.attention.num_heads
+        by_head = jacobian.reshape(*jacobian.shape[:-1], h, -1).swapaxes(-3, -2)
+        return jnp.broadcast_to(spectral_norms(by_head) + slop, (*rows, h))
     return jnp.broadcast_to(spectral_norms(jacobian) + slop, rows)

@@ -243,7 +243,8 @@ def key_slopes(
     """
     slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
     back = jnp.einsum("hed,hjke->hjkd", attention.key, slopes, precision=HIGHEST)
-    entries = jnp.sqrt((attention.key**2).sum(axis=(1, 2)))[:, None, None]
+    entries = vector_norms(attention.key.reshape(attention.num_heads, -1))
+    entries = entries[:, None, None]
     roundoff = term_roundoff(attention.key_width)
     found = vector_norms(back) + roundoff * entries * vector_norms(slopes)
     return found + (constants.key[:, None] * radius)[..., None]
@@ -319,7 +320,7 @@ def _spread(
         covariance,
         norms,
         _largest(distances(shown, project_values(attention, mean)[:, :, None]), seen),
-        _largest(jnp.sqrt((centred * centred).sum(axis=-1)), seen),
+        _largest(vector_norms(centred), seen),
     )
     return Spread(*(x.swapaxes(0, 1) for x in spread))
 

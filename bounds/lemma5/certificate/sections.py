@@ -6,6 +6,7 @@ maps with activations in between, whose constants are read off its affine form.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,10 +19,10 @@ from bounds.lemma5.certificate.norm_gain import vector_norms
 from bounds.lemma5.certificate.order import bounded, times
 from bounds.lemma5.constants.row_form import Form, form_of, gains_of
 from bounds.numbers.spectral import frobenius_upper
-from bounds.readings.rules import no_rule
+from jax_models.errors import InputError
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
-from jax_models.model.rows import Activation, Affine, Norm, Program, Step
+from jax_models.model.rows import Activation, Affine, Norm, Program, Step, Sum
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -59,8 +60,8 @@ class Section:
                 return None
             case [step]:
                 return step
-            case [_, second, *_]:
-                raise no_rule("two activations of one section:", second.operation)
+            case _:
+                raise _unknown("two activations have no norm between them")
 
     @property
     def terms(self) -> tuple[int, int]:
@@ -75,35 +76,90 @@ class Section:
 
 
 def attended(layer: Layer) -> str:
-    """Returns the row in which the heads' outputs are compared, in value space."""
-    return "heads" if layer.attention.output is None else "written"
+    """Returns the row in which the heads' outputs are compared, in value space.
+
+    Raises:
+        InputError: the layer reads its heads' outputs otherwise than by one step, which
+            is attention's own output projection where there is one.
+    """
+    readers = [step for step in layer.writes.steps if "heads" in step.inputs]
+    output = layer.attention.output
+    if len(readers) == 1 and output is None:
+        return "heads"
+    if len(readers) == 1:
+        operation = readers[0].operation
+        if isinstance(operation, Affine) and operation.weight is output:
+            if operation.bias is layer.attention.output_bias:
+                return readers[0].name
+    raise _unknown("what reads the heads is not the output projection alone")
 
 
 def sections(layer: Layer) -> tuple[Section, ...]:
     """Returns the sections of what follows attention, in order.
 
     They begin with the layer's input and `attended`.
+
+    Raises:
+        InputError: the program is none that certificates can follow.
     """
     program, given = layer.writes, {"y", attended(layer)}
     steps = [step for step in program.steps if step.name not in given]
     reads = [name for step in steps for name in step.inputs]
-    corners = given | {name for name in reads if reads.count(name) != 1}
+    corners = {*given, program.output, *(x for x in reads if reads.count(x) != 1)}
     for step in steps:
         if isinstance(step.operation, Norm):
             corners |= {step.name, *step.inputs}
-    found, pending = [], []
+    made = {step.name: step for step in steps if step.name not in corners}
+    found = []
     for step in steps:
-        pending.append(step)
-        if step.name in corners | {program.output}:
-            found.append(Section(Program(tuple(pending), step.name)))
-            pending = []
+        if step.name in corners:
+            inside = _leading_to(step, made)
+            ordered = tuple(x for x in steps if x in inside)
+            found.append(Section(Program(ordered, step.name)))
+            _check(layer, found[-1])
     return tuple(found)
 
 
+def _leading_to(step: Step, made: dict[str, Step]) -> list[Step]:
+    """The steps from corners to one, itself included."""
+    before = [made[name] for name in step.inputs if name in made]
+    return [step, *(x for one in before for x in _leading_to(one, made))]
+
+
+def _check(layer: Layer, section: Section) -> None:
+    """Refuses a section whose rounding or constants are not followed."""
+    if section.norm is not None:
+        if {attended(layer), "heads"} & {*section.sources}:
+            raise _unknown("a norm reads what attention writes")
+        return
+    mapped: set[str] = set()
+    for step in section.program.steps:
+        operation, d = step.operation, layer.attention.query.shape[2]
+        is_map = isinstance(operation, Affine)
+        behind_map = not mapped.isdisjoint(step.inputs)
+        if is_map and behind_map:
+            raise _unknown("two maps follow one another, no activation between them")
+        if is_map or (behind_map and step != section.activation):
+            mapped.add(step.name)
+        if isinstance(operation, Affine) and step.name == section.name:
+            if operation.weight.shape[0] != d:
+                raise _unknown(f"the row {step.name}, not of width {d}, is read twice")
+
+
+def _unknown(why: str) -> InputError:
+    return InputError(
+        f"a certificate cannot follow the program of a layer: {why}; use "
+        "compute_influence"
+    )
+
+
 def leading(layer: Layer) -> int:
-    """Returns how many sections come before any that is not linear."""
-    flags = [all(s.operation.linear for s in x.program.steps) for x in sections(layer)]
-    return (*flags, False).index(False)
+    """Returns how many sections are sums alone, before any other."""
+    sums = [
+        all(isinstance(step.operation, Sum) for step in section.program.steps)
+        for section in sections(layer)
+    ]
+    return (*sums, False).index(False)
 
 
 @register
@@ -127,7 +183,9 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     """Returns the constants of a layer's sections by what they write."""
     width, (h, v) = layer.attention.query.shape[2], layer.attention.value.shape[:2]
     parts = [f"head {k}" for k in range(h)]
-    side = Form(h * v, parts=tuple(Form(v, {name: None}) for name in parts))
+    # Without offsets: nothing here reads what an activation makes of them.
+    bare = functools.partial(Form, at_zero=())
+    side = Form(h * v, parts=tuple(bare(v, {name: None}) for name in parts))
 
     def gather(numbers: Mapping[str, Any]) -> dict[str, Array]:
         """What is said of every corner, the heads put together."""
@@ -137,7 +195,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
 
     def of_section(section: Section) -> SectionConstants:
         sources = {
-            name: side if name == "heads" else Form(width, {name: None})
+            name: side if name == "heads" else bare(width, {name: None})
             for name in section.sources
         }
         rows = section.program.run(

@@ -11,6 +11,7 @@ from typing import Any
 from jax import Array
 
 from jax_models.model.rows.base import Operation
+from jax_models.model.rows.norm import Norm
 
 Rows = Mapping[str, Array]
 
@@ -30,6 +31,19 @@ class Program:
 
     steps: tuple[Step, ...]
     output: str
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The rows that readings of changes ask of the base, the output left out.
+
+        Those that operations read which are not linear, that norms write, and that are
+        read more than once.
+        """
+        reads = [name for step in self.steps for name in step.inputs]
+        found = [name for step in self.bent for name in step.inputs]
+        found += [x.name for x in self.steps if isinstance(x.operation, Norm)]
+        found += [name for name in reads if reads.count(name) > 1]
+        return tuple(dict.fromkeys(x for x in found if x != self.output))
 
     def value(self, given: Rows) -> dict[str, Array]:
         """Returns all rows by their names.

@@ -1,6 +1,7 @@
 """Certificates of models at the ends of the float type: sound, or +inf."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,3 +69,34 @@ def test_of_numbers_that_overflow_nothing_is_certified(model, size, method):
     found = certify_influence(large, TOKENS, method=method)
     assert found.uncertified == found.substitutions == 3
     assert found.max_upper == found.position_upper[0] == np.inf
+
+
+def test_rows_whose_squares_underflow_move_the_other_columns_of_a_middle_layer():
+    """Three layers, so that of the second not one row is its base's."""
+    deep = jm.random_transformer(
+        jax.random.key(2),
+        num_layers=3,
+        num_heads=2,
+        d_model=2,
+        d_ff=8,
+        vocab_size=3,
+        biases=False,
+        dtype="float64",
+    )
+    small, tokens = scaled(deep, "embedding", 1e-155), [1, 2, 2, 2]
+    asked: Any = {"include_query": True}
+    exact = compute_influence(small, tokens, method="incremental", **asked).lower
+    found = certify_influence(small, tokens, **asked).upper
+    told = exact > 0
+    assert told.any()
+    assert (found[told] >= exact[told]).all()
+
+
+def test_nothing_is_certified_behind_a_gelu_whose_exponential_overflows(model):
+    first, second = model.layers
+    block = dataclasses.replace(
+        first.feed_forward, activation="gelu", b1=jnp.full(8, -1e300)
+    )
+    layers = dataclasses.replace(first, feed_forward=block), second
+    found = certify_influence(dataclasses.replace(model, layers=layers), TOKENS)
+    assert found.max_upper == np.inf

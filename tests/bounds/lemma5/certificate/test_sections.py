@@ -126,3 +126,151 @@ def test_a_section_moves_no_further_than_its_gains_carry(case):
             assert moved <= allowed * (1 + 1e-12)
             closest = max(closest, moved / allowed)
     assert closest > 0.3
+
+
+def own_program(steps_of):
+    """A class of layers whose program is what a function makes of one."""
+
+    @register
+    @dataclasses.dataclass(frozen=True)
+    class Own(Layer):
+        @property
+        def writes(self) -> Program:
+            return Program(tuple(steps_of(self)), "out")
+
+    return Own
+
+
+def written(layer, weight=None):
+    weight = layer.attention.output if weight is None else weight
+    return Step("written", Affine(weight, layer.attention.output_bias), ("heads",))
+
+
+def residual(layer, *steps):
+    return [written(layer), Step("summed", Sum(), ("y", "written")), *steps]
+
+
+PARALLEL = own_program(
+    lambda x: [
+        Step("read", x.norm1, ("y",)),
+        *x._block("read", "y", "blocked"),
+        written(x),
+        Step("out", Sum(), ("blocked", "written")),
+    ]
+)
+SANDWICH = own_program(
+    lambda x: residual(
+        x,
+        Step("in", x.norm1, ("summed",)),
+        *x._block("in", "in", "left"),
+        Step("after", x.norm2, ("left",)),
+        Step("out", Sum(), ("summed", "after")),
+    )
+)
+ATTENTION = own_program(lambda x: [written(x), Step("out", Sum(), ("y", "written"))])
+LONE = own_program(lambda x: [written(x), *x._block("written", "written", "out")])
+FOLLOWED = {
+    "parallel": PARALLEL,
+    "sandwich": SANDWICH,
+    "attention": ATTENTION,
+    "lone": LONE,
+}
+
+
+def of_own(kind):
+    model = both_ends(2, "relu")
+    layers = tuple(kind(**vars(x)) for x in model.layers)
+    return dataclasses.replace(model, layers=layers)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_programs_of_ones_own_are_certified(name):
+    model, tokens = of_own(FOLLOWED[name]), [0, 1, 2, 1, 0]
+    exact = compute_influence(model, tokens, method="exhaustive")
+    for method in ("centred", "base"):
+        found = certify_influence(model, tokens, method=method)
+        assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
+
+
+SCALED = own_program(
+    lambda x: [
+        written(x, 1000 * x.attention.output),
+        Step("summed", Sum(), ("y", "written")),
+        *x._block("summed", "summed", "out"),
+    ]
+)
+CHAIN = own_program(
+    lambda x: residual(
+        x,
+        Step("mixed", Affine(jnp.eye(6) * 1e9), ("summed",)),
+        Step("back", Affine(jnp.eye(6) * 1e-9), ("mixed",)),
+        *x._block("back", "summed", "out"),
+    )
+)
+TWICE = own_program(
+    lambda x: residual(
+        x,
+        *x._block("summed", "summed", "mid"),
+        Step("more", Affine(x.feed_forward.w2), ("preactivation",)),
+        Step("out", Sum(), ("mid", "more")),
+    )
+)
+NORMED = own_program(
+    lambda x: [
+        written(x),
+        Step("in", x.norm1, ("written",)),
+        *x._block("in", "y", "out"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (SCALED, "heads"),
+        (CHAIN, "two maps"),
+        (TWICE, "twice"),
+        (NORMED, "a norm reads"),
+    ],
+    ids=["scaled", "chain", "twice", "normed"],
+)
+def test_programs_that_certificates_cannot_follow_are_refused(kind, why):
+    with pytest.raises(jm.InputError, match=why):
+        certify_influence(of_own(kind), [0, 1, 2])
+
+
+BESIDE = own_program(
+    lambda x: [
+        Step(
+            "preactivation", Affine(x.feed_forward.w1[:, :4], x.feed_forward.b1), ("y",)
+        ),
+        Step("active", x.feed_forward.bend, ("preactivation",)),
+        Step("block", Affine(x.feed_forward.w2, x.feed_forward.b2), ("active",)),
+        Step("blocked", Sum(), ("y", "block")),
+        Step("beside", Affine(jnp.asarray(BESIDE_WEIGHT)), ("heads",)),
+        Step("out", Sum(), ("blocked", "beside")),
+    ]
+)
+# Two heads of very different sizes, side by side and not projected.
+BESIDE_WEIGHT = np.diag([1e3, 1e3, 1e-3, 1e-3])
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_heads_beside_the_block_have_norms_for_every_row():
+    """Two substitutions and two heads: rows and heads are as many."""
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=2,
+        d_model=4,
+        d_ff=4,
+        vocab_size=2,
+        combine="concat",
+        dtype="float64",
+    )
+    layers = tuple(BESIDE(**vars(x)) for x in model.layers)
+    model = dataclasses.replace(model, layers=layers)
+    exact = compute_influence(model, [0, 1, 0], method="exhaustive")
+    found = certify_influence(model, [0, 1, 0], method="base")
+    assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
