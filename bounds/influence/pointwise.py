@@ -35,11 +35,6 @@ class RowBase:
     distance: Array | None = None
     nearest: Array | None = None
 
-    @property
-    def preactivation(self) -> Array:
-        """What the neurons read [..., f]."""
-        return self.rows["preactivation"]
-
 
 def base_rows(layer: Layer, rows: Array, heads: Array) -> tuple[RowBase, Array]:
     """Returns the base quantities, and the layer's output rows [..., d].
@@ -66,13 +61,13 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
     block = relu_block(layer)
     if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:
         return base
-    distance = flip_distance(base, block.w1)
+    distance = flip_distance(base.rows[block.row], block.w1)
     _, nearest = jax.lax.top_k(-distance, MOST_FLIPS)
     return dataclasses.replace(base, distance=distance, nearest=nearest)
 
 
-def flip_distance(base: RowBase, w1: Array) -> Array:
-    """Returns the least change of the block's input that can flip each neuron [j, f].
+def flip_distance(u: Array, w1: Array) -> Array:
+    """Returns the least change of the block's input that flips neurons at u [j, f].
 
     In float32, which a CPU orders ten times faster than float64, rounded towards zero:
     taken for both the order and the count of the neurons that may flip, none is missed.
@@ -80,15 +75,14 @@ def flip_distance(base: RowBase, w1: Array) -> Array:
     norms = jnp.sqrt((w1 * w1).sum(axis=-1))
     # A neuron that reads nothing never flips.
     reads = norms > 0
-    distance = jnp.where(
-        reads, jnp.abs(base.preactivation) / jnp.where(reads, norms, 1), jnp.inf
-    )
+    distance = jnp.where(reads, jnp.abs(u) / jnp.where(reads, norms, 1), jnp.inf)
     return jnp.nextafter(distance.astype(jnp.float32), jnp.float32(0))
 
 
 class ReluBlock(NamedTuple):
     """A layer seen from its heads: skip x + W2 relu(u + W1 x)."""
 
+    row: str  # u, what the neurons read
     w1: Array  # [f, h v]
     w2: Array  # [d, f]
     skip: Array | None  # [d, h v]
@@ -100,8 +94,6 @@ def relu_block(layer: Layer) -> ReluBlock | None:
     if len(program.bent) != 1 or not isinstance(program.bent[0].operation, Relu):
         return None
     relu = program.bent[0]
-    if relu.inputs != ("preactivation",):
-        return None
     reader = next(step for step in program.steps if relu.name in step.inputs)
     if not isinstance(reader.operation, Affine):
         return None
@@ -117,7 +109,8 @@ def relu_block(layer: Layer) -> ReluBlock | None:
         },
     )
     skip = rows[program.output].T if program.reaches("heads", relu.name) else None
-    return ReluBlock(rows[relu.inputs[0]].T, w2, skip)
+    (row,) = relu.inputs
+    return ReluBlock(row, rows[row].T, w2, skip)
 
 
 def read_change(layer: Layer, rows: Array, change: Array) -> Array:
@@ -160,25 +153,22 @@ def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:
         return jax.vmap(
             lambda one: change_rows(layer, base, unchanged, one), in_axes=2, out_axes=2
         )(heads)
-    return relu_block_change(base, *block, heads)
+    return relu_block_change(base, block, heads)
 
 
-def relu_block_change(
-    base: RowBase, w1: Array, w2: Array, skip: Array | None, x: Array
-) -> Array:
+def relu_block_change(base: RowBase, block: ReluBlock, x: Array) -> Array:
     """Returns skip x + W2 [relu(u + W1 x) - relu(u)] for a tile x [j, m, i].
 
     Args:
-        base: of the rows [j, ...], with preactivations u [j, f].
-        w1: [f, m].
-        w2: [d, f].
-        skip: a linear map beside the block [d, m], or None.
+        base: of the rows [j, ...].
+        block: where u [j, f] stands, W1 [f, m], W2 [d, f] and skip [d, m], or None.
         x: changes of the block's input.
 
     Returns:
         [j, d, i].
     """
-    u, (f, m), d = base.preactivation, w1.shape, w2.shape[0]
+    row, w1, w2, skip = block
+    u, (f, m), d = base.rows[row], w1.shape, w2.shape[0]
 
     def whole(x: Array) -> Array:
         moved = jnp.einsum("fm,jmi->jfi", w1, x, precision=HIGHEST)

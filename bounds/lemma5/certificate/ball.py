@@ -56,10 +56,11 @@ def carry_radius(
         known: radii of the base rows, broadcastable.
     """
     balls, strays = {"y": radius, attended(layer): by_heads(layer, heads)}, {}
-    first = leading(layer)
-    for section in sections(layer)[:first]:
+    found = sections(layer)
+    first = leading(found)
+    for section in found[:first]:
         balls[section.name] = carried_on(constants[section.name].gains, balls)
-    for section in sections(layer)[first:]:
+    for section in found[first:]:
         name, local = section.name, norms.local[section.name]
         if section.norm is not None:
             (source,) = section.sources

@@ -91,8 +91,8 @@ def carry_rounding(
         carried: its result.
         known: radii of the base rows, broadcastable.
     """
-    corners, reads = {}, {}
-    for section in sections(layer)[leading(layer) :]:
+    corners, reads, found = {}, {}, sections(layer)
+    for section in found[leading(found) :]:
         name, norm = section.name, section.norm
         if norm is not None:
             (source,) = section.sources
@@ -136,8 +136,8 @@ def row_norms(
         constants: of its sections.
         base: the base rows.
     """
-    local, slops, paths, jacobians = {}, {}, {}, {}
-    for section in sections(layer)[leading(layer) :]:
+    local, slops, paths, found = {}, {}, {}, sections(layer)
+    for section in found[leading(found) :]:
         name, slops[section.name] = section.name, 0.0
         if section.norm is None:
             # The products' own rounding, where entries cancel.

@@ -7,7 +7,7 @@ maps with activations in between, whose constants are read off its affine form.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -153,11 +153,11 @@ def _unknown(why: str) -> InputError:
     )
 
 
-def leading(layer: Layer) -> int:
+def leading(found: Sequence[Section]) -> int:
     """Returns how many sections are sums alone, before any other."""
     sums = [
         all(isinstance(step.operation, Sum) for step in section.program.steps)
-        for section in sections(layer)
+        for section in found
     ]
     return (*sums, False).index(False)
 

@@ -57,7 +57,7 @@ def whole_change(layer, base, heads, arithmetic):
     """The change by definition [j, d, i], in the given arithmetic."""
     ar = arithmetic
     block = layer.feed_forward
-    u, heads = ar.numbers(base.preactivation), ar.numbers(heads)
+    u, heads = ar.numbers(base.rows["preactivation"]), ar.numbers(heads)
     w1, w2 = ar.numbers(block.w1), ar.numbers(block.w2)
     if layer.combine == "concat":
         moved, beside = np.einsum("fm,jmi->jfi", w1[:, 8:], heads), ar.numbers(0)
@@ -98,7 +98,7 @@ def test_every_branch_is_the_whole_block(tile, flips):
         np.testing.assert_allclose(found[..., i], one, rtol=1e-9, atol=1e-12)
     # The neurons that flip matter: the linear map alone is off.
     moved = np.einsum("fm,jmi->jfi", reads, heads)
-    u = np.asarray(base.preactivation)[..., None]
+    u = np.asarray(base.rows["preactivation"])[..., None]
     linear = np.where(u > 0, moved, 0)
     flipped = np.maximum(u + moved, 0) - np.maximum(u, 0) - linear
     assert (np.abs(flipped).max() > 1e-3) == (flips != "none")
@@ -117,7 +117,7 @@ def test_a_wrong_order_of_the_neurons_is_caught(tile, flips):
 
 def test_a_neuron_at_its_kink_flips_under_any_change(tile):
     layer, base, _, _, many = tile
-    u = base.preactivation.at[:, 3].set(0.0)
+    u = base.rows["preactivation"].at[:, 3].set(0.0)
     base = order_neurons(layer, at_preactivation(base, u))
     heads = 1e-9 * np.random.default_rng(2).normal(size=(ROWS, 8, CHANGES))
     found = np.asarray(many(base, jnp.asarray(heads)))
@@ -130,7 +130,7 @@ def test_a_neuron_whose_kink_lies_just_within_reach_flips(tile, nearest):
     """It is one more than a branch corrects, and the change goes straight to it."""
     layer, base, reads, distance, many = tile
     row, rank = np.arange(ROWS), np.argsort(distance, axis=1)[:, nearest]
-    sign = np.sign(np.asarray(base.preactivation))[row, rank]
+    sign = np.sign(np.asarray(base.rows["preactivation"]))[row, rank]
     along = -sign[:, None] * reads[rank]
     along /= np.linalg.norm(along, axis=1, keepdims=True)
     reach = 1.001 * distance[row, rank]

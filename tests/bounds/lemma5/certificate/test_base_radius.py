@@ -50,7 +50,10 @@ def test_base_quantities_of_true_rows_are_within_their_radii(case, values):
             moved = [
                 (size(there.output - found.output), radius.output),
                 (
-                    np.abs(there.base.preactivation - found.base.preactivation),
+                    np.abs(
+                        there.base.rows["preactivation"]
+                        - found.base.rows["preactivation"]
+                    ),
                     row.rows["preactivation"],
                 ),
             ]

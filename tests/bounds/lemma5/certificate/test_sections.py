@@ -91,10 +91,10 @@ def test_a_section_lies_between_rows_known_as_balls(placement):
     layer = draw_layer({"layer_norm": placement})
     names, before = PLACES[placement]
     assert [x.name for x in sections(layer)] == names
-    assert leading(layer) == before
+    assert leading(sections(layer)) == before
     layer = draw_layer({"combine": "concat"})
     assert [(x.name, x.sources) for x in sections(layer)] == [("out", ("y", "heads"))]
-    assert leading(layer) == 0
+    assert leading(sections(layer)) == 0
 
 
 @pytest.mark.parametrize(
