@@ -283,3 +283,16 @@ def check_alphabet(alphabet: Sequence[str]) -> tuple[str, ...]:
                 f"{place}; its symbols must be different"
             )
     return symbols
+
+
+def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
+    """Returns the entry if it is an object with allowed keys only."""
+    if not isinstance(entry, dict):
+        raise InputError(f"{where} is {type(entry).__name__}; expected an object")
+    for key in entry:
+        if key not in allowed:
+            raise InputError(
+                f"{where} has the unknown key {key!r}; expected one of "
+                f"{', '.join(allowed)}"
+            )
+    return entry

@@ -12,7 +12,7 @@ from bounds.influence.compute import Choice, answer, choose_method
 from bounds.influence.problem import Problem, Target
 from bounds.numbers.notation import temperature_label
 from bounds.store.output import sha256
-from jax_models.format.config import encode_temperature
+from jax_models.format.temperature import encode_temperature
 from jax_models.model.reweight import at_length
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule

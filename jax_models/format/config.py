@@ -4,30 +4,23 @@ The keys, their defaults and where they stand: docs/model-format.md, sections 4 
 entry of a layer wins over the top level, and what all layers agree on is written there.
 """
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-from jax_models.arguments import choose_name, expect_integer, expect_number, show
-from jax_models.errors import InputError
-from jax_models.model.attention import Schedule
-from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
-from jax_models.model.mask import MASKS, SIGHTS
-from jax_models.model.position import (
-    Coordinates,
-    PositionTable,
-    PowerTerm,
-    ResidueTerm,
-    Sinusoidal,
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_keys,
+    expect_number,
+    show,
 )
+from jax_models.errors import InputError
+from jax_models.format.position import decode_position, encode_position
+from jax_models.format.temperature import decode_temperature, encode_temperature
+from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
+from jax_models.model.mask import MASKS
 from jax_models.model.readout import Accept
 from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.model.scores import SCORES
-from jax_models.model.temperature import (
-    ConstantTemperature,
-    InverseLogTemperature,
-    PowerTemperature,
-)
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
@@ -46,139 +39,6 @@ DEFAULTS = {
     "layer_norm_epsilon": 1e-5,
     "activation": "relu",
 }
-
-
-def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
-    """Returns the entry if it is an object with allowed keys only."""
-    if not isinstance(entry, dict):
-        raise InputError(f"{where} is {type(entry).__name__}; expected an object")
-    for key in entry:
-        if key not in allowed:
-            raise InputError(
-                f"{where} has the unknown key {key!r}; expected one of "
-                f"{', '.join(allowed)}"
-            )
-    return entry
-
-
-def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
-    """Returns the schedule that a layer's `temperature` entry describes."""
-    if entry is None:
-        return None
-    kinds = {
-        "constant": ["kind", "value"],
-        "inverse_log": ["kind", "scale"],
-        "power": ["kind", "scale", "exponent", "of"],
-    }
-    kind = choose_name(
-        f"{where}.kind",
-        entry.get("kind") if isinstance(entry, dict) else entry,
-        tuple(kinds),
-    )
-    expect_keys(where, entry, kinds[kind])
-    if kind == "constant":
-        return ConstantTemperature(
-            expect_number(f"{where}.value", entry.get("value"), 0, above=True)
-        )
-    scale = expect_number(f"{where}.scale", entry.get("scale"), 0, above=True)
-    if kind == "inverse_log":
-        return InverseLogTemperature(scale)
-    exponent = expect_number(f"{where}.exponent", entry.get("exponent"))
-    of = choose_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
-    if of == "position" and SIGHTS[mask].after:
-        raise InputError(
-            f'{where}.of = "position" needs a future mask, the layer has {mask!r}'
-        )
-    return PowerTemperature(
-        scale, exponent, "position" if of == "position" else "length"
-    )
-
-
-def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
-    """Returns the config entry of a schedule."""
-    match temperature:
-        case None:
-            return None
-        case ConstantTemperature(value):
-            return {"kind": "constant", "value": _number(value)}
-        case InverseLogTemperature(scale):
-            return {"kind": "inverse_log", "scale": _number(scale)}
-        case PowerTemperature(scale, exponent, of):
-            entry = {"exponent": exponent, "of": of}
-            return {"kind": "power", "scale": _number(scale), **entry}
-
-
-def _number(value: Any) -> Any:
-    """A number as a float; all else as it is, for a check to refuse."""
-    scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
-    try:
-        return float(value) if scalar and not isinstance(value, bool) else value
-    except OverflowError:
-        return value
-
-
-POWER_KEYS = "coordinate scale position_power length_power alternating offset".split()
-RESIDUE_KEYS = "coordinate modulus residues offset".split()
-
-
-def decode_position(entry: Any) -> Sinusoidal | Coordinates | None:
-    """Returns the position formula that the config names."""
-    if entry is None:
-        return None
-    kind = choose_name(
-        "position.kind",
-        entry.get("kind") if isinstance(entry, dict) else entry,
-        ("sinusoidal", "coordinates"),
-    )
-    if kind == "sinusoidal":
-        expect_keys("position", entry, ["kind", "base", "scale"])
-        return Sinusoidal(entry.get("base", 10000), entry.get("scale", 1))
-    expect_keys("position", entry, ["kind", "terms"])
-    terms = entry.get("terms")
-    if not isinstance(terms, list):
-        raise InputError(f"position.terms = {show(terms)}; expected a list of terms")
-    return Coordinates(tuple(map(_decode_term, range(len(terms)), terms)))
-
-
-def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
-    where = f"position.terms[{at}]"
-    residue = isinstance(entry, dict) and "modulus" in entry
-    expect_keys(where, entry, RESIDUE_KEYS if residue else POWER_KEYS)
-    coordinate = expect_integer(f"{where}.coordinate", entry.get("coordinate"), 0)
-    offset = expect_number(f"{where}.offset", entry.get("offset", 1))
-    if residue:
-        modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1)
-        residues = entry.get("residues")
-        if not isinstance(residues, list):
-            raise InputError(f"{where}.residues = {show(residues)}; expected a list")
-        found = tuple(expect_integer(f"{where}.residues", r, 0) for r in residues)
-        return ResidueTerm(coordinate, modulus, found, offset)
-    alternating = entry.get("alternating", False)
-    if not isinstance(alternating, bool):
-        raise InputError(
-            f"{where}.alternating = {show(alternating)}; expected true or false"
-        )
-    return PowerTerm(
-        coordinate,
-        expect_number(f"{where}.scale", entry.get("scale", 1)),
-        expect_number(f"{where}.position_power", entry.get("position_power", 0)),
-        expect_number(f"{where}.length_power", entry.get("length_power", 0)),
-        alternating,
-        offset,
-    )
-
-
-def encode_position(position: Any) -> dict[str, Any] | None:
-    """Returns the config entry of a position formula; None for a table or none."""
-    if position is None or isinstance(position, PositionTable):
-        return None
-    if isinstance(position, Sinusoidal):
-        return {"kind": "sinusoidal", "base": position.base, "scale": position.scale}
-    terms = [dataclasses.asdict(term) for term in position.terms]
-    for term in terms:
-        if "residues" in term:
-            term["residues"] = list(term["residues"])
-    return {"kind": "coordinates", "terms": terms}
 
 
 def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:

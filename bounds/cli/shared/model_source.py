@@ -12,7 +12,7 @@ from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import sha256
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
-from jax_models.format.config import decode_temperature
+from jax_models.format.temperature import decode_temperature
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 
 RANDOM = "random"

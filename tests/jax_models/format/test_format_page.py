@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import jax.numpy as jnp
 import pytest
 
-from jax_models.format import config
+from jax_models.format import config, position
 from jax_models.format.build import name_tensors
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
@@ -34,8 +34,8 @@ def words(page):
         {
             *config.TOP_KEYS,
             *config.LAYER_KEYS,
-            *config.POWER_KEYS,
-            *config.RESIDUE_KEYS,
+            *position.POWER_KEYS,
+            *position.RESIDUE_KEYS,
             *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS, *NORMS),
             *(*COMBINATIONS, *NORM_PLACEMENTS, *KINDS),
         }
