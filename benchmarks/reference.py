@@ -201,15 +201,14 @@ def head_output(
     ar: Arithmetic,
 ) -> np.ndarray:
     """Attended values b of one head; u is (n, d), result (n, d_v)."""
-    q, k, v = (
-        u @ tensors[f"{prefix}.{name}"][head].T
-        + (
-            tensors[f"{prefix}.{name}_bias"][head]
-            if f"{prefix}.{name}_bias" in tensors
-            else 0
-        )
-        for name in ("query", "key", "value")
-    )
+    heads = len(tensors[f"{prefix}.query"])
+    projected = []
+    for name in ("query", "key", "value"):
+        weight = tensors[f"{prefix}.{name}"]
+        own = head * len(weight) // heads
+        bias = tensors.get(f"{prefix}.{name}_bias")
+        projected.append(u @ weight[own].T + (0 if bias is None else bias[own]))
+    q, k, v = projected
     vector = None
     if layer["score"] == "additive":
         vector = tensors[f"{prefix}.score_vector"][head]

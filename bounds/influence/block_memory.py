@@ -59,7 +59,7 @@ def base_bytes(model: Transformer, length: int) -> float:
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
-        value = attention.value.shape[1]
+        value = attention.value_width
         by_head = 2 * attention.key_width + 4 * value + 12
         elements += 5 * model.width + 2 * hidden + attention.num_heads * by_head + 8
     return float(elements * length * model.dtype.itemsize)

@@ -102,7 +102,7 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     last = prepare_query_row(layer, bases[-1].output, at[0])
     own = ABOVE * _rounding(layer, last.query, last.keys, at)
     steps = jnp.maximum(steps, own)
-    values = project(layer.attention.value, None, last.inputs)
+    values = project(layer.attention.value_by_head, None, last.inputs)
     own = row_condition(layer, last.rows, values, scaled_norm(last.output))
     condition = jnp.maximum(condition, own)
     return IncrementalState(
@@ -153,7 +153,7 @@ def block_sizes(
     """
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
-    widest = max(model.width, attention.num_heads * attention.value.shape[1])
+    widest = max(model.width, attention.num_heads * attention.value_width)
     rows = min(length, 64 if on_cpu else 1024)
     room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
     if len(model.layers) == 1:
@@ -183,7 +183,7 @@ def block_bytes(
     widths = []
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
-        by_head = attention.value.shape[1] + 4 * attention.hidden_width
+        by_head = attention.value_width + 4 * attention.hidden_width
         widest = max(model.width, attention.num_heads * by_head)
         widths.append(4 * widest + 2 * hidden + 8 * attention.num_heads)
     heads = max(layer.attention.num_heads for layer in model.layers)

@@ -205,8 +205,8 @@ def _moved_keys(
     index = jnp.where(real, line.index, 0)
     inner = read_change(layer, base.rows[index], line.change)
     keys, values = base.store.keys[:, index], base.store.values[:, index]
-    moved = project(attention.key, None, inner)
-    carried = project(attention.value, None, inner)
+    moved = project(attention.key_by_head, None, inner)
+    carried = project(attention.value_by_head, None, inner)
     if query_changes is None:
         query_changes = jnp.zeros_like(queries)
     return summary, MovedKeys(

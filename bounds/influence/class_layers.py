@@ -100,14 +100,16 @@ def move_classes(
     store, offset, centre = centred_store(attention, inputs)
     arrive = None
     if after is not None:
-        arrived = project(attention.value, None, read_rows(layer, after) - centre)
+        arrived = project(
+            attention.value_by_head, None, read_rows(layer, after) - centre
+        )
         arrive = spread_of(weighting, arrived)
     wanted = slice(-1, None) if query_only else slice(None)
     at, seen = one.first[wanted], one.count > 0
     queries = project_queries(attention, inputs[wanted], ANY, at)
     moved_queries = project_query_changes(attention, moved[wanted], ANY, at)
-    moved_keys = project(attention.key, None, moved)
-    moved_values = project(attention.value, None, moved)
+    moved_keys = project(attention.key_by_head, None, moved)
+    moved_values = project(attention.value_by_head, None, moved)
     visible = seen[wanted][:, None] & seen
     index = one.last if weighting.side == -1 else one.first
     count = one.count.astype(rows.dtype)
@@ -146,7 +148,7 @@ def move_classes(
     # changes included; of the last layer's changes alone are formed.
     whole = values
     if not query_only:
-        whole = project(attention.value, attention.value_bias, inputs)
+        whole = project(attention.value_by_head, attention.value_bias_by_head, inputs)
         whole = jnp.where(seen[:, None], whole, 0)
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
     # Before and after, as large as they are.

@@ -86,8 +86,8 @@ def move_rows(
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
     queries = project_query_changes(attention, inner, n, everywhere)
-    keys = project(attention.key, None, inner)
-    values = project(attention.value, None, inner)
+    keys = project(attention.key_by_head, None, inner)
+    values = project(attention.value_by_head, None, inner)
 
     def run(block: tuple[Array, Array, Array]) -> Any:
         at, entering, moved_queries = block

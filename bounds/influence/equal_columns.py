@@ -82,7 +82,7 @@ def _written_shares(
     ]
     if last is not None:
         layer = model.layers[-1]
-        values = project(layer.attention.value, None, last.inputs)
+        values = project(layer.attention.value_by_head, None, last.inputs)
         shares.append(written_share(layer, last.rows, values, last.output[None]))
     return jnp.stack(shares)
 

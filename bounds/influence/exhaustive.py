@@ -246,7 +246,7 @@ def pass_bytes(model: Transformer, length: int) -> float:
     widest, scores = 2 * model.width, 0
     for depth, layer in enumerate(model.layers, 1):
         attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
-        by_head = 2 * attention.key_width + 3 * attention.value.shape[1]
+        by_head = 2 * attention.key_width + 3 * attention.value_width
         row = 6 * model.width + 2 * hidden + attention.num_heads * by_head
         widest = max(widest, row)
         units = attention.pair_width

@@ -146,16 +146,18 @@ def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array,
     """
     centre = common_part(inputs)
     keys = keys_about(attention, inputs, centre)
-    values = project(attention.value, None, inputs - centre)
-    offset = project(attention.value, attention.value_bias, centre[None])[:, 0]
+    values = project(attention.value_by_head, None, inputs - centre)
+    offset = project(
+        attention.value_by_head, attention.value_bias_by_head, centre[None]
+    )[:, 0]
     return KeyStore(keys, values), offset, centre
 
 
 def keys_about(attention: Attention, inputs: Array, centre: Array) -> Array:
     """Returns keys [h, k, e] as `centred_store` has them, of any inputs [k, d]."""
     if shares_offsets(attention):
-        return project(attention.key, None, inputs - centre)
-    return project(attention.key, attention.key_bias, inputs)
+        return project(attention.key_by_head, None, inputs - centre)
+    return project(attention.key_by_head, attention.key_bias_by_head, inputs)
 
 
 def shares_offsets(attention: Attention) -> bool:
@@ -197,9 +199,9 @@ def replace_tokens(
         position,
         change,
         project_query_changes(attention, moved, tokens.shape[0], position),
-        project(attention.key, None, moved),
-        project(attention.value, None, moved),
-        project(attention.value, None, after - first.centre),
+        project(attention.key_by_head, None, moved),
+        project(attention.value_by_head, None, moved),
+        project(attention.value_by_head, None, after - first.centre),
     )
 
 

@@ -99,7 +99,7 @@ def relu_block(layer: Layer) -> ReluBlock | None:
         return None
     w2 = reader.operation.weight
     attention = layer.attention
-    into = attention.num_heads * attention.value.shape[1]
+    into = attention.num_heads * attention.value_width
     rows = program.change(
         {},
         {

@@ -73,8 +73,12 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     shared = jnp.broadcast_to(centred, (attention.num_heads, *centred.shape))
     summary = summarise(attention, queries, at, KeyStore(keys, shared), settled=True)
     values = attention.weighting.read(summary)
-    heads = jnp.einsum("hvd,hrd->hrv", attention.value, values, precision=HIGHEST)
-    offset = project(attention.value, attention.value_bias, centre[None])
+    heads = jnp.einsum(
+        "hvd,hrd->hrv", attention.value_by_head, values, precision=HIGHEST
+    )
+    offset = project(
+        attention.value_by_head, attention.value_bias_by_head, centre[None]
+    )
     heads = heads + jnp.where(sees_any(attention.mask, at, n)[:, None], offset, 0)
     base, output = base_rows(layer, rows[at], join_heads(heads))
     return QueryRow(
@@ -227,6 +231,8 @@ def read_query_row(
     """Returns the change of the query row's output [i, d] from all rows' summary."""
     attention = layer.attention
     values = attention.weighting.read_change(change)
-    heads = jnp.einsum("hvd,hid->hiv", attention.value, values, precision=HIGHEST)
+    heads = jnp.einsum(
+        "hvd,hid->hiv", attention.value_by_head, values, precision=HIGHEST
+    )
     output = change_rows(layer, last.base, moved.row_change, join_heads(heads))
     return output, attention.weighting.ties_changed(change, last.position)

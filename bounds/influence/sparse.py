@@ -95,7 +95,10 @@ def touched_rows(
     attention, n = layer.attention, base.store.length
     inner = read_change(layer, base.rows[moved], change)
     asks = project_query_changes(attention, inner, n, moved) != 0
-    speaks = project(attention.key, None, inner), project(attention.value, None, inner)
+    speaks = (
+        project(attention.key_by_head, None, inner),
+        project(attention.value_by_head, None, inner),
+    )
     says = (speaks[0] != 0).any(axis=(0, 2)) | (speaks[1] != 0).any(axis=(0, 2))
 
     def run(block: tuple[Array, Array, Array]) -> Array:

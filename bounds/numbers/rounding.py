@@ -82,7 +82,7 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
     steps = 0.0
     for layer in model.layers:
         attention = layer.attention
-        heads, width = attention.value.shape[:2]
+        heads, width = attention.num_heads, attention.value_width
         steps += summation_depth(length) + score_steps + SCALAR_STEPS
         steps += 2 * model.width + attention.key_width + heads * width
         steps += layer.feed_forward.w1.shape[0]
@@ -183,7 +183,7 @@ def layer_roundoff(layer: Layer, depth: float, score_range: Any) -> Any:
         depth: additions that one term of a sum over keys goes through.
         score_range: the largest |score| met, a number or an array [].
     """
-    heads, width = layer.attention.value.shape[:2]
+    heads, width = layer.attention.num_heads, layer.attention.value_width
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
     steps = depth + score_range + SCALAR_STEPS + 2 * d + key_width + heads * width
     steps += layer.feed_forward.w1.shape[0]

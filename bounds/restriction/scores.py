@@ -233,8 +233,8 @@ def score_rows(
         )
 
     query = projected(attention.query, attention.query_bias)
-    key = projected(attention.key, attention.key_bias)
-    value = projected(attention.value, attention.value_bias)
+    key = projected(attention.key_by_head, attention.key_bias_by_head)
+    value = projected(attention.value_by_head, attention.value_bias_by_head)
     at = jnp.asarray(positions, jnp.int32)
     scale = np.asarray(score_scale(attention, length, at)).reshape(-1, 1)
     scale = np.broadcast_to(scale, (len(positions), 1))

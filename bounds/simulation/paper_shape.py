@@ -119,8 +119,8 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
         attention: A sublayer with an output projection and dot-product scores.
     """
     assert attention.output is not None
-    output = np.asarray(attention.output, np.float64)
-    width = attention.value.shape[1]
+    attention, output = attention.ungrouped, np.asarray(attention.output, np.float64)
+    width = attention.value_width
     divisor = math.sqrt(attention.scoring.square_scale(attention.key_width))
 
     def pair(name: str, head: int) -> tuple[Floats, Floats | None]:

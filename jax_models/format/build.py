@@ -71,20 +71,26 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     prefix = f"layers.{at}.attention"
     query = reader.take(f"{prefix}.query", "H", "d_k", d)
     heads, key_width, _ = query.shape
-    value = reader.take(f"{prefix}.value", heads, "d_v", d)
+    groups = entry["key_value_heads"] or heads
+    if heads % groups:
+        raise InputError(
+            f"layers[{at}].key_value_heads = {groups}; expected a divisor of the "
+            f"{heads} heads"
+        )
+    value = reader.take(f"{prefix}.value", groups, "d_v", d)
     joined = heads * value.shape[1]
     concat = entry["combine"] == "concat"
     biases = {
         f"{name}_bias": reader.take_optional(f"{prefix}.{name}_bias", *shape)
         for name, shape in (
             ("query", (heads, key_width)),
-            ("key", (heads, key_width)),
-            ("value", (heads, value.shape[1])),
+            ("key", (groups, key_width)),
+            ("value", (groups, value.shape[1])),
         )
     }
     attention = Attention(
         query=query,
-        key=reader.take(f"{prefix}.key", heads, key_width, d),
+        key=reader.take(f"{prefix}.key", groups, key_width, d),
         value=value,
         output=None if concat else reader.take(f"{prefix}.output", d, joined),
         output_bias=(

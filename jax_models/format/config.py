@@ -26,12 +26,18 @@ from jax_models.weighting import WEIGHTINGS
 
 FORMATS = ("attention-bounds/1", "attention-bounds/2")
 # What version 1 can say; a file that says more is of version 2.
-VERSION_1 = {"norm": ("layer_norm",), "activation": ("relu", "gelu")}
+VERSION_1: dict[str, tuple[Any, ...]] = {
+    "norm": ("layer_norm",),
+    "activation": ("relu", "gelu"),
+    "key_value_heads": (None,),
+}
 TOP_KEYS = (
     "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
     "vocabulary substitutable position accept"
 ).split()
-LAYER_KEYS = "weighting mask score temperature combine tie_resolution".split()
+LAYER_KEYS = (
+    "weighting mask score temperature combine tie_resolution key_value_heads"
+).split()
 # What a file holds once for all layers, and a model in each.
 DEFAULTS = {
     "norm": "layer_norm",
@@ -140,6 +146,9 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         f"{where}.weighting", entry.get("weighting"), tuple(WEIGHTINGS)
     )
     score = entry.get("score", "scaled_dot_product")
+    groups = entry.get("key_value_heads")
+    if groups is not None:
+        expect_integer(f"{where}.key_value_heads", groups, 1)
     return {
         "weighting": weighting,
         "mask": mask,
@@ -149,6 +158,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         ),
         "combine": combine,
         "tie_resolution": resolution,
+        "key_value_heads": groups,
         **shared,
     }
 
@@ -172,6 +182,8 @@ def describe_model(model: Transformer) -> dict[str, Any]:
             "layer_norm": layer.layer_norm,
             "activation": layer.feed_forward.activation,
         }
+        if attention.key.shape[:1] != attention.query.shape[:1]:
+            entry["key_value_heads"] = attention.key_heads
         if layer.norm1 is not None:
             entry["norm"] = _kind(layer.norm1)
             entry["layer_norm_epsilon"] = layer.norm1.epsilon

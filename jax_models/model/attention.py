@@ -1,7 +1,8 @@
 """One attention sublayer: projections, scores, and summaries of rows by blocks.
 
-Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v. Projections are
-head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature.
+Shapes: h heads, g of them with keys and values of their own, r query rows, k keys,
+d model width, e = d_k, v = d_v. Projections are head-major, [h, rows, e]; scores are
+[h, r, k], already divided by the temperature.
 """
 
 import dataclasses
@@ -33,12 +34,12 @@ class Attention:
     """Weights and rules of one attention sublayer; weights are stored (out, in)."""
 
     query: Array  # [h, e, d]
-    key: Array  # [h, e, d]
-    value: Array  # [h, v, d]
+    key: Array  # [g, e, d]; each group of h / g heads in a row has one
+    value: Array  # [g, v, d]
     output: Array | None  # [d, h v]; None where heads are concatenated instead
     query_bias: Array | None = None  # [h, e]
-    key_bias: Array | None = None  # [h, e]
-    value_bias: Array | None = None  # [h, v]
+    key_bias: Array | None = None  # [g, e]
+    value_bias: Array | None = None  # [g, v]
     output_bias: Array | None = None  # [d]
     score_vector: Array | None = None  # [h, e], of scores that take one
     weighting: Weighting = dataclasses.field(kw_only=True)
@@ -67,6 +68,48 @@ class Attention:
     def key_width(self) -> int:
         """d_k."""
         return self.query.shape[1]
+
+    @property
+    def value_width(self) -> int:
+        """d_v."""
+        return self.value.shape[1]
+
+    @property
+    def key_heads(self) -> int:
+        """How many heads have keys and values of their own: g, a divisor of H."""
+        return self.key.shape[0]
+
+    @property
+    def key_by_head(self) -> Array:
+        """What makes the keys that each head sees [h, e, d]."""
+        return self._by_head(self.key)
+
+    @property
+    def value_by_head(self) -> Array:
+        """What makes the values that each head sees [h, v, d]."""
+        return self._by_head(self.value)
+
+    @property
+    def key_bias_by_head(self) -> Array | None:
+        """Theirs [h, e]."""
+        return None if self.key_bias is None else self._by_head(self.key_bias)
+
+    @property
+    def value_bias_by_head(self) -> Array | None:
+        """Theirs [h, v]."""
+        return None if self.value_bias is None else self._by_head(self.value_bias)
+
+    @property
+    def ungrouped(self) -> "Attention":
+        """The same function, each head with keys and values of its own."""
+        names = ("key", "value", "key_bias", "value_bias")
+        parts = {name: getattr(self, f"{name}_by_head") for name in names}
+        return dataclasses.replace(self, **parts)
+
+    def _by_head(self, grouped: Array) -> Array:
+        """What groups have [g, ...] for each head [h, ...]."""
+        count = self.num_heads // self.key_heads
+        return grouped if count == 1 else jnp.repeat(grouped, count, axis=0)
 
     @property
     def scoring(self) -> Score:
@@ -229,7 +272,7 @@ def score_changes_of_rows(
         positions: of the rows [r], or of the one [1].
     """
     moved = attention.scoring.changes_of_rows(
-        attention.key, queries, keys, moved_queries, rows
+        attention.key_by_head, queries, keys, moved_queries, rows
     )
     return _over_scale(attention, moved, length, positions)
 
@@ -251,8 +294,8 @@ class KeyStore:
 def store_keys(attention: Attention, rows: Array) -> KeyStore:
     """Returns the keys and values of all rows [n, d]."""
     return KeyStore(
-        project(attention.key, attention.key_bias, rows),
-        project(attention.value, attention.value_bias, rows),
+        project(attention.key_by_head, attention.key_bias_by_head, rows),
+        project(attention.value_by_head, attention.value_bias_by_head, rows),
     )
 
 

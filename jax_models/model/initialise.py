@@ -81,6 +81,7 @@ def random_transformer(
     norm: str = "layer_norm",
     activation: str = "relu",
     combine: str = "residual",
+    key_value_heads: int | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
     temperature: Schedule | float | None = None,
     num_classes: int | None = None,
@@ -113,6 +114,8 @@ def random_transformer(
         norm: which norm stands there, one of `NORMS`.
         activation: one of `ACTIVATIONS`.
         combine: residual or concat (concat only without layer norm).
+        key_value_heads: how many heads have keys and values of their own, a divisor of
+            H; groups of the others share them. None for all.
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
         num_classes: classes of a read-out; None for no read-out.
@@ -139,6 +142,7 @@ def random_transformer(
         ("vocab_size", vocab_size, 1),
         ("max_length", max_length, 1),
         ("num_classes", 1 if num_classes is None else num_classes, 1),
+        ("key_value_heads", 1 if key_value_heads is None else key_value_heads, 1),
     ):
         expect_integer(name, size, least)
     for name, wanted in (("final_norm", final_norm), ("biases", biases)):
@@ -152,6 +156,12 @@ def random_transformer(
         raise InputError(
             f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "
             "divisor, so that every head has width d_model / num_heads"
+        )
+    groups = key_value_heads or num_heads
+    if num_heads % groups:
+        raise InputError(
+            f"key_value_heads = {groups} does not divide num_heads = {num_heads}; "
+            "choose a divisor, so that every group has as many heads"
         )
     choose_name("mask", mask, MASKS)
     choose_name("score", score, tuple(SCORES))
@@ -186,10 +196,12 @@ def random_transformer(
         keys = iter(jax.random.split(key, 16))
         concat = combine == "concat"
         read = d_model + d_model * concat
-        shape = (num_heads, head, d_model)
-        matrices = [gaussian(next(keys), *shape, fan_in=d_model) for _ in range(3)]
+        own = (num_heads, groups, groups)
+        matrices = [
+            gaussian(next(keys), count, head, d_model, fan_in=d_model) for count in own
+        ]
         output = gaussian(next(keys), d_model, d_model, fan_in=d_model)
-        offsets = [bias(next(keys), num_heads, head) for _ in range(3)]
+        offsets = [bias(next(keys), count, head) for count in own]
         output_bias, vector = bias(next(keys), d_model), next(keys)
         attention = Attention(
             *matrices,

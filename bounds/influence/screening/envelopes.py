@@ -145,7 +145,7 @@ def measure_groups(
         members: the rows of each group [h, g, size].
     """
     store, n = prepared.store, prepared.store.length
-    size, width = members.shape[2], attention.value.shape[1]
+    size, width = members.shape[2], attention.value_width
     if factors is not None:
         width = max(width, factors.rows.shape[2])
     tile = max(1, min(n, TILE_ELEMENTS // (size * width)))

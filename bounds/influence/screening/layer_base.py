@@ -94,10 +94,11 @@ def pull_columns(
         to_keys, to_values, plain, scored = fold_tiles(
             lift, lambda a, b: jax.tree.map(jnp.add, a, b), heads.shape[0], TILE
         )
-        pulled = _product("hmce,hed->mcd", to_keys, attention.key)
-        pulled = pulled + _product("hmcv,hvd->mcd", to_values, attention.value)
+        pulled = _product("hmce,hed->mcd", to_keys, attention.key_by_head)
+        pulled = pulled + _product("hmcv,hvd->mcd", to_values, attention.value_by_head)
         sizes = [
-            jnp.sqrt((w * w).sum(axis=(1, 2))) for w in (attention.value, attention.key)
+            jnp.sqrt((w * w).sum(axis=(1, 2)))
+            for w in (attention.value_by_head, attention.key_by_head)
         ]
         magnitude = _product("h,hm->m", sizes[0], plain)
         magnitude = magnitude + _product("h,hm->m", sizes[1], scored)
@@ -204,6 +205,7 @@ def map_norms(layer: Layer) -> tuple[Array, Array, Array]:
     """Returns the spectral norms of each head's key, value and query map [h]."""
     attention = layer.attention
     key, value, query = (
-        spectral_norms(w) for w in (attention.key, attention.value, attention.query)
+        spectral_norms(w)
+        for w in (attention.key_by_head, attention.value_by_head, attention.query)
     )
     return key, value, query

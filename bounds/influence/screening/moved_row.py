@@ -78,7 +78,7 @@ def tiles_of(
 ) -> Any:
     """Returns a function from the positions of a tile of columns to the tile."""
     now = base.query + query_change
-    back = jnp.einsum("hed,hie->hdi", attention.key, now, precision=HIGHEST)
+    back = jnp.einsum("hed,hie->hdi", attention.key_by_head, now, precision=HIGHEST)
     lse = base.summary.lse
     finite = jnp.where(lse == -jnp.inf, 0.0, lse)[..., None]
     own = jnp.take_along_axis(inputs.change, position[None, None], axis=0)[0]
@@ -133,7 +133,9 @@ def configure_row(
 
         def carry(weights: Array) -> Array:
             moved = here.rows.weighted(weights)
-            return jnp.einsum("hvd,hid->hiv", attention.value, moved, precision=HIGHEST)
+            return jnp.einsum(
+                "hvd,hid->hiv", attention.value_by_head, moved, precision=HIGHEST
+            )
 
         return weighting.lift_change(
             base.summary,

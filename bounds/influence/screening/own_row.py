@@ -138,7 +138,9 @@ def base_response(
     moved, read, total = fold_tiles(
         lift, lambda a, b: jax.tree.map(jnp.add, a, b), store.length, tile
     )
-    values = jnp.einsum("hvd,hid->hiv", attention.value, moved, precision=HIGHEST)
+    values = jnp.einsum(
+        "hvd,hid->hiv", attention.value_by_head, moved, precision=HIGHEST
+    )
     heads = values + read - total[..., None] * row.summary.mean
     return join_heads(heads).T
 

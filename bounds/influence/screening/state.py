@@ -90,7 +90,7 @@ def move_columns(
         inputs: the changes of what it reads.
         norms: spectral norms of the key and the value maps of each head [h].
     """
-    maps = (attention.key, attention.value)
+    maps = (attention.key_by_head, attention.value_by_head)
     key, value = (
         jnp.einsum("hed,ndi->hnei", w, inputs.change, precision=HIGHEST) for w in maps
     )

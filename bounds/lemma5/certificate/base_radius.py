@@ -101,7 +101,9 @@ def base_radius(
             project(jnp.abs(weight), offset, jnp.abs(inputs))
         )
 
-    key = constants.key[:, None] * read + rounded(attention.key, attention.key_bias)
+    key = constants.key[:, None] * read + rounded(
+        attention.key_by_head, attention.key_bias_by_head
+    )
     query = constants.query[:, None] * read
     query = (query + rounded(attention.query, attention.query_bias))[:, wanted]
     key = key.max(axis=1)
@@ -110,8 +112,8 @@ def base_radius(
     output = constants.output_entries
     # O_h (W_V u + b_V): the projection's rounding, then that of the output's.
     value_size = vector_norms(store.values)
-    value = rounded(attention.value, attention.value_bias)
-    value += gamma_upper(attention.value.shape[1]) * value_size
+    value = rounded(attention.value_by_head, attention.value_bias_by_head)
+    value += gamma_upper(attention.value_width) * value_size
     value = constants.value[:, None] * read + output[:, None] * value
     value, value_size = value.max(axis=1), value_size.max(axis=1)
 

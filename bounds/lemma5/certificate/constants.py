@@ -45,12 +45,12 @@ def layer_constants(layer: Layer) -> CertificateConstants:
     h, concatenated = attention.num_heads, attention.output is None
     numbers = {
         "query": _norms(attention.query),
-        "key": _norms(attention.key),
+        "key": _norms(attention.key_by_head),
         "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
         **score_rule(attention.scoring).constants(h),
         "query_entries": _entries(attention.query),
-        "key_entries": _entries(attention.key),
-        "value_entries": _entries(attention.value),
+        "key_entries": _entries(attention.key_by_head),
+        "value_entries": _entries(attention.value_by_head),
         "output_entries": np.ones(h) if concatenated else _entries(_outputs(attention)),
     }
     arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
@@ -59,7 +59,7 @@ def layer_constants(layer: Layer) -> CertificateConstants:
 
 def value_maps(attention: Attention) -> list[Enclosure]:
     """Returns O_h V_h of each head, V_h alone where heads are concatenated."""
-    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value]
+    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
     if attention.output is None:
         return values
     outputs = _outputs(attention)
@@ -68,7 +68,7 @@ def value_maps(attention: Attention) -> list[Enclosure]:
 
 def _outputs(attention: Attention) -> np.ndarray:
     """O_h of every head [h, d, v]."""
-    h, v = attention.value.shape[:2]
+    h, v = attention.num_heads, attention.value_width
     output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
     return output.swapaxes(0, 1)
 

@@ -122,10 +122,14 @@ def row_deviation(
     mean = jnp.einsum("hpk,hko->hpo", weights, held.projected, precision=HIGHEST)
     mean += project_values(
         attention,
-        jnp.einsum("hvd,hpd->hpv", attention.value, mean_move, precision=HIGHEST),
+        jnp.einsum(
+            "hvd,hpd->hpv", attention.value_by_head, mean_move, precision=HIGHEST
+        ),
     )
     own_value = held.projected[:, position]
-    own_value += project_values(attention, project(attention.value, None, moved))
+    own_value += project_values(
+        attention, project(attention.value_by_head, None, moved)
+    )
     slop, known = inflation.value, slope_radius(attention, held.radius.by_row)
     jump = distances(own_value, mean) + slop
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
@@ -138,7 +142,7 @@ def row_deviation(
         queries,
         scale,
         KeysAtCentres(
-            attention.key,
+            attention.key_by_head,
             held.store.keys,
             inner.centre,
             centre_size,
@@ -291,7 +295,9 @@ def _heads(
         carry=carried,
     )
     heads = attention.weighting.perturb(summary, moved)
-    heads = jnp.einsum("hvd,hpd->hpv", attention.value, heads, precision=HIGHEST)
+    heads = jnp.einsum(
+        "hvd,hpd->hpv", attention.value_by_head, heads, precision=HIGHEST
+    )
     row = RowReference(
         seen=seen,
         score=score + score_change,
@@ -338,7 +344,7 @@ def heads_rounding(
     # Values are sums of rows times W_V, formed in that order.
     largest = jnp.abs(held.inputs).max(axis=0)
     values = jnp.einsum(
-        "hvd,d->hv", jnp.abs(layer.attention.value), largest, precision=HIGHEST
+        "hvd,d->hv", jnp.abs(layer.attention.value_by_head), largest, precision=HIGHEST
     )
     terms = constants.value_entries[:, None] * carried + vector_norms(heads)
     terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)

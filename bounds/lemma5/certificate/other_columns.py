@@ -162,7 +162,7 @@ def other_columns(
         )
     )
     changes = jnp.einsum(
-        "hvd,ndp->hvnp", layer.attention.value, inner.centre, precision=HIGHEST
+        "hvd,ndp->hvnp", layer.attention.value_by_head, inner.centre, precision=HIGHEST
     )
     shown = project_values(layer.attention, jnp.moveaxis(changes, 1, -1))
     values = vector_norms(shown)

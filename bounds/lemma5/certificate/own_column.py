@@ -96,8 +96,8 @@ def see_column(
     """
     attention, n, position = layer.attention, held.rows.shape[0], own.position
     keys, values = held.store.keys[:, position], held.store.values[:, position]
-    key_change = project(attention.key, None, own.centre)
-    value_change = project(attention.value, None, own.centre)
+    key_change = project(attention.key_by_head, None, own.centre)
+    value_change = project(attention.value_by_head, None, own.centre)
     score = compute_scores(attention, queries, keys, n, at)
     change = score_changes(attention, queries, keys, n, at, moved_keys=key_change)
     seen = visible(attention.mask, at, position) & (
@@ -160,7 +160,7 @@ def see_column(
     entries = jnp.abs(own.centre)
     keys_terms, value_terms = (
         vector_norms(project(jnp.abs(weight), None, entries))[:, None]
-        for weight in (attention.key, attention.value)
+        for weight in (attention.key_by_head, attention.value_by_head)
     )
     moved_key = vector_norms(key_change)[:, None] + roundoff.local * keys_terms
     terms = terms * keys_terms

@@ -100,7 +100,7 @@ def project_values(attention: Attention, values: Array) -> Array:
     """Returns head values [h, ..., v] in value space [h, ..., o]."""
     if attention.output is None:
         return values
-    h, v = attention.value.shape[:2]
+    h, v = attention.num_heads, attention.value_width
     output = attention.output.reshape(-1, h, v)
     return jnp.einsum("ohv,h...v->h...o", output, values, precision=HIGHEST)
 
@@ -203,7 +203,7 @@ def take_rows(held: LayerBase, slots: Array) -> LayerBase:
 def pair_size(attention: Attention) -> int:
     """Returns how many numbers a (row, key) pair holds."""
     h, e = attention.query.shape[:2]
-    return h * (e + attention.value.shape[1])
+    return h * (e + attention.value_width)
 
 
 def row_weights(
@@ -242,8 +242,10 @@ def key_slopes(
         radius: of `slope_radius` [h, j].
     """
     slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
-    back = jnp.einsum("hed,hjke->hjkd", attention.key, slopes, precision=HIGHEST)
-    entries = vector_norms(attention.key.reshape(attention.num_heads, -1))
+    back = jnp.einsum(
+        "hed,hjke->hjkd", attention.key_by_head, slopes, precision=HIGHEST
+    )
+    entries = vector_norms(attention.key_by_head.reshape(attention.num_heads, -1))
     entries = entries[:, None, None]
     roundoff = term_roundoff(attention.key_width)
     found = vector_norms(back) + roundoff * entries * vector_norms(slopes)

@@ -181,7 +181,8 @@ class SectionConstants:
 
 def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     """Returns the constants of a layer's sections by what they write."""
-    width, (h, v) = layer.attention.query.shape[2], layer.attention.value.shape[:2]
+    attention = layer.attention
+    h, v, width = attention.num_heads, attention.value_width, attention.query.shape[2]
     parts = [f"head {k}" for k in range(h)]
     # Without offsets: nothing here reads what an activation makes of them.
     bare = functools.partial(Form, at_zero=())

@@ -106,7 +106,7 @@ def read_score(score: scores.Score, attention: Attention, head: int) -> Score:
 def _(score: scores.DotProductScore, attention: Attention, head: int) -> DotProduct:
     del score
     query = Enclosure(as_float64(attention.query)[head])
-    key = Enclosure(as_float64(attention.key)[head]).transposed
+    key = Enclosure(as_float64(attention.key_by_head)[head]).transposed
     c = 0.0
     if attention.query_bias is not None:
         bias = as_float64(attention.query_bias)[head]
@@ -121,6 +121,6 @@ def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
     total = interval(float(np.sum(np.abs(vector)))) / (1 - gamma(len(vector)))
     m1, m2 = (
         upper(size * interval(norm_upper(as_float64(weight)[head])))
-        for weight in (attention.query, attention.key)
+        for weight in (attention.query, attention.key_by_head)
     )
     return Additive(m1, m2, upper(total))

@@ -59,12 +59,12 @@ def read_layer(
 
 def _heads(attention: Attention, averages: list[str]) -> Form:
     """The heads' outputs V_h a_h + b_h side by side; zero where a row sees nothing."""
-    size, parts = attention.value.shape[1], []
+    size, parts = attention.value_width, []
     for head, average in enumerate(averages):
         offsets: tuple[Enclosure | None, ...] = (None,)
-        if attention.value_bias is not None:
-            bias = Enclosure(as_float64(attention.value_bias)[head][:, None])
+        if attention.value_bias_by_head is not None:
+            bias = Enclosure(as_float64(attention.value_bias_by_head)[head][:, None])
             offsets = (bias, None) if has_blind_rows(attention) else (bias,)
-        value = Enclosure(as_float64(attention.value)[head])
+        value = Enclosure(as_float64(attention.value_by_head)[head])
         parts.append(Form(size, {average: value}, at_zero=offsets))
     return Form(size * len(parts), parts=tuple(parts))

@@ -279,7 +279,9 @@ def _cook(
     own = np.array([row for row, _ in recipes])
     heads = []
     for head in range(attention.num_heads):
-        values = project(attention.value, attention.value_bias, head, inputs)
+        values = project(
+            attention.value_by_head, attention.value_bias_by_head, head, inputs
+        )
         heads.append(_mean_values(values, [attended[head] for _, attended in recipes]))
     rows = _combine(layer, below.values[own], concatenate(heads))
     ways: list[Hashable] = [

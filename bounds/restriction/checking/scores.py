@@ -291,7 +291,7 @@ def score_head(
         places: the position of each row [K].
     """
     queries = project(attention.query, attention.query_bias, head, rows)
-    keys = project(attention.key, attention.key_bias, head, rows)
+    keys = project(attention.key_by_head, attention.key_bias_by_head, head, rows)
     scale = score_scale(attention, length, places)
     if not attention.scoring.bilinear:
         # No sum of products: what is scored pair by pair rounds.

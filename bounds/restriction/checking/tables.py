@@ -232,10 +232,10 @@ class Rationals:
     def _head(self, head: int, rows: list[Any]) -> np.ndarray:
         """Returns the mean value [v] of rows, zero of none."""
         attention = self.layer.attention
-        value = np.asarray(attention.value)[head]
+        value = np.asarray(attention.value_by_head)[head]
         if not rows:
             return _fractions(np.zeros(len(value)))
-        bias = attention.value_bias
+        bias = attention.value_bias_by_head
         total = np.array(rows, dtype=object).sum(axis=0)
         mean = total * Fraction(1, len(rows))
         return _affine(value, None if bias is None else np.asarray(bias)[head], mean)

@@ -129,7 +129,7 @@ def _condition(
     if not query.any():
         return None
     terms = _power_terms(model)
-    key = _read(attention.key, head)
+    key = _read(attention.key_by_head, head)
     degree = max(
         (term.position_power for c in key for term in terms.get(c, ())), default=0
     )
@@ -139,7 +139,7 @@ def _condition(
         # One head looks up both, a number and predicates, where their scores are equal.
         of_number = [
             any(term.position_power == 1 for term in terms.get(c, ()))
-            for c in _read(attention.value, head)
+            for c in _read(attention.value_by_head, head)
         ]
         # In mode FU the number looked for is itself within 1/8 of an integer.
         inexact = attention.query_bias is not None and bool(query[:, -1].any())

@@ -114,8 +114,8 @@ def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
     """What the heads attend to, side by side [b, n, h v]."""
     strings, length, _ = y.shape
     query = _project(attention.query, attention.query_bias, y)
-    key = _project(attention.key, attention.key_bias, y)
-    value = _project(attention.value, attention.value_bias, y)
+    key = _project(attention.key_by_head, attention.key_bias_by_head, y)
+    value = _project(attention.value_by_head, attention.value_bias_by_head, y)
     if attention.temperature is not None:
         tau = attention.temperature(length, jnp.arange(length), query.dtype)
         query = query / np.asarray(tau).reshape(-1, 1)
