@@ -237,10 +237,13 @@ def layer_norm(z: Any, scale: Any, bias: Any, epsilon: Any, ar: Arithmetic) -> A
 
 def activate(name: str, z: Any, ar: Arithmetic) -> Any:
     """The activation of a feed-forward block, entry by entry."""
-    if name == "relu":
-        return np.where(z > 0, z, 0 * z)
-    assert name == "gelu", name
     half = ar.numbers(1) / 2
+    positive = np.where(z > 0, z, 0 * z)
+    if name in ("relu", "relu_squared"):
+        return positive if name == "relu" else positive * positive
+    if name == "silu":
+        return z / (1 + ar.exp(-z))
+    assert name == "gelu", name
     return z * half * (1 + ar.erf(z / ar.sqrt(ar.numbers(2))))
 
 
@@ -277,9 +280,16 @@ def forward(
         return layer_norm(z, t[f"{name}.scale"], t[f"{name}.bias"], epsilon, ar)
 
     def feed_forward(prefix: str, z: Any) -> Any:
-        hidden = z @ t[f"{prefix}.w1"].T + t[f"{prefix}.b1"]
-        hidden = activate(config["activation"], hidden, ar)
-        return hidden @ t[f"{prefix}.w2"].T + t[f"{prefix}.b2"]
+        def affine(weight: str, bias: str, x: Any) -> Any:
+            return x @ t[f"{prefix}.{weight}"].T + t.get(f"{prefix}.{bias}", 0)
+
+        hidden = affine("w1", "b1", z)
+        if f"{prefix}.gate" in t:
+            gate = affine("gate", "gate_bias", z)
+            hidden = activate(config["activation"], gate, ar) * hidden
+        else:
+            hidden = activate(config["activation"], hidden, ar)
+        return affine("w2", "b2", hidden)
 
     positions = position_table(config, tensors, n).astype(dtype)
     y = t["embedding"][np.asarray(tokens)] + ar.numbers(positions)

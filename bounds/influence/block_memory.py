@@ -58,7 +58,7 @@ def base_bytes(model: Transformer, length: int) -> float:
     """Returns what the base pass of a change propagation keeps, from above."""
     elements = 0
     for layer in model.layers:
-        attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
+        attention, hidden = layer.attention, layer.feed_forward.hidden
         value = attention.value_width
         by_head = 2 * attention.key_width + 4 * value + 12
         elements += 5 * model.width + 2 * hidden + attention.num_heads * by_head + 8

@@ -182,7 +182,7 @@ def block_bytes(
     """
     widths = []
     for layer in model.layers:
-        attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
+        attention, hidden = layer.attention, layer.feed_forward.hidden
         by_head = attention.value_width + 4 * attention.hidden_width
         widest = max(model.width, attention.num_heads * by_head)
         widths.append(4 * widest + 2 * hidden + 8 * attention.num_heads)

@@ -245,7 +245,7 @@ def pass_bytes(model: Transformer, length: int) -> float:
     """
     widest, scores = 2 * model.width, 0
     for depth, layer in enumerate(model.layers, 1):
-        attention, hidden = layer.attention, layer.feed_forward.w1.shape[0]
+        attention, hidden = layer.attention, layer.feed_forward.hidden
         by_head = 2 * attention.key_width + 3 * attention.value_width
         row = 6 * model.width + 2 * hidden + attention.num_heads * by_head
         widest = max(widest, row)

@@ -10,7 +10,8 @@ Counting each once with its depth gives
 
     steps(layer) = depth(n) + S + 2 d + d_k + H d_v + d_ff + 16,
 
-16 for the constant number of scalar operations (norms, divisions, activations) between, and
+16 for the constant number of scalar operations (norms, divisions, activations) between
+(where a block multiplies two of its rows, or squares one, d + 16 for the second), and
 S the roundoffs of the scores: (d_k/2 + 2) times what a score's products come to before they
 cancel, the most of any layer and row (`influence.sizes.score_rounding`). Where a part of
 the scores is the same for all keys, softmax takes no notice of it, and change propagation
@@ -86,6 +87,8 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
         steps += summation_depth(length) + score_steps + SCALAR_STEPS
         steps += 2 * model.width + attention.key_width + heads * width
         steps += layer.feed_forward.w1.shape[0]
+        degree = max(x.degree for x in layer.operations)
+        steps += (degree - 1) * (model.width + SCALAR_STEPS)
     return steps + SCALAR_STEPS
 
 

@@ -14,6 +14,7 @@ from jax_models.model.rows import (
     Join,
     Norm,
     Operation,
+    Product,
     Program,
     Sum,
 )
@@ -53,6 +54,12 @@ def _(operation: Join, base, cotangents: Array) -> tuple[Array, ...]:
 @slope.register
 def _(operation: Activation, base, cotangents: Array) -> tuple[Array, ...]:
     return (cotangents * operation.slope(*base)[:, None],)
+
+
+@slope.register
+def _(operation: Product, base, cotangents: Array) -> tuple[Array, ...]:
+    one, two = base
+    return cotangents * two[:, None], cotangents * one[:, None]
 
 
 @slope.register

@@ -256,6 +256,10 @@ def _require_known_rows(model: Transformer) -> None:
                 f"activation = {layer.feed_forward.activation!r}; the checker has rules "
                 "for relu and gelu alone"
             )
+        if layer.feed_forward.gate is not None:
+            raise InputError(
+                "a feed-forward block has a gate; the checker has no rule for Product"
+            )
     for norm in norms:
         if norm is not None and not isinstance(norm, LayerNorm):
             raise InputError(

@@ -90,7 +90,10 @@ def _wider(weight: Array, axis: int, by: int = 1) -> Array:
 def _widened_layer(layer: Layer, measure: LayerMeasure, length: int) -> Layer:
     block, attention = layer.feed_forward, layer.attention.ungrouped
     block = dataclasses.replace(
-        block, w1=_wider(block.w1, 1), w2=_wider(block.w2, 0), b2=_wider(block.b2, 0)
+        block,
+        w1=_wider(block.w1, 1),
+        w2=_wider(block.w2, 0),
+        b2=None if block.b2 is None else _wider(block.b2, 0),
     )
     assert attention.output is not None
     bias = attention.output_bias

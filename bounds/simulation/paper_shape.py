@@ -24,7 +24,7 @@ from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import Layer
-from jax_models.model.rows import Join, Norm, Relu
+from jax_models.model.rows import Affine, Join, Norm, Relu, Steady, Sum
 from jax_models.model.transformer import encode_positions
 
 # Scores that are farther apart than this share of their size are no equal numbers that
@@ -57,6 +57,10 @@ def check_simulable(model: Transformer) -> Transformer:
             )
         if any(isinstance(x, Norm) for x in layer.operations):
             reasons.append(f"layers.{k} has a LayerNorm, whose error gain has no bound")
+        for operation in layer.operations:
+            if not isinstance(operation, Affine | Sum | Join | Norm | Steady):
+                name = type(operation).__name__
+                reasons.append(f"layers.{k} has {name}, whose error gain has no bound")
         if any(isinstance(x, Join) for x in layer.operations):
             reasons.append(f"layers.{k} concatenates its heads")
         if not attention.scoring.bilinear:
@@ -148,7 +152,9 @@ def read_gains(block: FeedForward) -> tuple[Floats, Floats]:
     Args:
         block: The feed-forward block.
     """
-    slope = block.bend.steepest
+    bend = block.bend
+    assert isinstance(bend, Steady)  # `check_simulable` refuses others
+    slope = bend.steepest
     w1, w2 = (np.abs(np.asarray(w, np.float64)) for w in (block.w1, block.w2))
     return w1, w2 if slope == 1.0 else inflated(slope * w2, 2)
 
@@ -242,7 +248,7 @@ def _largest_parameter(layer: Layer) -> float:
 
 
 def _arrays(block) -> tuple:
-    return block.w1, block.b1, block.w2, block.b2
+    return tuple(x for x in (block.w1, block.b1, block.w2, block.b2) if x is not None)
 
 
 def _head_sizes(maps: HeadMaps, output_bias) -> list[float]:

@@ -111,11 +111,15 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     w1 = reader.take(f"{prefix}.w1", "f", d + joined if concat else d)
     feed_forward = FeedForward(
         w1,
-        reader.take(f"{prefix}.b1", w1.shape[0]),
+        reader.take_optional(f"{prefix}.b1", w1.shape[0]),
         reader.take(f"{prefix}.w2", d, w1.shape[0]),
-        reader.take(f"{prefix}.b2", d),
+        reader.take_optional(f"{prefix}.b2", d),
         entry["activation"],
+        reader.take_optional(f"{prefix}.gate", *w1.shape),
+        reader.take_optional(f"{prefix}.gate_bias", w1.shape[0]),
     )
+    if feed_forward.gate is None and feed_forward.gate_bias is not None:
+        reader.take(f"{prefix}.gate", *w1.shape)
     norms: list[Norm | None] = [None, None]
     if entry["layer_norm"] != "none":
         norms = [_norm(reader, f"layers.{at}.norm{k}", d, entry) for k in (1, 2)]
@@ -142,7 +146,7 @@ def build_model(
     Raises:
         InputError: naming the tensor or key, what was found and what was expected.
     """
-    config = decode_config(config, described=described)
+    config = decode_config(config, tensors, described=described)
     for name, tensor in tensors.items():
         if tensor.dtype not in (np.float32, np.float64):
             raise InputError(
@@ -221,7 +225,7 @@ def name_tensors(model: Transformer) -> Tensors:
             "score_vector"
         ).split():
             named[f"layers.{k}.attention.{name}"] = getattr(attention, name)
-        for name in ("w1", "b1", "w2", "b2"):
+        for name in ("w1", "b1", "w2", "b2", "gate", "gate_bias"):
             named[f"layers.{k}.ffn.{name}"] = getattr(layer.feed_forward, name)
         for norm in ("norm1", "norm2"):
             _name_norm(named, f"layers.{k}.{norm}", getattr(layer, norm))

@@ -4,6 +4,7 @@ The keys, their defaults and where they stand: docs/model-format.md, sections 4 
 entry of a layer wins over the top level, and what all layers agree on is written there.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from jax_models.arguments import (
@@ -25,12 +26,15 @@ from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
 FORMATS = ("attention-bounds/1", "attention-bounds/2")
-# What version 1 can say; a file that says more is of version 2.
+# What version 1 can say; a file that says more is of version 2. Words it has of each;
+# by how their names end, tensors that it lacks, and tensors of a layer that it requires.
 VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
     "key_value_heads": (None,),
 }
+NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
+ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 TOP_KEYS = (
     "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
     "vocabulary substitutable position accept"
@@ -47,11 +51,14 @@ DEFAULTS = {
 }
 
 
-def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
+def decode_config(
+    config: Any, names: Collection[str] | None = None, *, described: bool = False
+) -> dict[str, Any]:
     """Returns the checked config with defaults filled in and layers resolved.
 
     Args:
         config: of a file, parsed.
+        names: of its tensors; None where they are not looked at.
         described: whether it is one of `describe_model`, whose layers name all they have.
 
     Raises:
@@ -74,9 +81,10 @@ def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
         )
         for k, entry in enumerate(layers)
     ]
-    if config["format"] == FORMATS[0] and (word := _newer(checked)):
+    newer = _newer(checked, names) if config["format"] == FORMATS[0] else None
+    if newer is not None:
         raise InputError(
-            f"{word}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
+            f"{newer}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
         )
     for name, kind in (("vocabulary", str), ("substitutable", int)):
         entry = config.get(name)
@@ -96,12 +104,21 @@ def decode_config(config: Any, *, described: bool = False) -> dict[str, Any]:
     return checked
 
 
-def _newer(config: dict[str, Any]) -> str | None:
-    """Returns what a config says that version 1 cannot say, None if nothing."""
+def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
+    """Returns what a model has that version 1 cannot say, None if nothing."""
     for entry in (config, *config["layers"]):
         for name, words in VERSION_1.items():
             if entry.get(name, words[0]) not in words:
                 return f"{name} = {entry[name]!r}"
+    if names is None:
+        return None
+    for name in sorted(names):
+        if name.endswith(NOT_IN_1):
+            return f"tensor {name!r}"
+    for k in range(len(config["layers"])):
+        for name in (f"layers.{k}.{end}" for end in ALWAYS_IN_1):
+            if name not in names:
+                return f"a layer whose tensor {name!r} is missing"
     return None
 
 
@@ -163,8 +180,12 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def describe_model(model: Transformer) -> dict[str, Any]:
+def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]:
     """Returns the config of a model whose layers may differ in everything.
+
+    Args:
+        model: the model.
+        names: of its tensors in a file.
 
     Returns:
         The config of a file, but that every layer names all that it has.
@@ -191,7 +212,7 @@ def describe_model(model: Transformer) -> dict[str, Any]:
     if model.final_norm is not None:
         config["norm"] = _kind(model.final_norm)
         config["layer_norm_epsilon"] = model.final_norm.epsilon
-    config["format"] = FORMATS[_newer(config) is not None]
+    config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:
         config["position"] = position
@@ -207,13 +228,17 @@ def describe_model(model: Transformer) -> dict[str, Any]:
     return config
 
 
-def encode_config(model: Transformer) -> dict[str, Any]:
+def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
     """Returns the JSON config of a model.
+
+    Args:
+        model: the model.
+        names: of its tensors in a file.
 
     Raises:
         InputError: if its layers differ in what a file holds once.
     """
-    config = describe_model(model)
+    config = describe_model(model, names)
     layers = config["layers"]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
     there = [norm for norm in (*norms, model.final_norm) if norm is not None]

@@ -36,8 +36,8 @@ def model_bytes(model: Transformer) -> bytes:
         name: np.ascontiguousarray(np.asarray(tensor))
         for name, tensor in name_tensors(model).items()
     }
-    config = encode_config(model)
-    decode_config(config)  # refuses what only a model in memory may have
+    config = encode_config(model, tensors)
+    decode_config(config, tensors)  # refuses what only a model in memory may have
     text = json.dumps(config, sort_keys=True)
     return safetensors.numpy.save(tensors, metadata={"config": text})
 

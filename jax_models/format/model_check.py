@@ -53,10 +53,11 @@ def check_model(model: Any) -> Transformer:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return model
     _expect_type("model", model, Transformer)
-    config = describe_model(model)
+    tensors = name_tensors(model)
+    config = describe_model(model, tensors)
     for entry in config["layers"]:
         entry["weighting"] = Softmax.name  # one's own has no name in files
-    build_model(config, name_tensors(model), described=True)
+    build_model(config, tensors, described=True)
     if any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(model)):
         model = jax.tree.map(
             lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model

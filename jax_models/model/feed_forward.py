@@ -9,21 +9,53 @@ import dataclasses
 from jax import Array
 
 from jax_models.model.pytree import register
-from jax_models.model.rows import ACTIVATIONS, Activation
+from jax_models.model.rows import ACTIVATIONS, Activation, Affine, Product, Step
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class FeedForward:
-    """W2 act(W1 z + b1) + b2, without the residual connection around it."""
+    """W2 act(W1 z + b1) + b2, without the residual connection around it.
+
+    With a gate W2 (act(G z + g) * (W1 z + b1)) + b2, as SwiGLU and GEGLU have it.
+    """
 
     w1: Array  # [f, m]
-    b1: Array  # [f]
+    b1: Array | None  # [f]
     w2: Array  # [d, f]
-    b2: Array  # [d]
+    b2: Array | None  # [d]
     activation: str = dataclasses.field(default="relu", metadata={"static": True})
+    gate: Array | None = None  # G [f, m]
+    gate_bias: Array | None = None  # [f]
 
     @property
     def bend(self) -> Activation:
         """The activation as an operation."""
         return ACTIVATIONS[self.activation]
+
+    @property
+    def hidden(self) -> int:
+        """How many numbers a row has between its maps: f, or 2 f with a gate."""
+        return self.w1.shape[0] * (1 if self.gate is None else 2)
+
+    def steps(self, enters: str) -> tuple[Step, ...]:
+        """Returns the block as steps from a row to the row `block`.
+
+        Args:
+            enters: the row that it reads.
+        """
+        leaves = Affine(self.w2, self.b2)
+        into = Affine(self.w1, self.b1)
+        if self.gate is None:
+            return (
+                Step("preactivation", into, (enters,)),
+                Step("active", self.bend, ("preactivation",)),
+                Step("block", leaves, ("active",)),
+            )
+        return (
+            Step("preactivation", Affine(self.gate, self.gate_bias), (enters,)),
+            Step("active", self.bend, ("preactivation",)),
+            Step("factor", into, (enters,)),
+            Step("gated", Product(), ("active", "factor")),
+            Step("block", leaves, ("gated",)),
+        )

@@ -1,5 +1,6 @@
 """Random transformers with explicit keys: one family, any architecture."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -80,6 +81,7 @@ def random_transformer(
     layer_norm_epsilon: float = 1e-5,
     norm: str = "layer_norm",
     activation: str = "relu",
+    gated: bool = False,
     combine: str = "residual",
     key_value_heads: int | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
@@ -113,6 +115,7 @@ def random_transformer(
         layer_norm_epsilon: added to the variance.
         norm: which norm stands there, one of `NORMS`.
         activation: one of `ACTIVATIONS`.
+        gated: whether the feed-forward blocks have a gate.
         combine: residual or concat (concat only without layer norm).
         key_value_heads: how many heads have keys and values of their own, a divisor of
             H; groups of the others share them. None for all.
@@ -145,10 +148,15 @@ def random_transformer(
         ("key_value_heads", 1 if key_value_heads is None else key_value_heads, 1),
     ):
         expect_integer(name, size, least)
-    for name, wanted in (("final_norm", final_norm), ("biases", biases)):
+    for name, wanted in (
+        ("final_norm", final_norm),
+        ("biases", biases),
+        ("gated", gated),
+    ):
         expect_kind(name, wanted, bool | np.bool_, "True or False")
     scale = expect_number("scale", scale)
-    per_layer = (4 * d_model + (2 + (combine == "concat")) * d_ff) * d_model
+    into = (1 + (combine == "concat")) * (1 + gated)
+    per_layer = (4 * d_model + (1 + into) * d_ff) * d_model
     rows = vocab_size + (num_classes or 0) + max_length * (position == "table")
     needed = (num_layers * per_layer + rows * d_model) * jnp.dtype(dtype).itemsize
     require_memory("a model of these sizes", needed)
@@ -228,6 +236,13 @@ def random_transformer(
             activation,
         )
         norms = [draw_norm(next(keys)), draw_norm(next(keys))]
+        if gated:
+            gate, gate_bias = jax.random.split(next(keys))
+            feed_forward = dataclasses.replace(
+                feed_forward,
+                gate=gaussian(gate, d_ff, read, fan_in=read),
+                gate_bias=bias(gate_bias, d_ff),
+            )
         none = layer_norm == "none"
         return Layer(
             attention,

@@ -77,10 +77,5 @@ class Layer:
 
     def _block(self, enters: str, stream: str, name: str) -> tuple[Step, ...]:
         """The feed-forward block and the sum around it."""
-        block = self.feed_forward
-        return (
-            Step("preactivation", Affine(block.w1, block.b1), (enters,)),
-            Step("active", block.bend, ("preactivation",)),
-            Step("block", Affine(block.w2, block.b2), ("active",)),
-            Step(name, Sum(), (stream, "block")),
-        )
+        steps = self.feed_forward.steps(enters)
+        return (*steps, Step(name, Sum(), (stream, "block")))

@@ -1,22 +1,27 @@
-"""Activations and norms of version 2: each method does them, or refuses them by name.
+"""What version 2 alone can say: each method does it, or refuses it by name.
 
-Those of version 1 are factors of the other tests.
+What version 1 has are factors of the other tests.
 """
 
 import functools
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bounds
 import jax_models as jm
+from benchmarks import reference
 from bounds.restriction.checker import check_certificate
-from jax_models.format.config import VERSION_1, decode_config
+from bounds.simulation.paper_shape import check_simulable
+from jax_models.format.build import build_model
+from jax_models.format.config import VERSION_1
 from jax_models.model.pytree import in_bytes
 from jax_models.model.rows import ACTIVATIONS, NORMS
 from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -33,7 +38,18 @@ WORDS = [
         for word, place in itertools.product(newer("norm", NORMS), ("pre", "post"))
     ),
 ]
-IDS = ["-".join(map(str, case.values())) for case in WORDS]
+PIECES: dict[str, dict[str, Any]] = {
+    **{"-".join(map(str, case.values())): case for case in WORDS},
+    "swiglu": {"activation": "silu", "gated": True, "layer_norm": "pre"},
+    "geglu": {"activation": "gelu", "gated": True, "layer_norm": "post"},
+    "bare reglu": {"gated": True, "block_biases": False},
+    "gated squares": {"activation": "relu_squared", "gated": True, "combine": "concat"},
+    "no biases in blocks": {"block_biases": False, "activation": "gelu"},
+}
+# In norm by norm and gelu by tanh the plain transformer of the tests is not written.
+BLOCKS = ["relu_squared", "swiglu", "geglu", "bare reglu", "gated squares"]
+DIGITS = reference.multiprecision(40)
+PLAIN = [name for name in PIECES if "norm-" not in name and "tanh" not in name]
 
 
 def influence(model, tokens, truth, method):
@@ -77,37 +93,66 @@ def refused(call):
 
 
 @functools.cache
-def brute_force(at):
-    model = build(WORDS[at])
+def brute_force(name):
+    model = build(PIECES[name])
     return model, bounds.compute_influence(model, TOKENS[:7], method="exhaustive")
 
 
-@pytest.mark.parametrize("at", range(len(WORDS)), ids=IDS)
+@pytest.mark.parametrize("name", PIECES)
 @pytest.mark.parametrize("method", SLOW)
-def test_every_method_holds_or_refuses_by_name(method, at):
-    model, truth = brute_force(at)
+def test_every_method_holds_or_refuses_by_name(method, name):
+    model, truth = brute_force(name)
     refused(lambda: METHODS[method](model, TOKENS[:7], truth))
 
 
-@pytest.mark.parametrize("case", WORDS, ids=IDS)
-def test_a_restriction_is_found_and_checked_or_refused_by_name(case):
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_model_is_the_one_that_the_format_page_says(name):
+    model, _ = brute_force(name)
+    expected = reference.logits(*written(model), TOKENS)
+    found = jm.apply_logits(model, TOKENS)
+    np.testing.assert_allclose(found, expected, 1e-12, 1e-13)
+
+
+@pytest.mark.parametrize(("num_layers", "dtype"), [(2, "float64"), (3, "float32")])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_changes_are_those_of_many_digits_within_the_radius(name, num_layers, dtype):
+    case = {**PIECES[name], "num_layers": num_layers, "dtype": dtype}
+    model = build(case, seed=num_layers)
+    config, tensors = written(model)
+    exact = reference.influence(config, tensors, TOKENS[:6], arithmetic=DIGITS)
+    found = bounds.compute_influence(model, TOKENS[:6], method="incremental")
+    there = ~np.isnan(found.upper)
+    assert (there == ~np.isnan(exact)).all()
+    assert (found.lower <= exact)[there].all()
+    assert (exact <= found.upper)[there].all()
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_restriction_is_found_and_checked_or_refused_by_name(name):
+    case = PIECES[name]
     hard = build({**case, "weighting": "leftmost_hard", "num_classes": None})
     found = refused(lambda: bounds.find_restriction(hard, 9))
     if found is not None:
         refused(lambda: check_certificate(hard, found.certificate))
 
 
-@pytest.mark.parametrize("case", WORDS, ids=IDS)
-def test_a_file_means_the_same_model(case, tmp_path):
-    model, path = build(case), tmp_path / "model.safetensors"
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_simulation_refuses_operations_without_an_error_gain(name):
+    case = {**PIECES[name], "layer_norm": "none", "weighting": "leftmost_hard"}
+    with pytest.raises(jm.InputError, match=r"has (Product|ReluSquared), whose error"):
+        check_simulable(build({**case, "combine": "residual"}))
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_file_means_the_same_model(name, tmp_path):
+    model, path = build(PIECES[name]), tmp_path / "model.safetensors"
     jm.save(model, path)
     assert in_bytes(jm.load(path)) == in_bytes(model)
     assert b"attention-bounds/2" in path.read_bytes()
 
 
-@pytest.mark.parametrize("case", WORDS, ids=IDS)
-def test_version_1_does_not_have_them(case):
-    config = {"format": "attention-bounds/1", "layers": [], **case}
-    config.pop("final_norm", None)
+@pytest.mark.parametrize("name", PIECES)
+def test_version_1_does_not_have_them(name):
+    config, tensors = written(build(PIECES[name]))
     with pytest.raises(jm.InputError, match="attention-bounds/1' does not have"):
-        decode_config(config)
+        build_model({**config, "format": "attention-bounds/1"}, tensors)

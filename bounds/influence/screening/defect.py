@@ -4,8 +4,8 @@ Of what an operation reads, a known change p is followed by an unknown one e, |e
 
 * A ReLU neuron with base input u, moved to w = u + p, D = 1[u > 0]:
   |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)) if D = 1, with -w for w if D = 0.
-* Another neuron of curvature c: at most c (|p| b + b^2/2), and at most (2 s - 1) b, the
-  width of the range of its slopes, s the steepest.
+* Another neuron of curvature c: at most c (|p| b + b^2/2), and, where slopes are bounded,
+  at most (2 s - 1) b, the width of their range, s the steepest.
 * A norm: `norm_defect`. f(z) = z / s(z), z as the norm centres it, s = sqrt(|z|^2 / d +
   epsilon). Its second derivative is
 
@@ -28,7 +28,16 @@ from jax import Array
 
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.rules import no_rule
-from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Relu, Sum
+from jax_models.model.rows import (
+    Activation,
+    Affine,
+    Join,
+    Norm,
+    Operation,
+    Relu,
+    Steady,
+    Sum,
+)
 
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 
@@ -88,6 +97,11 @@ def _(operation: Relu, base: Array, known: Array, reach: Array) -> Array:
 
 @defect.register
 def _(operation: Activation, base: Array, known: Array, reach: Array) -> Array:
+    return operation.curvature * (jnp.abs(known) + reach / 2) * reach
+
+
+@defect.register
+def _(operation: Steady, base: Array, known: Array, reach: Array) -> Array:
     curved = operation.curvature * (jnp.abs(known) + reach / 2)
     return jnp.minimum(curved, 2 * operation.steepest - 1) * reach
 
@@ -135,6 +149,13 @@ def _(operation: Join, at: Array, *reach: Array) -> Array:
 
 @gain.register
 def _(operation: Activation, at: Array, *reach: Array) -> Array:
+    (moved,) = reach
+    steep = jnp.abs(operation.slope(at)).max(axis=-1) + operation.curvature * moved
+    return jnp.where(moved > 0, steep * moved, 0.0)
+
+
+@gain.register
+def _(operation: Steady, at: Array, *reach: Array) -> Array:
     (moved,) = reach
     return operation.steepest * moved
 

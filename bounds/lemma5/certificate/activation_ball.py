@@ -7,10 +7,10 @@ from jax import Array
 
 from bounds.lemma5.certificate.order import least, surely_above
 from bounds.readings.rules import no_rule
-from jax_models.model.rows import Activation, Operation, Relu
+from jax_models.model.rows import Operation, Relu, Steady
 
 
-def slope_width(operation: Activation) -> float:
+def slope_width(operation: Steady) -> float:
     """Returns the width of the interval of an activation's slopes."""
     return 2 * operation.steepest - 1
 
@@ -43,7 +43,7 @@ def _(operation: Relu, z: Array, moved: Array, known: Array) -> Array:
 
 
 @step_strays.register
-def _(operation: Activation, z: Array, moved: Array, known: Array) -> Array:
+def _(operation: Steady, z: Array, moved: Array, known: Array) -> Array:
     return least(operation.curvature * known, slope_width(operation)) * jnp.abs(moved)
 
 
@@ -69,7 +69,7 @@ def _(operation: Relu, z: Array, moved: Array, spread: Array) -> Array:
 
 
 @slope_strays.register
-def _(operation: Activation, z: Array, moved: Array, spread: Array) -> Array:
+def _(operation: Steady, z: Array, moved: Array, spread: Array) -> Array:
     bend = operation.curvature * (jnp.abs(moved) + spread)
     return least(bend, slope_width(operation))
 
@@ -92,5 +92,5 @@ def _(operation: Relu, z: Array, radius: Array) -> Array:
 
 
 @steepest_within.register
-def _(operation: Activation, z: Array, radius: Array) -> Array:
+def _(operation: Steady, z: Array, radius: Array) -> Array:
     return jnp.full_like(z, operation.steepest)

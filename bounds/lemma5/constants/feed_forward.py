@@ -11,14 +11,14 @@ from bounds.numbers.interval import interval, upper
 from bounds.numbers.rounding import gamma
 from bounds.numbers.spectral import Enclosure, frobenius_upper
 from bounds.readings.rules import no_rule
-from jax_models.model.rows import Activation, Operation, Relu
+from jax_models.model.rows import Operation, Relu, Steady
 
 
 class BentMap(Protocol):
     """A map behind an activation: a feed-forward block, or a form of one."""
 
     @property
-    def bend(self) -> Activation:
+    def bend(self) -> Steady:
         """The activation."""
         ...
 
@@ -103,7 +103,7 @@ def _(operation: Relu, z: Enclosure) -> Enclosure:
 
 
 @activated.register
-def _(operation: Activation, z: Enclosure) -> Enclosure:
+def _(operation: Steady, z: Enclosure) -> Enclosure:
     context: Any = MPContext()
     context.dps = 30
     flat = [context.mpf(float(x)) for x in z.middle.reshape(-1)]

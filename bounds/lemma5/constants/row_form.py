@@ -29,12 +29,12 @@ from bounds.numbers.spectral import Enclosure, frobenius_upper
 from bounds.readings.rules import no_rule
 from jax_models import InputError
 from jax_models.model.rows import (
-    Activation,
     Affine,
     Join,
     Norm,
     Operation,
     Program,
+    Steady,
     Sum,
 )
 
@@ -123,7 +123,7 @@ class Form:
 class Bent:
     """w2 act(form); w2 = None is the identity."""
 
-    bend: Activation
+    bend: Steady
     w2: Any
     form: Form
 
@@ -269,7 +269,7 @@ def _(operation: Join, *forms: Form) -> Form:
 
 
 @form_of.register
-def _(operation: Activation, *forms: Form) -> Form:
+def _(operation: Steady, *forms: Form) -> Form:
     (form,) = forms
     if form.parts or form.bent:
         raise no_rule("form_of", operation)

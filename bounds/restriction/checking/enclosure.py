@@ -206,11 +206,12 @@ def tanh(z: Enclosure) -> Enclosure:
 
 
 def feed_forward(block: FeedForward, rows: Enclosure) -> Enclosure:
-    """Returns W2 act(W1 z + b1) + b2 of rows [..., m]."""
-    w1, b1, w2, b2 = (np.asarray(x) for x in (block.w1, block.b1, block.w2, block.b2))
-    hidden = linear(rows, w1, b1)
+    """Returns W2 act(W1 z + b1) + b2 of rows [..., m]; a bias may be none."""
+    biases = (None if b is None else np.asarray(b) for b in (block.b1, block.b2))
+    b1, b2 = biases
+    hidden = linear(rows, np.asarray(block.w1), b1)
     hidden = relu(hidden) if block.activation == "relu" else gelu(hidden)
-    return linear(hidden, w2, b2)
+    return linear(hidden, np.asarray(block.w2), b2)
 
 
 def layer_norm(norm: LayerNorm, rows: Enclosure) -> Enclosure:

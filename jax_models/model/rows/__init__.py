@@ -4,7 +4,7 @@ A new activation is one file with an `Activation` and one row in `ACTIVATIONS`, 
 norm one with a `Norm` and one row in `NORMS`.
 """
 
-from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.activation import Activation, Steady
 from jax_models.model.rows.affine import Affine, linear
 from jax_models.model.rows.base import Operation
 from jax_models.model.rows.gelu import Gelu
@@ -12,8 +12,10 @@ from jax_models.model.rows.gelu_tanh import GeluTanh
 from jax_models.model.rows.joining import Join, Sum
 from jax_models.model.rows.layer_norm import LayerNorm
 from jax_models.model.rows.norm import Norm
+from jax_models.model.rows.product import Product
 from jax_models.model.rows.program import Program, Step
 from jax_models.model.rows.relu import Relu
+from jax_models.model.rows.relu_squared import ReluSquared
 from jax_models.model.rows.rms_norm import RmsNorm
 from jax_models.model.rows.silu import Silu
 
@@ -22,6 +24,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu": Gelu(),
     "gelu_tanh": GeluTanh(),
     "silu": Silu(),
+    "relu_squared": ReluSquared(),
 }
 NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm, "rms_norm": RmsNorm}
 
@@ -35,8 +38,10 @@ __all__ = [
     "LayerNorm",
     "Norm",
     "Operation",
+    "Product",
     "Program",
     "Relu",
+    "Steady",
     "Step",
     "Sum",
     "linear",

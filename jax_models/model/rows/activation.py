@@ -12,8 +12,6 @@ from jax_models.model.rows.base import Operation
 class Activation(Operation):
     """A function of each entry. Finals state what is proved of it."""
 
-    # The largest slope s, rounded up, at least 1/2; no slope is below 1 - s.
-    steepest: ClassVar[float]
     # The largest |second derivative|, rounded up.
     curvature: ClassVar[float] = math.inf
     # How many roundings its evaluation adds to those of a product.
@@ -26,3 +24,10 @@ class Activation(Operation):
     @abc.abstractmethod
     def exact(self, z: Any, context: Any) -> Any:
         """Returns the value of a number of an mpmath context."""
+
+
+class Steady(Activation):
+    """One whose slopes are bounded: constants over all inputs rest on that."""
+
+    # The largest slope s, rounded up, at least 1/2; no slope is below 1 - s.
+    steepest: ClassVar[float]

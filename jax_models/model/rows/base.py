@@ -13,6 +13,8 @@ class Operation(abc.ABC):
     linear: ClassVar[bool] = False
     # Whether its slope moves little where its row does.
     smooth: ClassVar[bool] = True
+    # The degree in its rows of what it multiplies up, whose roundings count as often.
+    degree: ClassVar[int] = 1
 
     @abc.abstractmethod
     def __call__(self, *rows: Array) -> Array:

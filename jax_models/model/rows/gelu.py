@@ -10,13 +10,13 @@ import jax.scipy.special as jsp
 import numpy as np
 from jax import Array
 
-from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.activation import Steady
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 @dataclasses.dataclass(frozen=True)
-class Gelu(Activation):
+class Gelu(Steady):
     """z Phi(z)."""
 
     # gelu'(z) = Phi(z) + z phi(z), gelu'' = (2 - z^2) phi vanishes at +-sqrt(2) only, and

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.activation import Steady
 
 _SCALE, _CUBE, _FAR = math.sqrt(8 / math.pi), 0.044715, 40.0
 
 
 @dataclasses.dataclass(frozen=True)
-class GeluTanh(Activation):
+class GeluTanh(Steady):
     """z sigma(w(z))."""
 
     # The slope sigma + z w' sigma (1 - sigma) at z and at -z adds to 1. It is largest

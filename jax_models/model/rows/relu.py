@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.activation import Steady
 
 
 @dataclasses.dataclass(frozen=True)
-class Relu(Activation):
+class Relu(Steady):
     """max(z, 0)."""
 
     smooth: ClassVar[bool] = False

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.activation import Steady
 
 
 @dataclasses.dataclass(frozen=True)
-class Silu(Activation):
+class Silu(Steady):
     """z sigma(z)."""
 
     # silu' = sigma + z sigma (1 - sigma), and silu'(z) + silu'(-z) = 1; its largest value

@@ -82,6 +82,7 @@ def _require_plain(layer: Layer, depth: int) -> None:
         "combine": (layer.combine, "residual"),
         "layer_norm": (layer.layer_norm, "none"),
         "activation": (layer.feed_forward.activation, "relu"),
+        "gate": (None if layer.feed_forward.gate is None else "one", None),
     }
     for name, (value, expected) in found.items():
         if value != expected:

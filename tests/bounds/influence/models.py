@@ -4,6 +4,7 @@ Shapes are shared, n = 12 tokens, V = 3 symbols, H = 2 heads, d = 8, f = 16, so 
 what differs between two compiled programs is the architecture alone.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -29,7 +30,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "score": ("dot_product", "scaled_dot_product", "additive"),
     "layer_norm": ("none", "pre", "post"),
     "combine": ("residual", "concat"),
-    "activation": ("relu", "gelu"),
+    "activation": ("relu", "gelu", "relu_squared"),
+    "gated": (False, True),
     "target": ("activation", "logits"),
     "temperature": tuple(TEMPERATURES),
     # Without positions equal tokens have equal scores, so every row has ties.
@@ -52,7 +54,21 @@ def build(case, seed=0) -> Any:
     options = {"num_layers": 2, "num_classes": 3, **SHAPE, **case}
     options["temperature"] = TEMPERATURES[case.get("temperature", "none")]
     options.pop("target", None)
-    return jm.random_transformer(jax.random.key(seed), **options)
+    block_biases = options.pop("block_biases", True)
+    model = jm.random_transformer(jax.random.key(seed), **options)
+    return model if block_biases else without_block_biases(model)
+
+
+def without_block_biases(model) -> Any:
+    """The model with no bias in its feed-forward blocks."""
+    none = dict.fromkeys(("b1", "b2", "gate_bias"))
+    layers = tuple(
+        dataclasses.replace(
+            layer, feed_forward=dataclasses.replace(layer.feed_forward, **none)
+        )
+        for layer in model.layers
+    )
+    return dataclasses.replace(model, layers=layers)
 
 
 def widest_query(mask):

@@ -18,6 +18,7 @@ CASES = [
     {"combine": "residual"},
     {"combine": "concat"},
     {"layer_norm": "pre"},
+    {"gated": True, "activation": "silu"},
     {"layer_norm": "post", "activation": "gelu"},
 ]
 

@@ -57,7 +57,7 @@ def test_every_tensor_is_on_the_page():
         position=PositionTable(jnp.zeros((1, 1))),
     )
     shown, named = words(PAGE), name_tensors(whole)
-    assert len(named) == 23
+    assert len(named) == 25
     for name in named:
         part = "." + name.split(".")[-1]
         assert {name.replace("layers.0", "layers.K"), part} & shown, name

@@ -218,7 +218,7 @@ def test_a_file_that_reads_as_another_model_does_not_take_its_name(
     before = path.read_bytes()
     name, spoil = loss
     writes = getattr(checkpoint, name)
-    monkeypatch.setattr(checkpoint, name, lambda model: spoil(writes(model)))
+    monkeypatch.setattr(checkpoint, name, lambda *given: spoil(writes(*given)))
     with pytest.raises(jm.InputError, match=f"{path}.* is not written"):
         jm.save(draw(), path)
     assert path.read_bytes() == before

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
-from jax_models.model.rows import ACTIVATIONS, NORMS, Gelu, Relu
+from jax_models.model.rows import ACTIVATIONS, NORMS, Gelu, Product, Relu
 from jax_models.model.scores import additive
 
 EXACT = reference.multiprecision(60)
@@ -73,7 +73,14 @@ def gelu_tanh_terms(z, dz):
     return dz * sigma(end) + z * step, size + abs(z * step) * (1 + 3 * abs(w(z)))
 
 
+def relu_squared_terms(z, dz):
+    zero = MP.mpf(0)
+    change = max(z + dz, zero) ** 2 - max(z, zero) ** 2
+    return change, abs(change)
+
+
 MAPS: dict[str, Any] = {
+    "relu_squared": (ACTIVATIONS["relu_squared"].change, relu_squared_terms),
     "gelu_tanh": (ACTIVATIONS["gelu_tanh"].change, gelu_tanh_terms),
     "silu": (ACTIVATIONS["silu"].change, silu_terms),
     "relu": (Relu().change, relu_terms),
@@ -106,6 +113,42 @@ def test_a_subtraction_is_caught(name):
     function = {"tanh": jnp.tanh, **ACTIVATIONS}[name]
     with pytest.raises(AssertionError):
         assert_exact(lambda z, dz: function(z + dz) - function(z), MAPS[name][1], float)
+
+
+def products(dtype):
+    """Factors of both signs, and changes from far below their rounding to their size."""
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(2, 400))
+    changes = rng.normal(size=(2, 400)) * np.logspace(-18, 0, 400)
+    changes[:, ::3] = -factors[:, ::3]  # to zero
+    return [x.astype(dtype) for x in (*factors, *changes)]
+
+
+def assert_exact_product(change, dtype: Any):
+    rows = products(dtype)
+    for *numbers, value in zip(*rows, np.asarray(change(*rows)), strict=True):
+        x, y, dx, dy = (MP.mpf(float(number)) for number in numbers)
+        size = abs(dx * (y + dy)) + abs(dx * dy) + abs(x * dy)
+        error = abs(MP.mpf(float(value)) - ((x + dx) * (y + dy) - x * y))
+        assert error <= 4 * float(np.finfo(dtype).eps) * size
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_change_of_a_product_keeps_its_digits(dtype):
+    assert_exact_product(Product().change, dtype)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, y, dx, dy: (x + dx) * (y + dy) - x * y,
+        lambda x, y, dx, dy: dx * y + x * dy,
+    ],
+    ids=["a subtraction", "the second order left out"],
+)
+def test_a_wrong_change_of_a_product_is_caught(wrong):
+    with pytest.raises(AssertionError):
+        assert_exact_product(wrong, np.float64)
 
 
 def norm_of(norm, rows):

@@ -1,0 +1,39 @@
+"""max(z, 0)^2, entry by entry."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+from jax import Array
+
+from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.relu import Relu
+
+_RELU = Relu()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReluSquared(Activation):
+    """max(z, 0)^2, whose slope 2 max(z, 0) has no bound."""
+
+    curvature: ClassVar[float] = 2.0
+    degree: ClassVar[int] = 2
+
+    def __call__(self, *rows: Array) -> Array:
+        """Returns max(z, 0)^2."""
+        active = jax.nn.relu(*rows)
+        return active * active
+
+    def change(self, *rows: Array) -> Array:
+        """Returns (b - a)(b + a) of a = max(z, 0), b = max(z + dz, 0)."""
+        z, dz = rows
+        both = jax.nn.relu(z) + jax.nn.relu(z + dz)
+        return _RELU.change(z, dz) * both
+
+    def slope(self, z: Array) -> Array:
+        """Returns 2 max(z, 0)."""
+        return 2 * jax.nn.relu(z)
+
+    def exact(self, z: Any, context: Any) -> Any:
+        """Returns max(z, 0)^2."""
+        return max(z, context.zero) ** 2
