@@ -20,6 +20,7 @@ from benchmarks.flags import benchmark_flags, define_lengths
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from bounds.curves.figures import LOOKS
+from jax_models.model.transformer import read_logits
 
 FLAGS = benchmark_flags("parity_margin", table=True, figure=True)
 # The query token is one of the n.
@@ -56,14 +57,13 @@ def build(config: Config) -> jm.Transformer:
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the margin, and the strings that are decided wrongly."""
     model = build(config)
-    assert model.readout is not None
     rng = np.random.default_rng(config["n"])
     bits = rng.integers(0, 2, (config["strings"], config["n"] - 1))
     bits[1::2, 0] ^= (bits[0::2].sum(1) + bits[1::2].sum(1) + 1) % 2  # both answers
     query = jnp.array([config["n"] - 1], jnp.int32)
     run = jax.jit(lambda tokens: jm.forward(model, tokens, query)[0])
     logits = [
-        float(model.readout(run(jnp.append(row, 2).astype(jnp.int32)))[0, 0])
+        float(read_logits(model, run(jnp.append(row, 2).astype(jnp.int32)))[0, 0])
         for row in bits
     ]
     wrong = [

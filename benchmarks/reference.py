@@ -21,6 +21,8 @@ import numpy as np
 import safetensors
 import scipy.special
 
+from benchmarks.reference_rows import activate, layer_norm, read_head
+
 Config = Mapping[str, Any]
 Tensors = Mapping[str, np.ndarray]
 
@@ -227,26 +229,6 @@ def head_output(
 # ------------------------------------------------------------------ the whole model
 
 
-def layer_norm(z: Any, scale: Any, bias: Any, epsilon: Any, ar: Arithmetic) -> Any:
-    """(z - mean) / sqrt(population variance + epsilon) * scale + bias, by row."""
-    d = z.shape[-1]
-    mean = z.sum(axis=-1, keepdims=True) / d
-    variance = ((z - mean) ** 2).sum(axis=-1, keepdims=True) / d
-    return (z - mean) / ar.sqrt(variance + epsilon) * scale + bias
-
-
-def activate(name: str, z: Any, ar: Arithmetic) -> Any:
-    """The activation of a feed-forward block, entry by entry."""
-    half = ar.numbers(1) / 2
-    positive = np.where(z > 0, z, 0 * z)
-    if name in ("relu", "relu_squared"):
-        return positive if name == "relu" else positive * positive
-    if name == "silu":
-        return z / (1 + ar.exp(-z))
-    assert name == "gelu", name
-    return z * half * (1 + ar.erf(z / ar.sqrt(ar.numbers(2))))
-
-
 def forward(
     config: Config,
     tensors: Tensors,
@@ -332,6 +314,8 @@ def logits(
 ) -> np.ndarray:
     """The read-out of every row, shape (n, classes)."""
     y = forward(config, tensors, tokens, arithmetic, ties)
+    if "head" in config:
+        return read_head(config["head"], tensors, y, arithmetic)
     weight = arithmetic.numbers(tensors["readout.weight"])
     bias = tensors.get("readout.bias", np.zeros(len(weight)))
     return y @ weight.T + arithmetic.numbers(bias)

@@ -26,7 +26,7 @@ from jax_models.model.position import (
     ResidueTerm,
     Sinusoidal,
 )
-from jax_models.model.readout import Accept, Readout
+from jax_models.model.readout import Accept, Head, Readout
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 from jax_models.model.rows import LayerNorm
 from jax_models.model.temperature import (
@@ -62,6 +62,7 @@ __all__ = [
     "ConstantTemperature",
     "Coordinates",
     "FeedForward",
+    "Head",
     "InputError",
     "InverseLogTemperature",
     "Layer",

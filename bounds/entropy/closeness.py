@@ -19,7 +19,7 @@ from bounds.lemma5.constants import closed_form_bounds
 from bounds.numbers.interval import exp, interval, log, maximum, sqrt, upper
 from jax_models import InputError, Transformer
 from jax_models.languages import Source
-from jax_models.run.evaluate import require_readout
+from jax_models.run.evaluate import linear_readout
 
 CLOSENESS = ("exact", "certificate", "closed_form")
 
@@ -42,7 +42,7 @@ def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float
     Source:
         Hahn 2020, Theorem 6, corrected: from influence to log-odds.
     """
-    weight = np.asarray(require_readout(model).weight, np.float64)
+    weight = np.asarray(linear_readout(model).weight, np.float64)
     most = max(max(pair) for pair in pairs)
     if most >= len(weight):
         raise InputError(

@@ -168,8 +168,8 @@ def check_predictor(
     Raises:
         InputError: It lacks a read-out, its classes, tokens or positions.
     """
-    readout = require_readout(model)
-    classes = readout.weight.shape[0]
+    require_readout(model)
+    classes = model.classes
     if classes != source.num_classes:
         raise InputError(
             f"the read-out has {classes} classes; {source.name} needs "

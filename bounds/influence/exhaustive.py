@@ -37,6 +37,7 @@ from bounds.influence.sizes import (
     written_size,
 )
 from bounds.influence.substitution import padded
+from bounds.influence.target import read_target
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import (
     SCALAR_STEPS,
@@ -125,14 +126,6 @@ def _batched(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarra
     jitted = isinstance(function, jax.stages.Wrapped)
     compiled = jax.jit(jax.vmap(function)) if jitted else None
     return run
-
-
-def read_target(model: Transformer, output: Array, target: str) -> Array:
-    """Returns the target from the final activation of the query row [d]."""
-    if target == "activation":
-        return output
-    assert model.readout is not None
-    return model.readout(output)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))

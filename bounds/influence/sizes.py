@@ -7,8 +7,18 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.influence.target import exit_program
+from bounds.readings.rules import no_rule
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
+from jax_models.model.rows import (
+    Activation,
+    Affine,
+    Norm,
+    Operation,
+    Steady,
+    Step,
+)
 from jax_models.model.transformer import Transformer, attention_input
 
 
@@ -31,7 +41,8 @@ def output_size(
     """Returns the size that the rounding of one evaluation of the target is relative to.
 
     A final norm divides errors by the row's deviation; logits are sums of weights times
-    activations, so theirs is |W|_F |y| + |b|, which the logits may be far below.
+    activations, so theirs is |W|_F |y| + |b|, which the logits may be far below; and so
+    on through a head, operation by operation (`carried_size`).
 
     Args:
         model: a transformer.
@@ -41,16 +52,48 @@ def output_size(
     """
     size = scaled_norm(output)
     size = size if within is None else jnp.maximum(size, within)
-    norm = model.final_norm
-    if norm is not None:
-        spread = norm.deviation(norm.centre(output))[0]
-        size = jnp.maximum(scaled_norm(norm(output)), norm.largest * size / spread)
-    if target == "logits":
-        assert model.readout is not None
-        weight, bias = model.readout.weight, model.readout.bias
-        size = scaled_norm(weight.ravel()) * size
-        size = size if bias is None else size + scaled_norm(bias)
-    return size
+
+    def rule(step: Step, read: tuple[Array, Array]) -> tuple[Array, Array]:
+        row, size = read
+        return step.operation(row), carried_size(step.operation, row, size)
+
+    program = exit_program(model, target)
+    return program.run({"y": (output, size)}, rule)[program.output][1]
+
+
+@functools.singledispatch
+def carried_size(operation: Operation, row: Array, size: Array) -> Array:
+    """Returns the size that what an operation writes is rounded relative to.
+
+    Args:
+        operation: of one row.
+        row: what it reads [d].
+        size: what that is rounded relative to [].
+    """
+    raise no_rule("carried_size", operation)
+
+
+@carried_size.register
+def _(operation: Affine, row: Array, size: Array) -> Array:
+    size = scaled_norm(operation.weight.ravel()) * size
+    return size if operation.bias is None else size + scaled_norm(operation.bias)
+
+
+@carried_size.register
+def _(operation: Norm, row: Array, size: Array) -> Array:
+    spread = operation.deviation(operation.centre(row))[0]
+    return jnp.maximum(scaled_norm(operation(row)), operation.largest * size / spread)
+
+
+@carried_size.register
+def _(operation: Activation, row: Array, size: Array) -> Array:
+    steep = jnp.abs(operation.slope(row)).max()
+    return jnp.maximum(scaled_norm(operation(row)), steep * size)
+
+
+@carried_size.register
+def _(operation: Steady, row: Array, size: Array) -> Array:
+    return jnp.maximum(scaled_norm(operation(row)), operation.steepest * size)
 
 
 def score_rounding(

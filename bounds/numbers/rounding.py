@@ -64,6 +64,7 @@ import jax.numpy as jnp
 from bounds.numbers.interval import Interval, interval, upper
 from jax_models import Transformer
 from jax_models.model.layer import Layer
+from jax_models.model.rows import Affine
 from jax_models.run.blocks import MAX_KEY_TILE
 
 SCALAR_STEPS = 16
@@ -89,6 +90,11 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
         steps += layer.feed_forward.w1.shape[0]
         degree = max(x.degree for x in layer.operations)
         steps += (degree - 1) * (model.width + SCALAR_STEPS)
+    # A read-out is one map: the last of a head counts as little.
+    for step in () if model.readout is None else model.head.steps[:-1]:
+        steps += SCALAR_STEPS
+        if isinstance(step.operation, Affine):
+            steps += step.operation.weight.shape[1]
     return steps + SCALAR_STEPS
 
 

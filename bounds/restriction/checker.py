@@ -38,6 +38,7 @@ from bounds.restriction.checking.tables import Identities, Refuted, Tables, embe
 from jax_models import InputError, Transformer, model_bytes
 from jax_models.format.model_check import check_model
 from jax_models.model.rows import LayerNorm
+from jax_models.model.transformer import read_logits
 
 Membership = Callable[[np.ndarray], bool]
 __all__ = ["Verification", "check_certificate", "read_certificate"]
@@ -115,7 +116,7 @@ def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
     if not np.array_equal(first, second):
         raise Refuted("the model, run on the pair, gives two outputs")
     if model.accept is not None and model.readout is not None:
-        logits = [np.asarray(model.readout(run))[model.accept.class_] for run in runs]
+        logits = [np.asarray(read_logits(model, x))[model.accept.class_] for x in runs]
         if len({bool(logit >= model.accept.threshold) for logit in logits}) > 1:
             raise Refuted("the model accepts one string of the pair and not the other")
 

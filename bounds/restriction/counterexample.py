@@ -43,6 +43,7 @@ from jax_models.languages import (
     ones_automaton,
     word_automaton,
 )
+from jax_models.model.transformer import read_logits
 
 Membership = Callable[[NDArray[np.int32]], bool]
 Pair = tuple[NDArray[np.int32], NDArray[np.int32]]
@@ -324,8 +325,8 @@ def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
     """Whether the model accepts the completions; None without a rule."""
     if model.accept is None:
         return None
-    assert model.readout is not None
-    logit = float(model.readout(jnp.asarray(found.output))[model.accept.class_])
+    logits = read_logits(model, jnp.asarray(found.output))
+    logit = float(logits[model.accept.class_])
     return logit >= model.accept.threshold
 
 

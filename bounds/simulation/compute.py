@@ -36,6 +36,7 @@ from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.transformer import encode_positions
 from jax_models.run.device_memory import require_memory
+from jax_models.run.evaluate import linear_readout
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
@@ -68,8 +69,9 @@ def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
     table = np.asarray(encode_positions(model, length), np.float64)
     place = np.arange(1, length + 1)[:, None] / length
     layers = zip(model.layers, measure.layers, strict=True)
-    readout = model.readout
-    if readout is not None:
+    readout = None
+    if model.readout is not None:
+        readout = linear_readout(model)
         readout = dataclasses.replace(readout, weight=_wider(readout.weight, 1))
     return dataclasses.replace(
         model,

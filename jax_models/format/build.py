@@ -8,6 +8,7 @@ from jax import Array
 
 from jax_models.errors import InputError
 from jax_models.format.config import decode_config
+from jax_models.format.head import name_head, read_head
 from jax_models.model.attention import Attention
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import Layer
@@ -175,7 +176,9 @@ def build_model(
     final_norm = readout = None
     if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
         final_norm = _norm(reader, "final_norm", d, config)
-    if "readout.weight" in tensors:
+    if config["head"] is not None:
+        readout = read_head(reader, config["head"], d, embedding)
+    elif "readout.weight" in tensors:
         weight = reader.take("readout.weight", "classes", d)
         readout = Readout(weight, reader.take_optional("readout.bias", weight.shape[0]))
     if reader.left:
@@ -185,7 +188,8 @@ def build_model(
         )
     accept = config.get("accept")
     if accept is not None:
-        classes = 0 if readout is None else readout.weight.shape[0]
+        end = Transformer(embedding, (), readout=readout)
+        classes = end.classes or 0
         if accept.class_ >= classes:
             raise InputError(
                 f"accept.class = {accept.class_}; the read-out has {classes} classes"
@@ -230,9 +234,7 @@ def name_tensors(model: Transformer) -> Tensors:
         for norm in ("norm1", "norm2"):
             _name_norm(named, f"layers.{k}.{norm}", getattr(layer, norm))
     _name_norm(named, "final_norm", model.final_norm)
-    if model.readout is not None:
-        named["readout.weight"] = model.readout.weight
-        named["readout.bias"] = model.readout.bias
+    named |= name_head(model.readout)
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 

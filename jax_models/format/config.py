@@ -15,6 +15,7 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
+from jax_models.format.head import decode_head, encode_head
 from jax_models.format.position import decode_position, encode_position
 from jax_models.format.temperature import decode_temperature, encode_temperature
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
@@ -32,12 +33,13 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
     "key_value_heads": (None,),
+    "head": (None,),
 }
 NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 TOP_KEYS = (
     "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
-    "vocabulary substitutable position accept"
+    "vocabulary substitutable position accept head"
 ).split()
 LAYER_KEYS = (
     "weighting mask score temperature combine tie_resolution key_value_heads"
@@ -93,6 +95,7 @@ def decode_config(
             raise InputError(
                 f"{name} = {show(entry)}; expected a list of {kind.__name__}"
             )
+    checked["head"] = decode_head(config.get("head"))
     checked["position"] = decode_position(config.get("position"))
     accept = config.get("accept")
     if accept is not None:
@@ -212,6 +215,9 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     if model.final_norm is not None:
         config["norm"] = _kind(model.final_norm)
         config["layer_norm_epsilon"] = model.final_norm.epsilon
+    head = encode_head(model.readout)
+    if head is not None:
+        config["head"] = head
     config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:

@@ -25,14 +25,15 @@ from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
-from jax_models.model.readout import Readout
-from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
+from jax_models.model.readout import Head, Readout
+from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
 from jax_models.run.device_memory import require_memory
 from jax_models.run.float_type import check_float_type
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
+HEADS = ("linear", "tied", "masked_lm", "pooler", "classifier")
 # Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
 FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
 
@@ -87,6 +88,7 @@ def random_transformer(
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
     temperature: Schedule | float | None = None,
     num_classes: int | None = None,
+    head: str = "linear",
     final_norm: bool = False,
     biases: bool = True,
     scale: float = 1.0,
@@ -122,6 +124,9 @@ def random_transformer(
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
         num_classes: classes of a read-out; None for no read-out.
+        head: linear, the read-out; tied, the embedding; masked_lm, a map, the activation,
+            a norm and the embedding; pooler, a map and tanh; classifier, both and a
+            map to the classes.
         final_norm: whether a last layer norm follows.
         biases: whether attention has biases (the feed-forward block always has them).
         scale: of the weights.
@@ -177,6 +182,9 @@ def random_transformer(
     choose_name("norm", norm, tuple(NORMS))
     choose_name("activation", activation, tuple(ACTIVATIONS))
     choose_name("combine", combine, COMBINATIONS)
+    choose_name("head", head, HEADS)
+    if head == "classifier" and num_classes is None:
+        raise InputError('head="classifier" needs num_classes, how many classes it has')
     if combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
     if isinstance(weighting, str):
@@ -185,7 +193,7 @@ def random_transformer(
         names = choose_names("weighting", weighting, tuple(WEIGHTINGS))
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
-    head = d_model // num_heads
+    width = d_model // num_heads
     schedule: Any = temperature  # a number becomes one where the model is checked
 
     def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
@@ -206,10 +214,10 @@ def random_transformer(
         read = d_model + d_model * concat
         own = (num_heads, groups, groups)
         matrices = [
-            gaussian(next(keys), count, head, d_model, fan_in=d_model) for count in own
+            gaussian(next(keys), count, width, d_model, fan_in=d_model) for count in own
         ]
         output = gaussian(next(keys), d_model, d_model, fan_in=d_model)
-        offsets = [bias(next(keys), count, head) for count in own]
+        offsets = [bias(next(keys), count, width) for count in own]
         output_bias, vector = bias(next(keys), d_model), next(keys)
         attention = Attention(
             *matrices,
@@ -219,7 +227,7 @@ def random_transformer(
             value_bias=offsets[2] if biases else None,
             output_bias=output_bias if biases and not concat else None,
             score_vector=(
-                gaussian(vector, num_heads, head, fan_in=1)
+                gaussian(vector, num_heads, width, fan_in=1)
                 if SCORES[score].takes_vector
                 else None
             ),
@@ -259,18 +267,38 @@ def random_transformer(
         raise InputError(
             f"key = {show(key)}; expected a JAX random key, such as jax.random.key(0)"
         ) from error
+
+    def draw_head(key: Array, bias_key: Array) -> Readout | Head | None:
+        if head == "linear":
+            return None if num_classes is None else last_map(Readout, key, bias_key)
+        keys = jax.random.split(key, 5)
+        offset = bias(bias_key, vocab_size)
+        dense = Affine(
+            gaussian(keys[0], d_model, d_model, fan_in=d_model), bias(keys[1], d_model)
+        )
+        match head:
+            case "tied":
+                return Head((), offset, True)
+            case "masked_lm":
+                steps = (dense, ACTIVATIONS[activation], draw_norm(keys[2]))
+                return Head(steps, offset, True)
+            case "pooler":
+                return Head((dense, ACTIVATIONS["tanh"]))
+        last = last_map(Affine, keys[3], keys[4])
+        return Head((dense, ACTIVATIONS["tanh"], last))
+
+    def last_map(kind: Any, key: Array, bias_key: Array) -> Any:
+        assert num_classes is not None
+        weight = gaussian(key, num_classes, d_model, fan_in=d_model)
+        return kind(weight, bias(bias_key, num_classes))
+
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
     model = Transformer(
         embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
         layers=tuple(map(layer, layer_keys, names)),
         position=_position(table, position, d_model, max_length, dtype),
         final_norm=draw_norm(last) if final_norm else None,
-        readout=None
-        if num_classes is None
-        else Readout(
-            gaussian(out, num_classes, d_model, fan_in=d_model),
-            bias(out_bias, num_classes),
-        ),
+        readout=draw_head(out, out_bias),
     )
     return check_model(model)
 
@@ -297,6 +325,8 @@ def init_transformer(key: Array, **architecture: Any) -> Transformer:
         name = jax.tree_util.keystr(path)
         if ".norm" in name or ".final_norm" in name:
             return jnp.ones_like(leaf) if name.endswith("scale") else leaf * 0
+        if ".readout" in name and name.endswith(".scale"):
+            return jnp.ones_like(leaf)
         if "bias" in name or name.endswith((".b1", ".b2")):
             return jnp.zeros_like(leaf)
         if name.endswith(".embedding"):

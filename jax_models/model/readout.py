@@ -1,4 +1,4 @@
-"""What is read off the last row: logits, and which of them accepts a string."""
+"""What is read off the last row, the model's head, and which logit accepts a string."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from jax import Array
 
 from jax_models.arguments import expect_number
 from jax_models.model.pytree import register
-from jax_models.model.rows import linear
+from jax_models.model.rows import Affine, Operation, linear
 
 
 @register
@@ -20,6 +20,33 @@ class Readout:
     def __call__(self, rows: Array) -> Array:
         """Returns the logits [..., classes]."""
         return linear(rows, self.weight, self.bias)
+
+    def operations(self, embedding: Array) -> tuple[Operation, ...]:
+        """Returns what it does to a row, in order."""
+        del embedding
+        return (Affine(self.weight, self.bias),)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """Operations on a row, one after another; with `tied` embedding z + bias comes last.
+
+    The head of a masked language model, for instance, is a map, an activation, a norm and
+    the embedding; a pooler is a map and tanh.
+    """
+
+    steps: tuple[Operation, ...] = ()
+    bias: Array | None = None  # [V] of the embedding, where it is tied
+    tied: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    def operations(self, embedding: Array) -> tuple[Operation, ...]:
+        """Returns what it does to a row, in order.
+
+        Args:
+            embedding: the model's [V, d].
+        """
+        return (*self.steps, Affine(embedding, self.bias)) if self.tied else self.steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,8 +21,8 @@ from jax_models.model.attention import (
 from jax_models.model.layer import Layer
 from jax_models.model.position import Position
 from jax_models.model.pytree import register
-from jax_models.model.readout import Accept, Readout
-from jax_models.model.rows import Norm
+from jax_models.model.readout import Accept, Head, Readout
+from jax_models.model.rows import Affine, Norm, Program, Step
 from jax_models.run.blocks import key_tile, map_rows, row_block
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import TieReport
@@ -37,7 +37,7 @@ class Transformer:
     layers: tuple[Layer, ...]
     position: Position | None = None
     final_norm: Norm | None = None
-    readout: Readout | None = None
+    readout: Readout | Head | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
     vocabulary: tuple[str, ...] | None = dataclasses.field(
         default=None, metadata={"static": True}
@@ -62,9 +62,36 @@ class Transformer:
         return self.embedding.shape[0]
 
     @property
+    def head(self) -> Program:
+        """From the final activation `final` to the logits; only with a read-out."""
+        assert self.readout is not None
+        operations, steps, read = self.readout.operations(self.embedding), [], "final"
+        for at, operation in enumerate(operations):
+            steps.append(Step(f"head {at}", operation, (read,)))
+            read = steps[-1].name
+        return Program(tuple(steps), read)
+
+    @property
+    def classes(self) -> int | None:
+        """The width of the logits; None without a read-out."""
+        if self.readout is None:
+            return None
+        width = self.width
+        for step in self.head.steps:
+            if isinstance(step.operation, Affine):
+                width = step.operation.weight.shape[0]
+        return width
+
+    @property
     def is_hard(self) -> bool:
         """Whether any layer decides by score cells."""
         return any(layer.attention.weighting.hard for layer in self.layers)
+
+
+def read_logits(model: Transformer, rows: Array) -> Array:
+    """Returns what the head makes of final activations [..., d]: logits [..., classes]."""
+    program = model.head
+    return program.value({"final": rows})[program.output]
 
 
 def encode_positions(model: Transformer, length: int) -> Array:

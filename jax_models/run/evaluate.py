@@ -14,7 +14,9 @@ from jax.sharding import Mesh
 from jax_models.arguments import choose_name, expect_array, expect_integer
 from jax_models.errors import InputError, TieError
 from jax_models.format.model_check import check_model
-from jax_models.model.transformer import Transformer, forward
+from jax_models.model.readout import Readout
+from jax_models.model.rows import Affine
+from jax_models.model.transformer import Transformer, forward, read_logits
 from jax_models.run.sharded_forward import forward_sharded
 from jax_models.weighting import TieReport, Weighting
 
@@ -174,13 +176,13 @@ def apply_logits(
     Raises:
         InputError: if the model has no read-out, and as in `apply`.
     """
-    return require_readout(check_model(model))(
-        apply(model, tokens, ties=ties, mesh=mesh)
-    )
+    model = check_model(model)
+    require_readout(model)
+    return read_logits(model, apply(model, tokens, ties=ties, mesh=mesh))
 
 
-def require_readout(model: Transformer) -> Any:
-    """Returns the read-out.
+def require_readout(model: Transformer) -> None:
+    """Refuses a model without a read-out.
 
     Raises:
         InputError: if the model has none.
@@ -190,7 +192,24 @@ def require_readout(model: Transformer) -> Any:
             "the model has no read-out (readout.weight), so it has no logits; ask for "
             'the final activations instead (target="activation")'
         )
-    return model.readout
+
+
+def linear_readout(model: Transformer) -> Readout:
+    """Returns the read-out of a model whose logits are affine in the final activation.
+
+    Raises:
+        InputError: if the model has none, or a head of several operations.
+    """
+    require_readout(model)
+    operations = [step.operation for step in model.head.steps]
+    match operations:
+        case [Affine(weight, bias)]:
+            return Readout(weight, bias)
+    named = ", ".join(type(x).__name__ for x in operations)
+    raise InputError(
+        f"the model's head is made of {named or 'nothing'}; expected one Affine map, such "
+        'as a read-out: ask for target="activation", or use compute_influence'
+    )
 
 
 def accepts(model: Transformer, tokens: Any, *, query: int = -1) -> bool:

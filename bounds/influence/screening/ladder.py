@@ -45,6 +45,7 @@ from bounds.influence.screening.screen import (
     screen_block,
 )
 from bounds.influence.substitution import not_finite, padded
+from bounds.influence.target import bent_head
 from bounds.readings.rules import lacks
 from bounds.version import __version__
 from jax_models import Transformer
@@ -354,7 +355,7 @@ def _refuse(problem: Problem) -> str | None:
         scoring = layer.attention.scoring
         if not scoring.bilinear and depth > 1:
             return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
-    return lacks(model.layers, defect)
+    return lacks(model.layers, defect) or bent_head(model, problem.target)
 
 
 SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)

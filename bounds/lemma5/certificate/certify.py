@@ -1,5 +1,6 @@
 """`certify_influence`: checks the question, chooses the method, gathers its blocks."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from bounds.lemma5.certificate.references import (
 )
 from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.certificate.sections import sections
+from bounds.lemma5.constants.head import is_one_map, read_head
 from bounds.readings.rules import lacks
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
@@ -93,10 +95,14 @@ def certify_influence(
         positions=positions,
         include_query=include_query,
     )
-    pairs = problem.pairs
+    pairs, certified, head = problem.pairs, problem, None
+    if target == "logits" and not is_one_map(model):
+        # What the final activation moves by at most, and the head's constants of that.
+        certified = dataclasses.replace(problem, target="activation")
+        head = read_head(model)
     certifier, found, done = CERTIFIERS[method], [], 0
-    for block in certifier.blocks(problem) if len(pairs) else ():
-        found.append(block)
+    for block in certifier.blocks(certified) if len(pairs) else ():
+        found.append(block if head is None else head.moved(block))
         done += block.size
         if progress is not None:
             progress(done, len(pairs))

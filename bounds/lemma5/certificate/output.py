@@ -6,6 +6,7 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.problem import Problem
+from bounds.influence.target import target_map
 from bounds.lemma5.certificate.base_radius import embedding_radius
 from bounds.lemma5.certificate.norm_gain import (
     norm_gains,
@@ -34,23 +35,17 @@ def certified_norms(
     """Returns upper bounds [p] on the norms of the changes of the target.
 
     Args:
-        model: for its final norm and read-out.
+        model: for its final norm and its head, one map.
         target: "activation" or "logits".
         output: the base row that enters the final norm [d].
         base: its radius [].
         centre: of its change [p, d].
         radius: around it [p].
     """
-    norm, readout = model.final_norm, None
-    roundoff = term_roundoff(output.shape[0])
-    if target == "logits":
-        readout = model.readout
-        assert readout is not None
-    if norm is None and readout is None:
+    norm, roundoff = model.final_norm, term_roundoff(output.shape[0])
+    if norm is None and target == "activation":
         return bounded(vector_norms(centre) * (1 + roundoff) + radius)
-    weight = jnp.eye(output.shape[0], dtype=output.dtype)
-    if readout is not None:
-        weight = readout.weight
+    weight = target_map(model, target)
     gain, entries = spectral_norms(weight), vector_norms(weight.reshape(-1))
     if norm is None:
         rounding = 2 * roundoff * entries * vector_norms(centre)

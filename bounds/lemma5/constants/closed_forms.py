@@ -103,11 +103,13 @@ def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
         )
         said.append("the final LayerNorm has Lipschitz constant at most max|γ|/√ε")
     if target == "logits":
-        assert constants.readout_norm is not None
-        norm = interval(constants.readout_norm)
+        assert constants.readout is not None
+        norm = interval(constants.readout.lipschitz)
         gain *= norm
         # Without a final norm, the distance of two last rows is capped before.
         cap = cap * norm if constants.final is not None else cap
+        if constants.readout.change_cap < upper(cap):
+            cap = interval(constants.readout.change_cap)
         said.append("logits change by at most the norm of the read-out per unit")
     if not said:
         return None
@@ -244,7 +246,7 @@ def evaluate_closed_forms(
     depth = len(constants.layers)
     layer = depth if layer is None else layer
     layer = expect_integer("layer", layer, 1, depth)
-    if target == "logits" and constants.readout_norm is None:
+    if target == "logits" and constants.readout is None:
         raise InputError('target = "logits", but the model has no read-out')
     query = check_query(query, constants.length)
     last = output_map(constants, target) if layer == depth else None

@@ -3,12 +3,11 @@
 import dataclasses
 
 from bounds.lemma5.closed_form import LayerConstants, growth_constant, largest_weight
-from bounds.lemma5.constants.attention import as_float64
 from bounds.lemma5.constants.embeddings import EmbeddingNorms, read_embeddings
+from bounds.lemma5.constants.head import HeadConstants, read_head
 from bounds.lemma5.constants.layer import read_layer
 from bounds.lemma5.constants.row_form import NormConstants, read_norm
 from bounds.numbers.interval import interval, maximum, upper
-from bounds.numbers.spectral import norm_upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
 from jax_models.format.model_check import check_model
@@ -26,7 +25,7 @@ class ModelConstants:
         masks: One per layer.
         norms: F_1 … F_L, of the activations after each layer.
         final: Of the final LayerNorm; None where there is none.
-        readout_norm: Spectral norm of the read-out; None where there is none.
+        readout: Of the read-out, or another head; None where there is none.
     """
 
     length: int
@@ -35,7 +34,7 @@ class ModelConstants:
     masks: tuple[str, ...]
     norms: tuple[float, ...]
     final: NormConstants | None
-    readout_norm: float | None
+    readout: HeadConstants | None
 
     @property
     def is_masked(self) -> bool:
@@ -121,6 +120,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         layers.append(constants)
         norms.append(norm)
     final = model.final_norm
+    head = None if model.readout is None else read_head(model)
     return ModelConstants(
         length=length,
         embedding=embedding,
@@ -128,11 +128,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         masks=tuple(layer.attention.mask for layer in model.layers),
         norms=tuple(norms),
         final=None if final is None else read_norm(final, "final_norm"),
-        readout_norm=(
-            None
-            if model.readout is None
-            else norm_upper(as_float64(model.readout.weight))
-        ),
+        readout=head,
     )
 
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.exhaustive import read_target
 from bounds.influence.sizes import scaled_norm
+from bounds.influence.target import read_target
 from jax_models import Transformer
 from jax_models.run.differentiable import forward_embeddings
 
@@ -95,8 +95,8 @@ def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array
 def output_width(model: Transformer, target: str) -> int:
     """Returns the number of coordinates of the target."""
     if target == "logits":
-        assert model.readout is not None
-        return model.readout.weight.shape[0]
+        assert model.classes is not None
+        return model.classes
     return model.width
 
 

@@ -18,6 +18,7 @@ from jax_models.model.rows.relu import Relu
 from jax_models.model.rows.relu_squared import ReluSquared
 from jax_models.model.rows.rms_norm import RmsNorm
 from jax_models.model.rows.silu import Silu
+from jax_models.model.rows.tanh import Tanh
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(),
@@ -25,6 +26,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_tanh": GeluTanh(),
     "silu": Silu(),
     "relu_squared": ReluSquared(),
+    "tanh": Tanh(),
 }
 NORMS: dict[str, type[Norm]] = {"layer_norm": LayerNorm, "rms_norm": RmsNorm}
 

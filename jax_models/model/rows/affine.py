@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.model.pytree import register
 from jax_models.model.rows.base import Operation
 
 
@@ -22,6 +23,7 @@ def linear(rows: Array, weight: Array, bias: Array | None = None) -> Array:
     return product if bias is None else product + bias
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Affine(Operation):
     """weight z + bias."""

@@ -10,11 +10,13 @@ import jax.scipy.special as jsp
 import numpy as np
 from jax import Array
 
+from jax_models.model.pytree import register
 from jax_models.model.rows.activation import Steady
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Gelu(Steady):
     """z Phi(z)."""

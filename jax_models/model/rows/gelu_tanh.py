@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.model.pytree import register
 from jax_models.model.rows.activation import Steady
 
 _SCALE, _CUBE, _FAR = math.sqrt(8 / math.pi), 0.044715, 40.0
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class GeluTanh(Steady):
     """z sigma(w(z))."""

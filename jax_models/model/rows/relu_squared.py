@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 import jax
 from jax import Array
 
+from jax_models.model.pytree import register
 from jax_models.model.rows.activation import Activation
 from jax_models.model.rows.relu import Relu
 
 _RELU = Relu()
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class ReluSquared(Activation):
     """max(z, 0)^2, whose slope 2 max(z, 0) has no bound."""

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.model.pytree import register
 from jax_models.model.rows.activation import Steady
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Silu(Steady):
     """z sigma(z)."""

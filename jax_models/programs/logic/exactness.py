@@ -31,7 +31,7 @@ from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention
 from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.readout import Accept, Readout
 from jax_models.model.transformer import Transformer
 from jax_models.programs.logic.modes import SHARPNESS
 from jax_models.weighting import Softmax
@@ -86,7 +86,8 @@ def require_compiled(model: Transformer) -> None:
     """
     model = check_model(model)
     weightings = {layer.attention.weighting.name for layer in model.layers}
-    weight = None if model.readout is None else np.asarray(model.readout.weight)
+    readout = model.readout
+    weight = np.asarray(readout.weight) if isinstance(readout, Readout) else None
     reads_one = weight is not None and len(weight) == weight.sum() == weight.max() == 1
     if model.accept != Accept(0, 0.5) or weightings != {Softmax.name} or not reads_one:
         raise InputError(

@@ -27,7 +27,7 @@ from jax_models.model.layer import Layer
 from jax_models.model.transformer import Transformer, encode_positions
 from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import Formula
-from jax_models.run.evaluate import apply_logits, require_readout
+from jax_models.run.evaluate import apply_logits, linear_readout
 from jax_models.weighting import Softmax
 
 MAX_SCORES = 2**22
@@ -210,7 +210,7 @@ def eager_logits(model: Transformer, strings: np.ndarray) -> np.ndarray:
     Returns:
         Logits [count, n], in the model's float type.
     """
-    readout = require_readout(model)
+    readout = linear_readout(model)
     weight = np.asarray(readout.weight)[0]
     bias = 0 if readout.bias is None else np.asarray(readout.bias)[0]
     at_once = max(1, _SYMBOLS_AT_ONCE // strings.shape[1])

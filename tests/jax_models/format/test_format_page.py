@@ -8,12 +8,13 @@ from unittest.mock import MagicMock
 import jax.numpy as jnp
 import pytest
 
-from jax_models.format import config, position
+from jax_models.format import config, head, position
 from jax_models.format.build import name_tensors
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
 from jax_models.model.position import PositionTable
-from jax_models.model.rows import ACTIVATIONS, NORMS, LayerNorm
+from jax_models.model.readout import Head, Readout
+from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, LayerNorm
 from jax_models.model.scores import SCORES
 from jax_models.weighting import WEIGHTINGS
 from jax_models.weighting.cells import default_resolution
@@ -38,6 +39,7 @@ def words(page):
             *position.RESIDUE_KEYS,
             *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS, *NORMS),
             *(*COMBINATIONS, *NORM_PLACEMENTS, *KINDS),
+            *(head.LINEAR, head.EMBEDDING),
         }
     ),
 )
@@ -55,12 +57,23 @@ def test_every_tensor_is_on_the_page():
         layers=[MagicMock(norm1=norm, norm2=norm)],
         final_norm=norm,
         position=PositionTable(jnp.zeros((1, 1))),
+        readout=Readout(jnp.ones((1, 1)), jnp.ones(1)),
     )
     shown, named = words(PAGE), name_tensors(whole)
     assert len(named) == 25
     for name in named:
         part = "." + name.split(".")[-1]
         assert {name.replace("layers.0", "layers.K"), part} & shown, name
+
+
+def test_every_tensor_of_a_head_is_on_the_page():
+    steps = (
+        Affine(jnp.ones((1, 1)), jnp.ones(1)),
+        LayerNorm(jnp.ones(1), jnp.zeros(1)),
+    )
+    for name in head.name_head(Head(steps, jnp.ones(1), tied=True)):
+        part = "." + name.split(".")[-1]
+        assert {"head.K" + part, part} & words(PAGE), name
 
 
 def test_the_example_is_a_config():

@@ -52,7 +52,7 @@ BAD = [
     (ATTENTION + "output", None, "attention.output' is missing"),
     (ATTENTION + "score_vector", jnp.ones((2, 2)), "unexpected tensors"),
     ("layers.0.feed_forward.b1", jnp.asarray([0, INF, 0]), "non-finite value inf"),
-    ("layers.0.feed_forward.activation", "tanh", "activation = 'tanh'"),
+    ("layers.0.feed_forward.activation", "swish", "activation = 'swish'"),
     ("layers.0.feed_forward", None, r"model.layers\[0\].feed_forward = None"),
     ("layers.0.norm1", jm.LayerNorm(jnp.ones(4), jnp.ones(4)), "unexpected tensors"),
     ("layers.0.layer_norm", "pre", "norm1.scale' is missing"),

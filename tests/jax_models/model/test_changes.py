@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks import reference
 from jax_models.model.rows import ACTIVATIONS, NORMS, Gelu, Product, Relu
-from jax_models.model.scores import additive
 
 EXACT = reference.multiprecision(60)
 MP: Any = mpmath.MPContext()
@@ -84,7 +83,7 @@ MAPS: dict[str, Any] = {
     "gelu_tanh": (ACTIVATIONS["gelu_tanh"].change, gelu_tanh_terms),
     "silu": (ACTIVATIONS["silu"].change, silu_terms),
     "relu": (Relu().change, relu_terms),
-    "tanh": (additive.tanh_change, tanh_terms),
+    "tanh": (ACTIVATIONS["tanh"].change, tanh_terms),
     "gelu": (Gelu().change, gelu_terms),
 }
 

@@ -15,7 +15,7 @@ STEADY = [(name, x) for name, x in EVERY if isinstance(x, Steady)]
 
 
 def grid():
-    return np.linspace(-9.0, 9.0, 90001)
+    return np.linspace(-12.0, 12.0, 120001)
 
 
 @pytest.mark.parametrize(("name", "operation"), STEADY)

@@ -1,0 +1,86 @@
+"""Constants of a head: how far apart its outputs can be, over all inputs."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from bounds.lemma5.constants.row_form import read_norm
+from bounds.numbers.interval import interval, upper
+from bounds.numbers.spectral import norm_upper
+from bounds.readings.rules import no_rule
+from jax_models.model.rows import Affine, Norm, Operation, Steady
+from jax_models.model.transformer import Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConstants:
+    """What is known of a head over all inputs, rounded up.
+
+    Attributes:
+        lipschitz: Its Lipschitz constant; of a read-out the norm of its map.
+        change_cap: On the distance of any two outputs; infinite where unknown.
+    """
+
+    lipschitz: float
+    change_cap: float
+
+    def moved(self, before: np.ndarray) -> np.ndarray:
+        """Returns bounds on its changes, from those of the final activation's."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.nextafter(self.lipschitz * before, np.inf)
+        found = np.where(before == 0, 0.0, np.where(np.isnan(found), np.inf, found))
+        return np.minimum(found, self.change_cap)
+
+
+def is_one_map(model: Transformer) -> bool:
+    """Returns whether a model's logits are one affine map of its final activation."""
+    operations = [step.operation for step in model.head.steps]
+    return len(operations) == 1 and isinstance(operations[0], Affine)
+
+
+def read_head(model: Transformer) -> HeadConstants:
+    """Returns the constants of a model's head.
+
+    Args:
+        model: With a read-out.
+
+    Raises:
+        InputError: A norm has ε = 0, or there is no rule for an operation.
+    """
+    gain, cap = interval(1), math.inf
+    for step in model.head.steps:
+        steep, most = lipschitz(step.operation, step.name)
+        gain *= interval(steep)
+        if cap < math.inf:
+            cap = upper(interval(cap) * interval(steep))
+        cap = min(cap, most)
+    return HeadConstants(upper(gain), cap)
+
+
+@functools.singledispatch
+def lipschitz(operation: Operation, name: str) -> tuple[float, float]:
+    """Returns a Lipschitz constant, and the largest distance of two outputs.
+
+    Args:
+        operation: The operation.
+        name: What an error calls it.
+    """
+    raise no_rule("lipschitz", operation)
+
+
+@lipschitz.register
+def _(operation: Affine, name: str) -> tuple[float, float]:
+    return norm_upper(np.asarray(operation.weight, np.float64)), math.inf
+
+
+@lipschitz.register
+def _(operation: Steady, name: str) -> tuple[float, float]:
+    return operation.steepest, math.inf
+
+
+@lipschitz.register
+def _(operation: Norm, name: str) -> tuple[float, float]:
+    known = read_norm(operation, name)
+    return known.lipschitz, known.change_cap
