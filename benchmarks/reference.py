@@ -12,67 +12,35 @@ Shapes: n tokens, width d, H heads of key width d_k and value width d_v.
 import json
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import mpmath
 import numpy as np
 import safetensors
-import scipy.special
+
+from benchmarks.arithmetic import FLOAT64, Arithmetic, multiprecision
+from benchmarks.reference_attention import (
+    head_output,
+    row_weights,
+    scores,
+    temperatures,
+    visible,
+)
+
+__all__ = [
+    "FLOAT64",
+    "Arithmetic",
+    "multiprecision",
+    "row_weights",
+    "scores",
+    "temperatures",
+    "visible",
+]
 
 from benchmarks.reference_rows import activate, layer_norm, read_head
 
 Config = Mapping[str, Any]
 Tensors = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """The elementwise operations of one number type, on NumPy arrays of it."""
-
-    numbers: Callable[[Any], np.ndarray]  # floats or integers, taken exactly
-    exp: Callable[[Any], Any]
-    log: Callable[[Any], Any]
-    tanh: Callable[[Any], Any]
-    sqrt: Callable[[Any], Any]
-    erf: Callable[[Any], Any]
-    nearest_integer: Callable[[Any], np.ndarray]
-
-
-FLOAT64 = Arithmetic(
-    numbers=lambda values: np.asarray(values, dtype=np.float64),
-    exp=np.exp,
-    log=np.log,
-    tanh=np.tanh,
-    sqrt=np.sqrt,
-    erf=scipy.special.erf,
-    nearest_integer=np.round,
-)
-
-
-def multiprecision(digits: int = 50) -> Arithmetic:
-    """Arithmetic on object arrays of mpmath numbers with that many digits."""
-    context: Any = mpmath.MPContext()
-    context.dps = digits
-
-    def elementwise(function: Callable[[Any], Any]) -> Callable[[Any], np.ndarray]:
-        return lambda values: np.asarray(
-            np.frompyfunc(function, 1, 1)(values), dtype=object
-        )
-
-    def number(value: Any) -> Any:
-        return context.mpf(value.item() if isinstance(value, np.generic) else value)
-
-    return Arithmetic(
-        numbers=lambda values: elementwise(number)(np.asarray(values)),
-        exp=elementwise(context.exp),
-        log=elementwise(context.log),
-        tanh=elementwise(context.tanh),
-        sqrt=elementwise(context.sqrt),
-        erf=elementwise(context.erf),
-        nearest_integer=elementwise(lambda value: int(context.nint(value))),
-    )
 
 
 def read_file(path: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -84,7 +52,7 @@ def read_file(path: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.nd
     return json.loads(metadata["config"]), tensors
 
 
-# ------------------------------------------------------------ positions and masks
+# ---------------------------------------------------------------------- positions
 
 
 def position_table(config: Config, tensors: Tensors, n: int) -> np.ndarray:
@@ -124,106 +92,6 @@ def _term(term: Mapping[str, Any], j: int, n: int) -> float:
     if term.get("alternating", False):
         value = value * (-1) ** int(p)
     return value
-
-
-_MASKS: dict[str, Callable[[int, int], bool]] = {
-    "none": lambda i, j: True,
-    "future": lambda i, j: j <= i,
-    "past": lambda i, j: j >= i,
-    "strict_future": lambda i, j: j < i,
-    "strict_past": lambda i, j: j > i,
-}
-
-
-def visible(mask: str, n: int) -> np.ndarray:
-    """Whether row i sees column j; booleans of shape (n, n)."""
-    return np.array([[_MASKS[mask](i, j) for j in range(n)] for i in range(n)])
-
-
-# ------------------------------------------------------------------- one attention
-
-
-def temperatures(setting: Mapping[str, Any] | None, n: int, ar: Arithmetic) -> Any:
-    """The temperature of every row; shape (n, 1)."""
-    ones = ar.numbers(np.ones((n, 1)))
-    if setting is None:
-        return ones
-    if setting["kind"] == "constant":
-        return ones * ar.numbers(setting["value"])
-    scale = ar.numbers(setting["scale"])
-    if setting["kind"] == "inverse_log":
-        return ones if n == 1 else ones * scale / ar.log(ar.numbers(n))
-    assert setting["kind"] == "power", setting
-    base = np.full((n, 1), n)
-    if setting.get("of", "length") == "position":
-        base = np.arange(1, n + 1)[:, None]
-    return scale * ar.exp(ar.numbers(setting["exponent"]) * ar.log(ar.numbers(base)))
-
-
-def scores(layer: Config, q: Any, k: Any, vector: Any, ar: Arithmetic) -> np.ndarray:
-    """Scores (n, n) of one head before the temperature; q and k are (n, d_k)."""
-    if layer["score"] == "dot_product":
-        return q @ k.T
-    if layer["score"] == "scaled_dot_product":
-        return (q @ k.T) / ar.sqrt(ar.numbers(q.shape[1]))
-    assert layer["score"] == "additive", layer
-    return ar.tanh(q[:, None, :] + k[None, :, :]) @ vector
-
-
-def row_weights(
-    row: np.ndarray, weighting: str, tie_resolution: Any, ties: str, ar: Arithmetic
-) -> np.ndarray:
-    """Attention weights of one row over the columns it sees, at least one."""
-    if weighting == "softmax":
-        exponentials = ar.exp(row - row.max())
-        return exponentials / exponentials.sum()
-    cells = ar.nearest_integer(row / tie_resolution)
-    best = cells.max()
-    if ties == "error" and (cells == best - 1).any():
-        raise ValueError(f"ambiguous row: best cell {best}, scores {row}")
-    winners = np.flatnonzero(cells == best)
-    chosen = {
-        "leftmost_hard": winners[:1],
-        "rightmost_hard": winners[-1:],
-        "average_hard": winners,
-    }[weighting]
-    weights = ar.numbers(np.zeros(len(row)))
-    weights[chosen] = ar.numbers(1) / len(chosen)
-    return weights
-
-
-def head_output(
-    layer: Config,
-    prefix: str,
-    head: int,
-    u: np.ndarray,
-    tensors: Mapping[str, Any],
-    tie_resolution: Any,
-    ties: str,
-    ar: Arithmetic,
-) -> np.ndarray:
-    """Attended values b of one head; u is (n, d), result (n, d_v)."""
-    heads = len(tensors[f"{prefix}.query"])
-    projected = []
-    for name in ("query", "key", "value"):
-        weight = tensors[f"{prefix}.{name}"]
-        own = head * len(weight) // heads
-        bias = tensors.get(f"{prefix}.{name}_bias")
-        projected.append(u @ weight[own].T + (0 if bias is None else bias[own]))
-    q, k, v = projected
-    vector = None
-    if layer["score"] == "additive":
-        vector = tensors[f"{prefix}.score_vector"][head]
-    n = len(u)
-    s = scores(layer, q, k, vector, ar) / temperatures(layer.get("temperature"), n, ar)
-    seen = visible(layer["mask"], n)
-    alpha = ar.numbers(np.zeros((n, n)))
-    for i in range(n):
-        if seen[i].any():
-            alpha[i, seen[i]] = row_weights(
-                s[i, seen[i]], layer["weighting"], tie_resolution, ties, ar
-            )
-    return alpha @ v
 
 
 # ------------------------------------------------------------------ the whole model
@@ -277,7 +145,7 @@ def forward(
     y = t["embedding"][np.asarray(tokens)] + ar.numbers(positions)
     for number, layer in enumerate(config["layers"]):
         own = {key: value for key, value in layer.items() if value is not None}
-        layer = {**config, **own}
+        layer = {**config, **own, "dtype": dtype}
         name = f"layers.{number}"
         u = norm(f"{name}.norm1", y) if kind == "pre" else y
         tie_resolution = ar.numbers(layer["tie_resolution"])

@@ -28,6 +28,7 @@ from jax_models.model.position import (
 )
 from jax_models.model.readout import Accept, Head, Readout
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
+from jax_models.model.rotary import LinearScaling, Llama3Scaling, Rotary
 from jax_models.model.rows import LayerNorm
 from jax_models.model.temperature import (
     ConstantTemperature,
@@ -68,6 +69,8 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "LeftmostHardmax",
+    "LinearScaling",
+    "Llama3Scaling",
     "ParitySource",
     "PositionTable",
     "PowerTemperature",
@@ -75,6 +78,7 @@ __all__ = [
     "Readout",
     "ResidueTerm",
     "RightmostHardmax",
+    "Rotary",
     "Sinusoidal",
     "Softmax",
     "TieError",

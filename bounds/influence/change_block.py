@@ -46,7 +46,12 @@ from bounds.influence.sizes import (
     substitutes,
 )
 from bounds.influence.target import change_target
-from jax_models.model.attention import project, project_queries, score_scale, store_keys
+from jax_models.model.attending import (
+    project_queries,
+    project_value_changes,
+    project_values,
+    score_scale,
+)
 from jax_models.model.layer import Layer
 from jax_models.model.mask import SIGHTS, visible
 from jax_models.model.pytree import register
@@ -102,7 +107,7 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     last = prepare_query_row(layer, bases[-1].output, at[0])
     own = ABOVE * _rounding(layer, last.query, last.keys, at)
     steps = jnp.maximum(steps, own)
-    values = project(layer.attention.value_by_head, None, last.inputs)
+    values = project_value_changes(layer.attention, last.inputs)
     own = row_condition(layer, last.rows, values, scaled_norm(last.output))
     condition = jnp.maximum(condition, own)
     return IncrementalState(
@@ -111,7 +116,7 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
 
 
 def _values(layer: Layer, rows: Array) -> Array:
-    return store_keys(layer.attention, attention_input(layer, rows)).values
+    return project_values(layer.attention, attention_input(layer, rows))
 
 
 def _rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:
@@ -126,7 +131,7 @@ def _first_rounding(
     attention, n = layer.attention, first.store.length
     anywhere = jnp.broadcast_to(at[:1], others.shape[:1])
     queries = project_queries(attention, others, n, anywhere)
-    keys = keys_about(attention, others, first.centre)
+    keys = keys_about(attention, others, first.centre, n, anywhere)
     both = jnp.concatenate([first.store.keys, keys], axis=1)
     scale = score_scale(attention, n, at)
     asked = jnp.concatenate([first.queries, queries], axis=1)
@@ -183,7 +188,7 @@ def block_bytes(
     widths = []
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden
-        by_head = attention.value_width + 4 * attention.hidden_width
+        by_head = attention.value_width + 4 * attention.formed_width
         widest = max(model.width, attention.num_heads * by_head)
         widths.append(4 * widest + 2 * hidden + 8 * attention.num_heads)
     heads = max(layer.attention.num_heads for layer in model.layers)

@@ -30,10 +30,11 @@ from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer, take_rows
 from bounds.influence.pointwise import change_rows, read_change
-from jax_models.model.attention import (
+from jax_models.model.attending import (
     compute_scores,
-    project,
+    project_key_changes,
     project_query_changes,
+    project_value_changes,
     score_changes,
 )
 from jax_models.model.layer import Layer
@@ -205,8 +206,8 @@ def _moved_keys(
     index = jnp.where(real, line.index, 0)
     inner = read_change(layer, base.rows[index], line.change)
     keys, values = base.store.keys[:, index], base.store.values[:, index]
-    moved = project(attention.key_by_head, None, inner)
-    carried = project(attention.value_by_head, None, inner)
+    moved = project_key_changes(attention, inner, n, index)
+    carried = project_value_changes(attention, inner)
     if query_changes is None:
         query_changes = jnp.zeros_like(queries)
     return summary, MovedKeys(

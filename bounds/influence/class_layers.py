@@ -32,11 +32,13 @@ from bounds.influence.substitution import least_size, padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.numbers.rounding import change_radius
-from jax_models.model.attention import (
+from jax_models.model.attending import (
     compute_scores,
-    project,
+    project_key_changes,
     project_queries,
     project_query_changes,
+    project_value_changes,
+    project_values,
     score_changes,
     score_scale,
 )
@@ -97,19 +99,17 @@ def move_classes(
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)
-    store, offset, centre = centred_store(attention, inputs)
+    store, offset, centre = centred_store(attention, inputs, None)
     arrive = None
     if after is not None:
-        arrived = project(
-            attention.value_by_head, None, read_rows(layer, after) - centre
-        )
+        arrived = project_value_changes(attention, read_rows(layer, after) - centre)
         arrive = spread_of(weighting, arrived)
     wanted = slice(-1, None) if query_only else slice(None)
     at, seen = one.first[wanted], one.count > 0
     queries = project_queries(attention, inputs[wanted], ANY, at)
     moved_queries = project_query_changes(attention, moved[wanted], ANY, at)
-    moved_keys = project(attention.key_by_head, None, moved)
-    moved_values = project(attention.value_by_head, None, moved)
+    moved_keys = project_key_changes(attention, moved, ANY, None)
+    moved_values = project_value_changes(attention, moved)
     visible = seen[wanted][:, None] & seen
     index = one.last if weighting.side == -1 else one.first
     count = one.count.astype(rows.dtype)
@@ -148,7 +148,7 @@ def move_classes(
     # changes included; of the last layer's changes alone are formed.
     whole = values
     if not query_only:
-        whole = project(attention.value_by_head, attention.value_bias_by_head, inputs)
+        whole = project_values(attention, inputs)
         whole = jnp.where(seen[:, None], whole, 0)
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
     # Before and after, as large as they are.

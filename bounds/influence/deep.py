@@ -29,10 +29,11 @@ from bounds.influence.query_row import (
     move_query,
     read_query_row,
 )
-from jax_models.model.attention import (
+from jax_models.model.attending import (
     compute_scores,
-    project,
+    project_key_changes,
     project_query_changes,
+    project_value_changes,
     score_changes,
 )
 from jax_models.model.layer import Layer
@@ -86,8 +87,8 @@ def move_rows(
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
     queries = project_query_changes(attention, inner, n, everywhere)
-    keys = project(attention.key_by_head, None, inner)
-    values = project(attention.value_by_head, None, inner)
+    keys = project_key_changes(attention, inner, n, everywhere)
+    values = project_value_changes(attention, inner)
 
     def run(block: tuple[Array, Array, Array]) -> Any:
         at, entering, moved_queries = block

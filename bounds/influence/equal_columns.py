@@ -21,7 +21,7 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.query_row import QueryRow
 from bounds.influence.sizes import mean_size, written_size
-from jax_models.model.attention import project
+from jax_models.model.attending import project_value_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.transformer import Transformer
@@ -82,7 +82,7 @@ def _written_shares(
     ]
     if last is not None:
         layer = model.layers[-1]
-        values = project(layer.attention.value_by_head, None, last.inputs)
+        values = project_value_changes(layer.attention, last.inputs)
         shares.append(written_share(layer, last.rows, values, last.output[None]))
     return jnp.stack(shares)
 

@@ -46,7 +46,12 @@ from bounds.numbers.rounding import (
     subtraction_radius,
 )
 from jax_models import InputError, Transformer, forward
-from jax_models.model.attention import project_queries, score_scale, store_keys
+from jax_models.model.attending import (
+    project_keys,
+    project_queries,
+    score_scale,
+    store_keys,
+)
 from jax_models.model.transformer import (
     apply_layer,
     attention_input,
@@ -162,7 +167,8 @@ def query_output(
             place = jnp.broadcast_to(asked[:1], others.shape[:1])
             more = project_queries(attention, others, n, place)
             queries = jnp.concatenate([queries, more], axis=1)
-            keys = jnp.concatenate([keys, store_keys(attention, others).keys], axis=1)
+            more = project_keys(attention, others, n, place)
+            keys = jnp.concatenate([keys, more], axis=1)
         own = score_rounding(attention, queries, keys, scale)
         steps = jnp.maximum(steps, own if depth == 0 else ABOVE * own)
         rows, report = apply_layer(layer, rows, at)

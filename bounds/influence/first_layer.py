@@ -21,17 +21,20 @@ from bounds.influence.pointwise import (
     order_neurons,
     read_change,
 )
-from jax_models.model.attention import (
-    Attention,
+from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     own_score_changes,
-    project,
+    project_key_changes,
+    project_keys,
     project_queries,
     project_query_changes,
+    project_value_changes,
+    project_values,
     score_changes,
     summarise,
 )
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import sees_any, visible
 from jax_models.model.pytree import register
@@ -113,7 +116,8 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
     """Returns the base pass of a layer with input [n, d] over the wanted rows [r]."""
     n, inputs = rows.shape[0], attention_input(layer, rows)
     attention = layer.attention
-    store, offset, centre = centred_store(attention, inputs)
+    everywhere = jnp.arange(n, dtype=jnp.int32)
+    store, offset, centre = centred_store(attention, inputs, everywhere)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
     def run(block: tuple[Array, Array, Array]) -> Any:
@@ -135,7 +139,9 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
     return PreparedLayer(rows, centre, store, queries, summary, base, output, ties)
 
 
-def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array, Array]:
+def centred_store(
+    attention: Attention, inputs: Array, positions: Array | None
+) -> tuple[KeyStore, Array, Array]:
     """Returns keys and values of the rows u_w - c, the offset [h, v], and c [d].
 
     Keys are of the rows u_w themselves, with their bias, unless `shares_offsets`.
@@ -145,19 +151,31 @@ def centred_store(attention: Attention, inputs: Array) -> tuple[KeyStore, Array,
     rounding would not: a large common part of the values would swamp them.
     """
     centre = common_part(inputs)
-    keys = keys_about(attention, inputs, centre)
-    values = project(attention.value_by_head, None, inputs - centre)
-    offset = project(
-        attention.value_by_head, attention.value_bias_by_head, centre[None]
-    )[:, 0]
+    keys = keys_about(attention, inputs, centre, inputs.shape[0], positions)
+    values = project_value_changes(attention, inputs - centre)
+    offset = project_values(attention, centre[None])[:, 0]
     return KeyStore(keys, values), offset, centre
 
 
-def keys_about(attention: Attention, inputs: Array, centre: Array) -> Array:
-    """Returns keys [h, k, e] as `centred_store` has them, of any inputs [k, d]."""
+def keys_about(
+    attention: Attention,
+    inputs: Array,
+    centre: Array,
+    length: int,
+    positions: Array | None,
+) -> Array:
+    """Returns keys [h, k, e] as `centred_store` has them.
+
+    Args:
+        attention: the sublayer.
+        inputs: any that it may read [k, d].
+        centre: [d].
+        length: n.
+        positions: of the inputs [k]; None where keys are the same at all positions.
+    """
     if shares_offsets(attention):
-        return project(attention.key_by_head, None, inputs - centre)
-    return project(attention.key_by_head, attention.key_bias_by_head, inputs)
+        return project_key_changes(attention, inputs - centre, length, positions)
+    return project_keys(attention, inputs, length, positions)
 
 
 def shares_offsets(attention: Attention) -> bool:
@@ -166,7 +184,8 @@ def shares_offsets(attention: Attention) -> bool:
     Softmax takes no notice of it then, and it is left out: it may be far larger than what
     scores differ by, and they would be rounded relative to it.
     """
-    return attention.scoring.bilinear and not attention.weighting.hard
+    same = attention.scoring.bilinear and attention.linear_keys
+    return same and not attention.weighting.hard
 
 
 def common_part(rows: Array) -> Array:
@@ -194,14 +213,14 @@ def replace_tokens(
     if first.places is not None:
         after = after + first.places[position]
     moved = read_change(layer, first.rows[position], change)
-    after = attention_input(layer, after)
+    after, n = attention_input(layer, after), tokens.shape[0]
     return Replaced(
         position,
         change,
-        project_query_changes(attention, moved, tokens.shape[0], position),
-        project(attention.key_by_head, None, moved),
-        project(attention.value_by_head, None, moved),
-        project(attention.value_by_head, None, after - first.centre),
+        project_query_changes(attention, moved, n, position),
+        project_key_changes(attention, moved, n, position),
+        project_value_changes(attention, moved),
+        project_value_changes(attention, after - first.centre),
     )
 
 

@@ -16,6 +16,7 @@ from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from bounds.influence.method import Method
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
+from bounds.readings.rules import lacks_of_attention
 from jax_models import Transformer
 from jax_models.model.mask import SIGHTS
 
@@ -37,7 +38,7 @@ def refuse_model(model: object) -> str | None:
                 f"{attention.mask!r}, so that equal rows see different keys"
             )
         # A temperature that depends on the position has a mask.
-    return None
+    return lacks_of_attention(model.layers)
 
 
 def refuse_length(model: Transformer, length: int) -> str | None:

@@ -21,12 +21,12 @@ from bounds.influence.pointwise import (
     change_rows,
     read_change,
 )
-from jax_models.model.attention import (
+from jax_models.model.attending import (
     KeyStore,
     compute_scores,
-    project,
     project_queries,
     project_query_changes,
+    project_values,
     score_changes_of_rows,
     summarise,
 )
@@ -69,16 +69,15 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     queries = project_queries(attention, inputs[at], n, at)
     centre = common_part(inputs)
     centred = inputs - centre
-    keys = keys_about(attention, inputs, centre)
+    everywhere = jnp.arange(n, dtype=jnp.int32)
+    keys = keys_about(attention, inputs, centre, n, everywhere)
     shared = jnp.broadcast_to(centred, (attention.num_heads, *centred.shape))
     summary = summarise(attention, queries, at, KeyStore(keys, shared), settled=True)
     values = attention.weighting.read(summary)
     heads = jnp.einsum(
         "hvd,hrd->hrv", attention.value_by_head, values, precision=HIGHEST
     )
-    offset = project(
-        attention.value_by_head, attention.value_bias_by_head, centre[None]
-    )
+    offset = project_values(attention, centre[None])
     heads = heads + jnp.where(sees_any(attention.mask, at, n)[:, None], offset, 0)
     base, output = base_rows(layer, rows[at], join_heads(heads))
     return QueryRow(
@@ -180,7 +179,14 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
             index=at,
             score=slice_tile(last.scores, at, 2),
             score_change=score_changes_of_rows(
-                attention, last.query, keys, moved.query_change, rows, n, last.position
+                attention,
+                last.query,
+                keys,
+                moved.query_change,
+                rows,
+                n,
+                last.position,
+                at,
             ),
             visible=visible(attention.mask, last.position, at) & rows.valid,
             spread=spread_of(attention.weighting, inputs),

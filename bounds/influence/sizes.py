@@ -111,7 +111,9 @@ def score_rounding(
         keys: likewise [h, k, e].
         scale: the score scale.
     """
-    steps = attention.key_width / 2 + 2
+    steps = attention.key_width / 2 + 2 + attention.placing_steps
+    if attention.rotary is not None:  # whatever the positions are
+        queries, keys = map(attention.rotary.sizes, (queries, keys))
     return steps * attention.scoring.largest_terms(queries, keys, scale)
 
 

@@ -46,10 +46,11 @@ from bounds.influence.pointwise import read_change
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead, deal
-from jax_models.model.attention import (
+from jax_models.model.attending import (
     compute_scores,
-    project,
+    project_key_changes,
     project_query_changes,
+    project_value_changes,
     score_changes,
 )
 from jax_models.model.layer import Layer
@@ -96,8 +97,8 @@ def touched_rows(
     inner = read_change(layer, base.rows[moved], change)
     asks = project_query_changes(attention, inner, n, moved) != 0
     speaks = (
-        project(attention.key_by_head, None, inner),
-        project(attention.value_by_head, None, inner),
+        project_key_changes(attention, inner, n, moved),
+        project_value_changes(attention, inner),
     )
     says = (speaks[0] != 0).any(axis=(0, 2)) | (speaks[1] != 0).any(axis=(0, 2))
 

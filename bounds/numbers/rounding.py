@@ -87,6 +87,7 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
         heads, width = attention.num_heads, attention.value_width
         steps += summation_depth(length) + score_steps + SCALAR_STEPS
         steps += 2 * model.width + attention.key_width + heads * width
+        steps += attention.placing_steps
         steps += layer.feed_forward.w1.shape[0]
         degree = max(x.degree for x in layer.operations)
         steps += (degree - 1) * (model.width + SCALAR_STEPS)

@@ -17,18 +17,34 @@ def no_rule(reading: str, operation: Operation) -> InputError:
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 
+def lacks_of_attention(layers: tuple[Layer, ...]) -> str | None:
+    """Returns what attention has that no reading has a rule for, None if nothing.
+
+    Forward passes and exact changes go by `jax_models.model.attending` and do all of it.
+
+    Args:
+        layers: of the model.
+    """
+    for depth, layer in enumerate(layers):
+        for piece in layer.attention.pieces:
+            return f"it needs a rule for {piece}, which layer {depth} has, and has none"
+    return None
+
+
 def lacks(
     layers: tuple[Layer, ...],
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Returns what a reading has no rule for, None where it has all.
+    """Returns what a reading, or attention's, has no rule for; None where it has all.
 
     Args:
         layers: of the model.
         reading: a `functools.singledispatch` over operations that are not linear.
         apart: which of them it is not asked of.
     """
+    if found := lacks_of_attention(layers):
+        return found
     of: Any = reading
     for layer in layers:
         for operation in layer.operations:

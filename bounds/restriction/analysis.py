@@ -13,6 +13,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from bounds.readings.rules import lacks_of_attention
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
@@ -89,6 +90,8 @@ def check_hard_model(model: Transformer) -> Transformer:
                 "counts; restrictions are for leftmost_hard, rightmost_hard and "
                 "average_hard"
             )
+    if lack := lacks_of_attention(model.layers):
+        raise InputError(f"a restriction cannot follow the model: {lack}")
     if np.dtype(model.dtype) != np.float64:
         raise InputError(
             f"the model is of {model.dtype}; restrictions are decided in float64: convert "

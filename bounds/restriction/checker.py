@@ -251,6 +251,8 @@ def check_certificate(
 def _require_known_rows(model: Transformer) -> None:
     norms = [model.final_norm]
     for layer in model.layers:
+        for piece in layer.attention.pieces:
+            raise InputError(f"attention has {piece}; the checker has no rule for that")
         norms += [layer.norm1, layer.norm2]
         if layer.feed_forward.activation not in ("relu", "gelu"):
             raise InputError(

@@ -32,7 +32,8 @@ from bounds.restriction.enclosed import (
 )
 from bounds.restriction.pointwise import attention_input
 from jax_models import InputError
-from jax_models.model.attention import Attention, score_scale
+from jax_models.model.attending import score_scale
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.scores import AdditiveScore, DotProductScore, Score
 from jax_models.model.temperature import ConstantTemperature

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from bounds.numbers.bound import Bound
+from bounds.readings.rules import lacks_of_attention
 from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
 from bounds.simulation.closed_form import (
     NetworkShape,
@@ -65,6 +66,8 @@ def check_simulable(model: Transformer) -> Transformer:
             reasons.append(f"layers.{k} concatenates its heads")
         if not attention.scoring.bilinear:
             reasons.append(f"layers.{k} has {attention.scoring.word} scores")
+    if lack := lacks_of_attention(model.layers):
+        reasons.append(lack)
     if reasons:
         raise InputError(
             "this model cannot be simulated: "

@@ -81,6 +81,11 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     value = reader.take(f"{prefix}.value", groups, "d_v", d)
     joined = heads * value.shape[1]
     concat = entry["combine"] == "concat"
+    rotary = entry["rotary"]
+    if rotary is not None and rotary.dims > key_width:
+        raise InputError(
+            f"layers[{at}].rotary.dims = {rotary.dims}; expected at most d_k = {key_width}"
+        )
     biases = {
         f"{name}_bias": reader.take_optional(f"{prefix}.{name}_bias", *shape)
         for name, shape in (
@@ -106,6 +111,7 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         temperature=entry["temperature"],
         mask=entry["mask"],
         score=entry["score"],
+        rotary=rotary,
         **biases,
     )
     prefix = f"layers.{at}.ffn"

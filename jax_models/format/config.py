@@ -17,6 +17,7 @@ from jax_models.arguments import (
 from jax_models.errors import InputError
 from jax_models.format.head import decode_head, encode_head
 from jax_models.format.position import decode_position, encode_position
+from jax_models.format.rotary import decode_rotary, encode_rotary
 from jax_models.format.temperature import decode_temperature, encode_temperature
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
@@ -34,16 +35,20 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "activation": ("relu", "gelu"),
     "key_value_heads": (None,),
     "head": (None,),
+    "rotary": (None,),
 }
 NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 TOP_KEYS = (
     "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
-    "vocabulary substitutable position accept head"
+    "vocabulary substitutable position accept head "
+    "rotary"
 ).split()
 LAYER_KEYS = (
-    "weighting mask score temperature combine tie_resolution key_value_heads"
+    "weighting mask score temperature combine tie_resolution key_value_heads rotary"
 ).split()
+# What a layer says where layers differ in it; its entry wins over the top level's.
+SAID_ONCE = {"combine": "residual", "tie_resolution": None, "rotary": None}
 # What a file holds once for all layers, and a model in each.
 DEFAULTS = {
     "norm": "layer_norm",
@@ -179,6 +184,9 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         "combine": combine,
         "tie_resolution": resolution,
         "key_value_heads": groups,
+        "rotary": decode_rotary(
+            f"{where}.rotary", entry.get("rotary", top.get("rotary")), score
+        ),
         **shared,
     }
 
@@ -205,6 +213,7 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
             "tie_resolution": getattr(attention.weighting, "tie_resolution", None),
             "layer_norm": layer.layer_norm,
             "activation": layer.feed_forward.activation,
+            "rotary": encode_rotary(attention.rotary),
         }
         if attention.key.shape[:1] != attention.query.shape[:1]:
             entry["key_value_heads"] = attention.key_heads
@@ -262,9 +271,9 @@ def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
         config[name] = values.pop() if values else DEFAULTS[name]
     if config["norm"] == DEFAULTS["norm"]:
         del config["norm"]
-    for name, default in (("combine", "residual"), ("tie_resolution", None)):
+    for name, default in SAID_ONCE.items():
         values = [entry[name] for entry in layers]
-        if len(set(values)) <= 1:
+        if all(value == values[0] for value in values):
             for entry in layers:
                 del entry[name]
             if values and values[0] != default:

@@ -26,6 +26,7 @@ from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.readout import Head, Readout
+from jax_models.model.rotary import Rotary
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
@@ -85,6 +86,7 @@ def random_transformer(
     gated: bool = False,
     combine: str = "residual",
     key_value_heads: int | None = None,
+    rotary: Rotary | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
     temperature: Schedule | float | None = None,
     num_classes: int | None = None,
@@ -121,6 +123,7 @@ def random_transformer(
         combine: residual or concat (concat only without layer norm).
         key_value_heads: how many heads have keys and values of their own, a divisor of
             H; groups of the others share them. None for all.
+        rotary: what turns queries and keys by their positions; None for nothing.
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
         num_classes: classes of a read-out; None for no read-out.
@@ -235,6 +238,7 @@ def random_transformer(
             temperature=schedule,
             mask=mask,  # pyright: ignore[reportArgumentType]
             score=score,
+            rotary=rotary,
         )
         feed_forward = FeedForward(
             gaussian(next(keys), d_ff, read, fan_in=read),

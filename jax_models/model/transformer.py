@@ -12,12 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.attention import (
-    Attention,
-    project_queries,
-    store_keys,
-    summarise,
-)
+from jax_models.model.attending import project_queries, store_keys, summarise
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.position import Position
 from jax_models.model.pytree import register

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.attention import compute_scores, project_queries, store_keys
+from jax_models.model.attending import compute_scores, project_queries, store_keys
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.rows import linear

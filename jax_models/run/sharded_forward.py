@@ -27,7 +27,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jax_models.errors import InputError
-from jax_models.model.attention import KeyStore, lift_keys, project_queries, store_keys
+from jax_models.model.attending import KeyStore, lift_keys, project_queries, store_keys
 from jax_models.model.layer import Layer
 from jax_models.model.transformer import (
     Transformer,
@@ -183,7 +183,7 @@ def _apply_share(
     # What is pointwise is done by tiles too: every product then has the same shape
     # whatever D is, and so the same rounding.
     inputs, tiles = jax.lax.map(
-        lambda tile: _prepare_tile(layer, tile), _tiled(shares, rows)
+        lambda tile: _prepare_tile(layer, length, *tile), _tiled(shares, (rows, index))
     )
     index = _tiled(shares, index)
 
@@ -231,10 +231,12 @@ def _apply_share(
     return output.reshape(rows.shape), report
 
 
-def _prepare_tile(layer: Layer, rows: Array) -> tuple[Array, KeyStore]:
+def _prepare_tile(
+    layer: Layer, length: int, rows: Array, index: Array
+) -> tuple[Array, KeyStore]:
     """What attention reads of a tile of rows [k, d], and their keys and values."""
     inputs = attention_input(layer, rows)
-    return inputs, store_keys(layer.attention, inputs)
+    return inputs, store_keys(layer.attention, inputs, length, index)
 
 
 def _tiled(shares: Shares, rows: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import jax_models as jm
 from benchmarks import reference
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
@@ -16,10 +17,20 @@ from tests.written import written
 PIECES: dict[str, dict[str, Any]] = {
     "one key head": {"key_value_heads": 1},
     "two key heads of four": {"num_heads": 4, "key_value_heads": 2},
+    "rotary": {"rotary": jm.Rotary(4), "position": None},
+    "part of rotary, interleaved": {
+        "d_model": 16,
+        "rotary": jm.Rotary(4, 100.0, "interleaved", jm.LinearScaling(2.0)),
+    },
+    "rotary of llama": {
+        "rotary": jm.Rotary(4, 50.0, "half", jm.Llama3Scaling(8.0, 1.0, 4.0, 16.0)),
+        "key_value_heads": 1,
+        "position": None,
+    },
 }
 
 # What a message calls a piece that a method knows nothing of.
-REFUSED: dict[str, str] = {}
+REFUSED = {name: "rotary positions" for name in PIECES if "rotary" in name}
 
 
 @functools.cache

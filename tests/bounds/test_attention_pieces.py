@@ -5,13 +5,16 @@ import functools
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bounds
 import jax_models as jm
 from benchmarks import reference
+from bounds.all_inputs.supremum import exact_supremum
 from bounds.restriction.checker import check_certificate
+from jax_models.format.build import build_model
 from jax_models.format.config import decode_config
 from jax_models.model.pytree import in_bytes
 from jax_models.model.transformer import embed
@@ -22,6 +25,7 @@ from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
+slow = pytest.mark.slow
 pieces = pytest.mark.parametrize("piece", PIECES)
 
 
@@ -33,8 +37,18 @@ def test_the_forward_pass_is_the_reference(piece):
     np.testing.assert_allclose(
         jm.apply(model, TOKENS), expected, rtol=1e-12, atol=1e-13
     )
-    found = forward_embeddings(model, embed(model, jax.numpy.asarray(TOKENS)))
+    rows = embed(model, jnp.asarray(TOKENS))
+    found = jax.jit(forward_embeddings)(model, rows)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@slow
+@pieces
+def test_the_forward_pass_over_devices_is_that_of_one(piece):
+    model = model_of(piece)
+    shared = jm.apply(model, TOKENS, mesh=jm.device_mesh(3))
+    alone = jm.apply(model, TOKENS)
+    np.testing.assert_allclose(shared, alone, rtol=1e-12, atol=1e-13)
 
 
 def assert_holds(found, expected, relative=1e-10):
@@ -47,18 +61,23 @@ def assert_holds(found, expected, relative=1e-10):
     assert (found.upper - found.lower <= 1e-9)[asked].all()
 
 
-slow = pytest.mark.slow
-SOFT_AND_HARD = [
-    pytest.param("softmax", 1, marks=slow),
-    ("softmax", 2),
-    ("softmax", 3),
-    pytest.param("average_hard", 2, marks=slow),
-    pytest.param("leftmost_hard", 3, marks=slow),
+FAST = [
+    ("exhaustive", "softmax", 2),
+    ("incremental", "softmax", 2),
+    ("incremental", "softmax", 3),
+]
+SLOW_TO_COMPILE = [
+    ("exhaustive", "average_hard", 3),
+    ("incremental", "softmax", 1),
+    ("incremental", "average_hard", 2),
+    ("incremental", "leftmost_hard", 3),
 ]
 
 
-@pytest.mark.parametrize(("weighting", "num_layers"), SOFT_AND_HARD)
-@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize(
+    ("method", "weighting", "num_layers"),
+    [*FAST, *(pytest.param(*case, marks=slow) for case in SLOW_TO_COMPILE)],
+)
 @pieces
 def test_influences_are_those_of_brute_force(piece, method, weighting, num_layers):
     options = {"weighting": weighting, "num_layers": num_layers}
@@ -69,6 +88,33 @@ def test_influences_are_those_of_brute_force(piece, method, weighting, num_layer
     )
     assert found.exact
     assert_holds(found, expected)
+
+
+@slow
+@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pieces
+def test_radii_hold_against_many_digits(piece, method):
+    model = model_of(piece, scale=2.0, biases=False)
+    config, tensors = written(model)
+    tokens, digits = TOKENS[:5], reference.multiprecision(40)
+    expected = reference.influence(config, tensors, tokens, arithmetic=digits)
+    found = bounds.compute_influence(model, tokens, method=method)
+    asked = ~np.isnan(expected)
+    assert (found.lower <= expected)[asked].all()
+    assert (expected <= found.upper)[asked].all()
+
+
+@slow
+@pieces
+def test_float32_is_enclosed_too(piece):
+    model = model_of(piece, dtype="float32")
+    config, tensors = written(model)
+    expected = reference.influence(config, tensors, TOKENS)
+    found = bounds.compute_influence(model, TOKENS, method="incremental")
+    asked = ~np.isnan(expected)
+    assert (found.lower <= expected)[asked].all()
+    assert (expected <= found.upper)[asked].all()
+    assert np.nanmax(found.upper - found.lower) < 0.05
 
 
 def certificate(piece):
@@ -96,7 +142,8 @@ def enclosed(piece, method, **options):
 
 def supremum(piece):
     options = {"mask": "none", "position": None}
-    found = bounds.supremum(model_of(piece, **options), len(TOKENS))
+    model = model_of(piece, **options)
+    found = exact_supremum(model, len(TOKENS), query=-1, target="activation")
     assert found.exact
     asked = np.delete(brute_force(piece, **options), -1, axis=0)
     assert found.max_upper >= np.nanmax(asked) * (1 - 1e-9)
@@ -164,6 +211,53 @@ def test_version_1_does_not_have_it(piece):
         decode_config(config | {"format": "attention-bounds/1"})
 
 
+BAD_ROTARY = {
+    "'dims'|dims = None": {},
+    "rotary.dims = 3; expected an even number": {"dims": 3},
+    "rotary.dims = 6; expected at most d_k = 4": {"dims": 6},
+    "rotary.theta = 0": {"dims": 4, "theta": 0},
+    "rotary.pairing = 'both'": {"dims": 4, "pairing": "both"},
+    "rotary has an unknown key|'base'": {"dims": 4, "base": 10.0},
+    "rotary.scaling.kind = 'yarn'": {"dims": 4, "scaling": {"kind": "yarn"}},
+    "rotary.scaling.factor = None": {"dims": 4, "scaling": {"kind": "linear"}},
+    "rotary.scaling.kind = 2": {"dims": 4, "scaling": 2},
+    "expected less than high_frequency_factor": {
+        "dims": 4,
+        "scaling": {
+            "kind": "llama3",
+            "factor": 8,
+            "low_frequency_factor": 4,
+            "high_frequency_factor": 1,
+            "original_length": 32,
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("said", BAD_ROTARY)
+def test_a_bad_rotary_is_refused_by_name(said):
+    config, tensors = written(model_of("rotary"))
+    with pytest.raises(jm.InputError, match=said):
+        build_model(config | {"rotary": BAD_ROTARY[said]}, tensors)
+
+
+def test_rotary_goes_with_dot_products_alone():
+    with pytest.raises(jm.InputError, match="goes only with dot-product scores"):
+        model_of("rotary", score="additive")
+
+
+def test_products_of_turned_queries_and_keys_depend_on_the_distance_alone():
+    rotary = PIECES["part of rotary, interleaved"]["rotary"]
+    q, k = np.random.default_rng(0).normal(size=(2, 6))
+    turned = [rotary.turn(jnp.tile(x, (9, 1)), jnp.arange(9), 9) for x in (q, k)]
+    scores = np.asarray(turned[0] @ turned[1].T)
+    for distance in range(-8, 9):
+        np.testing.assert_allclose(
+            np.diff(np.diagonal(scores, distance)), 0, atol=1e-14
+        )
+    assert np.ptp(scores) > 0.1
+
+
 def test_key_heads_that_do_not_divide_the_heads_are_refused():
     with pytest.raises(jm.InputError, match="does not divide num_heads = 2"):
         model_of("one key head", key_value_heads=3)
@@ -178,8 +272,7 @@ def with_key_heads(count):
         attention = layer.attention
         names = ("key", "value", "key_bias", "value_bias")
         parts = {
-            name: jax.numpy.repeat(getattr(attention, name), count, axis=0)
-            for name in names
+            name: jnp.repeat(getattr(attention, name), count, axis=0) for name in names
         }
         return dataclasses.replace(
             layer, attention=dataclasses.replace(attention, **parts)
@@ -212,9 +305,7 @@ def test_a_head_has_its_own_width_and_some_biases():
             "key_bias": None,
             "value_bias": draw[1, :2, :5],
         }
-        parts = {
-            k: None if x is None else jax.numpy.asarray(x) for k, x in parts.items()
-        }
+        parts = {k: None if x is None else jnp.asarray(x) for k, x in parts.items()}
         return dataclasses.replace(
             layer, attention=dataclasses.replace(attention, **parts)
         )

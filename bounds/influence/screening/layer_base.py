@@ -34,7 +34,8 @@ from bounds.influence.screening.row_statistics import (
 )
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import pull
-from jax_models.model.attention import Attention, score_scale
+from jax_models.model.attending import score_scale
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.run.blocks import fold_tiles, map_rows, slice_tile

@@ -20,7 +20,8 @@ from jax import Array
 from bounds.influence.query_row import RowTile
 from bounds.influence.screening.softmax_defect import Moments, softmax_defect
 from bounds.influence.screening.state import Inputs
-from jax_models.model.attention import Attention, KeyStore
+from jax_models.model.attending import KeyStore
+from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.run.blocks import fold_tiles, slice_tile

@@ -20,7 +20,8 @@ from bounds.influence.screening.moved_row import (
     tiles_of,
 )
 from bounds.influence.screening.state import Inputs, State
-from jax_models.model.attention import Attention, KeyStore, project_query_changes
+from jax_models.model.attending import KeyStore, project_query_changes
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Step

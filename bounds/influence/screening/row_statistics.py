@@ -20,7 +20,8 @@ from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.numbers.matrix_norm import spectral_norms
-from jax_models.model.attention import Attention, compute_scores
+from jax_models.model.attending import compute_scores
+from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile

@@ -53,7 +53,7 @@ from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import slope
-from jax_models.model.attention import project_query_changes
+from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import SIGHTS
 from jax_models.model.pytree import register

@@ -26,7 +26,7 @@ from bounds.numbers.rounding import (
     unit_roundoff,
 )
 from bounds.readings.rules import norm_before
-from jax_models.model.attention import KeyStore, project
+from jax_models.model.attending import KeyStore, project
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.transformer import Transformer, join_heads

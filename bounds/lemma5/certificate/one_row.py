@@ -50,7 +50,7 @@ from bounds.lemma5.certificate.scores.base import (
     over_query_scale,
     score_rule,
 )
-from jax_models.model.attention import (
+from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     project,

@@ -35,7 +35,7 @@ from bounds.lemma5.certificate.row_base import (
     row_scale,
 )
 from bounds.lemma5.certificate.scores.base import score_rule
-from jax_models.model.attention import compute_scores, project, score_changes
+from jax_models.model.attending import compute_scores, project, score_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register

@@ -19,14 +19,14 @@ from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
 from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.numbers.rounding import term_roundoff, tiled_summation
-from jax_models.model.attention import (
-    Attention,
+from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     project_queries,
     score_scale,
     store_keys,
 )
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register

@@ -8,7 +8,11 @@ import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self
 
+import jax
+import jax.numpy as jnp
 from jax import Array
+
+HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class RowMoves(Protocol):
@@ -109,6 +113,22 @@ class Score(abc.ABC):
         """
 
     @abc.abstractmethod
+    def changes_of_keys(
+        self,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array,
+        moved_keys: Array,
+    ) -> Array:
+        """Returns the changes [h, r, k] when queries move, and all keys for each.
+
+        Args:
+            queries: before [h, r, e], or one for all configurations [h, 1, e].
+            keys: before [h, k, e].
+            moved_queries: changes of the queries [h, r, e].
+            moved_keys: of the keys, as each query meets them [h, r, k, e].
+        """
+
     def changes_of_rows(
         self,
         key: Array,
@@ -117,15 +137,17 @@ class Score(abc.ABC):
         moved_queries: Array,
         rows: RowMoves,
     ) -> Array:
-        """Returns the changes [h, r, k] when queries move, and the rows of all keys.
+        """Returns the same where keys are a linear map of rows.
 
         Args:
             key: what makes keys of rows [h, e, d].
-            queries: before [h, r, e], or one for all configurations [h, 1, e].
-            keys: before [h, k, e].
-            moved_queries: changes of the queries [h, r, e].
+            queries: as above.
+            keys: likewise.
+            moved_queries: likewise.
             rows: those of the keys.
         """
+        moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
+        return self.changes_of_keys(queries, keys, moved_queries, moved)
 
     @abc.abstractmethod
     def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:

@@ -63,6 +63,18 @@ class DotProductScore(Score):
         extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
         return change + jnp.where(own, extra[..., None], 0.0)
 
+    def changes_of_keys(
+        self,
+        queries: Array,
+        keys: Array,
+        moved_queries: Array,
+        moved_keys: Array,
+    ) -> Array:
+        """See `Score.changes_of_keys`."""
+        after = queries + moved_queries
+        by_keys = jnp.einsum("hre,hrke->hrk", after, moved_keys, precision=HIGHEST)
+        return by_keys + self.scores(moved_queries, keys)
+
     def changes_of_rows(
         self,
         key: Array,

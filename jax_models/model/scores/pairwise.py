@@ -3,13 +3,10 @@
 import abc
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.scores.base import RowMoves, Score
-
-HIGHEST = jax.lax.Precision.HIGHEST
+from jax_models.model.scores.base import Score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +81,14 @@ class PairwiseScore(Score):
             queries[:, :, None], keys[:, None], moved_queries[:, :, None], moved
         )
 
-    def changes_of_rows(
+    def changes_of_keys(
         self,
-        key: Array,
         queries: Array,
         keys: Array,
         moved_queries: Array,
-        rows: RowMoves,
+        moved_keys: Array,
     ) -> Array:
-        """See `Score.changes_of_rows`."""
-        moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
+        """See `Score.changes_of_keys`."""
         return self.pair_changes(
-            queries[:, :, None], keys[:, None], moved_queries[:, :, None], moved
+            queries[:, :, None], keys[:, None], moved_queries[:, :, None], moved_keys
         )

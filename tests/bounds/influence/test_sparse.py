@@ -11,7 +11,7 @@ from bounds.influence.incremental import follow, is_sparse
 from bounds.influence.problem import Problem
 from bounds.influence.ties import Ties
 from jax_models.constructions import PRESETS
-from jax_models.model.attention import compute_scores
+from jax_models.model.attending import compute_scores
 from tests.bounds.influence.models import FACTORS, allowed, build
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover

@@ -13,7 +13,7 @@ from bounds.numbers.rounding import SCALAR_STEPS
 from bounds.restriction.analysis import analyse, possible_edges
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.scores import score_rows
-from jax_models.model.attention import compute_scores, project, project_queries
+from jax_models.model.attending import compute_scores, project, project_queries
 from jax_models.model.mask import visible
 from jax_models.model.transformer import apply_layer, attention_input, embed
 from tests.bounds.restriction.drawn_models import completions, random_model

@@ -15,7 +15,7 @@ from bounds.lemma5.certificate.norm_gain import (
 from bounds.lemma5.certificate.order import bounded
 from bounds.lemma5.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
 from bounds.numbers.rounding import gamma_upper
-from jax_models.model.attention import project
+from jax_models.model.attending import project
 from jax_models.model.scores import DotProductScore
 
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -17,7 +17,7 @@ from bounds.influence.screening.moved_row import (
     configure_row,
 )
 from bounds.influence.screening.state import Inputs
-from jax_models.model.attention import KeyStore
+from jax_models.model.attending import KeyStore
 
 COLUMNS, WIDTH, ROWS, STORES, OWN = 4, 2, 1500, 16, 1
 EYE = jnp.eye(WIDTH)[None]

@@ -11,7 +11,8 @@ from bounds.influence.screening.moved_row import (
     configure_row,
 )
 from bounds.influence.screening.state import Inputs
-from jax_models.model.attention import Attention, KeyStore, summarise
+from jax_models.model.attending import KeyStore, summarise
+from jax_models.model.attention import Attention
 from jax_models.weighting.softmax import Softmax
 
 

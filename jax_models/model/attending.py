@@ -1,0 +1,319 @@
+"""What a layer's attention computes: projections, scores, summaries of rows by blocks.
+
+Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v. Projections are
+head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jax_models.model.attention import Attention
+from jax_models.model.mask import visible
+from jax_models.model.pytree import register
+from jax_models.model.scores import RowMoves
+from jax_models.run.blocks import fold_tiles, key_tile, slice_tile
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def project(weight: Array, bias: Array | None, rows: Array) -> Array:
+    """Returns the projection of rows [..., d] by every head [h, ..., e]."""
+    projected = jnp.einsum("hed,...d->h...e", weight, rows, precision=HIGHEST)
+    if bias is None:
+        return projected
+    return projected + bias.reshape(
+        bias.shape[0], *(1,) * (projected.ndim - 2), bias.shape[1]
+    )
+
+
+def score_scale(attention: Attention, length: int, rows: Array) -> Array:
+    """Returns what a row's raw scores are divided by: sqrt(d_k) and the temperature.
+
+    Returns:
+        A scalar, or [r] where the temperature depends on the row's position.
+    """
+    dtype = attention.query.dtype
+    scale = jnp.ones((), dtype)
+    square = attention.scoring.square_scale(attention.key_width)
+    if square != 1:
+        scale = scale * math.sqrt(square)
+    if attention.temperature is not None:
+        scale = scale * attention.temperature(length, rows, dtype)
+    return scale
+
+
+def project_queries(
+    attention: Attention, rows: Array, length: int, positions: Array
+) -> Array:
+    """Returns queries [h, r, e]; of bilinear scores already divided by the scale."""
+    queries = project(attention.query, attention.query_bias, rows)
+    queries = _placed(attention, queries, length, positions)
+    return _scaled(attention, queries, length, positions)
+
+
+def project_query_changes(
+    attention: Attention, change: Array, length: int, positions: Array
+) -> Array:
+    """Returns the changes of `project_queries` [h, r, e] when its rows change by [r, d]."""
+    queries = _placed(
+        attention, project(attention.query, None, change), length, positions
+    )
+    return _scaled(attention, queries, length, positions)
+
+
+def project_keys(
+    attention: Attention, rows: Array, length: int, positions: Array | None
+) -> Array:
+    """Returns keys [h, k, e].
+
+    Args:
+        attention: the sublayer.
+        rows: what attention reads [k, d].
+        length: n.
+        positions: of the rows [k]; None where keys are the same at all positions.
+    """
+    keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
+    return _placed(attention, keys, length, positions)
+
+
+def project_key_changes(
+    attention: Attention, change: Array, length: int, positions: Array | None
+) -> Array:
+    """Returns the changes of `project_keys` [h, k, e] when its rows change by [k, d]."""
+    keys = project(attention.key_by_head, None, change)
+    return _placed(attention, keys, length, positions)
+
+
+def project_values(attention: Attention, rows: Array) -> Array:
+    """Returns values [h, k, v] of rows [k, d]."""
+    return project(attention.value_by_head, attention.value_bias_by_head, rows)
+
+
+def project_value_changes(attention: Attention, change: Array) -> Array:
+    """Returns the changes of `project_values` [h, k, v] when its rows change by [k, d]."""
+    return project(attention.value_by_head, None, change)
+
+
+def _placed(
+    attention: Attention, rows: Array, length: int, positions: Array | None
+) -> Array:
+    """Queries or keys [..., r, e] as they stand at their positions [r]."""
+    if attention.rotary is None:
+        return rows
+    assert positions is not None
+    return attention.rotary.turn(rows, positions, length)
+
+
+def _scaled(
+    attention: Attention, queries: Array, length: int, positions: Array
+) -> Array:
+    if not attention.scoring.bilinear:
+        return queries
+    return queries / per_row(score_scale(attention, length, positions))
+
+
+def per_row(scale: Array) -> Array:
+    """Returns a score scale in the shape that divides rows [r, ...], or a scalar."""
+    return scale[:, None] if scale.ndim else scale
+
+
+def compute_scores(
+    attention: Attention, queries: Array, keys: Array, length: int, positions: Array
+) -> Array:
+    """Returns the scores [h, r, k] of projected queries and keys."""
+    scores = attention.scoring.scores(queries, keys)
+    return _over_scale(attention, scores, length, positions)
+
+
+def _over_scale(
+    attention: Attention, scores: Array, length: int, positions: Array
+) -> Array:
+    """Scores, or their changes, over what has not divided the queries already."""
+    if attention.scoring.bilinear:
+        return scores
+    return scores / per_row(score_scale(attention, length, positions))
+
+
+def score_changes(
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    length: int,
+    positions: Array,
+    moved_queries: Array | None = None,
+    moved_keys: Array | None = None,
+) -> Array:
+    """Returns the changes of scores [h, r, k] when queries move, or keys, or both.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled, before [h, r, e].
+        keys: before [h, k, e].
+        length: n.
+        positions: of the rows [r].
+        moved_queries: changes of the queries [h, r, e]; None where none has moved.
+        moved_keys: of the keys [h, k, e].
+    """
+    moved = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
+    return _over_scale(attention, moved, length, positions)
+
+
+def own_score_changes(
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    moved_queries: Array,
+    moved_keys: Array,
+    own: Array,
+    length: int,
+    positions: Array,
+) -> Array:
+    """Returns the changes [h, r, k] when rows move their queries and one key each.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled, before [h, r, e].
+        keys: before [h, k, e].
+        moved_queries: changes of the queries [h, r, e].
+        moved_keys: of the key that each row moves [h, r, e].
+        own: which key that is [r, k].
+        length: n.
+        positions: of the rows [r].
+    """
+    moved = attention.scoring.own_changes(queries, keys, moved_queries, moved_keys, own)
+    return _over_scale(attention, moved, length, positions)
+
+
+def score_changes_of_rows(
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    moved_queries: Array,
+    rows: RowMoves,
+    length: int,
+    positions: Array,
+    key_positions: Array | None = None,
+) -> Array:
+    """Returns the changes [h, r, k] when queries move, and the rows of all keys.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled, before [h, r, e] or [h, 1, e].
+        keys: before [h, k, e].
+        moved_queries: changes of the queries [h, r, e].
+        rows: those of the keys' rows.
+        length: n.
+        positions: of the rows [r], or of the one [1].
+        key_positions: of the keys [k]; None where keys are the same at all positions.
+    """
+    scoring, key = attention.scoring, attention.key_by_head
+    if attention.linear_keys:
+        moved = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
+    else:
+        formed = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
+        formed = _placed(attention, formed, length, key_positions)
+        moved = scoring.changes_of_keys(queries, keys, moved_queries, formed)
+    return _over_scale(attention, moved, length, positions)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class KeyStore:
+    """All keys of a layer, or some of them, ready to be attended to."""
+
+    keys: Array  # [h, n, e]
+    values: Array  # [h, n, v]
+
+    @property
+    def length(self) -> int:
+        """n."""
+        return self.keys.shape[1]
+
+
+def store_keys(
+    attention: Attention,
+    rows: Array,
+    length: int | None = None,
+    positions: Array | None = None,
+) -> KeyStore:
+    """Returns the keys and values of rows [k, d]: of all rows, or of some.
+
+    Args:
+        attention: the sublayer.
+        rows: what it reads.
+        length: n, by default that of the rows.
+        positions: of the rows [k], by default from 0 up.
+    """
+    if positions is None:
+        positions = jnp.arange(rows.shape[0], dtype=jnp.int32)
+    keys = project_keys(attention, rows, length or rows.shape[0], positions)
+    return KeyStore(keys, project_values(attention, rows))
+
+
+def summarise(
+    attention: Attention,
+    queries: Array,
+    positions: Array,
+    store: KeyStore,
+    settled: bool = False,
+) -> Any:
+    """Returns the summaries of a block of query rows over all keys, tile by tile.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled [h, r, e].
+        positions: 0-based positions of the rows [r].
+        store: keys and values of the whole sequence.
+        settled: whether changes are to be formed from it (`Weighting.settle`).
+
+    Returns:
+        The weighting's summary with fields [h, r, ...].
+    """
+    length, weighting = store.length, attention.weighting
+
+    def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
+        def lift_tile(index: Array, valid: Array) -> Any:
+            arrays = (slice_tile(x, index, 1) for x in (store.keys, store.values))
+            seen = (queries, positions, KeyStore(*arrays), index, valid, length)
+            return lift_keys(attention, *seen, lift)
+
+        return fold_tiles(lift_tile, merge, length, key_tile(length))
+
+    summary = fold(weighting.lift, weighting.merge)
+    if not settled:
+        return summary
+    return weighting.settle(summary, lambda lift: fold(lift, jnp.add))
+
+
+def lift_keys(
+    attention: Attention,
+    queries: Array,
+    positions: Array,
+    tile: KeyStore,
+    index: Array,
+    valid: Array,
+    length: int,
+    lift: Callable[..., Any] | None = None,
+) -> Any:
+    """Returns the summaries of a block of query rows over one tile of keys.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled [h, r, e].
+        positions: 0-based positions of the rows [r].
+        tile: its keys [h, k, e] and values [h, k, v].
+        index: positions of the keys [k].
+        valid: which of them there are [k]; the others are seen by no row.
+        length: n.
+        lift: what is formed of a tile; the weighting's summary by default.
+    """
+    scores = compute_scores(attention, queries, tile.keys, length, positions)
+    seen = visible(attention.mask, positions, index) & valid[None, :]
+    lift = lift or attention.weighting.lift
+    return lift(scores, tile.values, index, seen)

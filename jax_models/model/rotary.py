@@ -1,0 +1,147 @@
+"""Rotary positions: queries and keys turned, pair by pair, by angles of their positions.
+
+Coordinates (a, b) of pair m at position p become those of (a + ib) e^(i p f_m), so that
+the product of a query and a key depends on how far apart they stand. Angles, sines and
+cosines are formed in float64 on the host and then cast, as position formulas are.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any, Literal, get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jax_models.arguments import choose_name, expect_integer, expect_number
+from jax_models.errors import InputError
+
+Pairing = Literal["half", "interleaved"]
+PAIRINGS: tuple[str, ...] = get_args(Pairing)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearScaling:
+    """All frequencies over one factor: positions that lie as much closer."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _expect_numbers(self, "rotary.scaling.")
+
+    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
+        """Returns the frequencies [m] that are used for those of theta."""
+        return frequencies / self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class Llama3Scaling:
+    """Low frequencies over a factor, high ones as they are, those between in between."""
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_length: float
+
+    def __post_init__(self) -> None:
+        _expect_numbers(self, "rotary.scaling.")
+        if self.low_frequency_factor >= self.high_frequency_factor:
+            raise InputError(
+                f"rotary.scaling.low_frequency_factor = {self.low_frequency_factor}; "
+                f"expected less than high_frequency_factor = {self.high_frequency_factor}"
+            )
+
+    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
+        """Returns the frequencies [m] that are used for those of theta."""
+        turns = self.original_length * frequencies / (2 * math.pi)
+        low, high = self.low_frequency_factor, self.high_frequency_factor
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+        return (1 - kept) * frequencies / self.factor + kept * frequencies
+
+
+Scaling = LinearScaling | Llama3Scaling
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """Turns the first `dims` coordinates of queries and keys, the others not.
+
+    Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, and what a scaling makes of
+    them. Pair m is coordinates (m, m + dims/2) with the pairing "half", and (2m, 2m + 1)
+    with "interleaved".
+
+    Raises:
+        InputError: for odd dims, and numbers out of range.
+    """
+
+    dims: int
+    theta: float = 10000.0
+    pairing: Pairing = "half"
+    scaling: Scaling | None = None
+
+    def __post_init__(self) -> None:
+        dims = expect_integer("rotary.dims", self.dims, 2)
+        if dims % 2:
+            raise InputError(f"rotary.dims = {dims}; expected an even number")
+        object.__setattr__(self, "dims", dims)
+        theta = expect_number("rotary.theta", self.theta, 0, above=True)
+        object.__setattr__(self, "theta", theta)
+        choose_name("rotary.pairing", self.pairing, PAIRINGS)
+
+    @property
+    def frequencies(self) -> np.ndarray:
+        """Radians from one position to the next, in float64 [dims / 2]."""
+        found = self.theta ** (-2 * np.arange(self.dims // 2) / self.dims)
+        return found if self.scaling is None else self.scaling.scaled(found)
+
+    def turn(self, rows: Array, positions: Array, length: int) -> Array:
+        """Returns queries or keys [..., r, e] turned by their positions [r].
+
+        Linear in the rows, so that changes of them are turned in the same way.
+
+        Args:
+            rows: with the axis of positions before the last.
+            positions: in [0, n) [r].
+            length: n.
+        """
+        tables = _tables(self, length, np.dtype(rows.dtype))
+        cos, sin = (jnp.asarray(x).at[positions].get(mode="clip") for x in tables)
+        a, b = self._pairs(rows)
+        turned = a * cos - b * sin, b * cos + a * sin
+        if self.pairing == "half":
+            joined = jnp.concatenate(turned, axis=-1)
+        else:
+            joined = jnp.stack(turned, axis=-1).reshape(*rows.shape[:-1], self.dims)
+        return jnp.concatenate([joined, rows[..., self.dims :]], axis=-1)
+
+    def sizes(self, rows: Array) -> Array:
+        """Returns the sizes of pairs, and the other coordinates [..., e - dims / 2].
+
+        No position changes them, and by Cauchy-Schwarz the products of those of a query
+        and a key add up to no less than the terms of the product of both.
+        """
+        a, b = self._pairs(rows)
+        return jnp.concatenate([jnp.hypot(a, b), rows[..., self.dims :]], axis=-1)
+
+    def _pairs(self, rows: Array) -> tuple[Array, Array]:
+        half = self.dims // 2
+        if self.pairing == "half":
+            return rows[..., :half], rows[..., half : self.dims]
+        return rows[..., 0 : self.dims : 2], rows[..., 1 : self.dims : 2]
+
+
+@functools.lru_cache(maxsize=16)
+def _tables(
+    rotary: Rotary, length: int, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines of all positions [n, dims / 2]."""
+    angles = np.arange(length)[:, None] * rotary.frequencies
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def _expect_numbers(scaling: Any, where: str) -> None:
+    for field in dataclasses.fields(scaling):
+        value = getattr(scaling, field.name)
+        number = expect_number(f"{where}{field.name}", value, 0, above=True)
+        object.__setattr__(scaling, field.name, number)
