@@ -144,6 +144,9 @@ def forward(
     positions = position_table(config, tensors, n).astype(dtype)
     y = t["embedding"][np.asarray(tokens)] + ar.numbers(positions)
     for number, layer in enumerate(config["layers"]):
+        if "same_as" in layer:  # an earlier layer, its weights and all
+            number = layer["same_as"]
+            layer = config["layers"][number]
         own = {key: value for key, value in layer.items() if value is not None}
         layer = {**config, **own, "dtype": dtype}
         name = f"layers.{number}"

@@ -120,11 +120,12 @@ def _file_shape(path: str, sha256: str) -> Shape:
     try:
         with safetensors.safe_open(path, framework="np") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}
+            layers = len(json.loads(file.metadata()["config"])["layers"])
         symbols, width = shapes["embedding"]
         heads = [s[0] for name, s in shapes.items() if name.endswith("attention.query")]
         hidden = [s[0] for name, s in shapes.items() if name.endswith("ffn.w1")]
-        return Shape(len(heads), max(heads), width, max(hidden), symbols)
-    except (safetensors.SafetensorError, KeyError, IndexError, ValueError) as error:
+        return Shape(layers, max(heads), width, max(hidden), symbols)
+    except (safetensors.SafetensorError, LookupError, ValueError, TypeError) as error:
         raise InputError(f"{path} is no model file ({error})") from error
 
 

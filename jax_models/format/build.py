@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 
 from jax_models.errors import InputError
-from jax_models.format.config import decode_config
+from jax_models.format.config import decode_config, first_place
 from jax_models.format.head import name_head, read_head
 from jax_models.model.attention import Attention
 from jax_models.model.feed_forward import FeedForward
@@ -176,9 +176,10 @@ def build_model(
                 "expected one of the two"
             )
         position = PositionTable(reader.take("position", "n_max", d))
-    layers = tuple(
-        _layer(reader, k, entry, d) for k, entry in enumerate(config["layers"])
-    )
+    layers: list[Layer] = []
+    for k, entry in enumerate(config["layers"]):
+        same = entry.get("same_as")
+        layers.append(_layer(reader, k, entry, d) if same is None else layers[same])
     final_norm = readout = None
     if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
         final_norm = _norm(reader, "final_norm", d, config)
@@ -213,7 +214,7 @@ def build_model(
             )
     return Transformer(
         embedding,
-        layers,
+        tuple(layers),
         position,
         final_norm,
         readout,
@@ -229,6 +230,8 @@ def name_tensors(model: Transformer) -> Tensors:
     if isinstance(model.position, PositionTable):
         named["position"] = model.position.table
     for k, layer in enumerate(model.layers):
+        if first_place(model, k) != k:
+            continue
         attention = layer.attention
         for name in (
             "query key value output query_bias key_bias value_bias output_bias "

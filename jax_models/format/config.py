@@ -36,6 +36,7 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "key_value_heads": (None,),
     "head": (None,),
     "rotary": (None,),
+    "same_as": (None,),
 }
 NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
@@ -83,7 +84,9 @@ def decode_config(
         raise InputError(f"config.layers = {show(layers)}; expected a list of layers")
     allowed = [*LAYER_KEYS, *(DEFAULTS if described else ())]
     checked["layers"] = [
-        _decode_layer(
+        _decode_repeat(k, layers)
+        if isinstance(entry, dict) and "same_as" in entry
+        else _decode_layer(
             f"layers[{k}]", expect_keys(f"layers[{k}]", entry, allowed), checked
         )
         for k, entry in enumerate(layers)
@@ -154,6 +157,18 @@ def decode_shared(
     return found
 
 
+def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
+    """The entry of a layer that an earlier one is, weights and all."""
+    where, entry = f"layers[{at}]", layers[at]
+    expect_keys(where, entry, ["same_as"])
+    of = expect_integer(f"{where}.same_as", entry["same_as"], 0)
+    if of >= at or (isinstance(layers[of], dict) and "same_as" in layers[of]):
+        raise InputError(
+            f"{where}.same_as = {of}; expected an earlier layer that has its own weights"
+        )
+    return {"same_as": of}
+
+
 def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]:
     shared = decode_shared(f"{where}.", entry, top)
     mask = choose_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
@@ -202,8 +217,11 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
         The config of a file, but that every layer names all that it has.
     """
     config: dict[str, Any] = {"layers": []}
-    for layer in model.layers:
-        attention = layer.attention
+    for k, layer in enumerate(model.layers):
+        attention, first = layer.attention, first_place(model, k)
+        if first != k:
+            config["layers"].append({"same_as": first})
+            continue
         entry = {
             "weighting": attention.weighting.name,
             "mask": attention.mask,
@@ -243,6 +261,12 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     return config
 
 
+def first_place(model: Transformer, at: int) -> int:
+    """Returns where the layer at a place stands first."""
+    layers = model.layers
+    return next(k for k in range(at + 1) if layers[k] is layers[at])
+
+
 def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
     """Returns the JSON config of a model.
 
@@ -254,7 +278,7 @@ def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
         InputError: if its layers differ in what a file holds once.
     """
     config = describe_model(model, names)
-    layers = config["layers"]
+    layers = [entry for entry in config["layers"] if "same_as" not in entry]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
     there = [norm for norm in (*norms, model.final_norm) if norm is not None]
     for name in DEFAULTS:

@@ -21,6 +21,7 @@ from jax_models.arguments import show
 from jax_models.errors import InputError
 from jax_models.format.build import build_model, name_tensors
 from jax_models.format.config import describe_model
+from jax_models.model.pytree import map_once
 from jax_models.model.temperature import ConstantTemperature
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import Softmax
@@ -56,7 +57,8 @@ def check_model(model: Any) -> Transformer:
     tensors = name_tensors(model)
     config = describe_model(model, tensors)
     for entry in config["layers"]:
-        entry["weighting"] = Softmax.name  # one's own has no name in files
+        if "weighting" in entry:
+            entry["weighting"] = Softmax.name  # one's own has no name in files
     build_model(config, tensors, described=True)
     if any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(model)):
         model = jax.tree.map(
@@ -76,7 +78,7 @@ def _settled(model: Transformer) -> Transformer:
             found[name] = tuple(value)
     if isinstance(found.get("layers", model.layers), tuple):
         old = found.get("layers", model.layers)
-        new = tuple(map(_with_schedule, old))
+        new = map_once(_with_schedule, old)
         if any(one is not other for one, other in zip(new, old, strict=True)):
             found["layers"] = new
     symbols = found.get("substitutable", model.substitutable)

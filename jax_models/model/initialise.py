@@ -68,6 +68,22 @@ def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) 
     return None if encoding == "none" else encoding
 
 
+def _places(same_layers: Any, num_layers: int) -> tuple[int, ...]:
+    """Where each layer stands first."""
+    if same_layers is None:
+        return tuple(range(num_layers))
+    places = tuple(same_layers) if isinstance(same_layers, Sequence) else ()
+    for at, place in enumerate(places):
+        expect_integer(f"same_layers[{at}]", place, 0)
+    own = all(x <= at and places[x] == x for at, x in enumerate(places))
+    if len(places) != num_layers or not own:
+        raise InputError(
+            f"same_layers = {show(same_layers)}; expected num_layers = {num_layers} "
+            "numbers, each of its own layer or of an earlier one that has its own weights"
+        )
+    return places
+
+
 def random_transformer(
     key: Array,
     *,
@@ -89,6 +105,7 @@ def random_transformer(
     rotary: Rotary | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
     temperature: Schedule | float | None = None,
+    same_layers: Sequence[int] | None = None,
     num_classes: int | None = None,
     head: str = "linear",
     final_norm: bool = False,
@@ -126,6 +143,8 @@ def random_transformer(
         rotary: what turns queries and keys by their positions; None for nothing.
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
+        same_layers: for each layer, which of the first ones it is, as (0, 1, 0, 0); by
+            default each is its own.
         num_classes: classes of a read-out; None for no read-out.
         head: linear, the read-out; tied, the embedding; masked_lm, a map, the activation,
             a norm and the embedding; pooler, a map and tanh; classifier, both and a
@@ -196,6 +215,13 @@ def random_transformer(
         names = choose_names("weighting", weighting, tuple(WEIGHTINGS))
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
+    places = _places(same_layers, num_layers)
+    for at, place in enumerate(places):
+        if names[at] != names[place]:
+            raise InputError(
+                f"weighting[{at}] = {names[at]!r}, but the layer is the same as layer "
+                f"{place}, whose weighting is {names[place]!r}"
+            )
     width = d_model // num_heads
     schedule: Any = temperature  # a number becomes one where the model is checked
 
@@ -297,9 +323,10 @@ def random_transformer(
         return kind(weight, bias(bias_key, num_classes))
 
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
+    drawn = {at: layer(layer_keys[at], names[at]) for at in dict.fromkeys(places)}
     model = Transformer(
         embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
-        layers=tuple(map(layer, layer_keys, names)),
+        layers=tuple(drawn[at] for at in places),
         position=_position(table, position, d_model, max_length, dtype),
         final_norm=draw_norm(last) if final_norm else None,
         readout=draw_head(out, out_bias),

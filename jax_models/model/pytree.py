@@ -7,6 +7,7 @@ fields, then count as one structure, and a compiled function may be taken for th
 """
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import jax
@@ -18,26 +19,38 @@ Class = TypeVar("Class", bound=type)
 def register(cls: Class) -> Class:
     """Registers a dataclass as a pytree and returns it.
 
-    Fields with metadata `static=True` belong to the structure, all others are children.
+    Fields with metadata `static=True` belong to the structure, all others are children. Of
+    a field with `shared=True`, a tuple, an object that stands there several times is one
+    child, and stays one object: which entries are the same belongs to the structure.
     """
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static"))
     data = tuple(f.name for f in fields if not f.metadata.get("static"))
     keys = tuple(jax.tree_util.GetAttrKey(name) for name in data)
-
-    def structure(tree: Any) -> tuple[Any, ...]:
-        return (cls, *(getattr(tree, name) for name in static))
+    shared = tuple(f.name for f in fields if f.metadata.get("shared"))
 
     def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        return tuple(getattr(tree, name) for name in data), structure(tree)
+        aux = (cls, *(getattr(tree, name) for name in static))
+        children = {name: getattr(tree, name) for name in data}
+        for name in shared:
+            if found := _same_entries(children[name]):
+                children[name], of = found
+                aux += ((name, of),)
+        return tuple(children.values()), aux
 
     def flatten_with_keys(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        children = tuple(getattr(tree, name) for name in data)
-        return tuple(zip(keys, children, strict=True)), structure(tree)
+        children, aux = flatten(tree)
+        return tuple(zip(keys, children, strict=True)), aux
 
     def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
-        tree = object.__new__(cls)
-        for name, value in zip((*data, *static), (*children, *aux[1:]), strict=True):
+        tree, (_, *said) = object.__new__(cls), aux
+        values = dict(
+            zip((*data, *static), (*children, *said[: len(static)]), strict=True)
+        )
+        for name, of in said[len(static) :]:
+            if isinstance(values[name], tuple):  # JAX puts its own marks there too
+                values[name] = tuple(values[name][at] for at in of)
+        for name, value in values.items():
             object.__setattr__(tree, name, value)
         return tree
 
@@ -45,6 +58,33 @@ def register(cls: Class) -> Class:
         cls, flatten_with_keys, unflatten, flatten_func=flatten
     )
     return cls
+
+
+def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
+    """The objects in a tuple and which of them stands where; None if none stands twice."""
+    if not isinstance(entries, tuple) or not all(
+        map(dataclasses.is_dataclass, entries)
+    ):
+        return None
+    place: dict[int, int] = {}
+    of = tuple(place.setdefault(id(one), len(place)) for one in entries)
+    if len(place) == len(entries):
+        return None
+    return tuple(entries[of.index(at)] for at in range(len(place))), of
+
+
+def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[Any, ...]:
+    """Returns what a function makes of entries, of the same object the same.
+
+    Args:
+        function: of one entry, called once for an object that stands there several times.
+        entries: the entries.
+    """
+    entries, made = tuple(entries), {}
+    for one in entries:
+        if id(one) not in made:
+            made[id(one)] = function(one)
+    return tuple(made[id(one)] for one in entries)
 
 
 def in_bytes(tree: Any) -> bytes:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention, Schedule
+from jax_models.model.pytree import map_once
 from jax_models.model.temperature import ConstantTemperature, PowerTemperature
 from jax_models.model.transformer import Transformer
 from jax_models.run.float_type import check_float_type
@@ -115,8 +116,8 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
 def _map_attention(
     model: Transformer, change: Callable[[Attention], Attention]
 ) -> Transformer:
-    layers = (
-        dataclasses.replace(layer, attention=change(layer.attention))
-        for layer in model.layers
+    layers = map_once(
+        lambda layer: dataclasses.replace(layer, attention=change(layer.attention)),
+        model.layers,
     )
-    return dataclasses.replace(model, layers=tuple(layers))
+    return dataclasses.replace(model, layers=layers)

@@ -27,10 +27,14 @@ from jax_models.weighting import TieReport
 @register
 @dataclasses.dataclass(frozen=True)
 class Transformer:
-    """A whole model; layers may differ from one another in everything but d."""
+    """A whole model; layers may differ from one another in everything but d.
+
+    A layer may stand in several places: as the same object it has its weights once, in
+    memory, in files and for derivatives.
+    """
 
     embedding: Array  # [V, d]
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...] = dataclasses.field(metadata={"shared": True})
     position: Position | None = None
     final_norm: Norm | None = None
     readout: Readout | Head | None = None

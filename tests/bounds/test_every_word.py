@@ -55,6 +55,7 @@ PIECES: dict[str, dict[str, Any]] = {
             ("classifier", {"layer_norm": "pre"}),
         )
     },
+    "repeated layers": {"num_layers": 2, "same_layers": (0, 0)},
     "no biases in blocks": {"block_biases": False, "activation": "gelu"},
 }
 # In norm by norm and gelu by tanh the plain transformer of the tests is not written.

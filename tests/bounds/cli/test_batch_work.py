@@ -1,8 +1,10 @@
 """Estimates rest on the model and the inputs that a cell has, not on default shapes."""
 
+import jax
 import numpy as np
 import pytest
 
+import jax_models as jm
 from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.batch_work import Shape, model_shape
@@ -30,6 +32,15 @@ def test_the_shape_of_a_file_is_its_own(model_file):
     smaller, larger = (cell("curve", lengths="32", **m) for m in ({"model": path}, {}))
     assert smaller.work.terms["tokens"] == larger.work.terms["tokens"]
     assert smaller.work.terms["passes"] < larger.work.terms["passes"]
+
+
+def test_a_layer_in_several_places_counts_in_each(tmp_path):
+    sizes = {"num_heads": 2, "d_model": 8, "d_ff": 3, "vocab_size": 5}
+    model = jm.random_transformer(
+        jax.random.key(0), num_layers=3, same_layers=(0, 0, 0), **sizes
+    )
+    jm.save(model, path := tmp_path / "model.safetensors")
+    assert shape("influence", model=str(path)) == Shape(num_layers=3, **sizes)
 
 
 def test_the_shape_of_a_construction_is_its_own():

@@ -1,11 +1,17 @@
 """Registered dataclasses: distinct classes are distinct structures."""
 
+import dataclasses
 import itertools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 
 import jax_models as jm
+from jax_models.format.model_check import check_model
+from jax_models.model.pytree import map_once
+from jax_models.model.reweight import at_length
 from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
 
 
@@ -20,8 +26,6 @@ def test_weightings_with_the_same_fields_are_distinct_structures():
 
 def test_jaxs_own_registration_would_confuse_them():
     # Why `register` exists; when this fails, JAX has been mended and it can go.
-    import dataclasses
-
     def make(name):
         made = dataclasses.make_dataclass(name, [("x", int)], frozen=True)
         return jax.tree_util.register_dataclass(made, data_fields=["x"], meta_fields=[])
@@ -37,6 +41,94 @@ def test_a_compiled_function_is_never_taken_for_another_weightings():
 
     for at, kind in enumerate(jm.WEIGHTINGS.values()):
         assert name(kind(), jnp.ones(())) == at
+
+
+def repeated():
+    """A model whose second and fourth layers are its first."""
+    shape = {
+        "num_heads": 1,
+        "d_model": 4,
+        "d_ff": 3,
+        "vocab_size": 3,
+        "dtype": "float64",
+    }
+    return jm.random_transformer(
+        jax.random.key(0), num_layers=4, same_layers=(0, 0, 2, 0), **shape
+    )
+
+
+def pattern(model):
+    return [[one is other for one in model.layers] for other in model.layers]
+
+
+def apart(model):
+    """The same model, each layer an object of its own."""
+    layers = tuple(jax.tree.map(lambda x: x, layer) for layer in model.layers)
+    return dataclasses.replace(model, layers=layers)
+
+
+CHANGES = {
+    "tree.map": lambda model: jax.tree.map(lambda x: 2 * x, model),
+    "with_dtype": lambda model: jm.with_dtype(model, "float32"),
+    "with_weighting": lambda model: jm.with_weighting(model, "average_hard"),
+    "with_temperature": lambda model: jm.with_temperature(model, 2.0),
+    "at_length": lambda model: at_length(model, 5),
+    "jit": jax.jit(lambda model: jax.tree.map(lambda x: x + 1, model)),
+    "unchecked temperatures": lambda model: check_model(
+        dataclasses.replace(
+            model,
+            layers=map_once(
+                lambda layer: dataclasses.replace(
+                    layer,
+                    attention=dataclasses.replace(layer.attention, temperature=0.5),
+                ),
+                model.layers,
+            ),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_one_layer_in_several_places_stays_one(name):
+    model = repeated()
+    changed = CHANGES[name](model)
+    assert pattern(changed) == pattern(model)
+    assert changed.layers[0] is not model.layers[0]
+
+
+def test_one_layer_in_several_places_has_its_weights_once():
+    model = repeated()
+    leaves, structure = jax.tree.flatten(model)
+    assert len(leaves) == 1 + 2 * len(jax.tree.leaves(model.layers[0]))
+    assert structure != jax.tree.structure(apart(model))
+    assert pattern(jax.tree.unflatten(structure, leaves)) == pattern(model)
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(model)]
+    assert len(set(map(jax.tree_util.keystr, paths))) == len(leaves)
+
+
+def test_layers_that_differ_have_the_structure_they_had():
+    # Digests of structures stand in stored keys.
+    model = apart(repeated())
+    _, aux = jax.tree_util.default_registry.flatten_one_level(model)
+    assert aux == (jm.Transformer, None, None, None)
+
+
+def test_a_derivative_by_a_layer_sums_over_its_places():
+    model, tokens = repeated(), jnp.asarray([0, 2, 1])
+    loss = lambda model: (jm.forward(model, tokens)[0] ** 2).sum()
+    one = jax.grad(loss)(model).layers[0].feed_forward.w1
+    each = [x.feed_forward.w1 for x in jax.grad(loss)(apart(model)).layers]
+    np.testing.assert_allclose(one, each[0] + each[1] + each[3], 1e-12)
+
+
+def test_jax_may_put_its_own_marks_in_place_of_layers():
+    model = repeated()
+    structure = jax.tree.structure(model)
+    marked = jax.tree.unflatten(structure, [0] * structure.num_leaves)
+    assert jax.tree.structure(marked) == structure
+    scaled = jax.vmap(lambda model, x: model.embedding * x, (None, 0))
+    assert scaled(model, jnp.arange(2.0)).shape == (2, 3, 4)
 
 
 def test_static_fields_and_children_survive_flattening():
