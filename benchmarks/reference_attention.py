@@ -22,9 +22,12 @@ _MASKS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def visible(mask: str, n: int) -> np.ndarray:
+def visible(mask: str, n: int, window: int | None = None) -> np.ndarray:
     """Whether row i sees column j; booleans of shape (n, n)."""
-    return np.array([[_MASKS[mask](i, j) for j in range(n)] for i in range(n)])
+    near = n if window is None else window
+    return np.array(
+        [[_MASKS[mask](i, j) and abs(i - j) < near for j in range(n)] for i in range(n)]
+    )
 
 
 def temperatures(setting: Mapping[str, Any] | None, n: int, ar: Arithmetic) -> Any:
@@ -128,7 +131,7 @@ def head_output(
         vector = tensors[f"{prefix}.score_vector"][head]
     n = len(u)
     s = scores(layer, q, k, vector, ar) / temperatures(layer.get("temperature"), n, ar)
-    seen = visible(layer["mask"], n)
+    seen = visible(layer["mask"], n, layer.get("window"))
     alpha = ar.numbers(np.zeros((n, n)))
     for i in range(n):
         if seen[i].any():

@@ -23,6 +23,7 @@ from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
+from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
 from jax_models.programs.logic import (
     Formula,
@@ -134,7 +135,7 @@ def run(options: flags.FlagValues) -> None:
 
 def _description(model: jm.Transformer) -> dict[str, Any]:
     """Returns what a compiled model is made of, as the file's config names it."""
-    config = encode_config(model)
+    config = encode_config(model, name_tensors(model))
     layers = config["layers"]
     return {
         "num_layers": len(model.layers),

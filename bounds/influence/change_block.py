@@ -53,7 +53,7 @@ from jax_models.model.attending import (
     score_scale,
 )
 from jax_models.model.layer import Layer
-from jax_models.model.mask import SIGHTS, visible
+from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.model.transformer import Transformer, attention_input
 from jax_models.run.blocks import fold_tiles, key_tile, tile_elements
@@ -274,7 +274,7 @@ def second_layer(
 ) -> tuple[Array, list[TieReport | None]]:
     """Returns the change of the second layer's query row [i, d], and tie reports."""
     n, weighting = first.store.length, layer.attention.weighting
-    mask, position = below.attention.mask, columns.position
+    sight, position = below.attention.sight, columns.position
     other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
     entering = jnp.where((position == query)[:, None], own, other[0].T)
     moved, own = move_query(layer, last, entering), own.T
@@ -283,7 +283,7 @@ def second_layer(
         def compute() -> Any:
             return other_rows(below, first, columns, at, slice_rows(first, at))
 
-        if SIGHTS[mask].everything:
+        if sight.everything:
             changes, ties = compute()
         else:
             shape = (at.shape[0], *own.shape)
@@ -291,7 +291,7 @@ def second_layer(
                 TieReport.empty(own.dtype) if below.attention.weighting.hard else None
             )
             changes, ties = jax.lax.cond(
-                visible(mask, at, position).any(),
+                visible(sight, at, position).any(),
                 compute,
                 lambda: (jnp.zeros(shape, own.dtype), none),
             )

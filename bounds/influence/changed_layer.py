@@ -216,7 +216,7 @@ def _moved_keys(
         score_change=score_changes(
             attention, queries, keys, n, line.at, query_changes, moved
         ),
-        visible=visible(attention.mask, line.at, index) & real,
+        visible=visible(attention.sight, line.at, index) & real,
         spread=spread_of(layer.attention.weighting, values),
         carry=lambda w: contract(w, carried),
     )
@@ -300,7 +300,7 @@ def rescan_rows(
             # Formed once: each use of the mask would otherwise go through the scatter.
             seen = formed_once(
                 valid.any(),
-                lambda x: visible(attention.mask, at, index) & valid & x,
+                lambda x: visible(attention.sight, at, index) & valid & x,
                 unmoved,
             )
             return weighting.lift_change(

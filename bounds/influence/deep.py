@@ -108,7 +108,7 @@ def move_rows(
                     score_change=score_changes(
                         attention, before, old, n, at, moved_queries, moved
                     ),
-                    visible=visible(attention.mask, at, index) & valid,
+                    visible=visible(attention.sight, at, index) & valid,
                     spread=spread_of(weighting, at_keys),
                     carry=lambda w: contract(w, carried),
                 ),

@@ -90,7 +90,7 @@ def _written_shares(
 def _as_weighed(layer: Layer, last: QueryRow, tops: Array) -> Array:
     """Means over the rows below [n] with the query row's weights [h]."""
     index = jnp.arange(last.rows.shape[0], dtype=jnp.int32)
-    seen = visible(layer.attention.mask, last.position, index)
+    seen = visible(layer.attention.sight, last.position, index)
     above = jnp.where(seen, last.scores - last.summary.lse[..., None], -jnp.inf)
     return jnp.einsum("hqn,n->h", jnp.exp(above), tops, precision=HIGHEST)
 

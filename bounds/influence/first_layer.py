@@ -123,7 +123,7 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
     def run(block: tuple[Array, Array, Array]) -> Any:
         at, y, q = block
         summary = summarise(attention, q.swapaxes(0, 1), at, store, settled=True)
-        seen = sees_any(attention.mask, at, n)[:, None]
+        seen = sees_any(attention.sight, at, n)[:, None]
         values = attention.weighting.read(summary)
         heads = join_heads(values + jnp.where(seen, offset[:, None], 0))
         by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
@@ -256,7 +256,7 @@ def other_rows(
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
     scores = compute_scores(attention, queries, keys, n, at)
-    seen = visible(attention.mask, at, position)
+    seen = visible(attention.sight, at, position)
     column = Column(
         index=position,
         score=scores,
@@ -356,7 +356,7 @@ def _own_block(
                 index=index,
                 score=scores,
                 score_change=change,
-                visible=visible(attention.mask, at, index) & valid,
+                visible=visible(attention.sight, at, index) & valid,
                 spread=around,
                 carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
                 arrive=lambda w, o: (

@@ -18,7 +18,6 @@ from bounds.influence.problem import Problem
 from bounds.influence.result import Block
 from bounds.readings.rules import lacks_of_attention
 from jax_models import Transformer
-from jax_models.model.mask import SIGHTS
 
 # Substitutions of a block.
 BLOCK = 2**18
@@ -30,15 +29,17 @@ def refuse_model(model: object) -> str | None:
         return "it needs the model's layers, and a bare function has none to see"
     if not model.layers:
         return "it needs a layer, and the model has none"
+    if lack := lacks_of_attention(model.layers):
+        return lack
     for depth, layer in enumerate(model.layers):
         attention = layer.attention
-        if not SIGHTS[attention.mask].everything:
+        if not attention.sight.everything:
             return (
                 f"it needs attention without a mask, and layer {depth} has mask "
                 f"{attention.mask!r}, so that equal rows see different keys"
             )
         # A temperature that depends on the position has a mask.
-    return lacks_of_attention(model.layers)
+    return None
 
 
 def refuse_length(model: Transformer, length: int) -> str | None:

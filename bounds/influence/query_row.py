@@ -78,7 +78,7 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
         "hvd,hrd->hrv", attention.value_by_head, values, precision=HIGHEST
     )
     offset = project_values(attention, centre[None])
-    heads = heads + jnp.where(sees_any(attention.mask, at, n)[:, None], offset, 0)
+    heads = heads + jnp.where(sees_any(attention.sight, at, n)[:, None], offset, 0)
     base, output = base_rows(layer, rows[at], join_heads(heads))
     return QueryRow(
         rows=rows,
@@ -188,7 +188,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
                 last.position,
                 at,
             ),
-            visible=visible(attention.mask, last.position, at) & rows.valid,
+            visible=visible(attention.sight, last.position, at) & rows.valid,
             spread=spread_of(attention.weighting, inputs),
             carry=rows.weighted,
         ),

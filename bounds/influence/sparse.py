@@ -110,7 +110,7 @@ def touched_rows(
             attention, base.queries, before, n, wanted, moved_keys=step
         )
         best = (old + jnp.maximum(grown, 0)).swapaxes(1, 2)
-        seen = visible(attention.mask, wanted, at).T
+        seen = visible(attention.sight, wanted, at).T
         return (best >= least[:, None]).any(axis=0) & seen
 
     per_key = 2 * attention.num_heads * wanted.shape[0] * attention.pair_width

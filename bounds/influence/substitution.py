@@ -18,24 +18,24 @@ import numpy as np
 
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_integers
-from jax_models.model.mask import SIGHTS, Mask
+from jax_models.model.mask import Sight
 from jax_models.model.transformer import Transformer
 
 
-def reaching(masks: Sequence[Mask], length: int, query: int) -> tuple[int, int]:
+def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
     """Returns the first and the last position that the query's row may depend on.
 
     Args:
-        masks: of the layers, in order.
+        sights: of the layers, in order.
         length: n.
         query: the query's position.
     """
     first = last = query
-    for mask in reversed(masks):
-        if SIGHTS[mask].before:
-            first = 0
-        if SIGHTS[mask].after:
-            last = length - 1
+    for sight in reversed(sights):
+        if sight.before:
+            first = int(max(0, first - sight.reach))
+        if sight.after:
+            last = int(min(length - 1, last + sight.reach))
     return first, last
 
 
@@ -57,8 +57,8 @@ def may_move(
     """
     if all(layer.attention.weighting.hard for layer in model.layers):
         return np.zeros(position.shape, bool)
-    masks: list[Mask] = [layer.attention.mask for layer in model.layers]
-    first, last = reaching(masks, tokens.size, query)
+    sights = [layer.attention.sight for layer in model.layers]
+    first, last = reaching(sights, tokens.size, query)
     embedding = np.asarray(model.embedding)
     differs = (embedding[symbol] != embedding[tokens[position]]).any(axis=1)
     return differs & (first <= position) & (position <= last)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jax_models import InputError
+from jax_models.model.attention import WINDOW
 from jax_models.model.layer import Layer
 from jax_models.model.rows import Norm, Operation
 
@@ -17,16 +18,21 @@ def no_rule(reading: str, operation: Operation) -> InputError:
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 
-def lacks_of_attention(layers: tuple[Layer, ...]) -> str | None:
+def lacks_of_attention(
+    layers: tuple[Layer, ...], known: tuple[str, ...] = ()
+) -> str | None:
     """Returns what attention has that no reading has a rule for, None if nothing.
 
     Forward passes and exact changes go by `jax_models.model.attending` and do all of it.
 
     Args:
         layers: of the model.
+        known: pieces that the method does.
     """
     for depth, layer in enumerate(layers):
         for piece in layer.attention.pieces:
+            if piece in known:
+                continue
             return f"it needs a rule for {piece}, which layer {depth} has, and has none"
     return None
 
@@ -43,7 +49,8 @@ def lacks(
         reading: a `functools.singledispatch` over operations that are not linear.
         apart: which of them it is not asked of.
     """
-    if found := lacks_of_attention(layers):
+    # What goes by readings asks what each row sees, position by position.
+    if found := lacks_of_attention(layers, known=(WINDOW,)):
         return found
     of: Any = reading
     for layer in layers:

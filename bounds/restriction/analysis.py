@@ -107,7 +107,7 @@ def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:
     for layer in reversed(model.layers):
         # Masks are monotone: whoever stands furthest out sees all that the others see.
         ends = needed[-1][[0, -1]]
-        sees = seen(layer.attention.mask, ends, everything)
+        sees = seen(layer.attention.sight, ends, everything)
         columns = np.nonzero(sees)[1]
         needed.append(np.union1d(columns, needed[-1]))
     return needed[::-1]

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Rows, Tables
-from jax_models.model.mask import SIGHTS, Mask, visible
+from jax_models.model.mask import Sight, visible
 from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.
@@ -94,19 +94,19 @@ def tie_order(weighting: Weighting) -> int:
     return weighting.side or 1
 
 
-def seen(mask: Mask, rows: Rows, keys: Rows) -> Booleans:
+def seen(sight: Sight, rows: Rows, keys: Rows) -> Booleans:
     """Returns which positions each row's position sees [r, k].
 
     Args:
-        mask: The mask.
+        sight: Of the mask.
         rows: Positions of the rows [r].
         keys: Positions of the keys [k].
     """
-    if SIGHTS[mask].everything:
+    if sight.everything:
         return np.ones((len(rows), len(keys)), bool)
     # A comparison of positions is NumPy's where they are.
     places: Any = rows, keys
-    return np.asarray(visible(mask, *places))
+    return np.asarray(visible(sight, *places))
 
 
 def possible_blocks(
@@ -138,7 +138,7 @@ def possible_blocks(
         against |= own[:, None] == slot_of_row
         against[np.arange(len(rows)), rows] = False
         positions = tables.positions
-        sees = seen(scored.attention.mask, positions[own], positions)
+        sees = seen(scored.attention.sight, positions[own], positions)
         heads = tuple(
             _head_block(tables, scored, head, rows, against, sees)
             for head in range(num_heads)

@@ -37,7 +37,7 @@ from bounds.simulation.paper_shape import (
 from jax_models import Transformer
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.model.mask import SIGHTS, visible
+from jax_models.model.mask import visible
 from jax_models.model.temperature import PowerTemperature
 from jax_models.model.transformer import encode_positions
 
@@ -74,7 +74,7 @@ def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
             rows, measure, scores_exact = measure_layer(
                 layer, rows, classes, f"layers.{k}"
             )
-            sight = SIGHTS[layer.attention.mask]
+            sight = layer.attention.sight
             if not sight.everything or by_position(layer.attention):
                 # Equal rows see different positions or divide by different temperatures,
                 # and may become different.
@@ -234,7 +234,7 @@ def mask_block(attention: Attention, at: np.ndarray, length: int) -> Booleans:
     # NumPy arrays do, and compile nothing.
     rows: Any = at
     keys: Any = np.arange(length)
-    return np.asarray(visible(attention.mask, rows, keys))
+    return np.asarray(visible(attention.sight, rows, keys))
 
 
 def cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:

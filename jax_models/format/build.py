@@ -111,6 +111,7 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         temperature=entry["temperature"],
         mask=entry["mask"],
         score=entry["score"],
+        window=entry["window"],
         rotary=rotary,
         **biases,
     )

@@ -33,23 +33,27 @@ FORMATS = ("attention-bounds/1", "attention-bounds/2")
 VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
-    "key_value_heads": (None,),
-    "head": (None,),
-    "rotary": (None,),
-    "same_as": (None,),
+    **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
+    "window": (None,),
 }
 NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
-TOP_KEYS = (
-    "format norm layer_norm layer_norm_epsilon activation combine tie_resolution layers "
-    "vocabulary substitutable position accept head "
-    "rotary"
-).split()
-LAYER_KEYS = (
-    "weighting mask score temperature combine tie_resolution key_value_heads rotary"
-).split()
 # What a layer says where layers differ in it; its entry wins over the top level's.
-SAID_ONCE = {"combine": "residual", "tie_resolution": None, "rotary": None}
+SAID_ONCE = {
+    "combine": "residual",
+    "tie_resolution": None,
+    "rotary": None,
+    "window": None,
+}
+TOP_KEYS = [
+    *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
+    *"substitutable position accept head".split(),
+    *SAID_ONCE,
+]
+LAYER_KEYS = [
+    *"weighting mask score temperature key_value_heads".split(),
+    *SAID_ONCE,
+]
 # What a file holds once for all layers, and a model in each.
 DEFAULTS = {
     "norm": "layer_norm",
@@ -186,6 +190,9 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         f"{where}.weighting", entry.get("weighting"), tuple(WEIGHTINGS)
     )
     score = entry.get("score", "scaled_dot_product")
+    window = entry.get("window", top.get("window"))
+    if window is not None:
+        expect_integer(f"{where}.window", window, 1)
     groups = entry.get("key_value_heads")
     if groups is not None:
         expect_integer(f"{where}.key_value_heads", groups, 1)
@@ -199,6 +206,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         "combine": combine,
         "tie_resolution": resolution,
         "key_value_heads": groups,
+        "window": window,
         "rotary": decode_rotary(
             f"{where}.rotary", entry.get("rotary", top.get("rotary")), score
         ),
@@ -232,6 +240,7 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
             "layer_norm": layer.layer_norm,
             "activation": layer.feed_forward.activation,
             "rotary": encode_rotary(attention.rotary),
+            "window": attention.window,
         }
         if attention.key.shape[:1] != attention.query.shape[:1]:
             entry["key_value_heads"] = attention.key_heads

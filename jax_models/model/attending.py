@@ -314,6 +314,6 @@ def lift_keys(
         lift: what is formed of a tile; the weighting's summary by default.
     """
     scores = compute_scores(attention, queries, tile.keys, length, positions)
-    seen = visible(attention.mask, positions, index) & valid[None, :]
+    seen = visible(attention.sight, positions, index) & valid[None, :]
     lift = lift or attention.weighting.lift
     return lift(scores, tile.values, index, seen)

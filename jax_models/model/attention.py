@@ -9,7 +9,7 @@ import dataclasses
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.mask import Mask
+from jax_models.model.mask import SIGHTS, Mask, Sight
 from jax_models.model.pytree import register
 from jax_models.model.rotary import Rotary
 from jax_models.model.scores import SCORES, Score
@@ -21,6 +21,9 @@ from jax_models.model.temperature import (
 from jax_models.weighting import Weighting
 
 Schedule = ConstantTemperature | InverseLogTemperature | PowerTemperature
+
+# The one piece of attention that those do who ask which positions a row sees.
+WINDOW = "a sliding window"
 
 
 @register
@@ -43,6 +46,7 @@ class Attention:
     score: str = dataclasses.field(
         default="scaled_dot_product", metadata={"static": True}
     )
+    window: int | None = dataclasses.field(default=None, metadata={"static": True})
     rotary: Rotary | None = dataclasses.field(default=None, metadata={"static": True})
 
     def __post_init__(self) -> None:
@@ -114,6 +118,11 @@ class Attention:
         return SCORES[self.score].with_vector(self.score_vector)
 
     @property
+    def sight(self) -> Sight:
+        """Which positions a row sees."""
+        return dataclasses.replace(SIGHTS[self.mask], window=self.window)
+
+    @property
     def placing_steps(self) -> int:
         """The roundings between the projections and the queries and keys of scores.
 
@@ -127,7 +136,7 @@ class Attention:
 
         What computes with the weights itself, and not by `attending`, asks it first.
         """
-        found = {"rotary positions": self.rotary}
+        found = {"rotary positions": self.rotary, WINDOW: self.window}
         return tuple(name for name, piece in found.items() if piece is not None)
 
     @property

@@ -102,6 +102,7 @@ def random_transformer(
     gated: bool = False,
     combine: str = "residual",
     key_value_heads: int | None = None,
+    window: int | None = None,
     rotary: Rotary | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
     temperature: Schedule | float | None = None,
@@ -140,6 +141,7 @@ def random_transformer(
         combine: residual or concat (concat only without layer norm).
         key_value_heads: how many heads have keys and values of their own, a divisor of
             H; groups of the others share them. None for all.
+        window: rows see positions that are less than this away; None for all.
         rotary: what turns queries and keys by their positions; None for nothing.
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
@@ -172,6 +174,7 @@ def random_transformer(
         ("vocab_size", vocab_size, 1),
         ("max_length", max_length, 1),
         ("num_classes", 1 if num_classes is None else num_classes, 1),
+        ("window", 1 if window is None else window, 1),
         ("key_value_heads", 1 if key_value_heads is None else key_value_heads, 1),
     ):
         expect_integer(name, size, least)
@@ -264,6 +267,7 @@ def random_transformer(
             temperature=schedule,
             mask=mask,  # pyright: ignore[reportArgumentType]
             score=score,
+            window=window,
             rotary=rotary,
         )
         feed_forward = FeedForward(

@@ -5,6 +5,7 @@ before the replacement exactly when it is visible after it.
 """
 
 import dataclasses
+import math
 from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
@@ -16,16 +17,22 @@ MASKS: tuple[str, ...] = get_args(Mask)
 
 @dataclasses.dataclass(frozen=True)
 class Sight:
-    """Which positions a row sees: all, or one side of it, with its own or without."""
+    """Which positions a row sees: all, or one side of it, its own or not; how far."""
 
     before: bool = True
     after: bool = True
     itself: bool = True
+    window: int | None = None  # how far it sees: less than this, None for any distance
 
     @property
     def everything(self) -> bool:
         """Whether every row sees every position."""
-        return self.before and self.after and self.itself
+        return self.before and self.after and self.itself and self.window is None
+
+    @property
+    def reach(self) -> float:
+        """The largest distance of a position that is seen."""
+        return math.inf if self.window is None else self.window - 1
 
     def visible(self, rows: Any, keys: Any) -> Array:
         """Returns which keys each row sees, as booleans.
@@ -34,11 +41,14 @@ class Sight:
             rows: positions of the rows, an array that broadcasts with `keys`.
             keys: positions of the keys.
         """
-        if self.before and self.after:
-            return jnp.ones(jnp.broadcast_shapes(rows.shape, keys.shape), bool)
-        if self.before:
-            return keys <= rows if self.itself else keys < rows
-        return keys >= rows if self.itself else keys > rows
+        seen = jnp.ones(jnp.broadcast_shapes(rows.shape, keys.shape), bool)
+        if not self.after:
+            seen = keys <= rows if self.itself else keys < rows
+        elif not self.before:
+            seen = keys >= rows if self.itself else keys > rows
+        if self.window is None:
+            return seen
+        return seen & (keys < rows + self.window) & (rows < keys + self.window)
 
     def count(self, row: int, length: int) -> int:
         """Returns how many positions a row sees.
@@ -47,7 +57,8 @@ class Sight:
             row: its position, from 0.
             length: n.
         """
-        return row * self.before + self.itself + (length - 1 - row) * self.after
+        before, after = min(row, self.reach), min(length - 1 - row, self.reach)
+        return int(before * self.before + self.itself + after * self.after)
 
 
 # A new mask is one row here and a word in `Mask`.
@@ -60,32 +71,33 @@ SIGHTS: dict[str, Sight] = {
 }
 
 
-def visible(mask: Mask, rows: Array, keys: Array) -> Array:
+def visible(sight: Sight, rows: Array, keys: Array) -> Array:
     """Returns which `keys` each of `rows` sees, as booleans [rows, keys].
 
     `future` hides the future (j <= i, causal), `past` hides the past (j >= i); the
     strict forms hide the row itself too, so a row may see nothing at all.
 
     Args:
-        mask: the name of the mask.
+        sight: of a mask.
         rows: 0-based positions of the queries [rows].
         keys: 0-based positions of the keys [keys].
 
     Returns:
         Booleans [rows, keys].
     """
-    return SIGHTS[mask].visible(rows[:, None], keys[None, :])
+    return sight.visible(rows[:, None], keys[None, :])
 
 
-def sees_any(mask: Mask, rows: Array, length: int) -> Array:
+def sees_any(sight: Sight, rows: Array, length: int) -> Array:
     """Returns whether each row sees any position at all [r].
 
     Args:
-        mask: the mask.
+        sight: of a mask.
         rows: 0-based positions of the rows [r].
         length: n.
     """
-    sight = SIGHTS[mask]
     if sight.itself:
         return jnp.ones(rows.shape, bool)
+    if sight.reach < 1:
+        return jnp.zeros(rows.shape, bool)
     return rows > 0 if sight.before else rows < length - 1

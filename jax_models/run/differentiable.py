@@ -83,7 +83,7 @@ def _apply_layer(layer: Layer, rows: Array, queried: Array | None) -> Array:
         queries = project_queries(attention, u, length, at)
         scores = compute_scores(attention, queries, store.keys, length, at)
         weights = attention.weighting.weights(
-            scores, visible(attention.mask, at, keys)[None]
+            scores, visible(attention.sight, at, keys)[None]
         )
         return combine_heads(layer, y, join_heads(contract(weights, store.values)))
 

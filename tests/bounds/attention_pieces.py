@@ -17,6 +17,9 @@ from tests.written import written
 PIECES: dict[str, dict[str, Any]] = {
     "one key head": {"key_value_heads": 1},
     "two key heads of four": {"num_heads": 4, "key_value_heads": 2},
+    "window": {"window": 3},
+    "window on both sides": {"window": 4, "mask": "none"},
+    "window without the row": {"window": 2, "mask": "strict_future"},
     "rotary": {"rotary": jm.Rotary(4), "position": None},
     "part of rotary, interleaved": {
         "d_model": 16,
@@ -29,8 +32,16 @@ PIECES: dict[str, dict[str, Any]] = {
     },
 }
 
-# What a message calls a piece that a method knows nothing of.
-REFUSED = {name: "rotary positions" for name in PIECES if "rotary" in name}
+WINDOWED = ("certificate", "screened")
+
+
+def refusal(piece: str, method: str) -> str | None:
+    """What a message calls a piece that a method knows nothing of, None if it does it."""
+    if "rotary" in piece:
+        return "rotary positions"
+    if "window" in piece and method not in WINDOWED:
+        return "a sliding window"
+    return None
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from jax_models.format.config import decode_config
 from jax_models.model.pytree import in_bytes
 from jax_models.model.transformer import embed
 from jax_models.run.differentiable import forward_embeddings
-from tests.bounds.attention_pieces import PIECES, REFUSED, brute_force, model_of
+from tests.bounds.attention_pieces import PIECES, brute_force, model_of, refusal
 from tests.bounds.influence.models import TOKENS
 from tests.written import written
 
@@ -181,7 +181,7 @@ METHODS = {
 def methods(piece):
     """Those that answer take seconds to compile, those that refuse nothing."""
     for method in METHODS:
-        answers = method in SLOW and piece not in REFUSED
+        answers = method in SLOW and refusal(piece, method) is None
         yield pytest.param(piece, method, marks=[slow] if answers else [])
 
 
@@ -189,10 +189,11 @@ def methods(piece):
     ("piece", "method"), [case for piece in PIECES for case in methods(piece)]
 )
 def test_every_other_method_holds_or_refuses_by_name(piece, method):
-    if piece not in REFUSED:
+    said = refusal(piece, method)
+    if said is None:
         METHODS[method](piece)
         return
-    with pytest.raises(jm.InputError, match=REFUSED[piece]):
+    with pytest.raises(jm.InputError, match=said):
         METHODS[method](piece)
 
 
@@ -209,6 +210,19 @@ def test_version_1_does_not_have_it(piece):
     config, _ = written(model_of(piece))
     with pytest.raises(jm.InputError, match="attention-bounds/1' does not have"):
         decode_config(config | {"format": "attention-bounds/1"})
+
+
+def test_beyond_the_windows_of_all_layers_influence_is_zero():
+    found = bounds.compute_influence(model_of("window"), TOKENS, method="incremental")
+    reached = np.arange(len(TOKENS)) >= len(TOKENS) - 1 - 2 * 2
+    np.testing.assert_array_equal(np.nanmax(found.upper[:-1], axis=1) > 0, reached[:-1])
+
+
+@pytest.mark.parametrize("window", [0, 2.5, "3"])
+def test_a_bad_window_is_refused_by_name(window):
+    config, tensors = written(model_of("window"))
+    with pytest.raises(jm.InputError, match=r"window = .*; expected"):
+        build_model(config | {"window": window}, tensors)
 
 
 BAD_ROTARY = {

@@ -89,7 +89,7 @@ def tiles_of(
         rows = RowTile(at, valid, slice_tile(inputs.others, at, 0), position, own)
         by_query = jnp.einsum("hie,hje->hij", query_change, keys, precision=HIGHEST)
         score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
-        seen = visible(attention.mask, base.position, at) & valid
+        seen = visible(attention.sight, base.position, at) & valid
         change = rows.products(back).swapaxes(1, 2) + by_query
         log_weights = jnp.where(seen, score - finite, -jnp.inf)
         return ColumnTile(rows, score, change, seen, values, log_weights)

@@ -114,7 +114,7 @@ def replace_column(
     def scores(keys: Array) -> Array:
         return jnp.einsum("hje,hie->hji", queries, keys, precision=HIGHEST)
 
-    seen = visible(attention.mask, at, position) & (at[:, None] != position)
+    seen = visible(attention.sight, at, position) & (at[:, None] != position)
     column = Column(
         index=position,
         score=scores(columns.keys),

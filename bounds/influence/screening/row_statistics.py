@@ -64,7 +64,7 @@ def tile_weights(
         length: n.
     """
     scores = compute_scores(attention, queries, keys, length, at)
-    seen = visible(attention.mask, at, index)
+    seen = visible(attention.sight, at, index)
     finite = jnp.where(lse == -jnp.inf, 0.0, lse)
     raised = jnp.where(seen, scores - finite[..., None], -jnp.inf)
     return jnp.exp(raised), seen

@@ -55,7 +55,7 @@ from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import slope
 from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
-from jax_models.model.mask import SIGHTS
+from jax_models.model.mask import Sight
 from jax_models.model.pytree import register
 from jax_models.model.transformer import Transformer, join_heads
 from jax_models.run.blocks import map_rows
@@ -198,7 +198,7 @@ def prepare_envelopes(
     n = base.first.store.length
 
     def stretch(layer: Layer) -> int:
-        if SIGHTS[layer.attention.mask].everything:
+        if layer.attention.sight.everything:
             return n
         return max(SHORTEST, -(-n // (STRETCHES * SHORTEST)) * SHORTEST)
 
@@ -243,17 +243,17 @@ def screen_states(
     states = [enter(model, tokens, base.first, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
     error, magnitude, estimate = zeros, zeros, jnp.zeros((), model.dtype)
-    masks = [model.layers[0].attention.mask]
+    sights = [model.layers[0].attention.sight]
     middle = zip(model.layers[1:-1], base.middle, envelopes, strict=True)
     for layer, one, envelope in middle:
-        masks.append(layer.attention.mask)
+        sights.append(layer.attention.sight)
         step = screen_layer(
             layer,
             one,
             envelope,
             states[-1],
             position,
-            reached(masks),
+            reached(sights),
             row_tile,
             exact=len(states) == 1,
         )
@@ -297,7 +297,6 @@ def enter(
     return State(known, zeros, own.T, zeros[0])
 
 
-def reached(masks: list[str]) -> tuple[bool, bool]:
+def reached(sights: list[Sight]) -> tuple[bool, bool]:
     """Returns whether rows before and after a replaced one can change under the masks."""
-    sights = [SIGHTS[mask] for mask in masks]
     return any(one.after for one in sights), any(one.before for one in sights)

@@ -276,7 +276,7 @@ def _heads(
     score_change = score_changes_of_rows(
         attention, queries, held.store.keys, query_change, Centres(inner.centre), n, at
     )
-    seen = visible(attention.mask, at, key)
+    seen = visible(attention.sight, at, key)
 
     # Values are kept as inputs: weighted sums of rows are projected once.
     shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))

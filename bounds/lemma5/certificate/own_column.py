@@ -100,7 +100,7 @@ def see_column(
     value_change = project(attention.value_by_head, None, own.centre)
     score = compute_scores(attention, queries, keys, n, at)
     change = score_changes(attention, queries, keys, n, at, moved_keys=key_change)
-    seen = visible(attention.mask, at, position) & (
+    seen = visible(attention.sight, at, position) & (
         ~same_position(at[:, None], position, score.dtype)
     )
     column = Column(

@@ -176,7 +176,7 @@ def _summarise(attention: Attention, queries: Array, at: Array, store: KeyStore)
     def lift(index: Array, valid: Array) -> Any:
         keys, values = (slice_tile(x, index, 1) for x in (store.keys, store.values))
         scores = compute_scores(attention, queries, keys, n, at)
-        seen = visible(attention.mask, at, index) & valid[None, :]
+        seen = visible(attention.sight, at, index) & valid[None, :]
         return attention.weighting.lift(scores, values, index, seen)
 
     return fold_tiles(lift, attention.weighting.merge, n, tiled_summation(n)[0])
@@ -211,7 +211,7 @@ def row_weights(
 ) -> Array:
     """Returns the base weights [h, j, n] of rows `at` [j]; zero where hidden."""
     scores = compute_scores(layer.attention, queries, keys, length, at)
-    seen = visible(layer.attention.mask, at, jnp.arange(length, dtype=at.dtype))
+    seen = visible(layer.attention.sight, at, jnp.arange(length, dtype=at.dtype))
     lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)
     return jnp.exp(jnp.where(seen, scores - lse[..., None], -jnp.inf))
 
@@ -268,7 +268,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
         at, base, radius, by_row = block
         queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
         key = jnp.arange(n, dtype=at.dtype)
-        seen = visible(attention.mask, at, key)
+        seen = visible(attention.sight, at, key)
         scores = compute_scores(attention, queries, keys, n, at)
         slopes = query_slopes(attention, queries, keys, row_scale(attention, n, at))
         top = same_position(key, summary.top_index[..., None], scores.dtype)

@@ -21,7 +21,6 @@ from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models import InputError
 from jax_models.model import scores
 from jax_models.model.attention import Attention, Schedule
-from jax_models.model.mask import SIGHTS
 from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
 
 
@@ -83,7 +82,7 @@ def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
 
 def has_blind_rows(attention: Attention) -> bool:
     """Whether some row sees no position."""
-    return not SIGHTS[attention.mask].itself
+    return not attention.sight.itself
 
 
 def as_float64(array: Array) -> np.ndarray:

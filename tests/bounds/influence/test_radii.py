@@ -22,7 +22,7 @@ from bounds.influence import (
 )
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.sizes import score_rounding
-from jax_models.model.mask import MASKS, visible
+from jax_models.model.mask import MASKS, SIGHTS, visible
 from jax_models.model.scores import SCORES
 from jax_models.weighting import Softmax
 from jax_models.weighting.base import NARROW
@@ -162,7 +162,10 @@ def test_scores_are_off_by_what_is_said_of_them():
     """Eight sums side by side, one of which loses all its terms but the first."""
     width, eps = 512, float(np.finfo(np.float32).eps)
     attention: Any = types.SimpleNamespace(
-        key_width=width, scoring=SCORES["dot_product"]
+        key_width=width,
+        scoring=SCORES["dot_product"],
+        placing_steps=0,
+        rotary=None,
     )
     keys = np.full(width, 0.45 * eps, np.float32)
     keys[0] = 1
@@ -181,13 +184,15 @@ def test_what_the_masks_keep_from_the_query_does_not_move():
     for below in MASKS:
         for above in MASKS:
             sees = [
-                np.asarray(visible(mask, everywhere, everywhere))
+                np.asarray(visible(SIGHTS[mask], everywhere, everywhere))
                 | np.eye(5, dtype=bool)
                 for mask in (below, above)
             ]
             truth = sees[1].astype(int) @ sees[0].astype(int) > 0
             for query in range(5):
-                first, last = substitution.reaching([below, above], 5, query)
+                first, last = substitution.reaching(
+                    [SIGHTS[below], SIGHTS[above]], 5, query
+                )
                 inside = (first <= np.arange(5)) & (np.arange(5) <= last)
                 assert 0 <= first <= query <= last < 5
                 assert (inside >= truth[query]).all()

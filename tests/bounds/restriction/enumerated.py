@@ -27,8 +27,8 @@ class Enumeration:
 
     def __init__(self, model, length, end=None, symbols=(0, 1)):
         self.model, self.length, self.symbols = model, length, symbols
-        self.config: Any = encode_config(model)
         self.tensors = name_tensors(model)
+        self.config: Any = encode_config(model, self.tensors)
         self.num_bits = length - (end is not None)
         self.bits = np.array(list(itertools.product((0, 1), repeat=self.num_bits)))
         self.strings = np.array(symbols)[self.bits]

@@ -35,7 +35,7 @@ def _weights(model, tokens, depth):
     queries = project_queries(attention, inputs, length, at)
     keys = project(attention.key, attention.key_bias, inputs)
     scores = compute_scores(attention, queries, keys, length, at)
-    return attention.weighting.weights(scores, visible(attention.mask, at, at))
+    return attention.weighting.weights(scores, visible(attention.sight, at, at))
 
 
 def escapes(model, rho, analysis):

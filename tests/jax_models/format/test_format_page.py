@@ -101,6 +101,7 @@ def test_what_is_not_said_is_what_the_page_says():
         "tie_resolution": None,
         "key_value_heads": None,
         "rotary": None,
+        "window": None,
     }
     assert '| `mask`, `score`, `temperature` | layer | `"none"`, `"scaled_dot' in PAGE
     assert [default_resolution(x) for x in ("float64", "float32")] == [1e-9, 1e-4]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bounds.lemma5.closed_form.masked_recursion import visible_changes
-from jax_models.model.mask import MASKS, visible
+from jax_models.model.mask import MASKS, SIGHTS, visible
 
 LENGTH = 5
 INDEX = np.arange(LENGTH)
@@ -16,7 +16,7 @@ INDEX = np.arange(LENGTH)
 @pytest.mark.parametrize("position", [None, 0, 2, 4])
 def test_changed_rows_are_those_that_are_seen(mask, position):
     """Row i is changed, and of the others those that are said to be."""
-    seen = np.asarray(visible(mask, INDEX, INDEX))
+    seen = np.asarray(visible(SIGHTS[mask], INDEX, INDEX))
     places = INDEX if position is None else [position]
     total = seen.sum(axis=1)
     for bits in itertools.product([False, True], repeat=LENGTH):

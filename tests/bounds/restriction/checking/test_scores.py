@@ -12,7 +12,7 @@ import pytest
 import jax_models as jm
 from bounds.restriction.checking.enclosure import UNIT, Enclosure
 from bounds.restriction.checking.scores import HeadScores, score_scale
-from jax_models.model import attention as machine_attention
+from jax_models.model import attending
 from jax_models.weighting.cells import to_cells
 
 
@@ -149,7 +149,7 @@ def test_scores_are_divided_by_what_the_machine_divides_them_by(score, temperatu
     for length in (1, 5, 9):
         found = score_scale(attention, length, places)
         rows = jnp.asarray(places, jnp.int32)
-        ran = machine_attention.score_scale(attention, length, rows)
+        ran = attending.score_scale(attention, length, rows)
         off = np.abs(found.centre[:, 0] - ran)
         assert (off <= found.radius[:, 0]).all()
         # Rounding of functions alone; a plain number is exact.
