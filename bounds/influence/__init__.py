@@ -8,6 +8,15 @@ from bounds.influence.compute import METHODS, SCREENS, compute_influence
 from bounds.influence.method import Method, Screen
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.result import Block, Influence
+from bounds.influence.targets import (
+    LogitDifference,
+    LogOdds,
+    LogProbabilities,
+    LogProbability,
+    Loss,
+    TargetFunction,
+    TargetOperation,
+)
 from bounds.influence.ties import Ties
 
 __all__ = [
@@ -15,10 +24,17 @@ __all__ = [
     "SCREENS",
     "Block",
     "Influence",
+    "LogOdds",
+    "LogProbabilities",
+    "LogProbability",
+    "LogitDifference",
+    "Loss",
     "Method",
     "Problem",
     "Screen",
     "SharedBase",
+    "TargetFunction",
+    "TargetOperation",
     "Ties",
     "compute_influence",
 ]

@@ -40,12 +40,13 @@ from bounds.influence.query_row import (
 from bounds.influence.sizes import (
     ABOVE,
     mean_size,
+    measure_target,
     row_condition,
     scaled_norm,
     score_rounding,
     substitutes,
 )
-from bounds.influence.target import change_target
+from bounds.influence.target import AnyTarget
 from jax_models.model.attending import (
     project_queries,
     project_value_changes,
@@ -215,10 +216,10 @@ def change_block(
     symbol: Array,
     *,
     query: int,
-    target: str,
+    target: AnyTarget,
     row_tile: int,
     own_query: bool = False,
-) -> tuple[Array, TieReport]:
+) -> tuple[Any, TieReport]:
     """Returns the influences of a block of substitutions and the ties they met.
 
     Args:
@@ -228,13 +229,14 @@ def change_block(
         position: the replaced positions [i].
         symbol: the substitutes [i].
         query: the row whose output is watched.
-        target: "activation" or "logits".
+        target: as in `exit_program`.
         row_tile: rows per tile of the second layer.
         own_query: for one layer, whether the block is the query's own token; otherwise
             it must not hold it.
 
     Returns:
-        Norms of the change [i], and a tie report over everything that was evaluated.
+        Norms of the change [i], with what they are rounded relative to [i] where that is
+        not they themselves, and a tie report over everything that was evaluated.
     """
     first, layer, last = state.first, model.layers[0], state.last
     replaced = replace_tokens(model, tokens, first, position, symbol)
@@ -259,7 +261,9 @@ def change_block(
                 model.layers, bases, last, columns, own, at[0], row_tile
             )
     reports.append(ties)
-    return finish(model, state.output, change, target), merge_reports(model, reports)
+    norms, relative = measure_target(model, state.output, change, target)
+    found = norms if relative is norms else (norms, relative)
+    return found, merge_reports(model, reports)
 
 
 def second_layer(
@@ -305,11 +309,6 @@ def second_layer(
     folded, ties = fold_tiles(lift, merge, n, row_tile)
     change, more = read_query_row(layer, last, moved, folded)
     return change, [at_query, ties, more]
-
-
-def finish(model: Transformer, output: Array, change: Array, target: str) -> Array:
-    """Returns the norms [i] of a final-row change [i, d] on the chosen target."""
-    return scaled_norm(change_target(model, output, change, target))
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

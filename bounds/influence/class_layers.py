@@ -17,18 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.change_block import finish, merge_reports
+from bounds.influence.change_block import merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.sizes import (
+    measure_target,
     output_size,
     row_condition,
     scaled_norm,
     score_rounding,
 )
 from bounds.influence.substitution import least_size, padded
+from bounds.influence.target import AnyTarget, target_steps
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.numbers.rounding import change_radius
@@ -174,7 +176,7 @@ def change_configurations(
     encodings: Array,
     configurations: Configurations,
     *,
-    target: str,
+    target: AnyTarget,
 ) -> tuple[Array, Array, Array, TieReport]:
     """Returns influences [b], the sizes that their rounding is relative to, and ties.
 
@@ -182,7 +184,7 @@ def change_configurations(
         model: A transformer without masks, at its length, with a layer at least.
         encodings: The distinct position encodings [P, d].
         configurations: The configurations [b].
-        target: "activation" or "logits".
+        target: as in `exit_program`.
 
     Returns:
         Influences [b], sizes [b], roundoffs of scores [b], and a report over all of them.
@@ -208,13 +210,13 @@ def change_configurations(
             condition = jnp.maximum(condition, found.condition)
             share = jnp.maximum(share, found.share)
             reports.append(found.ties)
-        influence = finish(model, rows[0], change[0], target)
+        influence, relative = measure_target(model, rows[0], change[0], target)
         base = jnp.maximum(1, share) if model.is_hard else share
         whole = output_size(model, rows[0], None, target)
-        size = condition * influence + base * whole
+        size = condition * relative + base * whole
         # A change of exactly zero is one where nothing that is read has moved, or no
         # decision of a hard layer noticed. Softmax of equal columns may have lost it.
-        seen = influence > 0
+        seen = relative > 0
         if not model.is_hard:
             seen = seen | (moved != 0).any()
         size = jnp.where(seen, size, 0)
@@ -244,7 +246,7 @@ def run_configurations(
     configurations: Configurations,
     *,
     length: int,
-    target: str,
+    target: AnyTarget,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Ties | None]]:
     """Yields influences and radii of batches of configurations, and the ties met.
 
@@ -253,11 +255,12 @@ def run_configurations(
         encodings: The distinct position encodings [P, d].
         configurations: At least one.
         length: n.
-        target: "activation" or "logits".
+        target: as in `exit_program`.
     """
     model, batch = at_length(model, length), batch_size(model, configurations)
     k = configurations.symbol.shape[1]
     shared = jax.device_put((model, encodings))
+    beyond = target_steps(model, target)
 
     def start_batch(part: Configurations) -> tuple[Configurations, Any]:
         filled = jax.device_put(jax.tree.map(lambda x: padded(x, batch), part))
@@ -273,5 +276,5 @@ def run_configurations(
         influence, size, score_steps = (
             np.asarray(x, np.float64)[: len(part)] for x in found[:3]
         )
-        radius = change_radius(model, k, size, score_steps)
+        radius = change_radius(model, k, size, score_steps, beyond)
         yield influence, radius, Ties.of(found[3]) if model.is_hard else None

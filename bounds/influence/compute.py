@@ -20,7 +20,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, Progress, Screen, Stopping
-from bounds.influence.problem import Problem, Radius, SharedBase, Target
+from bounds.influence.problem import Problem, Radius, SharedBase, Watched
 from bounds.influence.result import Block, Enclosures, Influence
 from bounds.influence.screening.ladder import SCREENED
 from bounds.influence.substitution import Substitutions, not_finite
@@ -176,7 +176,7 @@ def compute_influence(
     *,
     method: str = "auto",
     query: int = -1,
-    target: Target = "activation",
+    target: Watched = "activation",
     symbols: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     include_query: bool = False,
@@ -208,7 +208,9 @@ def compute_influence(
             "incremental" (change propagation), "screened" (certified enclosures, and the
             exact maximum where they close), or "exhaustive".
         query: the row that is watched; negative counts from the end.
-        target: "activation" (final activations) or "logits".
+        target: "activation" (final activations), "logits", "log_probabilities", or a value
+            of `bounds.influence.targets`: the log-probability or loss of a symbol, a
+            difference of two logits, log-odds, one's own function.
         symbols: substitute symbols; by default all that the model's `substitutable`
             allows.
         positions: positions that are changed; all by default.

@@ -37,7 +37,7 @@ from bounds.influence.sizes import (
     written_size,
 )
 from bounds.influence.substitution import padded
-from bounds.influence.target import read_target
+from bounds.influence.target import AnyTarget, read_target, target_steps
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import (
     SCALAR_STEPS,
@@ -135,7 +135,7 @@ def _batched(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarra
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def query_output(
-    model: Transformer, tokens: Array, *, query: int, target: str
+    model: Transformer, tokens: Array, *, query: int, target: AnyTarget
 ) -> tuple[Array, Array, Array, TieReport]:
     """Returns the target at the query row, what its rounding is relative to, and ties.
 
@@ -147,7 +147,7 @@ def query_output(
         model: a transformer.
         tokens: integers in [0, V) [n].
         query: the row, counted from 0.
-        target: "activation" or "logits".
+        target: as in `exit_program`.
     """
     rows, reports, largest = embed(model, tokens), [], jnp.zeros((), model.dtype)
     steps, n = largest, tokens.shape[0]
@@ -190,7 +190,7 @@ def _rerun(
     symbol: Array,
     *,
     query: int,
-    target: str,
+    target: AnyTarget,
 ) -> Any:
     """Norms [p] of the output's difference for a batch of substitutions, and ties."""
 
@@ -264,6 +264,7 @@ def _kernel(problem: Problem) -> Kernel | None:
     tokens = jnp.asarray(problem.tokens)
     base, size, score_steps, ties = query_output(model, tokens, **how)
     steps = rounding_steps(model, problem.tokens.size, float(score_steps))
+    steps += target_steps(model, problem.target)
     size = float(size)
     return Kernel(
         _rerun,

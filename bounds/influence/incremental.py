@@ -21,7 +21,6 @@ from bounds.influence.change_block import (
     IncrementalState,
     block_sizes,
     change_block,
-    finish,
     merge_reports,
     prepare,
 )
@@ -33,9 +32,10 @@ from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
-from bounds.influence.sizes import output_size
+from bounds.influence.sizes import measure_target, output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move, shrinkage
+from bounds.influence.target import target_steps
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import change_radius
 from jax_models.model.transformer import Transformer
@@ -76,6 +76,7 @@ def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
 
 
 _prepare_last = jax.jit(prepare_layer)
+measure = jax.jit(measure_target, static_argnames="target")
 
 
 def _cost(problem: Problem) -> float:
@@ -108,6 +109,7 @@ def _radius(
         share = float(column_share(model, bases, state.last))
     size = float(output_size(model, state.output, None, problem.target))
     base = share and share * size
+    beyond = target_steps(model, problem.target)
 
     moves = may_move(
         model, problem.tokens, problem.query, problem.position, problem.symbol
@@ -117,16 +119,16 @@ def _radius(
     places = None if places is None else np.asarray(places)
     shrinking = functools.partial(shrinkage, np.asarray(model.embedding), rows, places)
 
-    def radius(influence: np.ndarray, these: Any) -> np.ndarray:
+    def radius(relative: np.ndarray, these: Any) -> np.ndarray:
         # A change of exactly zero is one where nothing that is read has moved, or no
         # decision of a hard layer noticed. Softmax of equal columns may have lost it.
-        seen = (influence > 0) | (moves[these] & (not model.is_hard))
-        size = condition * influence
+        seen = (relative > 0) | (moves[these] & (not model.is_hard))
+        size = condition * relative
         if len(model.layers) > 1:
             size = size * shrinking(problem.position[these], problem.symbol[these])
         size = np.where(seen, size + base, 0.0)
         size = size + np.where(moves[these], least, 0.0)
-        return change_radius(model, problem.tokens.size, size, score_steps)
+        return change_radius(model, problem.tokens.size, size, score_steps, beyond)
 
     return radius
 
@@ -174,10 +176,11 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     done = 0
     for window in follow(problem, state):
         change = jnp.asarray(window.change)
-        influence = finish(problem.model, state.output, change, problem.target)
-        influence, seen = np.asarray(influence, np.float64), seen.merge(window.ties)
+        found = measure(problem.model, state.output, change, target=problem.target)
+        influence, relative = (np.asarray(x, np.float64) for x in found)
         these, done = slice(done, done + influence.size), done + influence.size
-        yield Block(influence, radius(influence, these), seen)
+        seen = seen.merge(window.ties)
+        yield Block(influence, radius(relative, these), seen)
 
 
 def _outline(problem: Problem) -> Outline | None:

@@ -102,14 +102,15 @@ class Kernel:
     """What is run on every block of substitutions.
 
     `function(*shared, position [p], symbol [p], **options)` returns arrays [p, ...], of a
-    method the norms [p], and a tie report over all of them, None of a screen. It is
-    compiled by `jax.jit`.
+    method the norms [p], or these and what they are rounded relative to, and a tie report
+    over all of them, None of a screen. It is compiled by `jax.jit`.
     """
 
     function: Callable[..., Any]
     shared: tuple[Any, ...]
     parts: tuple[Part, ...]
-    # From influences [p] and the index of the substitutions that they are of, to radii [p].
+    # From what influences are rounded relative to [p], and the index of their
+    # substitutions, to radii [p].
     radius: Callable[[np.ndarray, Any], np.ndarray]
     ties: Ties | None  # of the base pass; None where no layer is hard
     # Blocks under way at a time.
@@ -135,10 +136,13 @@ def run_kernel(
     for these, norms, ties in run_blocks(kernel, *where, problem.mesh, run):
         # One transfer; the blocks after this one are queued already.
         norms, ties = jax.device_get((norms, None if seen is None else ties))
-        influence = np.asarray(norms, np.float64)[: these.stop - these.start]
+        found = norms if isinstance(norms, tuple) else (norms, norms)
+        influence, relative = (
+            np.asarray(x, np.float64)[: these.stop - these.start] for x in found
+        )
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
-        yield Block(influence, kernel.radius(influence, these), seen)
+        yield Block(influence, kernel.radius(relative, these), seen)
 
 
 def run_blocks(

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self, TypeAlias, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
@@ -15,14 +16,24 @@ from bounds.influence.substitution import (
     check_query,
     list_substitutions,
 )
+from bounds.influence.targets import (
+    LogProbabilities,
+    TargetFunction,
+    TargetOperation,
+)
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.format.model_check import check_model
+from jax_models.model.transformer import forward, read_logits
 from jax_models.run.evaluate import check_tokens, require_readout
 from jax_models.run.float_type import check_float_type
 from jax_models.run.mesh import check_mesh
 
+# What every question may watch; influences also `Watched`.
 Target = Literal["activation", "logits"]
+Watched: TypeAlias = (
+    Target | Literal["log_probabilities"] | TargetOperation | TargetFunction
+)
 # Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
 Radius: TypeAlias = float | Callable[[np.ndarray], Any]
 
@@ -67,7 +78,7 @@ class Problem:
     model: Any  # a Transformer, or a function from tokens [n] to a vector
     tokens: np.ndarray  # [n] int32
     query: int
-    target: Target
+    target: Any  # "activation", "logits" or a value
     pairs: Substitutions
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
     # What substitutions are shared out over; None is one device.
@@ -84,7 +95,7 @@ class Problem:
         tokens: Any,
         *,
         query: int = -1,
-        target: Target = "activation",
+        target: Watched = "activation",
         symbols: Sequence[int] | None = None,
         positions: Sequence[int] | None = None,
         include_query: bool = False,
@@ -101,7 +112,7 @@ class Problem:
             model: a transformer, or a function from tokens [n] to a vector.
             tokens: integers in [0, V) [n].
             query: the row that is watched; negative counts from the end.
-            target: "activation" or "logits".
+            target: "activation", "logits", "log_probabilities", or a value of `targets`.
             symbols: substitute symbols; by default all that the model allows.
             positions: positions that are changed; all by default.
             include_query: whether the query's own token is changed too.
@@ -115,14 +126,12 @@ class Problem:
         Raises:
             InputError: for anything that does not fit the model.
         """
-        choose_name("target", target, get_args(Target))
         if isinstance(model, Transformer):
             model = check_model(model)
+            target = check_target(model, target)
             _check_dtype(model, dtype)
             checked = np.asarray(check_tokens(model.vocab_size, tokens))
             vocab_size, allowed = model.vocab_size, model.substitutable
-            if target == "logits":
-                require_readout(model)
             if radius is not None:
                 raise InputError(
                     "radius is of a bare function, and the model is a Transformer, whose "
@@ -142,7 +151,11 @@ class Problem:
             checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
             if radius is not None and not callable(radius):
                 radius = check_radius(radius)
+            choose_name("target", target, get_args(Target))
         query = check_query(query, checked.size)
+        if isinstance(target, TargetFunction):
+            assert isinstance(model, Transformer)
+            model, radius = target_function(model, target, query), target.radius
         pairs = list_substitutions(
             checked,
             vocab_size,
@@ -178,6 +191,54 @@ class Problem:
         Formed and sorted once for all that ask; None where they are too many to lump.
         """
         return distinct_places(self.model, self.tokens.size)
+
+
+def check_target(model: Transformer, target: Any) -> Any:
+    """Returns what is watched of a model, the name of an operation as its value.
+
+    Args:
+        model: a transformer.
+        target: what was asked for.
+
+    Raises:
+        InputError: it is none, or needs a head or a logit that the model does not have.
+    """
+    if not isinstance(target, TargetOperation | TargetFunction):
+        names = (*get_args(Target), "log_probabilities")
+        choose_name("target", target, names)
+    if target == "activation":
+        return target
+    require_readout(model)
+    if target == "log_probabilities":
+        return LogProbabilities()
+    if isinstance(target, TargetOperation):
+        assert model.classes is not None
+        target.check(model.classes)
+    if isinstance(target, TargetFunction):
+        if target.radius is not None:
+            check_radius(target.radius)
+        if model.is_hard:
+            raise InputError(
+                "a function of the logits is rerun without looking at ties, and the model "
+                "has hard attention; use one of the targets of bounds.influence.targets"
+            )
+    return target
+
+
+def target_function(
+    model: Transformer, target: TargetFunction, query: int
+) -> Callable[[Any], Any]:
+    """Returns a function of the tokens [n] that is watched at a row, as a bare one."""
+
+    @jax.jit
+    def logits(tokens: Any) -> Any:
+        rows, _ = forward(model, tokens, jnp.asarray([query], jnp.int32))
+        return read_logits(model, rows[0])
+
+    apply = target.apply
+    if isinstance(apply, jax.stages.Wrapped):
+        return jax.jit(lambda tokens: apply(logits(tokens)))
+    return lambda tokens: apply(np.asarray(logits(tokens)))
 
 
 def check_radius(value: Any, where: str = "") -> float:

@@ -1,11 +1,11 @@
 """What is found: blocks of influences, enclosures of them, and the result of a call."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.problem import Target
 from bounds.influence.ties import Ties
 from bounds.numbers.notation import enclosure_label
 
@@ -71,7 +71,7 @@ class Influence:
     position: int | None  # the smallest (position, symbol) of the computed maximum
     symbol: int | None
     query: int
-    target: Target
+    target: Any  # "activation", "logits", or a value of `targets`
     method: str
     exact: bool
     reason: str  # why this method

@@ -1,13 +1,15 @@
 """Norms, and the sizes that rounding is relative to."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.target import exit_program
+from bounds.influence.target import AnyTarget, change_target, exit_program
+from bounds.influence.targets import TargetOperation
 from bounds.readings.rules import no_rule
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
@@ -16,8 +18,10 @@ from jax_models.model.rows import (
     Affine,
     Norm,
     Operation,
+    Program,
     Steady,
     Step,
+    linear,
 )
 from jax_models.model.transformer import Transformer, attention_input
 
@@ -36,7 +40,7 @@ def mean_size(rows: Array) -> Array:
 
 @functools.partial(jax.jit, static_argnames="target")
 def output_size(
-    model: Transformer, output: Array, within: Array | None, target: str
+    model: Transformer, output: Array, within: Array | None, target: AnyTarget
 ) -> Array:
     """Returns the size that the rounding of one evaluation of the target is relative to.
 
@@ -92,8 +96,54 @@ def _(operation: Activation, row: Array, size: Array) -> Array:
 
 
 @carried_size.register
+def _(operation: TargetOperation, row: Array, size: Array) -> Array:
+    steep = operation.lipschitz(row.shape[-1])
+    return steep * size + scaled_norm(operation(row)) + jnp.abs(row).max()
+
+
+@carried_size.register
 def _(operation: Steady, row: Array, size: Array) -> Array:
     return jnp.maximum(scaled_norm(operation(row)), operation.steepest * size)
+
+
+def measure_target(
+    model: Transformer, output: Array, change: Array, target: AnyTarget
+) -> tuple[Array, Array]:
+    """Returns norms [...] of the target's change, and what they are rounded relative to.
+
+    Of an operation on the logits that is their Lipschitz constant times the change of the
+    logits, whose terms may cancel in the target, and once more for each unit that the
+    logits' own terms come to: exponentials are off by that. Else it is the norm itself.
+
+    Args:
+        model: a transformer.
+        output: the query row after the last layer, before the final norm [d].
+        change: of that row [..., d].
+        target: as in `exit_program`.
+    """
+    if not isinstance(target, TargetOperation):
+        found = scaled_norm(change_target(model, output, change, target))
+        return found, found
+    program = exit_program(model, target)
+    base = program.value({"y": output})
+    moved = program.change(base, {"y": change})
+    (logits,) = program.steps[-1].inputs
+    exponents = _entry_size(program, base, logits)
+    steep = target.lipschitz(base[logits].shape[-1])
+    relative = steep * (1 + 2 * exponents) * scaled_norm(moved[logits])
+    found = scaled_norm(moved[program.output])
+    return found, jnp.maximum(found, relative)
+
+
+def _entry_size(program: Program, base: Mapping[str, Array], name: str) -> Array:
+    """What the terms of an entry of a row come to before they cancel, at most []."""
+    row = base[name]
+    for step in program.steps:
+        if step.name == name and isinstance(step.operation, Affine):
+            weight, bias = step.operation.weight, step.operation.bias
+            bias = None if bias is None else jnp.abs(bias)
+            row = linear(jnp.abs(base[step.inputs[0]]), jnp.abs(weight), bias)
+    return jnp.abs(row).max()
 
 
 def score_rounding(

@@ -1,22 +1,28 @@
-"""What is watched at the query: the final activation, or the logits.
+"""What is watched at the query: the final activation, the logits, or something of them.
 
 Between the last layer and it stands the *exit*: the final norm and the head, a row
 program like those of layers. Shapes: d model width, c = d or the number of classes.
 """
 
+from typing import TypeAlias
+
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.influence.targets import TargetOperation
 from jax_models.model.rows import Affine, Program, Step
 from jax_models.model.transformer import Transformer, read_logits
 
+# The names "activation" and "logits", or a value.
+AnyTarget: TypeAlias = str | TargetOperation
 
-def exit_program(model: Transformer, target: str) -> Program:
+
+def exit_program(model: Transformer, target: AnyTarget) -> Program:
     """Returns the program from the row `y` that the last layer writes to the target.
 
     Args:
-        model: a transformer; with a read-out where the target is "logits".
-        target: "activation" or "logits".
+        model: a transformer; with a read-out but where the target is "activation".
+        target: "activation", "logits", or an operation on the logits.
     """
     steps, final = (), "y"
     if model.final_norm is not None:
@@ -29,11 +35,14 @@ def exit_program(model: Transformer, target: str) -> Program:
         for x in head.steps
     )
     output = final if head.output == "final" else head.output
-    return Program((*steps, *renamed), output)
+    steps = (*steps, *renamed)
+    if isinstance(target, TargetOperation):
+        steps, output = (*steps, Step("target", target, (output,))), "target"
+    return Program(steps, output)
 
 
 def change_target(
-    model: Transformer, output: Array, change: Array, target: str
+    model: Transformer, output: Array, change: Array, target: AnyTarget
 ) -> Array:
     """Returns the change of the target [..., c].
 
@@ -41,31 +50,42 @@ def change_target(
         model: a transformer.
         output: the query row after the last layer, before the final norm [d].
         change: of that row [..., d].
-        target: "activation" or "logits".
+        target: as in `exit_program`.
     """
     program = exit_program(model, target)
     base = program.value({"y": output})
     return program.change(base, {"y": change})[program.output]
 
 
-def read_target(model: Transformer, output: Array, target: str) -> Array:
+def target_steps(model: Transformer, target: AnyTarget) -> int:
+    """Returns how many unit roundoffs a target adds to those of the logits."""
+    if not isinstance(target, TargetOperation):
+        return 0
+    assert model.classes is not None
+    return target.steps(model.classes)
+
+
+def read_target(model: Transformer, output: Array, target: AnyTarget) -> Array:
     """Returns the target from the final activation of the query row [d]."""
-    return output if target == "activation" else read_logits(model, output)
+    if target == "activation":
+        return output
+    logits = read_logits(model, output)
+    return target(logits) if isinstance(target, TargetOperation) else logits
 
 
-def bent_head(model: Transformer, target: str) -> str | None:
-    """Returns what of the head is not affine, None if nothing; see `target_map`.
+def bent_head(model: Transformer, target: AnyTarget) -> str | None:
+    """Returns what of head and target is no map, None if nothing; see `target_map`.
 
     Args:
         model: a transformer.
-        target: "activation" or "logits".
+        target: as in `exit_program`.
     """
-    if target == "activation":
-        return None
-    for operation in (step.operation for step in model.head.steps):
-        if not isinstance(operation, Affine):
-            name = type(operation).__name__
-            return f"it needs an affine head, and the model's has {name}"
+    for step in exit_program(model, target).steps:
+        if step.name != "final" and not isinstance(step.operation, Affine):
+            name = type(step.operation).__name__
+            return (
+                f"it needs a target that is affine in the final activation, not {name}"
+            )
     return None
 
 

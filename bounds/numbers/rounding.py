@@ -144,6 +144,7 @@ def change_radius(
     length: int,
     influence: Any,
     score_steps: Any = 0.0,
+    beyond: int = 0,
 ) -> Any:
     """Returns the radius of influences computed in change form.
 
@@ -153,8 +154,9 @@ def change_radius(
         influence: what the error is relative to, an array or a number: the computed
             influences, times a condition, and a size besides, as the module says.
         score_steps: unit roundoffs of the scores, a number or one for each influence.
+        beyond: of what is made of the logits.
     """
-    steps = rounding_steps(model, length, score_steps)
+    steps = rounding_steps(model, length, score_steps) + beyond
     if not all(layer.feed_forward.bend.smooth for layer in model.layers):
         steps += KINK_STEPS * length
     return 2 * unit_roundoff(model.dtype) * steps * influence

@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +84,7 @@ def certify_influence(
     """
     started = time.perf_counter()
     choose_name("method", method, tuple(CERTIFIERS))
+    choose_name("target", target, get_args(Target))
     model = _in_float64(model)
     _refuse(model, method)
     problem = Problem.ask(

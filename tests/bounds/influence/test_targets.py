@@ -1,0 +1,345 @@
+"""What is watched of the logits: exact changes, enclosures, refusals.
+
+The oracle is each target as its definition says, in many digits.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from benchmarks import reference
+from bounds.influence import sizes
+from bounds.influence.targets import (
+    LogitDifference,
+    LogOdds,
+    LogProbabilities,
+    LogProbability,
+    Loss,
+    TargetFunction,
+)
+from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+MP: Any = mpmath.MPContext()
+MP.dps = 60
+DIGITS = reference.multiprecision(40)
+TARGETS = {
+    "log_probabilities": LogProbabilities(),
+    "log-probability": LogProbability(1),
+    "loss": Loss(2),
+    "difference": LogitDifference(0, 2),
+    "odds": LogOdds((0, 2)),
+    "odds of all": LogOdds((2, 0, 1)),
+    "odds with epsilon": LogOdds((1, 2), 1e-6),
+}
+
+
+def defined(target, logits):
+    """A target of logits [v], as it is defined."""
+    logits = [MP.mpf(x) for x in logits]
+    weights = [MP.exp(x) for x in logits]
+    p = [x / sum(weights) for x in weights]
+    match target:
+        case LogProbabilities():
+            return [MP.log(x) for x in p]
+        case Loss(symbol):
+            return [-MP.log(p[symbol])]
+        case LogProbability(symbol):
+            return [MP.log(p[symbol])]
+        case LogitDifference(symbol, other):
+            return [logits[symbol] - logits[other]]
+        case LogOdds(symbols, epsilon):
+            q = [p[s] + MP.mpf(epsilon) for s in symbols]
+            q = [x / sum(q) for x in q]
+            return [MP.log(x / (1 - x), 2) for x in q]
+    raise TypeError(target)
+
+
+def numbers():
+    """Logits, even ones and such that one rules; changes far below and above them."""
+    rng = np.random.default_rng(0)
+    for spread, size in (
+        (1, 1e-9),
+        (1, 1e-3),
+        (1, 3),
+        (12, 1e-6),
+        (12, 20),
+        (0, 1e-12),
+    ):
+        yield spread * rng.normal(size=5), size * rng.normal(size=5)
+    yield np.asarray([0.0, 35.0, 1.0, -2.0, 3.0]), 1e-4 * rng.normal(size=5)
+    yield np.asarray([40.0, -40.0, 0, 1, 2]), np.asarray([-80.0, 80.0, 0, 0, 0])
+
+
+def assert_exact(target, change, dtype: Any):
+    for logits, moved in numbers():
+        logits, moved = logits.astype(dtype), moved.astype(dtype)
+        ends = [
+            MP.mpf(float(a)) + MP.mpf(float(b))
+            for a, b in zip(logits, moved, strict=True)
+        ]
+        found = np.asarray(change(logits, moved))
+        exact = [
+            a - b
+            for a, b in zip(
+                defined(target, ends), defined(target, map(float, logits)), strict=True
+            )
+        ]
+        error = max(
+            abs(MP.mpf(float(a)) - b) for a, b in zip(found, exact, strict=True)
+        )
+        size = target.lipschitz(5) * np.linalg.norm(moved.astype(float))
+        assert found.dtype == dtype
+        assert error <= 32 * float(np.finfo(dtype).eps) * (1 + abs(logits).max()) * size
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", TARGETS)
+def test_changes_keep_their_digits(name, dtype):
+    target = TARGETS[name]
+    assert_exact(target, jax.jit(target.change), dtype)
+
+
+@pytest.mark.parametrize("name", [x for x in TARGETS if x != "difference"])
+def test_a_subtraction_of_two_values_is_caught(name):
+    target = TARGETS[name]
+    with pytest.raises(AssertionError):
+        assert_exact(target, lambda z, dz: target(z + dz) - target(z), np.float64)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_values_are_as_defined_and_slopes_within_the_constant(name):
+    target = TARGETS[name]
+    for logits, _ in numbers():
+        found = np.asarray(target(jnp.asarray(logits)))
+        np.testing.assert_allclose(
+            found, np.float64(defined(target, map(float, logits))), 1e-12, 1e-13
+        )
+        jacobian = np.asarray(jax.jacobian(target)(jnp.asarray(logits)))
+        assert np.linalg.norm(jacobian, 2) <= target.lipschitz(5) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "target", [LogProbability(1), Loss(1), LogOdds((1, 2))], ids=str
+)
+def test_the_tiny_change_of_what_is_nearly_certain_keeps_its_digits(target):
+    logits, moved = np.asarray([0, 40.0, 1]), np.asarray([0.1, -0.2, 0.05])
+    ends = [MP.mpf(a) + MP.mpf(b) for a, b in zip(logits, moved, strict=True)]
+    (exact, *_), (before, *_) = (
+        defined(target, x) for x in (ends, [MP.mpf(a) for a in logits])
+    )
+    (found, *_) = np.asarray(target.change(jnp.asarray(logits), jnp.asarray(moved)))
+    assert abs(found - float(exact - before)) <= 1e-14 * abs(float(exact - before))
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "one layer": {"num_layers": 1, "dtype": "float32"},
+    "two layers": {"num_layers": 2, "head": "masked_lm", "layer_norm": "post"},
+    "lumped": {"num_layers": 2, "position": None, "final_norm": True},
+    "hard": {"num_layers": 3, "weighting": "average_hard"},
+}
+
+
+@functools.cache
+def passes(name):
+    """The model, and the logits at the query of the base and of every substitution."""
+    model, tokens = build(MODELS[name], seed=1), TOKENS[:6]
+    config, tensors = written(model)
+    rows: dict[Any, Any] = {}
+    for i in range(5):
+        for symbol in set(range(3)) - {int(tokens[i])}:
+            changed = tokens.copy()
+            changed[i] = symbol
+            rows[i, symbol] = reference.logits(config, tensors, changed, DIGITS)[-1]
+    return model, reference.logits(config, tensors, tokens, DIGITS)[-1], rows
+
+
+def exact_influences(name, target):
+    _, base, rows = passes(name)
+    found, before = np.full((6, 3), np.nan), defined(target, base)
+    for at, logits in rows.items():
+        moved = zip(defined(target, logits), before, strict=True)
+        found[at] = float(MP.sqrt(sum((a - b) ** 2 for a, b in moved)))
+    return found
+
+
+def holds(found, exact):
+    there = ~np.isnan(exact)
+    assert (there == ~np.isnan(found.upper)).all()
+    return bool(((found.lower <= exact) & (exact <= found.upper))[there].all())
+
+
+CASES = [
+    *(("two layers", target) for target in TARGETS),
+    *(("one layer", target) for target in ("loss", "difference", "odds of all")),
+    *(("lumped", target) for target in ("log-probability", "odds")),
+    *(("hard", target) for target in ("log_probabilities", "odds with epsilon")),
+]
+
+
+@pytest.mark.parametrize(("name", "target"), CASES)
+def test_influences_are_those_of_the_definition(name, target):
+    model, _, _ = passes(name)
+    value = TARGETS[target]
+    asked: Any = target if target == "log_probabilities" else value
+    exact = exact_influences(name, value)
+    methods = ["exhaustive", "incremental", *(["lumped"] if name == "lumped" else [])]
+    for method in methods:
+        found = bounds.compute_influence(model, TOKENS[:6], method=method, target=asked)
+        assert found.target == value
+        assert found.exact
+        assert holds(found, exact)
+        width = float(np.nanmax(found.upper - found.lower))
+        coarse = 0.1 if model.dtype == np.float32 else 1e-6
+        assert width <= coarse * np.nanmax(exact)
+
+
+def nearly_equal_logits():
+    """A model whose first and third logit differ by 1e-9 of what they move."""
+    model = build({"num_layers": 2})
+    readout = model.readout
+    rows = np.asarray(readout.weight).copy()
+    rows[2] = rows[0] + 1e-9 * rows[1]
+    readout = dataclasses.replace(readout, weight=jnp.asarray(rows))
+    return dataclasses.replace(model, readout=readout)
+
+
+def enclosed_difference():
+    model, tokens = nearly_equal_logits(), TOKENS[:6]
+    config, tensors = written(model)
+    weight = DIGITS.numbers(tensors["readout.weight"])
+    difference = {
+        **tensors,
+        "readout.weight": (weight[0] - weight[2])[None],
+        "readout.bias": np.zeros(1),
+    }
+    exact = reference.influence(
+        config, difference, tokens, target="logits", arithmetic=DIGITS
+    )
+    found = bounds.compute_influence(
+        model, tokens, method="incremental", target=LogitDifference(0, 2)
+    )
+    return holds(found, exact)
+
+
+def test_a_difference_that_cancels_is_enclosed():
+    assert enclosed_difference()
+
+
+def test_a_radius_relative_to_the_difference_alone_is_caught(monkeypatch):
+    monkeypatch.setattr(LogitDifference, "lipschitz", lambda self, classes: 0.0)
+    jax.clear_caches()
+    assert not enclosed_difference()
+    jax.clear_caches()
+
+
+# ------------------------------------------------------------------ one's own function
+
+
+def test_ones_own_function_is_estimated_or_enclosed_as_stated():
+    model, tokens = build({"head": "masked_lm"}), TOKENS[:6]
+    named = bounds.compute_influence(model, tokens, target="log_probabilities")
+    plain = lambda logits: np.asarray(jax.nn.log_softmax(logits))
+    for apply in (plain, jax.jit(jax.nn.log_softmax)):
+        estimate = bounds.compute_influence(model, tokens, target=TargetFunction(apply))
+        assert estimate.estimated
+        np.testing.assert_allclose(estimate.upper, named.upper, 1e-9)
+        found = bounds.compute_influence(
+            model, tokens, target=TargetFunction(apply, radius=1e-13)
+        )
+        assert found.exact
+        assert found.method == "exhaustive"
+        there = ~np.isnan(named.upper)
+        assert (found.lower <= named.upper)[there].all()
+        assert (named.lower <= found.upper)[there].all()
+
+
+def test_symbols_that_the_model_does_not_replace_stay():
+    model = dataclasses.replace(build({}), substitutable=(0, 1))
+    target = TargetFunction(jax.jit(lambda logits: logits))
+    found = bounds.compute_influence(model, TOKENS[:6], target=target)
+    assert np.isnan(found.upper[:, 2]).all()
+
+
+# ----------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (LogProbability(3), "names the symbol 3; the model has 3 logits"),
+        (LogOdds((0, 5)), "names the symbol 5"),
+        (LogitDifference(7, 0), "names the symbol 7"),
+        ("odds", "target = 'odds'.*log_probabilities"),
+        (3, "target = 3"),
+        (TargetFunction(lambda x: x, radius=-1.0), "radius = -1"),
+    ],
+)
+def test_a_target_that_is_none_of_the_models_is_refused(target, message):
+    with pytest.raises(jm.InputError, match=message):
+        bounds.compute_influence(build({}), TOKENS[:6], target=target)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LogProbability(-1), "symbol = -1"),
+        (lambda: Loss(1.5), "symbol = 1.5"),
+        (lambda: LogitDifference(0, "1"), "other = '1'"),
+        (lambda: LogOdds((1,)), "two or more different"),
+        (lambda: LogOdds((1, 1)), "two or more different"),
+        (lambda: LogOdds(3), "symbols = 3"),
+        (lambda: LogOdds((0, 1), -1), "epsilon = -1"),
+    ],
+)
+def test_a_target_of_what_is_no_symbol_is_refused(make, message):
+    with pytest.raises(jm.InputError, match=message):
+        make()
+
+
+def test_targets_of_logits_need_logits():
+    model = build({"num_classes": None})
+    for target in ("log_probabilities", LogProbability(0), TargetFunction(np.asarray)):
+        with pytest.raises(jm.InputError, match="no read-out"):
+            bounds.compute_influence(model, TOKENS[:6], target=target)
+
+
+def test_a_function_does_not_see_ties_and_refuses_hard_attention():
+    model = build({"weighting": "leftmost_hard"})
+    with pytest.raises(jm.InputError, match="hard attention"):
+        bounds.compute_influence(model, TOKENS[:6], target=TargetFunction(np.asarray))
+
+
+OTHERS = {
+    "certificate": lambda model, target: bounds.certify_influence(
+        model, TOKENS[:6], target=target
+    ),
+    "closed forms": lambda model, target: bounds.closed_form_bounds(
+        model, 6, target=target
+    ),
+    "supremum": lambda model, target: bounds.supremum(model, 4, target=target),
+    "screened": lambda model, target: bounds.compute_influence(
+        model, TOKENS[:6], method="screened", target=target
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_cannot_watch_it_names_it(name):
+    with pytest.raises(jm.InputError, match="LogProbability"):
+        OTHERS[name](build({}), LogProbability(1))
+
+
+def test_measures_of_named_targets_are_their_own_scale():
+    model, row = build({}), jnp.arange(8.0)
+    found, relative = sizes.measure_target(model, row, row[None] / 7, "logits")
+    assert relative is found
