@@ -133,7 +133,9 @@ def _by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
         dataclasses.replace(
             layer,
             feed_forward=dataclasses.replace(
-                block, w2=block.w2.at[0].set(0), b2=block.b2.at[0].set(0)
+                block,
+                w2=block.w2.at[0].set(0),
+                b2=None if block.b2 is None else block.b2.at[0].set(0),
             ),
         )
         for layer, block in zip(model.layers, blocks, strict=True)

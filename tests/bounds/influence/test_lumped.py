@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from benchmarks import reference
+from benchmarks import reference, reference_attention
 from bounds.influence import classes, compute_influence, lumped, problem
 from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
@@ -154,7 +154,7 @@ def exact_influence(monkeypatch, model, tokens, position, symbol):
     counts[tokens[position]] -= 1
     classes = [0, 1, 2, tokens[position], tokens[-1]]
     monkeypatch.setattr(
-        reference, "row_weights", counted_weights(np.asarray([*counts, 1, 1]))
+        reference_attention, "row_weights", counted_weights(np.asarray([*counts, 1, 1]))
     )
     before = reference.forward(*written(model), classes, ar)[-1]
     classes[3] = symbol
