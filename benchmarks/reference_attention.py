@@ -5,6 +5,7 @@ As `benchmarks.reference`, written from docs/model-format.md alone.
 
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,52 @@ def turned(rotary: Config, rows: np.ndarray, dtype: Any, ar: Arithmetic) -> np.n
     return rows
 
 
+def bucket(entry: Config, count: int, apart: int) -> int:
+    """Where a table has its number for a key that stands at i + apart."""
+    both = entry.get("bidirectional", True)
+    own = count // 2 if both else count
+    start = own if both and apart > 0 else 0
+    near, largest = own // 2, entry.get("max_distance", 128)
+    distance = abs(apart) if both else max(-apart, 0)
+    if distance < near:
+        return start + distance
+    whole = 0
+    ratio = Fraction(distance, near) ** (own - near)
+    while ratio >= Fraction(largest, near) ** (whole + 1):
+        whole += 1
+    return start + min(near + whole, own - 1)
+
+
+def distance_bias(entry: Config, tensor: Any, n: int, ar: Arithmetic) -> np.ndarray:
+    """What is added to one head's scores (n, n)."""
+    apart = np.arange(n)[None, :] - np.arange(n)[:, None]
+    if entry["kind"] == "alibi":
+        return -tensor * ar.numbers(np.abs(apart))
+    assert entry["kind"] == "buckets", entry
+    return tensor[
+        [[bucket(entry, len(tensor), x) for x in row] for row in apart.tolist()]
+    ]
+
+
+def normed(
+    entry: Config | None,
+    name: str,
+    rows: np.ndarray,
+    tensors: Mapping[str, Any],
+    ar: Arithmetic,
+) -> np.ndarray:
+    """Queries or keys (n, d_k) of one head, each divided by its size."""
+    if entry is None:
+        return rows
+    offset = 0
+    if entry["norm"] == "layer_norm":
+        rows = rows - rows.sum(axis=1, keepdims=True) / rows.shape[1]
+        offset = tensors[f"{name}.bias"]
+    square = (rows * rows).sum(axis=1, keepdims=True) / rows.shape[1]
+    epsilon = ar.numbers(entry["layer_norm_epsilon"])
+    return rows / ar.sqrt(square + epsilon) * tensors[f"{name}.scale"] + offset
+
+
 def head_output(
     layer: Config,
     prefix: str,
@@ -124,13 +171,21 @@ def head_output(
         bias = tensors.get(f"{prefix}.{name}_bias")
         projected.append(u @ weight[own].T + (0 if bias is None else bias[own]))
     q, k, v = projected
+    q, k = (
+        normed(layer.get(name), f"{prefix}.{name}", rows, tensors, ar)
+        for name, rows in (("query_norm", q), ("key_norm", k))
+    )
     if layer.get("rotary") is not None:
         q, k = (turned(layer["rotary"], rows, layer["dtype"], ar) for rows in (q, k))
     vector = None
     if layer["score"] == "additive":
         vector = tensors[f"{prefix}.score_vector"][head]
     n = len(u)
-    s = scores(layer, q, k, vector, ar) / temperatures(layer.get("temperature"), n, ar)
+    s = scores(layer, q, k, vector, ar)
+    if layer.get("distance_bias") is not None:
+        tensor = tensors[f"{prefix}.distance_bias"][head]
+        s = s + distance_bias(layer["distance_bias"], tensor, n, ar)
+    s = s / temperatures(layer.get("temperature"), n, ar)
     seen = visible(layer["mask"], n, layer.get("window"))
     alpha = ar.numbers(np.zeros((n, n)))
     for i in range(n):

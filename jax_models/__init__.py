@@ -16,6 +16,7 @@ from jax_models.languages import (
 )
 from jax_models.languages.parity import ParitySource
 from jax_models.model.attention import Attention
+from jax_models.model.distance import Alibi, DistanceBuckets
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.initialise import init_transformer, random_transformer
 from jax_models.model.layer import Layer
@@ -58,10 +59,12 @@ __all__ = [
     "SOURCES",
     "WEIGHTINGS",
     "Accept",
+    "Alibi",
     "Attention",
     "AverageHardmax",
     "ConstantTemperature",
     "Coordinates",
+    "DistanceBuckets",
     "FeedForward",
     "Head",
     "InputError",

@@ -122,7 +122,7 @@ def _values(layer: Layer, rows: Array) -> Array:
 
 def _rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:
     scale = score_scale(layer.attention, keys.shape[1], at)
-    return score_rounding(layer.attention, queries, keys, scale)
+    return score_rounding(layer.attention, queries, keys, scale, keys.shape[1])
 
 
 def _first_rounding(
@@ -136,7 +136,7 @@ def _first_rounding(
     both = jnp.concatenate([first.store.keys, keys], axis=1)
     scale = score_scale(attention, n, at)
     asked = jnp.concatenate([first.queries, queries], axis=1)
-    return score_rounding(attention, asked, both, scale)
+    return score_rounding(attention, asked, both, scale, n)
 
 
 def block_sizes(

@@ -40,7 +40,7 @@ from jax_models.model.attending import (
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
-from jax_models.model.transformer import join_heads
+from jax_models.model.transformer import attention_input, join_heads
 from jax_models.run.blocks import (
     fold_tiles,
     formed_once,
@@ -192,8 +192,12 @@ class Lines:
 
 def _query_changes(layer: Layer, base: PreparedLayer, line: Lines) -> Array:
     """Changes of the queries of one line [h, q, e]."""
-    inner = read_change(layer, base.rows[line.at], line.row_change)
-    return project_query_changes(layer.attention, inner, base.store.length, line.at)
+    rows, n = base.rows[line.at], base.store.length
+    inner, before = (
+        read_change(layer, rows, line.row_change),
+        attention_input(layer, rows),
+    )
+    return project_query_changes(layer.attention, inner, n, line.at, before)
 
 
 def _moved_keys(
@@ -206,13 +210,14 @@ def _moved_keys(
     index = jnp.where(real, line.index, 0)
     inner = read_change(layer, base.rows[index], line.change)
     keys, values = base.store.keys[:, index], base.store.values[:, index]
-    moved = project_key_changes(attention, inner, n, index)
+    before = attention_input(layer, base.rows[index])
+    moved = project_key_changes(attention, inner, n, index, before)
     carried = project_value_changes(attention, inner)
     if query_changes is None:
         query_changes = jnp.zeros_like(queries)
     return summary, MovedKeys(
         index=line.index,
-        score=compute_scores(attention, queries, keys, n, line.at),
+        score=compute_scores(attention, queries, keys, n, line.at, index),
         score_change=score_changes(
             attention, queries, keys, n, line.at, query_changes, moved
         ),
@@ -307,7 +312,7 @@ def rescan_rows(
                 summary,
                 MovedKeys(
                     index=index,
-                    score=compute_scores(attention, queries, keys, n, at),
+                    score=compute_scores(attention, queries, keys, n, at, index),
                     score_change=score_changes(
                         attention, queries, keys, n, at, moved_queries=turned
                     ),

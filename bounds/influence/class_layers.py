@@ -158,7 +158,7 @@ def move_classes(
     keys = jnp.where(seen[:, None], keys, 0)
     asked = jnp.abs(queries) + jnp.abs(moved_queries)
     scale = score_scale(attention, ANY, at)
-    steps = score_rounding(attention, asked, keys, scale) + held
+    steps = score_rounding(attention, asked, keys, scale, ANY) + held
     return MovedClasses(
         output,
         change_rows(layer, base, change[wanted], entering),

@@ -38,7 +38,7 @@ from jax_models.model.attending import (
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.transformer import join_heads, reduce_reports
+from jax_models.model.transformer import attention_input, join_heads, reduce_reports
 from jax_models.run.blocks import (
     fold_tiles,
     key_tile,
@@ -86,13 +86,14 @@ def move_rows(
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
-    queries = project_query_changes(attention, inner, n, everywhere)
-    keys = project_key_changes(attention, inner, n, everywhere)
+    before = attention_input(layer, base.rows)
+    queries = project_query_changes(attention, inner, n, everywhere, before)
+    keys = project_key_changes(attention, inner, n, everywhere, before)
     values = project_value_changes(attention, inner)
 
     def run(block: tuple[Array, Array, Array]) -> Any:
         at, entering, moved_queries = block
-        before, summary, rows = take_rows(base, at)
+        asked, summary, rows = take_rows(base, at)
         moved_queries = moved_queries.swapaxes(0, 1)
 
         def lift(index: Array, valid: Array) -> Any:
@@ -104,9 +105,9 @@ def move_rows(
                 summary,
                 MovedKeys(
                     index=index,
-                    score=compute_scores(attention, before, old, n, at),
+                    score=compute_scores(attention, asked, old, n, at, index),
                     score_change=score_changes(
-                        attention, before, old, n, at, moved_queries, moved
+                        attention, asked, old, n, at, moved_queries, moved
                     ),
                     visible=visible(attention.sight, at, index) & valid,
                     spread=spread_of(weighting, at_keys),

@@ -169,7 +169,7 @@ def query_output(
             queries = jnp.concatenate([queries, more], axis=1)
             more = project_keys(attention, others, n, place)
             keys = jnp.concatenate([keys, more], axis=1)
-        own = score_rounding(attention, queries, keys, scale)
+        own = score_rounding(attention, queries, keys, scale, n)
         steps = jnp.maximum(steps, own if depth == 0 else ABOVE * own)
         rows, report = apply_layer(layer, rows, at)
         reports.append(report)

@@ -213,12 +213,13 @@ def replace_tokens(
     if first.places is not None:
         after = after + first.places[position]
     moved = read_change(layer, first.rows[position], change)
+    before = attention_input(layer, first.rows[position])
     after, n = attention_input(layer, after), tokens.shape[0]
     return Replaced(
         position,
         change,
-        project_query_changes(attention, moved, n, position),
-        project_key_changes(attention, moved, n, position),
+        project_query_changes(attention, moved, n, position, before),
+        project_key_changes(attention, moved, n, position, before),
         project_value_changes(attention, moved),
         project_value_changes(attention, after - first.centre),
     )
@@ -255,7 +256,7 @@ def other_rows(
     queries, summary, base = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
-    scores = compute_scores(attention, queries, keys, n, at)
+    scores = compute_scores(attention, queries, keys, n, at, position)
     seen = visible(attention.sight, at, position)
     column = Column(
         index=position,
@@ -347,7 +348,7 @@ def _own_block(
         values = slice_tile(first.store.values, index, 1)
         around = spread_of(weighting, values)
         own = index[None, :] == at[:, None]
-        scores = compute_scores(attention, queries, keys, n, at)
+        scores = compute_scores(attention, queries, keys, n, at, index)
         moved = replaced.query_change, replaced.key_change
         change = own_score_changes(attention, queries, keys, *moved, own, n, at)
         return weighting.lift_change(

@@ -86,7 +86,7 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
         position=at,
         query=queries,
         keys=keys,
-        scores=compute_scores(attention, queries, keys, n, at),
+        scores=compute_scores(attention, queries, keys, n, at, everywhere),
         summary=summary,
         base=base,
         output=output[0],
@@ -106,9 +106,9 @@ class MovedQuery:
 def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
     """Returns the moved query of each configuration from its row's change [i, d]."""
     attention = layer.attention
-    moved = read_change(layer, last.rows[last.position], row_change)
-    n = last.rows.shape[0]
-    queries = project_query_changes(attention, moved, n, last.position)
+    row, n = last.rows[last.position], last.rows.shape[0]
+    moved, before = read_change(layer, row, row_change), attention_input(layer, row)
+    queries = project_query_changes(attention, moved, n, last.position, before)
     return MovedQuery(row_change, queries)
 
 
@@ -165,8 +165,8 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
     """
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
+    before = slice_tile(last.rows, at, 0)
     if layer.reads.bent:
-        before = slice_tile(last.rows, at, 0)
         entered = jax.vmap(
             lambda one: read_change(layer, before, one), in_axes=2, out_axes=2
         )(rows.formed())
@@ -187,6 +187,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
                 n,
                 last.position,
                 at,
+                attention_input(layer, before),
             ),
             visible=visible(attention.sight, last.position, at) & rows.valid,
             spread=spread_of(attention.weighting, inputs),

@@ -147,7 +147,7 @@ def _entry_size(program: Program, base: Mapping[str, Array], name: str) -> Array
 
 
 def score_rounding(
-    attention: Attention, queries: Array, keys: Array, scale: Any
+    attention: Attention, queries: Array, keys: Array, scale: Any, length: int
 ) -> Array:
     """Returns how many unit roundoffs the scores of a layer may be off by [].
 
@@ -160,11 +160,17 @@ def score_rounding(
         queries: as scores use them [h, r, e].
         keys: likewise [h, k, e].
         scale: the score scale.
+        length: n.
     """
     steps = attention.key_width / 2 + 2 + attention.placing_steps
     if attention.rotary is not None:  # whatever the positions are
         queries, keys = map(attention.rotary.sizes, (queries, keys))
-    return steps * attention.scoring.largest_terms(queries, keys, scale)
+    found = steps * attention.scoring.largest_terms(queries, keys, scale)
+    if attention.distance_bias is None:
+        return found
+    tau = scale / attention.scoring.square_scale(attention.key_width) ** 0.5
+    largest = attention.distance_bias.largest(length) / tau.min()
+    return found + attention.placing_steps * largest
 
 
 # A layer above the first may meet larger scores than the base pass when a row moves.

@@ -55,7 +55,7 @@ from jax_models.model.attending import (
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.transformer import Transformer
+from jax_models.model.transformer import Transformer, attention_input
 from jax_models.run.blocks import map_rows, row_block
 
 # Pairs (changed row, row of the next layer) that are told from one another at a time.
@@ -95,20 +95,19 @@ def touched_rows(
     """
     attention, n = layer.attention, base.store.length
     inner = read_change(layer, base.rows[moved], change)
-    asks = project_query_changes(attention, inner, n, moved) != 0
+    before = attention_input(layer, base.rows[moved])
+    asks = project_query_changes(attention, inner, n, moved, before) != 0
     speaks = (
-        project_key_changes(attention, inner, n, moved),
+        project_key_changes(attention, inner, n, moved, before),
         project_value_changes(attention, inner),
     )
     says = (speaks[0] != 0).any(axis=(0, 2)) | (speaks[1] != 0).any(axis=(0, 2))
 
     def run(block: tuple[Array, Array, Array]) -> Array:
-        at, before, step = block
-        before, step = before.swapaxes(0, 1), step.swapaxes(0, 1)
-        old = compute_scores(attention, base.queries, before, n, wanted)
-        grown = score_changes(
-            attention, base.queries, before, n, wanted, moved_keys=step
-        )
+        at, keys, step = block
+        keys, step = keys.swapaxes(0, 1), step.swapaxes(0, 1)
+        old = compute_scores(attention, base.queries, keys, n, wanted, at)
+        grown = score_changes(attention, base.queries, keys, n, wanted, moved_keys=step)
         best = (old + jnp.maximum(grown, 0)).swapaxes(1, 2)
         seen = visible(attention.sight, wanted, at).T
         return (best >= least[:, None]).any(axis=0) & seen

@@ -7,7 +7,8 @@ import numpy as np
 from jax import Array
 
 from jax_models.errors import InputError
-from jax_models.format.config import decode_config, first_place
+from jax_models.format.config import NORMED, decode_config, first_place
+from jax_models.format.distance import KINDS, decode_distance, tensor_of
 from jax_models.format.head import name_head, read_head
 from jax_models.model.attention import Attention
 from jax_models.model.feed_forward import FeedForward
@@ -86,7 +87,20 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         raise InputError(
             f"layers[{at}].rotary.dims = {rotary.dims}; expected at most d_k = {key_width}"
         )
-    biases = {
+    norms_of_heads: dict[str, Any] = {
+        name: None
+        if entry[name] is None
+        else _norm(reader, f"{prefix}.{name}", key_width, entry[name])
+        for name in NORMED
+    }
+    distance = entry["distance_bias"]
+    if distance is not None:
+        shape = (heads, *KINDS[distance["kind"]][1])
+        distance = decode_distance(
+            distance, reader.take(f"{prefix}.distance_bias", *shape)
+        )
+        distance.biases(jnp.zeros(1, int), jnp.zeros(1, int), 1)  # refuses bad buckets
+    biases: dict[str, Any] = {
         f"{name}_bias": reader.take_optional(f"{prefix}.{name}_bias", *shape)
         for name, shape in (
             ("query", (heads, key_width)),
@@ -113,6 +127,8 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         score=entry["score"],
         window=entry["window"],
         rotary=rotary,
+        **norms_of_heads,
+        distance_bias=distance,
         **biases,
     )
     prefix = f"layers.{at}.ffn"
@@ -239,6 +255,10 @@ def name_tensors(model: Transformer) -> Tensors:
             "score_vector"
         ).split():
             named[f"layers.{k}.attention.{name}"] = getattr(attention, name)
+        for name in NORMED:
+            _name_norm(named, f"layers.{k}.attention.{name}", getattr(attention, name))
+        distance = tensor_of(attention.distance_bias)
+        named[f"layers.{k}.attention.distance_bias"] = distance
         for name in ("w1", "b1", "w2", "b2", "gate", "gate_bias"):
             named[f"layers.{k}.ffn.{name}"] = getattr(layer.feed_forward, name)
         for norm in ("norm1", "norm2"):

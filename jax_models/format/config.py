@@ -15,6 +15,7 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
+from jax_models.format.distance import check_distance, encode_distance
 from jax_models.format.head import decode_head, encode_head
 from jax_models.format.position import decode_position, encode_position
 from jax_models.format.rotary import decode_rotary, encode_rotary
@@ -27,6 +28,8 @@ from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
+# Norms of one head's queries and keys, with entries and tensors of these names.
+NORMED = ("query_norm", "key_norm")
 FORMATS = ("attention-bounds/1", "attention-bounds/2")
 # What version 1 can say; a file that says more is of version 2. Words it has of each;
 # by how their names end, tensors that it lacks, and tensors of a layer that it requires.
@@ -34,7 +37,7 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
-    "window": (None,),
+    **dict.fromkeys(("window", "distance_bias", *NORMED), (None,)),
 }
 NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
@@ -44,6 +47,8 @@ SAID_ONCE = {
     "tie_resolution": None,
     "rotary": None,
     "window": None,
+    "distance_bias": None,
+    **dict.fromkeys(NORMED),
 }
 TOP_KEYS = [
     *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
@@ -143,6 +148,24 @@ def _kind(norm: Norm) -> str:
     return next(names, type(norm).__name__)
 
 
+def _decode_norm(where: str, entry: Any) -> dict[str, Any] | None:
+    """The entry of a norm of queries or keys, by the keys of the top level."""
+    if entry is None:
+        return None
+    expect_keys(where, entry, ["norm", "layer_norm_epsilon"])
+    names = ("norm", "layer_norm_epsilon")
+    found = {name: entry.get(name, DEFAULTS[name]) for name in names}
+    choose_name(f"{where}.norm", found["norm"], tuple(NORMS))
+    expect_number(f"{where}.layer_norm_epsilon", found["layer_norm_epsilon"], 0)
+    return found
+
+
+def _encode_norm(norm: Norm | None) -> dict[str, Any] | None:
+    if norm is None:
+        return None
+    return {"norm": _kind(norm), "layer_norm_epsilon": norm.epsilon}
+
+
 def decode_shared(
     where: str, entry: dict[str, Any], top: dict[str, Any]
 ) -> dict[str, Any]:
@@ -207,6 +230,14 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         "tie_resolution": resolution,
         "key_value_heads": groups,
         "window": window,
+        **{
+            name: _decode_norm(f"{where}.{name}", entry.get(name, top.get(name)))
+            for name in NORMED
+        },
+        "distance_bias": check_distance(
+            f"{where}.distance_bias",
+            entry.get("distance_bias", top.get("distance_bias")),
+        ),
         "rotary": decode_rotary(
             f"{where}.rotary", entry.get("rotary", top.get("rotary")), score
         ),
@@ -241,6 +272,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
             "activation": layer.feed_forward.activation,
             "rotary": encode_rotary(attention.rotary),
             "window": attention.window,
+            **{name: _encode_norm(getattr(attention, name)) for name in NORMED},
+            "distance_bias": encode_distance(attention.distance_bias),
         }
         if attention.key.shape[:1] != attention.query.shape[:1]:
             entry["key_value_heads"] = attention.key_heads

@@ -38,14 +38,19 @@ def score_scale(attention: Attention, length: int, rows: Array) -> Array:
     Returns:
         A scalar, or [r] where the temperature depends on the row's position.
     """
-    dtype = attention.query.dtype
-    scale = jnp.ones((), dtype)
+    scale = jnp.ones((), attention.query.dtype)
     square = attention.scoring.square_scale(attention.key_width)
     if square != 1:
         scale = scale * math.sqrt(square)
-    if attention.temperature is not None:
-        scale = scale * attention.temperature(length, rows, dtype)
-    return scale
+    return scale * temperature(attention, length, rows)
+
+
+def temperature(attention: Attention, length: int, rows: Array) -> Array:
+    """Returns the temperature of rows: a scalar, or [r] where it depends on positions."""
+    dtype = attention.query.dtype
+    if attention.temperature is None:
+        return jnp.ones((), dtype)
+    return attention.temperature(length, rows, dtype)
 
 
 def project_queries(
@@ -53,17 +58,34 @@ def project_queries(
 ) -> Array:
     """Returns queries [h, r, e]; of bilinear scores already divided by the scale."""
     queries = project(attention.query, attention.query_bias, rows)
-    queries = _placed(attention, queries, length, positions)
+    if attention.query_norm is not None:
+        queries = attention.query_norm(queries)
+    queries = _turned(attention, queries, length, positions)
     return _scaled(attention, queries, length, positions)
 
 
 def project_query_changes(
-    attention: Attention, change: Array, length: int, positions: Array
+    attention: Attention,
+    change: Array,
+    length: int,
+    positions: Array,
+    before: Array | None = None,
 ) -> Array:
-    """Returns the changes of `project_queries` [h, r, e] when its rows change by [r, d]."""
-    queries = _placed(
-        attention, project(attention.query, None, change), length, positions
-    )
+    """Returns the changes of `project_queries` [h, r, e] when its rows change.
+
+    Args:
+        attention: the sublayer.
+        change: of the rows [r, d].
+        length: n.
+        positions: of the rows [r].
+        before: the rows before [r, d], or one for all; None where queries are linear.
+    """
+    queries = project(attention.query, None, change)
+    if attention.query_norm is not None:
+        assert before is not None
+        old = project(attention.query, attention.query_bias, before)
+        queries = attention.query_norm.change(old, queries)
+    queries = _turned(attention, queries, length, positions)
     return _scaled(attention, queries, length, positions)
 
 
@@ -79,15 +101,33 @@ def project_keys(
         positions: of the rows [k]; None where keys are the same at all positions.
     """
     keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
-    return _placed(attention, keys, length, positions)
+    if attention.key_norm is not None:
+        keys = attention.key_norm(keys)
+    return _turned(attention, keys, length, positions)
 
 
 def project_key_changes(
-    attention: Attention, change: Array, length: int, positions: Array | None
+    attention: Attention,
+    change: Array,
+    length: int,
+    positions: Array | None,
+    before: Array | None = None,
 ) -> Array:
-    """Returns the changes of `project_keys` [h, k, e] when its rows change by [k, d]."""
+    """Returns the changes of `project_keys` [h, k, e] when its rows change.
+
+    Args:
+        attention: the sublayer.
+        change: of the rows [k, d].
+        length: n.
+        positions: of the rows [k]; None where keys are the same at all positions.
+        before: the rows before [k, d]; None where keys are linear.
+    """
     keys = project(attention.key_by_head, None, change)
-    return _placed(attention, keys, length, positions)
+    if attention.key_norm is not None:
+        assert before is not None
+        old = project(attention.key_by_head, attention.key_bias_by_head, before)
+        keys = attention.key_norm.change(old, keys)
+    return _turned(attention, keys, length, positions)
 
 
 def project_values(attention: Attention, rows: Array) -> Array:
@@ -100,7 +140,7 @@ def project_value_changes(attention: Attention, change: Array) -> Array:
     return project(attention.value_by_head, None, change)
 
 
-def _placed(
+def _turned(
     attention: Attention, rows: Array, length: int, positions: Array | None
 ) -> Array:
     """Queries or keys [..., r, e] as they stand at their positions [r]."""
@@ -124,11 +164,30 @@ def per_row(scale: Array) -> Array:
 
 
 def compute_scores(
-    attention: Attention, queries: Array, keys: Array, length: int, positions: Array
+    attention: Attention,
+    queries: Array,
+    keys: Array,
+    length: int,
+    positions: Array,
+    key_positions: Array | None = None,
 ) -> Array:
-    """Returns the scores [h, r, k] of projected queries and keys."""
+    """Returns the scores [h, r, k] of projected queries and keys.
+
+    Args:
+        attention: the sublayer.
+        queries: projected and scaled [h, r, e].
+        keys: [h, k, e].
+        length: n.
+        positions: of the rows [r].
+        key_positions: of the keys [k]; None where scores do not depend on them.
+    """
     scores = attention.scoring.scores(queries, keys)
-    return _over_scale(attention, scores, length, positions)
+    scores = _over_scale(attention, scores, length, positions)
+    if attention.distance_bias is None:
+        return scores
+    assert key_positions is not None
+    biases = attention.distance_bias.biases(positions, key_positions, length)
+    return scores + biases / per_row(temperature(attention, length, positions))
 
 
 def _over_scale(
@@ -199,6 +258,7 @@ def score_changes_of_rows(
     length: int,
     positions: Array,
     key_positions: Array | None = None,
+    before: Array | None = None,
 ) -> Array:
     """Returns the changes [h, r, k] when queries move, and the rows of all keys.
 
@@ -211,14 +271,19 @@ def score_changes_of_rows(
         length: n.
         positions: of the rows [r], or of the one [1].
         key_positions: of the keys [k]; None where keys are the same at all positions.
+        before: the rows of the keys before [k, d]; None where keys are linear.
     """
     scoring, key = attention.scoring, attention.key_by_head
     if attention.linear_keys:
         moved = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
-    else:
-        formed = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
-        formed = _placed(attention, formed, length, key_positions)
-        moved = scoring.changes_of_keys(queries, keys, moved_queries, formed)
+        return _over_scale(attention, moved, length, positions)
+    formed = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
+    if attention.key_norm is not None:
+        assert before is not None
+        old = project(key, attention.key_bias_by_head, before)
+        formed = attention.key_norm.change(old[:, None], formed)
+    formed = _turned(attention, formed, length, key_positions)
+    moved = scoring.changes_of_keys(queries, keys, moved_queries, formed)
     return _over_scale(attention, moved, length, positions)
 
 
@@ -313,7 +378,7 @@ def lift_keys(
         length: n.
         lift: what is formed of a tile; the weighting's summary by default.
     """
-    scores = compute_scores(attention, queries, tile.keys, length, positions)
+    scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
     lift = lift or attention.weighting.lift
     return lift(scores, tile.values, index, seen)

@@ -9,9 +9,11 @@ import dataclasses
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.model.distance import DistanceBias
 from jax_models.model.mask import SIGHTS, Mask, Sight
 from jax_models.model.pytree import register
 from jax_models.model.rotary import Rotary
+from jax_models.model.rows import Norm
 from jax_models.model.scores import SCORES, Score
 from jax_models.model.temperature import (
     ConstantTemperature,
@@ -46,6 +48,9 @@ class Attention:
     score: str = dataclasses.field(
         default="scaled_dot_product", metadata={"static": True}
     )
+    query_norm: Norm | None = None  # of each head's queries [e], before they turn
+    key_norm: Norm | None = None  # of its keys
+    distance_bias: DistanceBias | None = None
     window: int | None = dataclasses.field(default=None, metadata={"static": True})
     rotary: Rotary | None = dataclasses.field(default=None, metadata={"static": True})
 
@@ -124,11 +129,15 @@ class Attention:
 
     @property
     def placing_steps(self) -> int:
-        """The roundings between the projections and the queries and keys of scores.
+        """The roundings by which positions enter scores.
 
-        Of a pair that is turned, of each: a cosine or sine, a product and a sum.
+        Of a pair that is turned, of each: a cosine or sine, a product and a sum. A bias
+        of the distance is a product, a sum and a quotient. A norm is a mean, what is left
+        of it, half a sum of squares, a root, and two for each of scale and bias.
         """
-        return 0 if self.rotary is None else 6
+        norms = (self.query_norm is not None) + (self.key_norm is not None)
+        steps = 6 * (self.rotary is not None) + 3 * (self.distance_bias is not None)
+        return steps + norms * (self.key_width // 2 + 8)
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -136,13 +145,19 @@ class Attention:
 
         What computes with the weights itself, and not by `attending`, asks it first.
         """
-        found = {"rotary positions": self.rotary, WINDOW: self.window}
+        found = {
+            "a norm of queries": self.query_norm,
+            "a norm of keys": self.key_norm,
+            "rotary positions": self.rotary,
+            "a bias of the distance": self.distance_bias,
+            WINDOW: self.window,
+        }
         return tuple(name for name, piece in found.items() if piece is not None)
 
     @property
     def linear_keys(self) -> bool:
         """Whether all keys are made of rows by one linear map and a bias."""
-        return self.rotary is None
+        return self.rotary is None and self.key_norm is None
 
     @property
     def formed_width(self) -> int:

@@ -21,6 +21,7 @@ from jax_models.arguments import (
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention, Schedule
+from jax_models.model.distance import DistanceBias
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS
@@ -102,6 +103,8 @@ def random_transformer(
     gated: bool = False,
     combine: str = "residual",
     key_value_heads: int | None = None,
+    query_key_norm: str | None = None,
+    distance_bias: DistanceBias | None = None,
     window: int | None = None,
     rotary: Rotary | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
@@ -141,6 +144,8 @@ def random_transformer(
         combine: residual or concat (concat only without layer norm).
         key_value_heads: how many heads have keys and values of their own, a divisor of
             H; groups of the others share them. None for all.
+        query_key_norm: which norm queries and keys of every head have; None for none.
+        distance_bias: what is added to scores by the distance; None for nothing.
         window: rows see positions that are less than this away; None for all.
         rotary: what turns queries and keys by their positions; None for nothing.
         position: none, sinusoidal, table, or a position encoding.
@@ -205,6 +210,7 @@ def random_transformer(
     choose_name("score", score, tuple(SCORES))
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
     choose_name("norm", norm, tuple(NORMS))
+    choose_name("query_key_norm", query_key_norm or norm, tuple(NORMS))
     choose_name("activation", activation, tuple(ACTIVATIONS))
     choose_name("combine", combine, COMBINATIONS)
     choose_name("head", head, HEADS)
@@ -234,10 +240,10 @@ def random_transformer(
     def bias(key: Array, *shape: int) -> Array:
         return _gaussian(key, shape, dtype, 0.1 * scale)
 
-    def draw_norm(key: Array) -> Norm:
-        kind = NORMS[norm]
+    def draw_norm(key: Array, name: str = norm, size: int = d_model) -> Norm:
+        kind = NORMS[name]
         keys = jax.random.split(key)[: len(kind.tensors())]
-        scale, *others = (bias(key, d_model) for key in keys)
+        scale, *others = (bias(key, size) for key in keys)
         return kind(1 + scale, *others, layer_norm_epsilon)
 
     def layer(key: Array, name: str) -> Layer:
@@ -251,6 +257,10 @@ def random_transformer(
         output = gaussian(next(keys), d_model, d_model, fan_in=d_model)
         offsets = [bias(next(keys), count, width) for count in own]
         output_bias, vector = bias(next(keys), d_model), next(keys)
+        norms_of_heads: list[Norm | None] = [None, None]
+        if query_key_norm is not None:
+            of_heads = jax.random.split(jax.random.fold_in(key, 1))
+            norms_of_heads = [draw_norm(x, query_key_norm, width) for x in of_heads]
         attention = Attention(
             *matrices,
             output=None if concat else output,
@@ -267,6 +277,9 @@ def random_transformer(
             temperature=schedule,
             mask=mask,  # pyright: ignore[reportArgumentType]
             score=score,
+            distance_bias=jax.tree.map(lambda x: jnp.asarray(x, dtype), distance_bias),
+            query_norm=norms_of_heads[0],
+            key_norm=norms_of_heads[1],
             window=window,
             rotary=rotary,
         )

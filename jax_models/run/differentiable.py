@@ -81,7 +81,7 @@ def _apply_layer(layer: Layer, rows: Array, queried: Array | None) -> Array:
         at, y, u = block
         attention = layer.attention
         queries = project_queries(attention, u, length, at)
-        scores = compute_scores(attention, queries, store.keys, length, at)
+        scores = compute_scores(attention, queries, store.keys, length, at, keys)
         weights = attention.weighting.weights(
             scores, visible(attention.sight, at, keys)[None]
         )

@@ -7,6 +7,7 @@ force's, what is not known of a piece is refused by name, and files hold it.
 import functools
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
@@ -14,12 +15,29 @@ from benchmarks import reference
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
 
+_TABLE = np.random.default_rng(3).normal(size=(2, 8))
 PIECES: dict[str, dict[str, Any]] = {
     "one key head": {"key_value_heads": 1},
     "two key heads of four": {"num_heads": 4, "key_value_heads": 2},
     "window": {"window": 3},
     "window on both sides": {"window": 4, "mask": "none"},
     "window without the row": {"window": 2, "mask": "strict_future"},
+    "alibi": {
+        "distance_bias": jm.Alibi(jnp.asarray([0.5, 0.125])),
+        "position": None,
+    },
+    "distance buckets": {
+        "distance_bias": jm.DistanceBuckets(jnp.asarray(_TABLE), True, 6),
+        "mask": "none",
+        "temperature": "inverse_log",
+    },
+    "normed queries and keys": {"query_key_norm": "layer_norm", "layer_norm": "pre"},
+    "normed, grouped and rotary": {
+        "query_key_norm": "rms_norm",
+        "key_value_heads": 1,
+        "rotary": jm.Rotary(4),
+        "position": None,
+    },
     "rotary": {"rotary": jm.Rotary(4), "position": None},
     "part of rotary, interleaved": {
         "d_model": 16,
@@ -37,8 +55,12 @@ WINDOWED = ("certificate", "screened")
 
 def refusal(piece: str, method: str) -> str | None:
     """What a message calls a piece that a method knows nothing of, None if it does it."""
+    if "normed" in piece:
+        return "a norm of queries"
     if "rotary" in piece:
         return "rotary positions"
+    if "alibi" in piece or "distance" in piece:
+        return "a bias of the distance"
     if "window" in piece and method not in WINDOWED:
         return "a sliding window"
     return None

@@ -166,6 +166,7 @@ def test_scores_are_off_by_what_is_said_of_them():
         scoring=SCORES["dot_product"],
         placing_steps=0,
         rotary=None,
+        distance_bias=None,
     )
     keys = np.full(width, 0.45 * eps, np.float32)
     keys[0] = 1
@@ -174,7 +175,7 @@ def test_scores_are_off_by_what_is_said_of_them():
         sums += terms
     off = keys.astype(np.float64).sum() - sums.sum(dtype=np.float64)
     keys = jnp.asarray(keys)[None, None]
-    units = score_rounding(attention, jnp.ones_like(keys), keys, 1.0)
+    units = score_rounding(attention, jnp.ones_like(keys), keys, 1.0, 2)
     assert 20 * eps < off <= float(units) * eps / 2
 
 

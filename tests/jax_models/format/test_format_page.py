@@ -53,14 +53,15 @@ def test_a_word_that_is_missing_is_noticed():
 
 def test_every_tensor_is_on_the_page():
     norm = LayerNorm(jnp.ones(1), jnp.zeros(1))
+    attention = MagicMock(query_norm=norm, key_norm=norm)
     whole = MagicMock(
-        layers=[MagicMock(norm1=norm, norm2=norm)],
+        layers=[MagicMock(norm1=norm, norm2=norm, attention=attention)],
         final_norm=norm,
         position=PositionTable(jnp.zeros((1, 1))),
         readout=Readout(jnp.ones((1, 1)), jnp.ones(1)),
     )
     shown, named = words(PAGE), name_tensors(whole)
-    assert len(named) == 25
+    assert len(named) == 30
     for name in named:
         part = "." + name.split(".")[-1]
         assert {name.replace("layers.0", "layers.K"), part} & shown, name
@@ -102,6 +103,9 @@ def test_what_is_not_said_is_what_the_page_says():
         "key_value_heads": None,
         "rotary": None,
         "window": None,
+        "query_norm": None,
+        "key_norm": None,
+        "distance_bias": None,
     }
     assert '| `mask`, `score`, `temperature` | layer | `"none"`, `"scaled_dot' in PAGE
     assert [default_resolution(x) for x in ("float64", "float32")] == [1e-9, 1e-4]
