@@ -21,6 +21,7 @@ from jax_models.model.rows import (
     Program,
     Steady,
     Step,
+    Tanh,
     linear,
 )
 from jax_models.model.transformer import Transformer, attention_input
@@ -113,7 +114,9 @@ def measure_target(
 
     Of an operation on the logits that is their Lipschitz constant times the change of the
     logits, whose terms may cancel in the target, and once more for each unit that the
-    logits' own terms come to: exponentials are off by that. Else it is the norm itself.
+    logits' own terms come to: exponentials are off by that. Behind an activation that is
+    flat far out, as tanh, it counts as often for each unit of what that reads. Else it is
+    the norm itself.
 
     Args:
         model: a transformer.
@@ -121,17 +124,21 @@ def measure_target(
         change: of that row [..., d].
         target: as in `exit_program`.
     """
-    if not isinstance(target, TargetOperation):
+    program = exit_program(model, target)
+    flat = [x.inputs[0] for x in program.steps if isinstance(x.operation, Tanh)]
+    if not flat and not isinstance(target, TargetOperation):
         found = scaled_norm(change_target(model, output, change, target))
         return found, found
-    program = exit_program(model, target)
     base = program.value({"y": output})
     moved = program.change(base, {"y": change})
-    (logits,) = program.steps[-1].inputs
-    exponents = _entry_size(program, base, logits)
-    steep = target.lipschitz(base[logits].shape[-1])
-    relative = steep * (1 + 2 * exponents) * scaled_norm(moved[logits])
-    found = scaled_norm(moved[program.output])
+    found = relative = scaled_norm(moved[program.output])
+    if isinstance(target, TargetOperation):
+        (logits,) = program.steps[-1].inputs
+        flat.append(logits)
+        steep = target.lipschitz(base[logits].shape[-1])
+        relative = steep * scaled_norm(moved[logits])
+    for name in flat:
+        relative = relative * (1 + 2 * _entry_size(program, base, name))
     return found, jnp.maximum(found, relative)
 
 

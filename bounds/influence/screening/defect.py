@@ -6,6 +6,8 @@ Of what an operation reads, a known change p is followed by an unknown one e, |e
   |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)) if D = 1, with -w for w if D = 0.
 * Another neuron of curvature c: at most c (|p| b + b^2/2), and, where slopes are bounded,
   at most (2 s - 1) b, the width of their range, s the steepest.
+* A product x y of entries that move by p and q, and by e and f beyond: at most
+  |e| |q| + |p| |f| + |e| |f|.
 * A norm: `norm_defect`. f(z) = z / s(z), z as the norm centres it, s = sqrt(|z|^2 / d +
   epsilon). Its second derivative is
 
@@ -22,6 +24,7 @@ Shapes: j rows of a tile, i substitutions, f neurons.
 
 import functools
 import math
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -34,6 +37,7 @@ from jax_models.model.rows import (
     Join,
     Norm,
     Operation,
+    Product,
     Relu,
     Steady,
     Sum,
@@ -76,51 +80,74 @@ def norm_defect(
     return defect, jnp.minimum(gain * unknown / deviation + defect, moved)
 
 
+class Moved(NamedTuple):
+    """A row that an operation reads."""
+
+    base: Array  # [j, d]
+    known: Array  # the known change of it [j, d, i]
+    reach: (
+        Array  # bounds on the unknown one [j, i], of entries [j, d, i] where it counts
+    )
+
+
 @functools.singledispatch
-def defect(operation: Operation, base: Array, known: Array, reach: Array) -> Array:
-    """Returns how far an operation may be from linear, of each entry for activations.
+def defect(operation: Operation, *rows: Moved) -> Array:
+    """Returns how far an operation may be from linear, of each entry if `entrywise`.
 
     Args:
         operation: one that is not linear.
-        base: what it reads at the base [j, d].
-        known: the known change of that [j, d, i].
-        reach: bounds on the unknown one [j, i], on its entries [j, d, i] for activations.
+        *rows: what it reads.
     """
     raise no_rule("defect", operation)
 
 
+def entrywise(operation: Operation) -> bool:
+    """Returns whether an operation makes of each entry of what it reads one entry."""
+    return isinstance(operation, Activation | Product)
+
+
 @defect.register
-def _(operation: Relu, base: Array, known: Array, reach: Array) -> Array:
+def _(operation: Relu, *rows: Moved) -> Array:
+    ((base, known, reach),) = rows
     slope = operation.slope(base)[..., None]
     return jnp.clip(reach - (2 * slope - 1) * (base[..., None] + known), 0, reach)
 
 
 @defect.register
-def _(operation: Activation, base: Array, known: Array, reach: Array) -> Array:
+def _(operation: Activation, *rows: Moved) -> Array:
+    ((_, known, reach),) = rows
     return operation.curvature * (jnp.abs(known) + reach / 2) * reach
 
 
 @defect.register
-def _(operation: Steady, base: Array, known: Array, reach: Array) -> Array:
+def _(operation: Steady, *rows: Moved) -> Array:
+    ((_, known, reach),) = rows
     curved = operation.curvature * (jnp.abs(known) + reach / 2)
     return jnp.minimum(curved, 2 * operation.steepest - 1) * reach
 
 
 @defect.register
-def _(operation: Norm, base: Array, known: Array, reach: Array) -> Array:
+def _(operation: Norm, *rows: Moved) -> Array:
+    ((base, known, reach),) = rows
     deviation = deviations(operation, base)
     size = jnp.sqrt((known * known).sum(axis=1))
     found, _ = norm_defect(operation, deviation[:, None], size, reach)
     return found
 
 
+@defect.register
+def _(operation: Product, *rows: Moved) -> Array:
+    (_, p, e), (_, q, f) = rows
+    return e * jnp.abs(q) + jnp.abs(p) * f + e * f
+
+
 @functools.singledispatch
-def gain(operation: Operation, at: Array, *reach: Array) -> Array:
+def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
     """Returns bounds on the change of what an operation writes, along any path [p, i].
 
     Args:
         operation: the operation.
-        at: what one that is not linear reads where the change begins [i, d].
+        at: what one that is not linear reads where the change begins, each [i, d].
         *reach: bounds on the changes of what it reads, or of parts of it of equal width
             [p, i].
     """
@@ -128,7 +155,7 @@ def gain(operation: Operation, at: Array, *reach: Array) -> Array:
 
 
 @gain.register
-def _(operation: Affine, at: Array, *reach: Array) -> Array:
+def _(operation: Affine, at: tuple[Any, ...], *reach: Array) -> Array:
     (parts,) = reach
     weight = operation.weight
     weight = weight.reshape(weight.shape[0], parts.shape[0], -1).swapaxes(0, 1)
@@ -136,32 +163,38 @@ def _(operation: Affine, at: Array, *reach: Array) -> Array:
 
 
 @gain.register
-def _(operation: Sum, at: Array, *reach: Array) -> Array:
+def _(operation: Sum, at: tuple[Any, ...], *reach: Array) -> Array:
     one, two = reach
     return one + two
 
 
 @gain.register
-def _(operation: Join, at: Array, *reach: Array) -> Array:
+def _(operation: Join, at: tuple[Any, ...], *reach: Array) -> Array:
     parts = jnp.concatenate(reach)
     return jnp.sqrt((parts * parts).sum(axis=0, keepdims=True))
 
 
 @gain.register
-def _(operation: Activation, at: Array, *reach: Array) -> Array:
+def _(operation: Activation, at: tuple[Any, ...], *reach: Array) -> Array:
     (moved,) = reach
-    steep = jnp.abs(operation.slope(at)).max(axis=-1) + operation.curvature * moved
+    steep = jnp.abs(operation.slope(*at)).max(axis=-1) + operation.curvature * moved
     return jnp.where(moved > 0, steep * moved, 0.0)
 
 
 @gain.register
-def _(operation: Steady, at: Array, *reach: Array) -> Array:
+def _(operation: Steady, at: tuple[Any, ...], *reach: Array) -> Array:
     (moved,) = reach
     return operation.steepest * moved
 
 
 @gain.register
-def _(operation: Norm, at: Array, *reach: Array) -> Array:
+def _(operation: Norm, at: tuple[Any, ...], *reach: Array) -> Array:
     (moved,) = reach
-    deviation = deviations(operation, at)
+    deviation = deviations(operation, *at)
     return norm_defect(operation, deviation, jnp.zeros_like(moved), moved)[1]
+
+
+@gain.register
+def _(operation: Product, at: tuple[Any, ...], *reach: Array) -> Array:
+    (one, two), (by_one, by_two) = (jnp.abs(x).max(axis=-1) for x in at), reach
+    return by_one * two + one * by_two + by_one * by_two

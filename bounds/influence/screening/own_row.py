@@ -165,7 +165,7 @@ def reach_row(
     there = {name: row + moved[name] for name, row in base_row.rows.items()}
 
     def rule(step: Step, *reach: Array) -> Array:
-        return gain(step.operation, there.get(step.inputs[0]), *reach)
+        return gain(step.operation, tuple(map(there.get, step.inputs)), *reach)
 
     given = {"y": state.own_unknown[None], "heads": further}
     return program.run(given, rule)[program.output][0]

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.pointwise import RowBase
-from bounds.influence.screening.defect import defect
+from bounds.influence.screening.defect import Moved, defect, entrywise
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
-from jax_models.model.rows import Activation, Affine, Operation, Step
+from jax_models.model.rows import Activation, Affine, Operation
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -34,7 +34,8 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowMap:
     """The derivative of the row map at every row, as far as the screen needs it.
 
-    What activations read and write is taken entry by entry, other rows as a whole.
+    What activations and products read and write is taken entry by entry, other rows as a
+    whole.
     """
 
     base: RowBase  # [r, ...]
@@ -59,7 +60,9 @@ def make_row_map(
     """
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
-    read = {step.inputs[0]: _entrywise(step) for step in program.bent}
+    read = {
+        name: entrywise(step.operation) for step in program.bent for name in step.inputs
+    }
     by_source, by_defect = {}, {}
     for name, entries in (*read.items(), (program.output, False)):
         width = base.rows[name].shape[-1] if name in base.rows else d
@@ -70,12 +73,12 @@ def make_row_map(
         sources = [norms(False, source) for source in (found["y"], *heads)]
         by_source[name] = jnp.stack(sources, axis=-1)
         by_defect[name] = {
-            step.name: norms(_entrywise(step), found[step.name])
+            step.name: norms(entrywise(step.operation), found[step.name])
             for step in program.bent
             if step.name in found
         }
     weights = {
-        step.name: _norms(r, None, False, _entrywise(step), wanted[step.name])
+        step.name: _norms(r, None, False, entrywise(step.operation), wanted[step.name])
         for step in program.bent
     }
     unordered = dataclasses.replace(base, distance=None, nearest=None)
@@ -109,7 +112,7 @@ def move_row_map(
     moved = program.run(
         {"y": change, "heads": heads},
         lambda step, *changes: carry_columns(
-            step.operation, base.get(step.inputs[0]), *changes
+            step.operation, tuple(map(base.get, step.inputs)), *changes
         ),
     )
     defects, weighed = {}, jnp.zeros_like(sources[0])
@@ -123,40 +126,38 @@ def move_row_map(
         return total
 
     for step in program.bent:
-        (name,) = step.inputs
-        found = defect(step.operation, base[name], moved[name], reach(name))
+        read = (Moved(base[name], moved[name], reach(name)) for name in step.inputs)
+        found = defect(step.operation, *read)
         weighed = weighed + _carry(rows.weights[step.name], found, False)
         defects[step.name] = found
     return MovedOutput(moved[program.output], reach(program.output), weighed)
 
 
 @functools.singledispatch
-def carry_columns(operation: Operation, base: Array | None, *changes: Array) -> Array:
+def carry_columns(
+    operation: Operation, base: tuple[Any, ...], *changes: Array
+) -> Array:
     """Returns an operation's exact change for a tile of changes, in their layout.
 
     Args:
         operation: the operation.
-        base: what one that is not linear reads at the base [j, d].
+        base: what one that is not linear reads at the base, each [j, d].
         *changes: of what it reads [j, d, i].
     """
-    if base is not None and not operation.linear:
-        changes = (base, *changes)
+    if not operation.linear:
+        changes = (*base, *changes)
     axes = tuple(2 if x.ndim == 3 else None for x in changes)
     return jax.vmap(operation.change, in_axes=axes, out_axes=2)(*changes)
 
 
 @carry_columns.register
-def _(operation: Affine, base: Array | None, *changes: Array) -> Array:
+def _(operation: Affine, base: tuple[Any, ...], *changes: Array) -> Array:
     return jnp.einsum("ab,jbi->jai", operation.weight, *changes, precision=HIGHEST)
 
 
 @carry_columns.register
-def _(operation: Activation, base: Array, *changes: Array) -> Array:
-    return operation.change(base[..., None], *changes)
-
-
-def _entrywise(step: Step) -> bool:
-    return isinstance(step.operation, Activation)
+def _(operation: Activation, base: tuple[Any, ...], *changes: Array) -> Array:
+    return operation.change(*(row[..., None] for row in base), *changes)
 
 
 def _norms(

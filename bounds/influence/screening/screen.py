@@ -37,7 +37,7 @@ from bounds.influence.first_layer import (
     replaced_columns,
     take_rows,
 )
-from bounds.influence.screening.defect import defect
+from bounds.influence.screening.defect import Moved, defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
 from bounds.influence.screening.middle_layer import screen_layer
@@ -114,8 +114,8 @@ def screen_last_row(
     final = prepared.output[0]
     change = change_target(model, final, output.known[0].T, target).T
     if model.final_norm is not None:
-        arguments = model.final_norm, final[None], output.known, output.unknown
-        beyond = defect(*arguments)[0]
+        moved = Moved(final[None], output.known, output.unknown)
+        beyond = defect(model.final_norm, moved)[0]
         rest = rest + spectral_norms(target_map(model, target)) * beyond
     sizes = jnp.sqrt((inputs.change**2).sum(axis=1)) + inputs.unknown
     magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)

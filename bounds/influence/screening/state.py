@@ -64,7 +64,7 @@ def read_inputs(layer: Layer, rows: Array, state: State, position: Array) -> Inp
         deviation = deviations(norm, rows)
         size = jnp.sqrt((change * change).sum(axis=1))
         defect, unknown = norm_defect(norm, deviation[:, None], size, unknown)
-        change = carry_columns(norm, rows, change)
+        change = carry_columns(norm, (rows,), change)
     others = jnp.where(here[:, None], 0, change)
     return Inputs(change, others, unknown, defect, here)
 

@@ -46,5 +46,6 @@ __all__ = [
     "Steady",
     "Step",
     "Sum",
+    "Tanh",
     "linear",
 ]

@@ -242,6 +242,32 @@ def test_a_radius_relative_to_the_difference_alone_is_caught(monkeypatch):
     jax.clear_caches()
 
 
+def saturated():
+    case = {"num_layers": 1, "head": "classifier", "scale": 2.5, "gated": True}
+    model, tokens = build(case, seed=150), np.asarray([2, 1, 2, 2, 2])
+    many = reference.multiprecision(300)
+    exact = reference.influence(
+        *written(model), tokens, target="logits", arithmetic=many
+    )
+    assert np.nanmax(exact) > 1
+    assert 0 < np.nanmin(np.where(exact > 0, exact, np.nan)) < 1e-100
+    jax.clear_caches()
+    found = bounds.compute_influence(
+        model, tokens, method="incremental", target="logits"
+    )
+    return holds(found, exact)
+
+
+def test_influences_behind_a_saturated_tanh_are_enclosed():
+    assert saturated()
+
+
+def test_a_radius_that_leaves_out_the_tails_of_tanh_is_caught(monkeypatch):
+    monkeypatch.setattr(sizes, "Tanh", ())
+    assert not saturated()
+    jax.clear_caches()
+
+
 # ------------------------------------------------------------------ one's own function
 
 

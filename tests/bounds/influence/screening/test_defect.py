@@ -7,10 +7,13 @@ import pytest
 
 from bounds.influence.screening.defect import (
     SECOND_DERIVATIVE,
+    Moved,
+    defect,
     deviations,
+    gain,
     norm_defect,
 )
-from jax_models.model.rows import LayerNorm
+from jax_models.model.rows import ACTIVATIONS, LayerNorm, Product
 
 WIDTH, ROWS = 4, 20_000
 
@@ -55,3 +58,49 @@ def test_no_change_goes_beyond_the_bounds_and_some_come_near(epsilon):
     assert (slope <= reach + slack).all()
     shows = rest > 1e-9
     assert (rest[shows] / defect[shows]).max() > 0.3
+
+
+BENT = {**ACTIVATIONS, "product": Product()}
+
+
+def entries(name):
+    """Base, known and unknown changes [rows, entries], of one row or of two."""
+    rng = np.random.default_rng(2)
+    count = 2 if name == "product" else 1
+    base = 2 * rng.normal(size=(count, ROWS, WIDTH))
+    scale = 10.0 ** rng.uniform(-4, 1, (2, count, ROWS, 1))
+    known, unknown = scale * rng.normal(size=(2, count, ROWS, WIDTH))
+    return [jnp.asarray(x) for x in (base, known, unknown)]
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_entries_stay_within_their_defect_and_some_come_near(name):
+    operation = BENT[name]
+    base, known, unknown = entries(name)
+    _, slope = jax.jvp(operation, tuple(base), tuple(unknown))
+    rest = np.abs(
+        operation(*(base + known + unknown)) - operation(*(base + known)) - slope
+    )
+    rows = zip(base, known[..., None], jnp.abs(unknown)[..., None], strict=True)
+    bound = np.asarray(defect(operation, *(Moved(*row) for row in rows)))[..., 0]
+    assert (rest <= bound + 1e-12 * (1 + np.abs(slope) + bound)).all()
+    shows = rest > 1e-9
+    assert (rest[shows] / bound[shows]).max() > 0.9
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_no_path_leads_further_than_the_gain(name):
+    operation = BENT[name]
+    base, _, unknown = entries(name)
+    moved = np.linalg.norm(operation(*(base + unknown)) - operation(*base), axis=1)
+    reach = jnp.linalg.norm(unknown, axis=-1)
+    bound = np.asarray(gain(operation, tuple(base), *(x[None] for x in reach)))[0]
+    assert (moved <= bound * (1 + 1e-12) + 1e-12).all()
+    assert (moved / bound).max() > 0.9
+
+
+def test_a_defect_without_the_second_order_is_caught(monkeypatch):
+    wrong = lambda one, two: one[2] * jnp.abs(two[1]) + jnp.abs(one[1]) * two[2]
+    monkeypatch.setitem(globals(), "defect", lambda _, *rows: wrong(*rows))
+    with pytest.raises(AssertionError):
+        test_entries_stay_within_their_defect_and_some_come_near("product")
