@@ -275,8 +275,9 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
             **{name: _encode_norm(getattr(attention, name)) for name in NORMED},
             "distance_bias": encode_distance(attention.distance_bias),
         }
-        if attention.key.shape[:1] != attention.query.shape[:1]:
-            entry["key_value_heads"] = attention.key_heads
+        groups = attention.key.shape[:1]
+        if groups and groups != attention.query.shape[:1]:
+            entry["key_value_heads"] = groups[0]
         if layer.norm1 is not None:
             entry["norm"] = _kind(layer.norm1)
             entry["layer_norm_epsilon"] = layer.norm1.epsilon

@@ -7,6 +7,7 @@ v = d_v.
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jax_models.model.distance import DistanceBias
@@ -61,6 +62,8 @@ class Attention:
         query and in the key, what turns both, d_k products, and the division by the
         score scale.
         """
+        if isinstance(self.window, np.integer):
+            object.__setattr__(self, "window", int(self.window))
         _, key_width, width = self.query.shape
         steps = 2 * (width + 1) + key_width + 2 + self.placing_steps
         object.__setattr__(self, "weighting", self.weighting.for_scores(steps))

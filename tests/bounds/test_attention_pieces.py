@@ -129,11 +129,27 @@ SLOW_TO_COMPILE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "weighting", "num_layers"),
-    [*FAST, *(pytest.param(*case, marks=slow) for case in SLOW_TO_COMPILE)],
+# Between them these have every piece; each case takes a second to compile.
+QUICK = (
+    "one key head",
+    "window",
+    "distance buckets",
+    "rotary of llama",
+    "normed, grouped and rotary",
 )
-@pieces
+
+
+def influence_cases():
+    """Of every piece and method."""
+    for piece in PIECES:
+        for case in (*FAST, *SLOW_TO_COMPILE):
+            fast = piece in QUICK and case in FAST
+            yield pytest.param(piece, *case, marks=[] if fast else [slow])
+
+
+@pytest.mark.parametrize(
+    ("piece", "method", "weighting", "num_layers"), [*influence_cases()]
+)
 def test_influences_are_those_of_brute_force(piece, method, weighting, num_layers):
     options = {"weighting": weighting, "num_layers": num_layers}
     expected = brute_force(piece, **options)

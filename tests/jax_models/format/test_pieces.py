@@ -1,11 +1,16 @@
 """Pieces of attention in files of version 2: what they mean, and what is refused."""
 
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jax_models as jm
 from jax_models.format.build import build_model
 from jax_models.format.config import decode_config
 from jax_models.model.pytree import in_bytes
+from jax_models.model.rows import RmsNorm
 from tests.bounds.attention_pieces import PIECES, model_of
 from tests.written import written
 
@@ -84,6 +89,38 @@ def test_a_bad_bias_is_refused_by_name(said, entry):
     entry = {"kind": "buckets", **entry}
     with pytest.raises(jm.InputError, match=said):
         build_model(config | {"distance_bias": entry}, tensors)
+
+
+def altered(**parts):
+    """The model of the window with something else in its attention."""
+    model = model_of("window")
+    layers = (
+        dataclasses.replace(x, attention=dataclasses.replace(x.attention, **parts))
+        for x in model.layers
+    )
+    return dataclasses.replace(model, layers=tuple(layers))
+
+
+@pytest.mark.parametrize(
+    ("said", "parts"),
+    [
+        ("window = 0; expected", {"window": 0}),
+        ("rotary = 4; expected Rotary", {"rotary": 4}),
+        (
+            r"has shape \(3,\); expected \(2,\)",
+            {"distance_bias": jm.Alibi(jnp.ones(3))},
+        ),
+        (r"has shape \(8,\); expected \(4,\)", {"key_norm": RmsNorm(jnp.ones(8))}),
+        (r"key' has shape \(\)", {"key": jnp.ones(())}),
+    ],
+)
+def test_a_bad_piece_in_memory_is_refused_by_name(said, parts):
+    with pytest.raises(jm.InputError, match=said):
+        jm.model_bytes(altered(**parts))
+
+
+def test_a_window_of_numpy_is_a_number():
+    assert jm.model_bytes(altered(window=np.int64(3))) == jm.model_bytes(altered())
 
 
 def test_an_odd_number_of_buckets_has_no_two_sides():
