@@ -29,6 +29,7 @@ from bounds.lemma5.certificate.sections import (
     sections,
 )
 from jax_models.model.layer import Layer
+from jax_models.model.rows import linear
 
 
 def carry_radius(
@@ -116,9 +117,17 @@ def _flips(
     if step is None:
         return jnp.zeros(())
     (row,) = step.inputs
-    spread = carried_on(constants.reads, balls)
-    unknown = known.rows[row] + rounding.read[section.name]
-    strays = slope_strays(
-        step.operation, base.rows[row], carried[row], spread + unknown
-    )
-    return (strays * spread * constants.leaves).sum(axis=-1)
+    around = {x: balls[x] + off for x, off in rounding.read[section.name].items()}
+    spread = carried_on(constants.reads, around) + known.rows[row]
+    strays = slope_strays(step.operation, base.rows[row], carried[row], spread)
+    # Source by source: no spread is held beside the one that the slopes were asked for.
+    weights = {x: constants.leaves * reads.T for x, reads in constants.reads.items()}
+    flips = {x: _over_neurons(strays, weight) for x, weight in weights.items()}
+    return _along(flips, balls)
+
+
+def _over_neurons(strays: Array, weights: Array) -> Array:
+    """Sums of strays [..., f] times weights [f], or of each head [h, f] at the end."""
+    if weights.ndim == 1:
+        return (strays * weights).sum(axis=-1)
+    return linear(strays, weights)

@@ -112,15 +112,18 @@ def norm_rounding(norm: Norm, rows: Array, moved: Array, base: Array) -> Array:
 
 def vector_norms(rows: Array, axis: int = -1) -> Array:
     """Returns the norms of rows along an axis, from above where squares underflow."""
-    largest = jnp.abs(rows).max(axis=axis, initial=0.0)
-    return _root((rows * rows).sum(axis=axis), largest, rows.shape[axis])
+    total = jnp.abs(rows).sum(axis=axis)
+    return _root((rows * rows).sum(axis=axis), total, rows.shape[axis])
 
 
-def _root(squares: Array, largest: Array, width: int) -> Array:
-    """The root of a sum of squares; of the largest entry where they underflow."""
+def _root(squares: Array, total: Array, width: int) -> Array:
+    """The root of a sum of squares; where they underflow, the sum of absolute entries.
+
+    That is no smaller, and cheaper than the largest entry, which minds what is no number.
+    """
     limits = jnp.finfo(squares.dtype)
     kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
-    return jnp.where(kept, jnp.sqrt(squares), math.sqrt(width) * largest)
+    return jnp.where(kept, jnp.sqrt(squares), total)
 
 
 def distances(points: Array, centres: Array) -> Array:
@@ -130,7 +133,8 @@ def distances(points: Array, centres: Array) -> Array:
     """
     apart = [points[..., k] - centres[..., k] for k in range(centres.shape[-1])]
     squares = sum((x * x for x in apart[1:]), apart[0] * apart[0])
-    return _root(squares, greatest(*map(jnp.abs, apart)), len(apart))
+    total = sum(map(jnp.abs, apart[1:]), jnp.abs(apart[0]))
+    return _root(squares, total, len(apart))
 
 
 def farthest_from_mean(points: Array) -> Array:

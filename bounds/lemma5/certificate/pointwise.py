@@ -26,7 +26,6 @@ from bounds.lemma5.certificate.sections import (
     attended,
     leading,
     sections,
-    together,
 )
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.numbers.rounding import term_roundoff
@@ -67,7 +66,8 @@ class Rounding:
     """Rounding of a centre."""
 
     corners: dict[str, Array]  # [...] of what sections write
-    read: dict[str, Array]  # [..., f] of what their activations read
+    # [...] of what their activations read, by its source: to be carried on like a ball.
+    read: dict[str, dict[str, Array]]
 
 
 def carry_rounding(
@@ -107,9 +107,7 @@ def carry_rounding(
         if step is not None:
             (row,) = step.inputs
             within = term_roundoff(section.terms[0])
-            reads[name] = within * sum(
-                together(numbers.reads[x]) * sizes[x][..., None] for x in numbers.reads
-            )
+            reads[name] = {x: within * sizes[x] for x in numbers.reads}
             strays = step_strays(
                 step.operation, base.rows[row], carried[row], known.rows[row]
             )

@@ -52,7 +52,10 @@ def carried(layer, row, radius, read=0.0):
     still = jax.tree.map(jnp.zeros_like, base.rows)
     known = {name: jnp.zeros(1) for name in base.rows}
     known["preactivation"] = jnp.zeros_like(base.rows["preactivation"])
-    off = {name: read * sum(x.reads.values()) for name, x in constants.items()}
+    off = {
+        name: dict.fromkeys(x.reads, jnp.asarray([read]))
+        for name, x in constants.items()
+    }
     corners = [x.name for x in sections(layer)]
     none = jnp.zeros((1, heads))
     found = carry_radius(
