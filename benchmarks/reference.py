@@ -143,6 +143,10 @@ def forward(
 
     positions = position_table(config, tensors, n).astype(dtype)
     y = t["embedding"][np.asarray(tokens)] + ar.numbers(positions)
+    if "entry.norm.scale" in t:
+        y = norm("entry.norm", y)
+    if "entry.projection" in t:
+        y = y @ t["entry.projection"].T + t.get("entry.projection_bias", 0)
     for number, layer in enumerate(config["layers"]):
         if "same_as" in layer:  # an earlier layer, its weights and all
             number = layer["same_as"]

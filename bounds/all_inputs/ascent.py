@@ -31,7 +31,7 @@ from bounds.influence.exhaustive import batch_size
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import read_target
 from jax_models import Transformer, forward
-from jax_models.model.transformer import embed, encode_positions
+from jax_models.model.transformer import embedded, encode_positions
 from jax_models.run.differentiable import embed_mixture, forward_embeddings
 
 RATE = 0.1  # of the weights of a mixture
@@ -71,7 +71,7 @@ def ascend_mixture(
         steps: Steps of the ascent.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
-    fixed = embed(model, tokens)
+    fixed = embedded(model, tokens)
     encodings = encode_positions(model, tokens.shape[0])
     move = model.embedding[symbol] - model.embedding[tokens[position]]
     at = jnp.asarray([query], jnp.int32)

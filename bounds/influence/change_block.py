@@ -39,6 +39,7 @@ from bounds.influence.query_row import (
 )
 from bounds.influence.sizes import (
     ABOVE,
+    entry_condition,
     mean_size,
     measure_target,
     row_condition,
@@ -56,7 +57,11 @@ from jax_models.model.attending import (
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
-from jax_models.model.transformer import Transformer, attention_input
+from jax_models.model.transformer import (
+    Transformer,
+    attention_input,
+    embedded,
+)
 from jax_models.run.blocks import fold_tiles, key_tile, tile_elements
 from jax_models.weighting import TieReport
 
@@ -93,6 +98,7 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     values = first.store.values if alone else _values(model.layers[0], first.rows)
     size = mean_size(first.output)
     condition = row_condition(model.layers[0], first.rows, values, size)
+    condition = jnp.maximum(condition, entry_condition(model, embedded(model, tokens)))
     if alone:
         return IncrementalState(first, (), None, first.output[0], steps, condition)
     bases = [first]

@@ -23,6 +23,7 @@ from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.sizes import (
+    entry_condition,
     measure_target,
     output_size,
     row_condition,
@@ -50,6 +51,8 @@ from jax_models.model.transformer import (
     Transformer,
     join_heads,
     reduce_reports,
+    symbol_changes,
+    symbol_rows,
 )
 from jax_models.model.transformer import attention_input as read_rows
 from jax_models.run.blocks import tile_elements
@@ -191,16 +194,19 @@ def change_configurations(
     """
 
     def run(one: Configurations) -> tuple[Array, Array, Array, TieReport]:
-        rows = model.embedding[one.symbol] + encodings[one.place]
+        rows = symbol_rows(model, one.symbol, encodings[one.place])
         # A class without rows is nothing that the model need be finite on.
         rows = jnp.where(one.count[:, None] > 0, rows, rows[-1])
-        moved = model.embedding[one.substitute] - model.embedding[one.symbol[one.slot]]
+        place = encodings[one.place[one.slot]]
+        left = one.symbol[one.slot]
+        moved = symbol_changes(model, left, one.substitute, place)
         change = jnp.zeros_like(rows).at[one.slot].set(moved)
         # The substituted row as one that is no substitute, to the bit.
-        other = model.embedding[one.substitute] + encodings[one.place[one.slot]]
+        other = symbol_rows(model, one.substitute, place)
         after = rows.at[one.slot].set(other)
         score_steps = jnp.zeros((), model.dtype)
-        condition, reports = jnp.ones((), model.dtype), []
+        embedded = model.embedding[one.symbol] + encodings[one.place]
+        condition, reports = entry_condition(model, embedded), []
         share = jnp.zeros((), model.dtype)
         for depth, layer in enumerate(model.layers):
             last = depth == len(model.layers) - 1

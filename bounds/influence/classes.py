@@ -69,7 +69,9 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
         InputError: The model has no encoding of that length.
     """
     if model.position is None:
-        return Places(np.zeros((1, model.width), model.dtype), np.zeros(length, int))
+        return Places(
+            np.zeros((1, model.embedding_width), model.dtype), np.zeros(length, int)
+        )
     rows = np.ascontiguousarray(encode_positions(model, length))
     as_bytes = _as_bytes(rows)
     if len(np.unique(as_bytes[: MAX_CLASSES + 1])) > MAX_CLASSES:
@@ -92,7 +94,8 @@ def places_repeat(model: Transformer, length: int) -> bool:
     if isinstance(model.position, PositionTable):
         repeat, spread = _compare(np.asarray(encode_positions(model, length)))
     else:
-        formula = (model.position, length, model.width, model.dtype)
+        width = model.embedding_width
+        formula = (model.position, length, width, model.dtype)
         repeat, spread = _compare_formula(*formula)
     smallest = np.abs(np.asarray(model.embedding)).max(axis=1).min()
     return repeat or spread < NEAR * float(smallest)

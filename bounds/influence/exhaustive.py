@@ -30,6 +30,7 @@ from bounds.influence.problem import Problem, Radius, check_radius
 from bounds.influence.result import Block
 from bounds.influence.sizes import (
     ABOVE,
+    entered_size,
     output_size,
     scaled_norm,
     score_rounding,
@@ -56,6 +57,7 @@ from jax_models.model.transformer import (
     apply_layer,
     attention_input,
     embed,
+    embedded,
     reduce_reports,
 )
 from jax_models.run.blocks import key_tile, tile_elements
@@ -149,8 +151,9 @@ def query_output(
         query: the row, counted from 0.
         target: as in `exit_program`.
     """
-    rows, reports, largest = embed(model, tokens), [], jnp.zeros((), model.dtype)
-    steps, n = largest, tokens.shape[0]
+    rows, reports, n = embed(model, tokens), [], tokens.shape[0]
+    largest = entered_size(model, embedded(model, tokens)).max()
+    steps = jnp.zeros((), model.dtype)
     for depth, layer in enumerate(model.layers):
         attention, inputs = layer.attention, attention_input(layer, rows)
         store = store_keys(attention, inputs)

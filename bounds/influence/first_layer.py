@@ -45,6 +45,8 @@ from jax_models.model.transformer import (
     encode_positions,
     join_heads,
     reduce_reports,
+    symbol_changes,
+    symbol_rows,
 )
 from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
 from jax_models.weighting import (
@@ -208,10 +210,9 @@ def replace_tokens(
 ) -> Replaced:
     """Returns a block of substitutions, as changes of row, query, key and value."""
     layer, attention = model.layers[0], model.layers[0].attention
-    change = model.embedding[symbol] - model.embedding[tokens[position]]
-    after = model.embedding[symbol]
-    if first.places is not None:
-        after = after + first.places[position]
+    places = None if first.places is None else first.places[position]
+    change = symbol_changes(model, tokens[position], symbol, places)
+    after = symbol_rows(model, symbol, places)
     moved = read_change(layer, first.rows[position], change)
     before = attention_input(layer, first.rows[position])
     after, n = attention_input(layer, after), tokens.shape[0]

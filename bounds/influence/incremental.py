@@ -116,8 +116,7 @@ def _radius(
     )
     least = least_size(model.dtype) * max(1.0, size)
     rows, places = np.asarray(state.first.rows), state.first.places
-    places = None if places is None else np.asarray(places)
-    shrinking = functools.partial(shrinkage, np.asarray(model.embedding), rows, places)
+    shrinking = functools.partial(shrinkage, model, rows, places)
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
         # A change of exactly zero is one where nothing that is read has moved, or no

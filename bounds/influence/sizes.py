@@ -24,7 +24,12 @@ from jax_models.model.rows import (
     Tanh,
     linear,
 )
-from jax_models.model.transformer import Transformer, attention_input
+from jax_models.model.transformer import (
+    Transformer,
+    attention_input,
+    encode_positions,
+    symbol_rows,
+)
 
 
 def scaled_norm(change: Array) -> Array:
@@ -153,6 +158,35 @@ def _entry_size(program: Program, base: Mapping[str, Array], name: str) -> Array
     return jnp.abs(row).max()
 
 
+def entered_size(model: Transformer, rows: Array) -> Array:
+    """Returns the sizes that what the entry makes of rows is rounded relative to [...].
+
+    Args:
+        model: a transformer.
+        rows: embeddings with their positions [..., E].
+    """
+    size = scaled_norm(rows)
+    carry = jnp.vectorize(carried_size, excluded=(0,), signature="(d),()->()")
+    for operation in () if model.entry is None else model.entry.operations:
+        rows, size = operation(rows), carry(operation, rows, size)
+    return size
+
+
+def entry_condition(model: Transformer, rows: Array) -> Array:
+    """Returns what entered rows are rounded relative to over what they are, at least 1 [].
+
+    Args:
+        model: a transformer.
+        rows: embeddings with their positions [n, E].
+    """
+    if model.entry is None:
+        return jnp.ones((), model.dtype)
+    size = mean_size(model.entry(rows))
+    return jnp.maximum(
+        entered_size(model, rows).max() / jnp.where(size > 0, size, 1), 1
+    )
+
+
 def score_rounding(
     attention: Attention, queries: Array, keys: Array, scale: Any, length: int
 ) -> Array:
@@ -192,8 +226,12 @@ def substitutes(model: Transformer, tokens: Array, rows: Array) -> Array:
         tokens: the input [n].
         rows: its rows before the first layer [n, d].
     """
-    place = rows[0] - model.embedding[tokens[0]]
-    return attention_input(model.layers[0], model.embedding + place)
+    every = jnp.arange(model.vocab_size)
+    if model.entry is None:
+        place = rows[0] - model.embedding[tokens[0]]
+    else:
+        place = encode_positions(model, tokens.shape[0])[0]
+    return attention_input(model.layers[0], symbol_rows(model, every, place))
 
 
 def row_condition(layer: Layer, rows: Array, values: Array, size: Array) -> Array:

@@ -55,7 +55,12 @@ from jax_models.model.attending import (
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.transformer import Transformer, attention_input
+from jax_models.model.transformer import (
+    Transformer,
+    attention_input,
+    encode_positions,
+    symbol_changes,
+)
 from jax_models.run.blocks import map_rows, row_block
 
 # Pairs (changed row, row of the next layer) that are told from one another at a time.
@@ -209,12 +214,15 @@ def change_windows(
         symbol: the substitutes [P].
         mesh: devices that the windows are dealt out to; by default one.
     """
-    embedding = np.asarray(model.embedding)
     size = window_size(tokens.size)
+    places = model.entry and encode_positions(model, tokens.size)
 
     def follow(window: slice, steps: tuple[SoughtLayer, ...]) -> Window:
         at = position[window]
-        change = embedding[symbol[window]] - embedding[tokens[at]]
+        asked = padded(tokens[at], size), padded(symbol[window], size)
+        there = None if places is None else places[padded(at, size)]
+        change = jax.jit(symbol_changes)(model, *asked, there)
+        change = np.asarray(change)[: at.size]
         rows = ChangedRows.gather(at.size, np.arange(at.size), at, change)
         return _follow(steps, rows)
 
@@ -233,7 +241,7 @@ def change_windows(
         )
 
     calls = [functools.partial(follow_there, one) for one in calls]
-    written = _Written(size, len(steps), embedding.shape[1], embedding.dtype)
+    written = _Written(size, len(steps), model.width, model.dtype)
     shares = deal(mesh, calls, arrays, written.write, written.read)
     for window, share in zip(windows, shares, strict=True):
         yield share.first(position[window].size)

@@ -13,13 +13,15 @@ symbols have one embedding.
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_integers
 from jax_models.model.mask import Sight
-from jax_models.model.transformer import Transformer
+from jax_models.model.transformer import Transformer, symbol_rows
 
 
 def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
@@ -65,9 +67,9 @@ def may_move(
 
 
 def shrinkage(
-    embedding: np.ndarray,
+    model: Transformer,
     rows: np.ndarray,
-    places: np.ndarray | None,
+    places: Array | None,
     position: np.ndarray,
     symbol: np.ndarray,
 ) -> np.ndarray:
@@ -77,15 +79,14 @@ def shrinkage(
     and has the rounding of either.
 
     Args:
-        embedding: of the symbols [V, d].
-        rows: of the input [n, d].
-        places: what positions add to them [n, d], None for nothing.
+        model: a transformer.
+        rows: what its first layer reads of the input [n, d].
+        places: what positions add to embeddings [n, E], None for nothing.
         position: the replaced positions [p].
         symbol: the substitutes [p].
     """
-    after = (
-        embedding[symbol] if places is None else embedding[symbol] + places[position]
-    )
+    places = None if places is None else places[position]
+    after = np.asarray(jax.jit(symbol_rows)(model, jnp.asarray(symbol), places))
     before, after = (np.abs(x).max(axis=1) for x in (rows[position], after))
     return np.maximum(before / np.where(after > 0, after, np.inf), 1)
 

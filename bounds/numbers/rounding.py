@@ -96,6 +96,10 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
         steps += SCALAR_STEPS
         if isinstance(step.operation, Affine):
             steps += step.operation.weight.shape[1]
+    if model.entry is not None:
+        steps += sum(
+            model.embedding_width + SCALAR_STEPS for _ in model.entry.operations
+        )
     return steps + SCALAR_STEPS
 
 

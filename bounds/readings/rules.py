@@ -11,6 +11,7 @@ from jax_models import InputError
 from jax_models.model.attention import WINDOW
 from jax_models.model.layer import Layer
 from jax_models.model.rows import Norm, Operation
+from jax_models.model.transformer import Transformer
 
 
 def no_rule(reading: str, operation: Operation) -> InputError:
@@ -35,6 +36,21 @@ def lacks_of_attention(
                 continue
             return f"it needs a rule for {piece}, which layer {depth} has, and has none"
     return None
+
+
+def lacks_of_model(model: Transformer) -> str | None:
+    """Returns what a model has that methods without rules for it cannot follow.
+
+    Args:
+        model: the transformer.
+    """
+    if model.entry is not None:
+        names = (type(x).__name__ for x in model.entry.operations)
+        return (
+            f"it begins with embeddings and positions, and the model has "
+            f"{' and '.join(names)} behind them"
+        )
+    return lacks_of_attention(model.layers)
 
 
 def lacks(

@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from bounds.readings.rules import lacks_of_attention
+from bounds.readings.rules import lacks_of_model
 from bounds.restriction.enclosed import Floats
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
@@ -90,7 +90,7 @@ def check_hard_model(model: Transformer) -> Transformer:
                 "counts; restrictions are for leftmost_hard, rightmost_hard and "
                 "average_hard"
             )
-    if lack := lacks_of_attention(model.layers):
+    if lack := lacks_of_model(model):
         raise InputError(f"a restriction cannot follow the model: {lack}")
     if np.dtype(model.dtype) != np.float64:
         raise InputError(

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bounds.numbers.bound import Bound
-from bounds.readings.rules import lacks_of_attention
+from bounds.readings.rules import lacks_of_model
 from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
 from bounds.simulation.closed_form import (
     NetworkShape,
@@ -66,7 +66,7 @@ def check_simulable(model: Transformer) -> Transformer:
             reasons.append(f"layers.{k} concatenates its heads")
         if not attention.scoring.bilinear:
             reasons.append(f"layers.{k} has {attention.scoring.word} scores")
-    if lack := lacks_of_attention(model.layers):
+    if lack := lacks_of_model(model):
         reasons.append(lack)
     if reasons:
         raise InputError(

@@ -11,6 +11,7 @@ from jax_models.format.config import NORMED, decode_config, first_place
 from jax_models.format.distance import KINDS, decode_distance, tensor_of
 from jax_models.format.head import name_head, read_head
 from jax_models.model.attention import Attention
+from jax_models.model.entry import Entry
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import Layer
 from jax_models.model.position import PositionTable
@@ -157,6 +158,17 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     )
 
 
+def _entry(reader: _Reader, width: int, config: dict[str, Any]) -> Entry | None:
+    norm = projection = bias = None
+    if "entry.norm.scale" in reader.left or "entry.norm.bias" in reader.left:
+        norm = _norm(reader, "entry.norm", width, config)
+    if "entry.projection" in reader.left:
+        projection = reader.take("entry.projection", "d", width)
+        bias = reader.take_optional("entry.projection_bias", projection.shape[0])
+    absent = norm is None and projection is None
+    return None if absent else Entry(norm, projection, bias)
+
+
 def build_model(
     config: Any, tensors: Tensors, *, described: bool = False
 ) -> Transformer:
@@ -184,7 +196,10 @@ def build_model(
         raise InputError("tensor 'embedding' is missing; expected shape (V, d)")
     check_float_type(tensors["embedding"].dtype, "the model")
     embedding = reader.take("embedding", "V", "d")
-    vocab_size, d = embedding.shape
+    vocab_size, width = embedding.shape
+    entering = _entry(reader, width, config)
+    projection = entering and entering.projection
+    d = width if projection is None else projection.shape[0]
     position = config["position"]
     if "position" in tensors:
         if position is not None:
@@ -192,7 +207,7 @@ def build_model(
                 "the file has a tensor 'position' and config.position names a formula; "
                 "expected one of the two"
             )
-        position = PositionTable(reader.take("position", "n_max", d))
+        position = PositionTable(reader.take("position", "n_max", width))
     layers: list[Layer] = []
     for k, entry in enumerate(config["layers"]):
         same = entry.get("same_as")
@@ -238,6 +253,7 @@ def build_model(
         accept,
         None if vocabulary is None else tuple(vocabulary),
         None if substitutable is None else tuple(substitutable),
+        entry=entering,
     )
 
 
@@ -265,6 +281,10 @@ def name_tensors(model: Transformer) -> Tensors:
             _name_norm(named, f"layers.{k}.{norm}", getattr(layer, norm))
     _name_norm(named, "final_norm", model.final_norm)
     named |= name_head(model.readout)
+    if model.entry is not None:
+        _name_norm(named, "entry.norm", model.entry.norm)
+        named["entry.projection"] = model.entry.projection
+        named["entry.projection_bias"] = model.entry.bias
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 

@@ -39,7 +39,12 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
     **dict.fromkeys(("window", "distance_bias", *NORMED), (None,)),
 }
-NOT_IN_1 = ("ffn.gate", "ffn.gate_bias")
+NOT_IN_1 = (
+    "ffn.gate",
+    "ffn.gate_bias",
+    "entry.norm.scale",
+    "entry.projection",
+)
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 # What a layer says where layers differ in it; its entry wins over the top level's.
 SAID_ONCE = {
@@ -140,6 +145,12 @@ def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
             if name not in names:
                 return f"a layer whose tensor {name!r} is missing"
     return None
+
+
+def _norms_alone(model: Transformer) -> list[Norm]:
+    """The norms that stand in no layer."""
+    found = [model.entry and model.entry.norm, model.final_norm]
+    return [norm for norm in found if norm is not None]
 
 
 def _kind(norm: Norm) -> str:
@@ -282,9 +293,9 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
             entry["norm"] = _kind(layer.norm1)
             entry["layer_norm_epsilon"] = layer.norm1.epsilon
         config["layers"].append(entry)
-    if model.final_norm is not None:
-        config["norm"] = _kind(model.final_norm)
-        config["layer_norm_epsilon"] = model.final_norm.epsilon
+    for norm in _norms_alone(model):
+        config["norm"] = _kind(norm)
+        config["layer_norm_epsilon"] = norm.epsilon
     head = encode_head(model.readout)
     if head is not None:
         config["head"] = head
@@ -323,7 +334,7 @@ def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
     config = describe_model(model, names)
     layers = [entry for entry in config["layers"] if "same_as" not in entry]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
-    there = [norm for norm in (*norms, model.final_norm) if norm is not None]
+    there = [norm for norm in (*norms, *_norms_alone(model)) if norm is not None]
     for name in DEFAULTS:
         values = {entry.pop(name, None) for entry in layers}
         if name == "layer_norm_epsilon":

@@ -1,7 +1,6 @@
 """Random transformers with explicit keys: one family, any architecture."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -22,7 +21,9 @@ from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention, Schedule
 from jax_models.model.distance import DistanceBias
+from jax_models.model.entry import Entry
 from jax_models.model.feed_forward import FeedForward
+from jax_models.model.gaussian import gaussian_numbers
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
@@ -36,25 +37,6 @@ from jax_models.run.float_type import check_float_type
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
 HEADS = ("linear", "tied", "masked_lm", "pooler", "classifier")
-# Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
-FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
-
-
-def _gaussian(
-    key: Array, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
-) -> Array:
-    """Returns Gaussian numbers, from a program that serves many shapes.
-
-    A number depends on the key and its place in the row of all, not on how many follow
-    (JAX's default generator, partitionable), so the first of a longer draw are those of
-    `jax.random.normal`; compiling that for every shape of a small model took a second.
-    """
-    size = math.prod(map(int, shape))
-    if size > MOST_DRAWN_AHEAD:
-        return jax.random.normal(key, shape, dtype) * deviation
-    drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())
-    numbers = jax.random.normal(key, (drawn,), dtype) * deviation
-    return numbers[:size].reshape(shape)
 
 
 def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) -> Any:
@@ -62,7 +44,7 @@ def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) 
     if kind is not None and not isinstance(kind, get_args(Position)):
         choose_name("position", kind, names)
     if kind == "table":
-        return PositionTable(_gaussian(key, (max_length, d_model), dtype))
+        return PositionTable(gaussian_numbers(key, (max_length, d_model), dtype))
     encoding = Sinusoidal() if kind == "sinusoidal" else kind
     if isinstance(encoding, Sinusoidal):
         encoding.encode(1, d_model)  # refuses an odd width
@@ -113,6 +95,8 @@ def random_transformer(
     num_classes: int | None = None,
     head: str = "linear",
     final_norm: bool = False,
+    entry_norm: bool = False,
+    d_embedding: int | None = None,
     biases: bool = True,
     scale: float = 1.0,
     max_length: int = 512,
@@ -156,7 +140,10 @@ def random_transformer(
         head: linear, the read-out; tied, the embedding; masked_lm, a map, the activation,
             a norm and the embedding; pooler, a map and tanh; classifier, both and a
             map to the classes.
-        final_norm: whether a last layer norm follows.
+        final_norm: whether a last norm follows.
+        entry_norm: whether a norm stands before the first layer.
+        d_embedding: width of embeddings and positions, which are then projected to
+            d_model; None for d_model itself.
         biases: whether attention has biases (the feed-forward block always has them).
         scale: of the weights.
         max_length: rows of a position table.
@@ -181,10 +168,12 @@ def random_transformer(
         ("num_classes", 1 if num_classes is None else num_classes, 1),
         ("window", 1 if window is None else window, 1),
         ("key_value_heads", 1 if key_value_heads is None else key_value_heads, 1),
+        ("d_embedding", 1 if d_embedding is None else d_embedding, 1),
     ):
         expect_integer(name, size, least)
     for name, wanted in (
         ("final_norm", final_norm),
+        ("entry_norm", entry_norm),
         ("biases", biases),
         ("gated", gated),
     ):
@@ -193,7 +182,8 @@ def random_transformer(
     into = (1 + (combine == "concat")) * (1 + gated)
     per_layer = (4 * d_model + (1 + into) * d_ff) * d_model
     rows = vocab_size + (num_classes or 0) + max_length * (position == "table")
-    needed = (num_layers * per_layer + rows * d_model) * jnp.dtype(dtype).itemsize
+    wide = max(d_model, d_embedding or 0)
+    needed = (num_layers * per_layer + rows * wide) * jnp.dtype(dtype).itemsize
     require_memory("a model of these sizes", needed)
     if d_model % num_heads:
         raise InputError(
@@ -235,10 +225,10 @@ def random_transformer(
     schedule: Any = temperature  # a number becomes one where the model is checked
 
     def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
-        return _gaussian(key, shape, dtype, scale / fan_in**0.5)
+        return gaussian_numbers(key, shape, dtype, scale / fan_in**0.5)
 
     def bias(key: Array, *shape: int) -> Array:
-        return _gaussian(key, shape, dtype, 0.1 * scale)
+        return gaussian_numbers(key, shape, dtype, 0.1 * scale)
 
     def draw_norm(key: Array, name: str = norm, size: int = d_model) -> Norm:
         kind = NORMS[name]
@@ -340,11 +330,19 @@ def random_transformer(
         return kind(weight, bias(bias_key, num_classes))
 
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
+    narrow = d_embedding or d_model
+    entering = jax.random.split(jax.random.fold_in(ends, 1), 3)
+    entry = Entry(
+        draw_norm(entering[0], size=narrow) if entry_norm else None,
+        gaussian(entering[1], d_model, narrow, fan_in=narrow) if d_embedding else None,
+        bias(entering[2], d_model) if d_embedding and biases else None,
+    )
     drawn = {at: layer(layer_keys[at], names[at]) for at in dict.fromkeys(places)}
     model = Transformer(
-        embedding=_gaussian(embedding, (vocab_size, d_model), dtype, scale),
+        embedding=gaussian_numbers(embedding, (vocab_size, narrow), dtype, scale),
         layers=tuple(drawn[at] for at in places),
-        position=_position(table, position, d_model, max_length, dtype),
+        position=_position(table, position, narrow, max_length, dtype),
+        entry=entry if entry.operations else None,
         final_norm=draw_norm(last) if final_norm else None,
         readout=draw_head(out, out_bias),
     )

@@ -14,6 +14,7 @@ from jax import Array
 
 from jax_models.model.attending import project_queries, store_keys, summarise
 from jax_models.model.attention import Attention
+from jax_models.model.entry import Entry
 from jax_models.model.layer import Layer
 from jax_models.model.position import Position
 from jax_models.model.pytree import register
@@ -33,9 +34,10 @@ class Transformer:
     memory, in files and for derivatives.
     """
 
-    embedding: Array  # [V, d]
+    embedding: Array  # [V, E], E = d but where the entry projects
     layers: tuple[Layer, ...] = dataclasses.field(metadata={"shared": True})
     position: Position | None = None
+    entry: Entry | None = dataclasses.field(default=None, kw_only=True)
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
@@ -54,6 +56,13 @@ class Transformer:
     @property
     def width(self) -> int:
         """d."""
+        if self.entry is None or self.entry.projection is None:
+            return self.embedding_width
+        return self.entry.projection.shape[0]
+
+    @property
+    def embedding_width(self) -> int:
+        """E, d but where the entry projects."""
         return self.embedding.shape[1]
 
     @property
@@ -95,7 +104,7 @@ def read_logits(model: Transformer, rows: Array) -> Array:
 
 
 def encode_positions(model: Transformer, length: int) -> Array:
-    """Returns the position encoding [n, d] in the model's float type.
+    """Returns the position encoding [n, E] in the model's float type.
 
     Args:
         model: the transformer.
@@ -109,14 +118,51 @@ def encode_positions(model: Transformer, length: int) -> Array:
     # what attention reads of them are then held together.
     row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
     require_memory(f"length n = {length} at width d = {model.width}", length * row)
+    width = model.embedding_width
     if model.position is None:
-        return jnp.zeros((length, model.width), model.dtype)
-    return jnp.asarray(model.position.encode(length, model.width), model.dtype)
+        return jnp.zeros((length, width), model.dtype)
+    return jnp.asarray(model.position.encode(length, width), model.dtype)
+
+
+def embedded(model: Transformer, tokens: Array) -> Array:
+    """Returns embedding[x] + position [n, E]."""
+    return model.embedding[tokens] + encode_positions(model, tokens.shape[0])
 
 
 def embed(model: Transformer, tokens: Array) -> Array:
-    """Returns y^(0) = embedding[x] + position [n, d]."""
-    return model.embedding[tokens] + encode_positions(model, tokens.shape[0])
+    """Returns y^(0), embedding[x] + position behind the entry [n, d]."""
+    return symbol_rows(model, tokens, encode_positions(model, tokens.shape[0]))
+
+
+def symbol_rows(model: Transformer, symbols: Array, places: Array | None) -> Array:
+    """Returns what the first layer reads of symbols at places [..., d].
+
+    Args:
+        model: the transformer.
+        symbols: integers in [0, V) [...].
+        places: position encodings, broadcastable to [..., E]; None adds nothing.
+    """
+    rows = model.embedding[symbols]
+    rows = rows if places is None else rows + places
+    return rows if model.entry is None else model.entry(rows)
+
+
+def symbol_changes(
+    model: Transformer, old: Array, new: Array, places: Array | None
+) -> Array:
+    """Returns the exact changes of `symbol_rows` when other symbols come in [..., d].
+
+    Args:
+        model: the transformer.
+        old: the symbols that leave [...].
+        new: those that come in.
+        places: as in `symbol_rows`.
+    """
+    change = model.embedding[new] - model.embedding[old]
+    if model.entry is None:
+        return change
+    rows = model.embedding[old]
+    return model.entry.change(rows if places is None else rows + places, change)
 
 
 def attention_input(layer: Layer, rows: Array) -> Array:

@@ -1,7 +1,7 @@
 """The forward pass from embeddings, in the form that is differentiated.
 
 `forward` starts from tokens and holds softmax's top column apart, which serves changes;
-`forward_embeddings` starts from the rows y^(0), which can be moved continuously. Each
+`forward_embeddings` starts from embedded rows, which can be moved continuously. Each
 block of rows attends by plain weights over all keys and is recomputed in the backward
 pass, so that reverse mode too stores nothing of size n x n. Plain weights also have the
 right derivative where scores are equal: choosing a top column among equals is a kink of
@@ -31,20 +31,21 @@ __all__ = ["embed_mixture", "forward_embeddings"]
 def forward_embeddings(
     model: Transformer, rows: Array, queried: Array | None = None
 ) -> Array:
-    """Returns the final activations from the rows y^(0); pure and differentiable.
+    """Returns the final activations from embedded rows; pure and differentiable.
 
-    Equal to `forward` where the rows are those of `embed`, up to rounding. Memory is
+    Equal to `forward` where the rows are those of `embedded`, up to rounding. Memory is
     O(n d) beside one block of scores, under jvp and vjp too.
 
     Args:
         model: the transformer; a hard weighting's derivative is that of its winners.
-        rows: y^(0), embeddings with positions added [n, d].
+        rows: embeddings with positions added [n, E], in front of the entry.
         queried: positions whose final activation is wanted [r]; all by default. The
             last layer then computes only those.
 
     Returns:
         Activations [n, d] or [r, d].
     """
+    rows = rows if model.entry is None else model.entry(rows)
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         rows = _apply_layer(layer, rows, queried if last else None)
@@ -54,7 +55,7 @@ def forward_embeddings(
 
 
 def embed_mixture(mixture: Array, embedding: Array, positions: Array) -> Array:
-    """Returns the rows y^(0) of relaxed tokens: mixtures of the symbols' embeddings.
+    """Returns the embedded rows of relaxed tokens: mixtures of the symbols' embeddings.
 
     Args:
         mixture: a distribution over the symbols at each position [n, V].

@@ -36,6 +36,7 @@ from jax_models.model.transformer import (
     read_heads,
     reduce_reports,
     scores_per_row,
+    symbol_rows,
 )
 from jax_models.run.blocks import MAX_KEY_TILE, fold_stacked, map_rows, row_block
 from jax_models.run.mesh import (
@@ -132,8 +133,8 @@ def forward_sharded(
     at = np.minimum(np.arange(shares.share * mesh.size), shares.length - 1)
     encodings = None
     if model.position is not None:
-        every = np.asarray(model.position.encode(shares.length, model.width))
-        encodings = place(every.astype(model.dtype)[at], mesh, SHARED_OUT)
+        every = model.position.encode(shares.length, model.embedding_width)
+        encodings = place(np.asarray(every).astype(model.dtype)[at], mesh, SHARED_OUT)
     # A device embeds its share alone, and needs no table of all positions for it.
     bare = dataclasses.replace(model, position=None)
     bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
@@ -160,9 +161,7 @@ def _forward_share(
     shares: Shares, model: Transformer, tokens: Array, encodings: Array | None
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
     """Activations [m, d] and reports [1] of one device's tokens [m]."""
-    y = model.embedding[tokens]
-    if encodings is not None:
-        y = y + encodings
+    y = symbol_rows(model, tokens, encodings)
     reports = []
     for layer in model.layers:
         y, report = _apply_share(shares, layer, y)

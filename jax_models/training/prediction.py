@@ -21,7 +21,7 @@ from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.languages.source import Source
 from jax_models.model.mask import SIGHTS
-from jax_models.model.transformer import Transformer, embed, read_logits
+from jax_models.model.transformer import Transformer, embedded, read_logits
 from jax_models.run.differentiable import forward_embeddings
 from jax_models.run.evaluate import require_readout
 from jax_models.run.float_type import check_float_type
@@ -87,7 +87,7 @@ def _unknown(network: Any) -> InputError:
 @compute_logits.register
 def _(network: Transformer, tokens: Array, queried: Array | None = None) -> Array:
     require_readout(network)
-    rows = forward_embeddings(network, embed(network, tokens), queried)
+    rows = forward_embeddings(network, embedded(network, tokens), queried)
     return read_logits(network, rows)
 
 

@@ -1,4 +1,4 @@
-"""Pieces of attention that version 2 of the file has, as options of a random model.
+"""Pieces of models that version 2 of the file has, as options of a random model.
 
 Every row is a law's case: the forward pass is the reference's, influences are brute
 force's, what is not known of a piece is refused by name, and files hold it.
@@ -48,9 +48,13 @@ PIECES: dict[str, dict[str, Any]] = {
         "key_value_heads": 1,
         "position": None,
     },
+    "norm behind the embedding": {"entry_norm": True, "layer_norm": "post"},
+    "narrow embedding": {"d_embedding": 4, "biases": False},
+    "norm of a narrow embedding": {"entry_norm": True, "d_embedding": 6},
 }
 
 WINDOWED = ("certificate", "screened")
+ENTERED = ("screened", "lumped", "supremum")
 
 
 def refusal(piece: str, method: str) -> str | None:
@@ -63,6 +67,8 @@ def refusal(piece: str, method: str) -> str | None:
         return "a bias of the distance"
     if "window" in piece and method not in WINDOWED:
         return "a sliding window"
+    if "embedding" in piece and method not in ENTERED:
+        return "behind them"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Pieces of attention of version 2: each method does them, or refuses them by name."""
+"""Pieces of models of version 2: each method does them, or refuses them by name."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from bounds.all_inputs.supremum import exact_supremum
 from bounds.influence import first_layer
 from bounds.restriction.checker import check_certificate
 from jax_models.model.attending import project_key_changes
-from jax_models.model.transformer import embed
+from jax_models.model.transformer import embedded
 from jax_models.run.differentiable import forward_embeddings
 from tests.bounds.attention_pieces import PIECES, brute_force, model_of, refusal
 from tests.bounds.influence.models import TOKENS, build
@@ -36,7 +36,7 @@ def test_the_forward_pass_is_the_reference(piece):
     np.testing.assert_allclose(
         jm.apply(model, TOKENS), expected, rtol=1e-12, atol=1e-13
     )
-    rows = embed(model, jnp.asarray(TOKENS))
+    rows = embedded(model, jnp.asarray(TOKENS))
     found = jax.jit(forward_embeddings)(model, rows)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 

@@ -21,7 +21,7 @@ from bounds.lemma5.certificate.references import (
 from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.certificate.sections import sections
 from bounds.lemma5.constants.head import is_one_map, read_head
-from bounds.readings.rules import lacks
+from bounds.readings.rules import lacks, lacks_of_model
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.model.reweight import with_dtype
@@ -142,7 +142,7 @@ def _refuse(model: Transformer, method: str) -> None:
                 "compute_influence, which is exact"
             )
         score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
-    if lack := lacks(model.layers, slope_strays, Norm):
+    if lack := lacks_of_model(model) or lacks(model.layers, slope_strays, Norm):
         raise InputError(f"a certificate cannot follow the model: {lack}")
     for layer in model.layers:
         sections(layer)  # refuses a program that it does not follow

@@ -8,7 +8,7 @@ from bounds.lemma5.constants.head import HeadConstants, read_head
 from bounds.lemma5.constants.layer import read_layer
 from bounds.lemma5.constants.row_form import NormConstants, read_norm
 from bounds.numbers.interval import interval, maximum, upper
-from bounds.readings.rules import lacks_of_attention
+from bounds.readings.rules import lacks_of_model
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
 from jax_models.format.model_check import check_model
@@ -114,7 +114,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
                 "a winner changes by a jump, so there is no Lipschitz constant and "
                 "Lemma 5 does not apply; re-weight the model with softmax"
             )
-    if lack := lacks_of_attention(model.layers):
+    if lack := lacks_of_model(model):
         raise InputError(f"the closed forms cannot follow the model: {lack}")
     embedding = read_embeddings(model, length)
     norm, layers, norms = embedding.norm, [], []

@@ -27,7 +27,7 @@ from bounds.lemma5.lipschitz.domain import Domain
 from bounds.lemma5.lipschitz.jacobian import output_at
 from jax_models import Transformer
 from jax_models.model.pytree import register
-from jax_models.model.transformer import embed
+from jax_models.model.transformer import embedded
 
 SINGLES = 4  # changes tried alone, besides the largest 1, 4, 16, ... together
 
@@ -75,7 +75,7 @@ def ascend_tokens(
 
     def propose(x: Array) -> Array:
         """Candidate inputs [c, n]: x itself, and the changes of largest first-order gain."""
-        slope = jnp.nan_to_num(jax.grad(change)(embed(model, x)))
+        slope = jnp.nan_to_num(jax.grad(change)(embedded(model, x)))
         highest = jax.lax.Precision.HIGHEST
         gains = jnp.matmul(slope, model.embedding[symbols].T, precision=highest)
         gains = gains - (slope * model.embedding[x]).sum(axis=1, keepdims=True)
@@ -94,7 +94,7 @@ def ascend_tokens(
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         x, value, count, _ = state
         candidates = propose(x)
-        values = jax.lax.map(lambda one: change(embed(model, one)), candidates)
+        values = jax.lax.map(lambda one: change(embedded(model, one)), candidates)
         at = values.argmax()
         gained = values[at] > value
         return candidates[at], values[at], count + 1, gained

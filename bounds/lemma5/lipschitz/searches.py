@@ -38,7 +38,7 @@ from jax_models.arguments import (
 )
 from jax_models.format.model_check import check_model
 from jax_models.model.reweight import at_length
-from jax_models.model.transformer import embed
+from jax_models.model.transformer import embedded
 from jax_models.run.evaluate import check_tokens, require_readout
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -137,7 +137,7 @@ class Searches:
                 f"{free_symbols(self.model).tolist()} are substituted, and not at the "
                 "query"
             )
-        rows = embed(self.model, jnp.asarray(tokens, jnp.int32))
+        rows = embedded(self.model, jnp.asarray(tokens, jnp.int32))
         if slopes or not all_positions(self.model, len(tokens)):
             norms, directions, iterations = block_norms(
                 self.model, rows, seed=self.seed, **self._how
@@ -194,7 +194,7 @@ class Searches:
     def _start(self, look: Look, domain: Domain, restart: int) -> Point:
         """Returns where a restart begins: the first at tokens, the others off them."""
         dtype = self.model.dtype
-        rows = embed(self.model, jnp.asarray(look.tokens, jnp.int32))
+        rows = embedded(self.model, jnp.asarray(look.tokens, jnp.int32))
         vector = jnp.asarray(look.directions[look.position], dtype)
         direction = jnp.matmul(vector, domain.basis, precision=HIGHEST)
         variable = rows

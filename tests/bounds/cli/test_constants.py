@@ -113,7 +113,9 @@ def test_temperature_and_target_are_taken_from_the_flags(run, model_file):
     assert warm["A"] == pytest.approx(plain["A"] / 2, rel=1e-12)
     run("constants", f"--model={path}", "--lengths=8", "--target=logits")
     (logits,) = rows_of()
-    norm = np.linalg.norm(np.asarray(jm.load(path).readout.weight), 2)
+    readout = jm.load(path).readout
+    assert isinstance(readout, jm.Readout)
+    norm = np.linalg.norm(np.asarray(readout.weight), 2)
     grown = plain["log10_c1"] + math.log10(norm)
     assert logits["log10_c1"] == pytest.approx(grown, rel=1e-12)
 

@@ -150,6 +150,7 @@ def test_brackets_are_learnt_too(run, language):
     assert run("train", *QUICK, f"--language={language}").code == 0
     model = jm.load(OUT / "model.safetensors")
     assert model.vocabulary == ("(", ")", "[", "]")
+    assert isinstance(model.readout, jm.Readout)
     assert model.readout.weight.shape == (5, 4)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from jax_models.format import config, head, position
 from jax_models.format.build import name_tensors
+from jax_models.model.entry import Entry
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
 from jax_models.model.position import PositionTable
@@ -57,11 +58,12 @@ def test_every_tensor_is_on_the_page():
     whole = MagicMock(
         layers=[MagicMock(norm1=norm, norm2=norm, attention=attention)],
         final_norm=norm,
+        entry=Entry(norm, jnp.ones((1, 1)), jnp.ones(1)),
         position=PositionTable(jnp.zeros((1, 1))),
         readout=Readout(jnp.ones((1, 1)), jnp.ones(1)),
     )
     shown, named = words(PAGE), name_tensors(whole)
-    assert len(named) == 30
+    assert len(named) == 34
     for name in named:
         part = "." + name.split(".")[-1]
         assert {name.replace("layers.0", "layers.K"), part} & shown, name

@@ -27,9 +27,9 @@ def test_a_file_means_the_same_model(piece, tmp_path):
 
 @pieces
 def test_version_1_does_not_have_it(piece):
-    config, _ = written(model_of(piece))
+    config, tensors = written(model_of(piece))
     with pytest.raises(jm.InputError, match="attention-bounds/1' does not have"):
-        decode_config(config | {"format": "attention-bounds/1"})
+        decode_config(config | {"format": "attention-bounds/1"}, tensors)
 
 
 @pytest.mark.parametrize("window", [0, 2.5, "3"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from jax_models.model import initialise
+from jax_models.model.gaussian import gaussian_numbers
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 6, "vocab_size": 3}
 KEY = jax.random.key(3)
@@ -52,7 +52,7 @@ def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
     "shape", [(1,), (3, 5), (2, 3, 7), (513,), (2**14 + 1,)], ids=str
 )
 def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
-    drawn = initialise._gaussian(KEY, shape, dtype, 0.3)
+    drawn = gaussian_numbers(KEY, shape, dtype, 0.3)
     expected = jax.random.normal(KEY, shape, dtype) * 0.3
     # Two programs: their compiler may put the same operations in other instructions.
     np.testing.assert_allclose(drawn, expected, rtol=8 * np.finfo(dtype).eps)

@@ -1,0 +1,48 @@
+"""What stands between embeddings with their positions and the first layer.
+
+A norm behind the embedding (BERT), a projection of narrow embeddings to the model's width
+(ELECTRA), or the one and then the other (ALBERT).
+"""
+
+import dataclasses
+
+from jax import Array
+
+from jax_models.model.pytree import register
+from jax_models.model.rows import Affine, Norm, Operation
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """y^(0) = projection norm(embedding[x] + position) + bias, either perhaps absent."""
+
+    norm: Norm | None = None  # [E]
+    projection: Array | None = None  # [d, E]
+    bias: Array | None = None  # [d]
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What rows go through, in order."""
+        found: list[Operation] = [] if self.norm is None else [self.norm]
+        if self.projection is not None:
+            found.append(Affine(self.projection, self.bias))
+        return tuple(found)
+
+    def __call__(self, rows: Array) -> Array:
+        """Returns what the first layer reads [..., d] of embedded rows [..., E]."""
+        for operation in self.operations:
+            rows = operation(rows)
+        return rows
+
+    def change(self, rows: Array, moved: Array) -> Array:
+        """Returns the exact change of what the first layer reads [..., d].
+
+        Args:
+            rows: embedded rows, broadcastable to their changes [..., E].
+            moved: their changes.
+        """
+        for operation in self.operations:
+            read = (moved,) if operation.linear else (rows, moved)
+            rows, moved = operation(rows), operation.change(*read)
+        return moved
