@@ -215,8 +215,6 @@ def check_target(model: Transformer, target: Any) -> Any:
         assert model.classes is not None
         target.check(model.classes)
     if isinstance(target, TargetFunction):
-        if target.radius is not None:
-            check_radius(target.radius)
         if model.is_hard:
             raise InputError(
                 "a function of the logits is rerun without looking at ties, and the model "

@@ -274,3 +274,9 @@ class TargetFunction:
 
     apply: Callable[[Any], Any]
     radius: float | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.apply):
+            raise InputError(f"apply = {show(self.apply)}; expected a function")
+        if self.radius is not None:
+            expect_number("radius", self.radius, 0)

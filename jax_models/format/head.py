@@ -111,6 +111,6 @@ def name_head(readout: Readout | Head | None) -> dict[str, Array | None]:
         elif isinstance(operation, Affine):
             named[f"head.{at}.weight"] = operation.weight
             named[f"head.{at}.bias"] = operation.bias
-    if readout.tied:
+    if readout.tied or readout.bias is not None:  # else the reader refuses it
         named[f"head.{len(readout.steps)}.bias"] = readout.bias
     return named

@@ -307,7 +307,6 @@ def test_symbols_that_the_model_does_not_replace_stay():
         (LogitDifference(7, 0), "names the symbol 7"),
         ("odds", "target = 'odds'.*log_probabilities"),
         (3, "target = 3"),
-        (TargetFunction(lambda x: x, radius=-1.0), "radius = -1"),
     ],
 )
 def test_a_target_that_is_none_of_the_models_is_refused(target, message):
@@ -325,6 +324,9 @@ def test_a_target_that_is_none_of_the_models_is_refused(target, message):
         (lambda: LogOdds((1, 1)), "two or more different"),
         (lambda: LogOdds(3), "symbols = 3"),
         (lambda: LogOdds((0, 1), -1), "epsilon = -1"),
+        (lambda: TargetFunction("log"), "apply = 'log'; expected a function"),
+        (lambda: TargetFunction(len, radius=-1.0), "radius = -1"),
+        (lambda: TargetFunction(len, radius=np.nan), "radius = nan"),
     ],
 )
 def test_a_target_of_what_is_no_symbol_is_refused(make, message):

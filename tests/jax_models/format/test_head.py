@@ -104,6 +104,12 @@ def test_a_bad_head_in_memory_is_refused_too(steps, message):
         )
 
 
+def test_a_bias_of_the_embedding_without_the_embedding_is_refused():
+    head = jm.Head((ACTIVATIONS["tanh"],), jnp.ones(3))
+    with pytest.raises(jm.InputError, match=r"unexpected tensors.*head.1.bias"):
+        jm.apply_logits(dataclasses.replace(draw(), readout=head), np.asarray([0, 1]))
+
+
 def test_what_a_classifier_needs_is_said():
     with pytest.raises(jm.InputError, match=r"classifier.*needs num_classes"):
         draw("classifier", num_classes=None)
