@@ -143,6 +143,12 @@ def forward(
 
     positions = position_table(config, tensors, n).astype(dtype)
     y = t["embedding"][np.asarray(tokens)] + ar.numbers(positions)
+    if "token_dropout" in config:
+        share = ar.numbers(config["token_dropout"]["share"])
+        masked = np.asarray(tokens) == config["token_dropout"]["mask"]
+        kept = ar.numbers(int(n - masked.sum())) / n
+        y = t["embedding"][np.asarray(tokens)] * ((1 - share) / kept)
+        y = np.where(masked[:, None], 0 * y, y) + ar.numbers(positions)
     if "entry.norm.scale" in t:
         y = norm("entry.norm", y)
     if "entry.projection" in t:

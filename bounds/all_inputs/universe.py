@@ -14,6 +14,7 @@ from bounds.influence.classes import (
 from bounds.influence.lumped import refuse_length, refuse_model
 from bounds.influence.problem import Target
 from bounds.influence.substitution import check_query
+from bounds.readings.rules import lacks_of_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, expect_length
 from jax_models.format.model_check import check_model
@@ -121,6 +122,8 @@ def list_inputs(
     model = check_model(model)
     if target == "logits":
         require_readout(model)
+    if lack := lacks_of_dropout(model):
+        raise InputError(f"a search over inputs cannot follow the model: {lack}")
     length = expect_length(length)
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length)

@@ -108,6 +108,11 @@ COMMANDS = (
         "A formula of temporal logic with counting as a transformer file, tested.",
     ),
     Command(
+        "import",
+        "bounds.cli.import_folder",
+        "A local checkpoint of Hugging Face as a model file, compared with references.",
+    ),
+    Command(
         "batch",
         "bounds.cli.batch",
         "A sweep of a command over a cross product of its flags, resumable.",

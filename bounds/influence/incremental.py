@@ -38,6 +38,7 @@ from bounds.influence.substitution import least_size, may_move, shrinkage
 from bounds.influence.target import target_steps
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import change_radius
+from bounds.readings.rules import lacks_of_dropout
 from jax_models.model.transformer import Transformer
 
 # Forward passes for one substitution at each position where few rows change: what
@@ -50,7 +51,7 @@ def _refuse(problem: Problem) -> str | None:
         return "it needs the model's layers, and a bare function has none to see"
     if not problem.model.layers:
         return "it needs a layer, and the model has none"
-    return None
+    return lacks_of_dropout(problem.model)
 
 
 def is_sparse(problem: Problem) -> bool:

@@ -16,7 +16,7 @@ from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from bounds.influence.method import Method
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
-from bounds.readings.rules import lacks_of_attention
+from bounds.readings.rules import lacks_of_attention, lacks_of_dropout
 from jax_models import Transformer
 
 # Substitutions of a block.
@@ -29,7 +29,7 @@ def refuse_model(model: object) -> str | None:
         return "it needs the model's layers, and a bare function has none to see"
     if not model.layers:
         return "it needs a layer, and the model has none"
-    if lack := lacks_of_attention(model.layers):
+    if lack := lacks_of_dropout(model) or lacks_of_attention(model.layers):
         return lack
     for depth, layer in enumerate(model.layers):
         attention = layer.attention

@@ -24,7 +24,7 @@ from bounds.influence.targets import (
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.format.model_check import check_model
-from jax_models.model.transformer import forward, read_logits
+from jax_models.model.transformer import forward, of_input, read_logits
 from jax_models.run.evaluate import check_tokens, require_readout
 from jax_models.run.float_type import check_float_type
 from jax_models.run.mesh import check_mesh
@@ -165,6 +165,8 @@ class Problem:
             substitutable=allowed,
             include_query=include_query,
         )
+        if isinstance(model, Transformer):
+            model = _of_input(model, checked, pairs)
         if memory_limit is not None:
             memory_limit = expect_integer("memory_limit in bytes", memory_limit, 1)
         if mesh is not None:
@@ -237,6 +239,19 @@ def target_function(
     if isinstance(apply, jax.stages.Wrapped):
         return jax.jit(lambda tokens: apply(logits(tokens)))
     return lambda tokens: apply(np.asarray(logits(tokens)))
+
+
+def _of_input(
+    model: Transformer, tokens: np.ndarray, pairs: Substitutions
+) -> Transformer:
+    """The model as it is for one input, where no substitution changes that."""
+    dropout = model.token_dropout
+    if dropout is None:
+        return model
+    masked = (pairs.symbol, tokens[pairs.position])
+    if any((symbols == dropout.mask).any() for symbols in masked):
+        return model
+    return of_input(model, jnp.asarray(tokens))
 
 
 def check_radius(value: Any, where: str = "") -> float:

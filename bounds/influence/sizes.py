@@ -28,6 +28,7 @@ from jax_models.model.transformer import (
     Transformer,
     attention_input,
     encode_positions,
+    of_input,
     symbol_rows,
 )
 
@@ -227,10 +228,11 @@ def substitutes(model: Transformer, tokens: Array, rows: Array) -> Array:
         rows: its rows before the first layer [n, d].
     """
     every = jnp.arange(model.vocab_size)
-    if model.entry is None:
+    if model.entry is None and model.token_dropout is None:
         place = rows[0] - model.embedding[tokens[0]]
     else:
         place = encode_positions(model, tokens.shape[0])[0]
+    model = of_input(model, tokens)
     return attention_input(model.layers[0], symbol_rows(model, every, place))
 
 

@@ -38,12 +38,29 @@ def lacks_of_attention(
     return None
 
 
+def lacks_of_dropout(model: Transformer) -> str | None:
+    """Returns why a method that moves one row first cannot do a model, None if it can.
+
+    Args:
+        model: the transformer, of one input where no substitution changes what it scales.
+    """
+    dropout = model.token_dropout
+    if dropout is None or dropout.scale is not None:
+        return None
+    return (
+        f"it needs all but one row to stay, and the scale of the model's embeddings goes "
+        f"with how many tokens are symbol {dropout.mask}, its mask"
+    )
+
+
 def lacks_of_model(model: Transformer) -> str | None:
     """Returns what a model has that methods without rules for it cannot follow.
 
     Args:
         model: the transformer.
     """
+    if model.token_dropout is not None:
+        return "it begins with embeddings, and the model's are scaled by the input"
     if model.entry is not None:
         names = (type(x).__name__ for x in model.entry.operations)
         return (

@@ -233,6 +233,11 @@ def build_model(
             raise InputError(
                 f"accept.class = {accept.class_}; the read-out has {classes} classes"
             )
+    dropout = config.get("token_dropout")
+    if dropout is not None and dropout.mask >= vocab_size:
+        raise InputError(
+            f"token_dropout.mask = {dropout.mask}; symbols are 0 to {vocab_size - 1}"
+        )
     vocabulary, substitutable = config.get("vocabulary"), config.get("substitutable")
     if vocabulary is not None and len(vocabulary) != vocab_size:
         raise InputError(
@@ -254,6 +259,7 @@ def build_model(
         None if vocabulary is None else tuple(vocabulary),
         None if substitutable is None else tuple(substitutable),
         entry=entering,
+        token_dropout=dropout,
     )
 
 

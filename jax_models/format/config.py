@@ -25,6 +25,7 @@ from jax_models.model.mask import MASKS
 from jax_models.model.readout import Accept
 from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.model.scores import SCORES
+from jax_models.model.token_dropout import TokenDropout
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
@@ -37,7 +38,7 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
-    **dict.fromkeys(("window", "distance_bias", *NORMED), (None,)),
+    **dict.fromkeys(("window", "distance_bias", "token_dropout", *NORMED), (None,)),
 }
 NOT_IN_1 = (
     "ffn.gate",
@@ -57,7 +58,7 @@ SAID_ONCE = {
 }
 TOP_KEYS = [
     *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
-    *"substitutable position accept head".split(),
+    *"substitutable position accept head token_dropout".split(),
     *SAID_ONCE,
 ]
 LAYER_KEYS = [
@@ -119,6 +120,12 @@ def decode_config(
             )
     checked["head"] = decode_head(config.get("head"))
     checked["position"] = decode_position(config.get("position"))
+    dropout = config.get("token_dropout")
+    if dropout is not None:
+        expect_keys("token_dropout", dropout, ["mask", "share"])
+        checked["token_dropout"] = TokenDropout(
+            dropout.get("mask"), dropout.get("share")
+        )
     accept = config.get("accept")
     if accept is not None:
         expect_keys("accept", accept, ["class", "threshold"])
@@ -299,6 +306,9 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     head = encode_head(model.readout)
     if head is not None:
         config["head"] = head
+    if model.token_dropout is not None:
+        dropout = model.token_dropout
+        config["token_dropout"] = {"mask": dropout.mask, "share": dropout.share}
     config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:

@@ -20,6 +20,7 @@ from jax_models.model.position import Position
 from jax_models.model.pytree import register
 from jax_models.model.readout import Accept, Head, Readout
 from jax_models.model.rows import Affine, Norm, Program, Step
+from jax_models.model.token_dropout import TokenDropout
 from jax_models.run.blocks import key_tile, map_rows, row_block
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import TieReport
@@ -38,6 +39,7 @@ class Transformer:
     layers: tuple[Layer, ...] = dataclasses.field(metadata={"shared": True})
     position: Position | None = None
     entry: Entry | None = dataclasses.field(default=None, kw_only=True)
+    token_dropout: TokenDropout | None = dataclasses.field(default=None, kw_only=True)
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
@@ -126,23 +128,41 @@ def encode_positions(model: Transformer, length: int) -> Array:
 
 def embedded(model: Transformer, tokens: Array) -> Array:
     """Returns embedding[x] + position [n, E]."""
-    return model.embedding[tokens] + encode_positions(model, tokens.shape[0])
+    places = encode_positions(model, tokens.shape[0])
+    return _symbol_embeddings(of_input(model, tokens), tokens) + places
+
+
+def of_input(model: Transformer, tokens: Array) -> Transformer:
+    """Returns the model as it is for one input: what depends on all its tokens is formed.
+
+    The same model for inputs that have the mask where this one has it.
+    """
+    if model.token_dropout is None:
+        return model
+    dropout = model.token_dropout.of_input(tokens, model.dtype)
+    return dataclasses.replace(model, token_dropout=dropout)
+
+
+def _symbol_embeddings(model: Transformer, symbols: Array) -> Array:
+    rows = model.embedding[symbols]
+    return rows if model.token_dropout is None else model.token_dropout(rows, symbols)
 
 
 def embed(model: Transformer, tokens: Array) -> Array:
     """Returns y^(0), embedding[x] + position behind the entry [n, d]."""
-    return symbol_rows(model, tokens, encode_positions(model, tokens.shape[0]))
+    places = encode_positions(model, tokens.shape[0])
+    return symbol_rows(of_input(model, tokens), tokens, places)
 
 
 def symbol_rows(model: Transformer, symbols: Array, places: Array | None) -> Array:
     """Returns what the first layer reads of symbols at places [..., d].
 
     Args:
-        model: the transformer.
+        model: the transformer, of one input (`of_input`).
         symbols: integers in [0, V) [...].
         places: position encodings, broadcastable to [..., E]; None adds nothing.
     """
-    rows = model.embedding[symbols]
+    rows = _symbol_embeddings(model, symbols)
     rows = rows if places is None else rows + places
     return rows if model.entry is None else model.entry(rows)
 
@@ -158,10 +178,10 @@ def symbol_changes(
         new: those that come in.
         places: as in `symbol_rows`.
     """
-    change = model.embedding[new] - model.embedding[old]
+    rows = _symbol_embeddings(model, old)
+    change = _symbol_embeddings(model, new) - rows
     if model.entry is None:
         return change
-    rows = model.embedding[old]
     return model.entry.change(rows if places is None else rows + places, change)
 
 

@@ -33,6 +33,7 @@ from jax_models.model.transformer import (
     Transformer,
     attention_input,
     combine_heads,
+    of_input,
     read_heads,
     reduce_reports,
     scores_per_row,
@@ -136,7 +137,7 @@ def forward_sharded(
         every = model.position.encode(shares.length, model.embedding_width)
         encodings = place(np.asarray(every).astype(model.dtype)[at], mesh, SHARED_OUT)
     # A device embeds its share alone, and needs no table of all positions for it.
-    bare = dataclasses.replace(model, position=None)
+    bare = dataclasses.replace(of_input(model, tokens), position=None)
     bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
     shared_tokens = place(np.asarray(tokens)[at], mesh, SHARED_OUT)
     y, reports = gathered(_compiled(shares, mesh)(bare, shared_tokens, encodings))

@@ -46,7 +46,7 @@ from bounds.influence.screening.screen import (
 )
 from bounds.influence.substitution import not_finite, padded
 from bounds.influence.target import bent_head
-from bounds.readings.rules import lacks
+from bounds.readings.rules import lacks, lacks_of_dropout
 from bounds.version import __version__
 from jax_models import Transformer
 from jax_models.run.mesh import first_says
@@ -355,7 +355,8 @@ def _refuse(problem: Problem) -> str | None:
         scoring = layer.attention.scoring
         if not scoring.bilinear and depth > 1:
             return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
-    return lacks(model.layers, defect) or bent_head(model, problem.target)
+    lack = lacks_of_dropout(model) or lacks(model.layers, defect)
+    return lack or bent_head(model, problem.target)
 
 
 SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)

@@ -29,6 +29,7 @@ from bounds.lemma5.lipschitz.substitution import (
     free_rows,
     largest_ratio,
 )
+from bounds.readings.rules import lacks_of_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
@@ -321,6 +322,10 @@ def estimate_lipschitz(
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
     model = check_model(model)
     _refuse_hard(model)
+    if lack := lacks_of_dropout(model):
+        raise InputError(
+            f"an estimate of Lipschitz constants cannot follow the model: {lack}"
+        )
     length = expect_length(length)
     if not include_query:
         check_changeable(length)

@@ -1,0 +1,84 @@
+"""Write the model of a local checkpoint: a Hugging Face folder as a model file.
+
+Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --out;
+`import.json` beside it holds its SHA-256 and what the checks found.
+"""
+
+import sys
+import warnings
+
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.record import Output
+from bounds.store.output import sha256, write_bytes, write_json
+from jax_models.errors import InputError
+from jax_models.format.pretrained.self_test import compare_outputs
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the command."""
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "folder", None, "The folder of the checkpoint.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "head",
+        None,
+        "What logits are read with: none, masked_lm, causal_lm, pooler, classifier or "
+        "token_classifier; by default what the checkpoint's architecture has.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "dtype",
+        None,
+        ["float32", "float64"],
+        "Float type of the file; by default the checkpoint's, half precision as float32.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "check",
+        None,
+        "A safetensors file of reference outputs to compare with: tokens [n], and rows "
+        "[n, d], logits [n, c] or both.",
+        flag_values=values,
+    )
+    define_platform(values)
+    shared.define_output(values, "import")
+    return values
+
+
+def run(options: flags.FlagValues) -> None:
+    """Read the folder, compare, and write the model.
+
+    Raises:
+        InputError: The folder is not whole, asks what is not supported, or its model
+            differs from the reference.
+    """
+    if options.folder is None:
+        raise InputError("--folder is missing; give the folder of a checkpoint")
+    prepare_jax(options)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = jm.from_pretrained(
+            options.folder, dtype=options.dtype, head=options.head
+        )
+    for one in said:
+        print(one.message, file=sys.stderr)
+    apart = None if options.check is None else compare_outputs(model, options.check)
+    content = jm.model_bytes(model)
+    output = Output.of("import", options)
+    path = output.path("model.safetensors")
+    write_bytes(path, content)
+    record = output.record()
+    record["model_sha256"] = sha256(content)
+    if apart is not None:
+        record["largest_difference"] = apart
+    write_json(path.with_name("import.json"), record)
+    checked = "" if apart is None else f", within {max(apart.values()):.2g} of --check"
+    print(
+        f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "
+        f"{model.dtype}{checked}, SHA-256 {record['model_sha256']}"
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints of other libraries as models: folders of Hugging Face."""

@@ -1,0 +1,62 @@
+"""ESM-2: pre-norm encoders with rotary positions (Lin et al. 2023).
+
+Trained with `token_dropout`, embeddings are scaled by 0.88 / (1 - share of `<mask>`), and
+rows of `<mask>` are zero.
+"""
+
+from jax_models.format.pretrained.families.bert import put_masked_lm
+from jax_models.format.pretrained.parts import Parts, expect_default, heads_of
+
+MASKED_IN_TRAINING = 0.15 * 0.8
+
+
+def put_esm(parts: Parts, prefix: str) -> None:
+    """Holds everything but the head."""
+    folder = parts.folder
+    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
+    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    expect_default(
+        folder, "position_embedding_type", ["rotary"], "ESM-2 has rotary ones"
+    )
+    expect_default(folder, "emb_layer_norm_before", [False], "ESM-2 has no norm there")
+    expect_default(
+        folder, "is_folding_model", [False], "the language model alone is read"
+    )
+    parts.move("embedding", f"{prefix}embeddings.word_embeddings.weight", vocab_size, d)
+    inner, count = (
+        folder.number("intermediate_size"),
+        folder.number("num_hidden_layers"),
+    )
+    for k in range(count):
+        source, to = f"{prefix}encoder.layer.{k}.", f"layers.{k}."
+        for name in ("query", "key", "value"):
+            parts.move_heads(k, name, f"{source}attention.self.{name}", heads, d)
+        whence = f"{source}attention.output.dense"
+        parts.move(f"{to}attention.output", f"{whence}.weight", d, d)
+        parts.move(f"{to}attention.output_bias", f"{whence}.bias", d)
+        parts.move_norm(f"{to}norm1", f"{source}attention.LayerNorm", d)
+        parts.move(f"{to}ffn.w1", f"{source}intermediate.dense.weight", inner, d)
+        parts.move(f"{to}ffn.b1", f"{source}intermediate.dense.bias", inner)
+        parts.move(f"{to}ffn.w2", f"{source}output.dense.weight", d, inner)
+        parts.move(f"{to}ffn.b2", f"{source}output.dense.bias", d)
+        parts.move_norm(f"{to}norm2", f"{source}LayerNorm", d)
+    parts.move_norm("final_norm", f"{prefix}encoder.emb_layer_norm_after", d)
+    parts.config |= {
+        "layer_norm": "pre",
+        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-5),
+        "activation": "gelu",
+        "rotary": {
+            "dims": parts.head_width,
+            "theta": folder.get("rope_theta", 10000.0),
+        },
+        "layers": [{"weighting": "softmax"} for _ in range(count)],
+    }
+    if folder.get("token_dropout", False):
+        mask, share = folder.get("mask_token_id"), MASKED_IN_TRAINING
+        parts.config["token_dropout"] = {"mask": mask, "share": share}
+
+
+def masked_lm(parts: Parts, prefix: str) -> None:
+    """Dense, gelu, norm, embedding."""
+    names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder.weight")
+    put_masked_lm(parts, *names, "lm_head.bias", activation="gelu")

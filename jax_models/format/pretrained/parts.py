@@ -1,0 +1,126 @@
+"""What a family makes of a folder: a configuration and tensors of this project's format.
+
+docs/model-format.md says what they mean; `build_model` checks them.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models.arguments import choose_name, show
+from jax_models.errors import InputError
+from jax_models.format.pretrained.folder import Folder
+
+# Activations by their names in other libraries. Names whose formula is another one,
+# however little (gelu_fast writes sqrt(2/pi) to ten digits), are not among them.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu_squared",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+
+
+@dataclasses.dataclass
+class Parts:
+    """A model on its way from a folder, in the words of the format."""
+
+    folder: Folder
+    dtype: Any
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    tensors: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def put(self, name: str, tensor: np.ndarray) -> None:
+        """Holds a tensor under its name in the format, in the model's float type."""
+        self.tensors[name] = jnp.asarray(np.ascontiguousarray(tensor, self.dtype))
+
+    @property
+    def width(self) -> int:
+        """d of the model whose embedding and entry are held."""
+        projected = self.tensors.get("entry.projection", self.tensors["embedding"].T)
+        return projected.shape[0]
+
+    def move_readout(self, source: str, bias: bool = True) -> None:
+        """Holds a map to classes, as many as the folder's tensor has rows."""
+        classes = self.folder.rows(f"{source}.weight")
+        self.move("readout.weight", f"{source}.weight", classes, self.width)
+        if bias:
+            self.move("readout.bias", f"{source}.bias", classes)
+
+    def move(self, name: str, source: str, *shape: int) -> None:
+        """Holds a tensor of the folder under its name in the format."""
+        self.put(name, self.folder.take(source, *shape))
+
+    def move_affine(self, name: str, source: str, out: int, width: int) -> None:
+        """Holds the `weight` and `bias` of a map of a head."""
+        self.move(f"{name}.weight", f"{source}.weight", out, width)
+        self.move(f"{name}.bias", f"{source}.bias", out)
+
+    def move_norm(self, name: str, source: str, width: int) -> None:
+        """Holds a layer norm's scale and bias."""
+        self.move(f"{name}.scale", f"{source}.weight", width)
+        self.move(f"{name}.bias", f"{source}.bias", width)
+
+    def move_heads(
+        self, layer: int, name: str, source: str, heads: int, d: int, bias: bool = True
+    ) -> None:
+        """Holds the query, key or value map of all heads [h e, d] by heads [h, e, d]."""
+        to = f"layers.{layer}.attention.{name}"
+        rows = heads * self.head_width
+        weight = self.folder.take(f"{source}.weight", rows, d)
+        self.put(to, weight.reshape(heads, -1, d))
+        if bias:
+            offset = self.folder.take(f"{source}.bias", rows)
+            self.put(f"{to}_bias", offset.reshape(heads, -1))
+
+    # Of queries, keys and values.
+    head_width: int = 0
+
+
+def read_activation(folder: Folder, key: str, default: str | None = None) -> str:
+    """Returns the format's word for an activation of the configuration."""
+    found = folder.get(key, default)
+    where = f"{key} of {str(folder.path / 'config.json')!r}"
+    return ACTIVATIONS[choose_name(where, found, tuple(ACTIVATIONS))]
+
+
+def heads_of(folder: Folder, d: int, key: str) -> tuple[int, int]:
+    """Returns how many heads there are, and the width of one where they share d."""
+    heads = folder.number(key)
+    if d % heads:
+        raise InputError(
+            f"{key} = {heads} of {str(folder.path / 'config.json')!r} does not divide the "
+            f"width {d}"
+        )
+    return heads, d // heads
+
+
+def expect_default(folder: Folder, key: str, allowed: Sequence[Any], why: str) -> None:
+    """Refuses a setting of the configuration that nothing here does.
+
+    Args:
+        folder: the checkpoint.
+        key: of the configuration.
+        allowed: what it may say; saying nothing is allowed.
+        why: what is supported.
+    """
+    found = folder.get(key)
+    if found is not None and found not in allowed:
+        raise InputError(
+            f"{key} = {show(found)} of {str(folder.path / 'config.json')!r} is not "
+            f"supported; {why}"
+        )
+
+
+def substitutable(folder: Folder, vocab_size: int) -> list[int]:
+    """Returns the symbols that may be replaced and put in: all but the padding."""
+    padding = folder.get("pad_token_id")
+    return [symbol for symbol in range(vocab_size) if symbol != padding]

@@ -1,0 +1,193 @@
+"""Small checkpoints of every family, and what `transformers` makes of them in float64.
+
+Run by an interpreter that has torch and transformers: `python make_fixtures.py` writes a
+folder for each row of `CASES` beside this file. Whatever transformers computes in float32
+whatever the model's type (RMSNorm, rotary tables, some softmaxes) is computed in float64.
+"""
+
+import importlib
+import pathlib
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+torch: Any  # of the interpreter that runs this, not of the tests'
+transformers: Any
+FOLDER = pathlib.Path(__file__).parent / "fixtures"
+N, V = 12, 20
+SMALL = {
+    "vocab_size": V,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 24,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "attn_implementation": "eager",
+}
+GPT2 = {
+    "vocab_size": V,
+    "n_embd": 16,
+    "n_layer": 3,
+    "n_head": 2,
+    "n_positions": 24,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "attn_implementation": "eager",
+}
+DISTILBERT = {
+    "vocab_size": V,
+    "dim": 16,
+    "n_layers": 2,
+    "n_heads": 2,
+    "hidden_dim": 24,
+    "max_position_embeddings": 24,
+    "pad_token_id": 1,
+    "attn_implementation": "eager",
+}
+ALBERT = {
+    "embedding_size": 6,
+    "num_hidden_layers": 4,
+    "num_hidden_groups": 2,
+    "inner_group_num": 2,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+ESM = {"position_embedding_type": "rotary", "token_dropout": True, "mask_token_id": 3}
+
+# Name, class, and what its configuration says.
+CASES = {
+    "bert": ("BertForMaskedLM", SMALL),
+    "bert_gelu_new": ("BertForMaskedLM", SMALL | {"hidden_act": "gelu_new"}),
+    "bert_model": ("BertModel", SMALL),
+    "bert_classifier": ("BertForSequenceClassification", SMALL | {"num_labels": 3}),
+    "bert_tokens": ("BertForTokenClassification", SMALL | {"num_labels": 3}),
+    "roberta": ("RobertaForMaskedLM", SMALL | {"type_vocab_size": 1}),
+    "roberta_classifier": (
+        "RobertaForSequenceClassification",
+        SMALL | {"type_vocab_size": 1},
+    ),
+    "electra": ("ElectraForMaskedLM", SMALL | {"embedding_size": 6}),
+    "electra_classifier": (
+        "ElectraForSequenceClassification",
+        SMALL | {"embedding_size": 16},
+    ),
+    "distilbert": ("DistilBertForMaskedLM", DISTILBERT),
+    "distilbert_classifier": ("DistilBertForSequenceClassification", DISTILBERT),
+    "albert": ("AlbertForMaskedLM", SMALL | ALBERT),
+    "albert_classifier": ("AlbertForSequenceClassification", SMALL | ALBERT),
+    "esm": ("EsmForMaskedLM", SMALL | ESM),
+    "gpt2": ("GPT2LMHeadModel", GPT2),
+    "gpt2_inverse_layers": (
+        "GPT2LMHeadModel",
+        GPT2 | {"scale_attn_by_inverse_layer_idx": True, "activation_function": "relu"},
+    ),
+    "llama": (
+        "LlamaForCausalLM",
+        SMALL
+        | {
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 6,
+            "rope_parameters": LLAMA3,
+            "attention_bias": True,
+        },
+    ),
+    "llama_linear": (
+        "LlamaForCausalLM",
+        SMALL
+        | {
+            "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "linear",
+                "factor": 4.0,
+                "rope_theta": 100.0,
+            },
+        },
+    ),
+    "mistral": (
+        "MistralForCausalLM",
+        SMALL | {"num_key_value_heads": 2, "sliding_window": 4},
+    ),
+    "qwen2": ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 1}),
+}
+
+
+def in_float64() -> None:
+    """Makes torch take every wish for float32 for one for float64."""
+    torch.set_default_dtype(torch.float64)
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+
+
+def draw(model: Any) -> None:
+    """Numbers that float32 holds, norms near one, nothing zero."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        drawn = torch.randn(parameter.shape, generator=generator)
+        norm = "norm" in name.lower() or ".ln_" in name
+        drawn = 0.3 * drawn + (norm and name.endswith("weight"))
+        rounded = drawn.numpy().astype(np.float32).astype(np.float64)
+        parameter.data.copy_(torch.from_numpy(rounded))
+
+
+def run(model: Any, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Final activations of every row [b, n, d], and logits where there are some."""
+    with torch.no_grad():
+        out = model(torch.from_numpy(tokens), output_hidden_states=True)
+    base = getattr(model, model.base_model_prefix, model)
+    with torch.no_grad():
+        rows = base(torch.from_numpy(tokens)).last_hidden_state
+    logits = getattr(out, "logits", getattr(out, "pooler_output", None))
+    return rows.numpy(), None if logits is None else logits.numpy()
+
+
+def make(name: str, kind: str, said: dict) -> None:
+    """Writes one folder."""
+    config = getattr(transformers, kind).config_class(**said)
+    model = getattr(transformers, kind)(config).eval().double()
+    draw(model)
+    folder = FOLDER / name
+    model.save_pretrained(folder)
+    path = folder / "model.safetensors"
+    with safe_open(path, framework="np") as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}
+    save_file({name: x.astype(np.float32) for name, x in stored.items()}, path)
+    draws = np.random.default_rng(0)
+    allowed = np.array([x for x in range(V) if x not in (1, 3)])
+    tokens = draws.choice(allowed, N)
+    rows, logits = run(model, tokens[None])
+    expected = {"tokens": tokens, "rows": rows[0]}
+    if logits is not None:
+        expected["logits"] = logits[0]
+    changed, where = [], []
+    for i in range(N):
+        for symbol in allowed:
+            if symbol != tokens[i]:
+                changed.append(tokens.copy())
+                changed[-1][i] = symbol
+                where.append((i, symbol))
+    others, _ = run(model, np.array(changed))
+    influence = np.full((N, V), np.nan)
+    influence[tuple(np.array(where).T)] = np.linalg.norm(
+        others[:, -1] - rows[0, -1], axis=-1
+    )
+    save_file(expected | {"influence": influence}, folder / "expected.safetensors")
+
+
+if __name__ == "__main__":
+    torch, transformers = map(importlib.import_module, ("torch", "transformers"))
+    in_float64()
+    for case, row in CASES.items():
+        make(case, *row)
+        print(case, flush=True)

@@ -1,0 +1,124 @@
+"""Every family's rows, logits and influences are those of `transformers`, in float64.
+
+`make_fixtures.py` says what the folders are and how their references were made.
+"""
+
+import functools
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import bounds
+import jax_models as jm
+from jax_models.format.pretrained.families import FAMILIES
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+NAMES = sorted(x.name for x in FIXTURES.iterdir())
+FAST = ("bert", "esm", "gpt2", "llama")
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+slow = pytest.mark.slow
+folders = pytest.mark.parametrize("name", NAMES)
+
+
+@functools.cache
+def imported(name, dtype="float64"):
+    return jm.from_pretrained(FIXTURES / name, dtype=dtype)
+
+
+@functools.cache
+def expected(name):
+    return load_file(FIXTURES / name / "expected.safetensors")
+
+
+def assert_rows_are(found, wanted, allowed):
+    apart = np.linalg.norm(np.asarray(found) - wanted, axis=-1)
+    assert (apart <= allowed * np.linalg.norm(wanted, axis=-1)).all()
+
+
+def test_every_family_has_a_fixture():
+    kinds = {"xlm-roberta": "roberta", "camembert": "roberta"}
+    assert {kinds.get(name, name) for name in FAMILIES} <= set(NAMES)
+
+
+@folders
+def test_every_row_is_that_of_the_reference(name):
+    found = jm.apply(imported(name), expected(name)["tokens"])
+    assert_rows_are(found, expected(name)["rows"], 1e-12)
+
+
+@folders
+def test_the_folder_keeps_its_type(name):
+    model = imported(name, None)
+    assert model.dtype == jnp.float32
+    found = jm.apply(model, expected(name)["tokens"])
+    assert_rows_are(found, expected(name)["rows"], 1e-4)
+
+
+@pytest.mark.parametrize("name", [x for x in NAMES if x != "bert_model"])
+def test_logits_are_those_of_the_reference(name):
+    found = jm.apply_logits(imported(name), expected(name)["tokens"])
+    wanted = expected(name)["logits"]
+    found = found if wanted.ndim == 2 else found[0]
+    assert_rows_are(found, wanted, 1e-12)
+
+
+def test_a_pooler_is_asked_for_by_name():
+    model = jm.from_pretrained(FIXTURES / "bert_model", dtype="float64", head="pooler")
+    found = jm.apply_logits(model, expected("bert_model")["tokens"])
+    assert_rows_are(found[0], expected("bert_model")["logits"], 1e-12)
+
+
+def cases():
+    for name in NAMES:
+        for method in ("exhaustive", "incremental"):
+            fast = name in FAST and method == "incremental"
+            yield pytest.param(name, method, marks=[] if fast else [slow])
+
+
+@pytest.mark.parametrize(("name", "method"), list(cases()))
+def test_influences_are_those_of_the_reference(name, method):
+    wanted = expected(name)["influence"]
+    asked = ~np.isnan(wanted)
+    found = bounds.compute_influence(
+        imported(name),
+        expected(name)["tokens"],
+        method=method,
+        symbols=np.flatnonzero(asked.any(axis=0)),
+        include_query=True,
+    )
+    np.testing.assert_array_equal(~np.isnan(found.upper), asked)
+    # The reference subtracts two passes, and rounds by some 1e-14 of an output itself.
+    slack = 1e-13 * np.linalg.norm(expected(name)["rows"][-1])
+    assert (wanted >= found.lower - slack)[asked].all()
+    assert (wanted <= found.upper + slack)[asked].all()
+    assert np.nanmax(found.upper - found.lower) < 1e-8
+    assert np.nanmax(wanted) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["albert", "esm", "llama", "mistral"])
+def test_an_imported_model_is_a_file(name, tmp_path):
+    jm.save(imported(name), tmp_path / "model.safetensors")
+    again = jm.load(tmp_path / "model.safetensors")
+    tokens = expected(name)["tokens"]
+    np.testing.assert_array_equal(
+        jm.apply(again, tokens), jm.apply(imported(name), tokens)
+    )
+
+
+@folders
+def test_padding_is_no_substitute(name):
+    said = imported(name).substitutable
+    assert said is not None
+    assert (1 in said) == name.startswith("gpt2")
+
+
+def test_albert_stores_a_layer_once():
+    model = imported("albert")
+    assert len(model.layers) == 8
+    assert len({id(layer) for layer in model.layers}) == 4
+    assert model.width == 16
+    assert model.embedding_width == 6
