@@ -27,8 +27,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "head",
         None,
-        "What logits are read with: none, masked_lm, causal_lm, pooler, classifier or "
-        "token_classifier; by default what the checkpoint's architecture has.",
+        "What logits are read with: none, masked_lm, causal_lm, pooler, classifier, "
+        "token_classifier or discriminator; by default what the checkpoint's architecture "
+        "has.",
         flag_values=values,
     )
     flags.DEFINE_enum(

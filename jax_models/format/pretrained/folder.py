@@ -15,6 +15,7 @@ from jax_models.arguments import show
 from jax_models.errors import InputError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+AGAIN = "fetch the whole checkpoint again"
 # Float types by their names in a file, and what they become.
 FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float32, "BF16": np.float32}
 
@@ -37,7 +38,14 @@ class Folder:
         self._files: dict[str, Any] = {}
         found = self._find_tensors()
         # Old folders of TensorFlow's time say gamma and beta of norms.
-        self._stored = {_renamed(name): name for name in found}
+        self._stored: dict[str, str] = {}
+        for name in found:
+            other = self._stored.setdefault(_renamed(name), name)
+            if other != name:
+                raise InputError(
+                    f"{str(path)!r} has tensors {other!r} and {name!r}, two names of "
+                    "one; leave one of them out"
+                )
         self._where = {_renamed(name): file for name, file in found.items()}
         self.left = set(self._where)
 
@@ -59,11 +67,20 @@ class Folder:
             )
         return found
 
+    def flag(self, key: str, default: bool) -> bool:
+        """Returns true or false of the configuration."""
+        found = self.get(key, default)
+        if type(found) is not bool:
+            raise InputError(
+                f"{key} of {str(self.path / 'config.json')!r} is {show(found)}; expected "
+                "true or false"
+            )
+        return found
+
     def rows(self, name: str) -> int:
         """Returns how many rows a tensor has, 1 where it is missing."""
-        if name not in self._where:
-            return 1
-        return self._header(name).get_shape()[0]
+        shape = self._header(name).get_shape() if name in self._where else []
+        return shape[0] if shape else 1
 
     def _header(self, name: str) -> Any:
         return self._open(self._where[name]).get_slice(self._stored[name])
@@ -76,14 +93,15 @@ class Folder:
         """
         if name not in self._where:
             raise InputError(
-                f"{str(self.path)!r} has no tensor {name!r}; expected shape {shape}"
+                f"{str(self.path)!r} has no tensor {name!r}; expected shape {shape}, as "
+                f"config.json says; {AGAIN}"
             )
         header = self._header(name)
         found, kind = tuple(header.get_shape()), header.get_dtype()
         if found != shape:
             raise InputError(
                 f"tensor {name!r} of {str(self.path)!r} has shape {found}; expected "
-                f"{shape}, as config.json says"
+                f"{shape}, as config.json says; one of the two is another model's"
             )
         if kind not in FLOATS:
             raise InputError(
@@ -102,6 +120,20 @@ class Folder:
             )
         return tensor
 
+    def same(self, *names: str) -> str:
+        """Returns the first of a tensor's names that is stored; all that are, agree."""
+        stored = [name for name in names if name in self._where] or [names[0]]
+        for other in stored[1:]:
+            shape = self._header(other).get_shape()
+            if not np.array_equal(
+                self.take(stored[0], *shape), self.take(other, *shape)
+            ):
+                raise InputError(
+                    f"tensors {stored[0]!r} and {other!r} of {str(self.path)!r} differ; "
+                    "they are two names of one, leave one of them out"
+                )
+        return stored[0]
+
     @property
     def kinds(self) -> set[str]:
         """The types of all tensors, by their names in a file."""
@@ -115,7 +147,7 @@ class Folder:
                 self._files[file] = opened.__enter__()
             except (safetensors.SafetensorError, TypeError) as error:
                 raise InputError(
-                    f"{str(path)!r} is not a complete safetensors file: {error}"
+                    f"{str(path)!r} is not a complete safetensors file: {error}; {AGAIN}"
                 ) from error
         return self._files[file]
 
@@ -132,21 +164,21 @@ class Folder:
         ):
             raise InputError(
                 f"weight_map of {str(self.path / INDEX)!r} is {show(listed)}; expected "
-                "the file of every tensor"
+                f"the file of every tensor; {AGAIN}"
             )
         for file in sorted(set(listed.values())):
             # A path elsewhere is nobody's shard.
             if Path(file).name != file or not (self.path / file).is_file():
                 raise InputError(
                     f"{str(self.path / INDEX)!r} names {file!r}, and the folder has no "
-                    "such file; fetch the whole checkpoint again"
+                    f"such file; {AGAIN}"
                 )
             there = set(self._open(file).keys())
             for name in (x for x, where in listed.items() if where == file):
                 if name not in there:
                     raise InputError(
                         f"{str(self.path / INDEX)!r} says that {file!r} holds {name!r}, "
-                        "and it does not; fetch the whole checkpoint again"
+                        f"and it does not; {AGAIN}"
                     )
         return listed
 
@@ -156,8 +188,9 @@ class Folder:
         for other in sorted(others):
             return (
                 f"{said}, and {other.name} is a pickle, which is not read; convert it "
-                "where PyTorch is: safetensors.torch.save_file(torch.load("
-                f'"{other.name}", weights_only=True), "{WEIGHTS}")'
+                "where PyTorch is: safetensors.torch.save_file({k: x.clone().contiguous() "
+                f'for k, x in torch.load("{other.name}", weights_only=True).items()}}, '
+                f'"{WEIGHTS}")'
             )
         return f"{said}; expected the weights of a checkpoint"
 
@@ -173,12 +206,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(
-            f"{str(path.parent)!r} has no {path.name}; expected the folder of a checkpoint"
+            f"{str(path.parent)!r} has no file {path.name}; expected the folder of a "
+            "checkpoint"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is not JSON: {error}") from error
+        raise InputError(f"{str(path)!r} is not JSON: {error}; {AGAIN}") from error
     if not isinstance(found, dict):
-        raise InputError(f"{str(path)!r} holds {show(found)}; expected an object")
+        raise InputError(
+            f"{str(path)!r} holds {show(found)}; expected an object; {AGAIN}"
+        )
     return found

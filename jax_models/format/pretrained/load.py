@@ -43,9 +43,10 @@ def from_pretrained(
         folder: where the checkpoint is.
         dtype: float32 or float64; None keeps the folder's, half precision as float32.
         head: what logits are read with: "none", "masked_lm", "causal_lm", "pooler",
-            "classifier" or "token_classifier". By default what `architectures` of the
-            configuration names. Poolers and classifiers of sequences read the row that
-            is watched; the families mean the first, those with a future mask the last.
+            "classifier", "token_classifier" or "discriminator". By default what
+            `architectures` of the configuration names. Poolers and classifiers of
+            sequences read the row that is watched; the families mean the first, those
+            with a future mask the last.
         check: a safetensors file of reference outputs to compare with: tokens [n], and
             rows [n, d], logits [n, c] or both.
 
@@ -66,7 +67,10 @@ def from_pretrained(
     asked = _default_head(source, family) if head is None else head
     choose_name("head", asked, ("none", *family.heads))
     if asked != "none":
-        family.heads[asked](parts, prefix)
+        try:
+            family.heads[asked](parts, prefix)
+        except InputError as error:
+            raise InputError(f"head = {asked!r}: {error}") from error
     _refuse_left(source, prefix)
     vocab_size = parts.tensors["embedding"].shape[0]
     parts.config |= {
@@ -110,7 +114,8 @@ def _prefix(source: Folder, family: Family) -> str:
 
 def _default_head(source: Folder, family: Family) -> str:
     """The head that the configuration's architecture has."""
-    listed = source.get("architectures") or ["Model"]
+    listed = source.get("architectures", [])
+    listed = ["Model"] if listed == [] else listed
     if not isinstance(listed, list) or not isinstance(listed[0], str):
         raise InputError(
             f"architectures of {str(source.path / 'config.json')!r} is {show(listed)}; "

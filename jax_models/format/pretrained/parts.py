@@ -120,7 +120,26 @@ def expect_default(folder: Folder, key: str, allowed: Sequence[Any], why: str) -
         )
 
 
+# Families whose padding is known where the configuration does not speak of it.
+PADDING = {
+    **dict.fromkeys(("bert", "electra", "albert", "distilbert"), 0),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), 1),
+}
+
+
+def padding_of(folder: Folder) -> int | None:
+    """Returns the symbol of padding; None where there is none."""
+    default = PADDING.get(folder.config["model_type"])
+    found = folder.config.get("pad_token_id", default)
+    if found is not None and type(found) is not int:
+        raise InputError(
+            f"pad_token_id of {str(folder.path / 'config.json')!r} is {show(found)}; "
+            "expected a symbol's number or null"
+        )
+    return found
+
+
 def substitutable(folder: Folder, vocab_size: int) -> list[int]:
     """Returns the symbols that may be replaced and put in: all but the padding."""
-    padding = folder.get("pad_token_id")
+    padding = padding_of(folder)
     return [symbol for symbol in range(vocab_size) if symbol != padding]

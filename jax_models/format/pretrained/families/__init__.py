@@ -37,6 +37,7 @@ _ROBERTA = _BERT | {
 }
 _ELECTRA = {
     "masked_lm": bert.electra_masked_lm,
+    "discriminator": bert.discriminator,
     "classifier": bert.two_maps("gelu"),
     "token_classifier": bert.token_classifier,
 }
@@ -78,6 +79,7 @@ FAMILIES: dict[str, Family] = {
 
 # The head of a class in `architectures`, by how its name ends; none of another.
 ARCHITECTURES = {
+    "ElectraForPreTraining": "discriminator",
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
     "ForCausalLM": "causal_lm",
@@ -92,17 +94,14 @@ BUFFERS = (
     "embeddings.token_type_ids",
     "rotary_embeddings.inv_freq",
     "rotary_emb.inv_freq",
-    "attn.bias",
-    "attn.masked_bias",
-    "predictions.decoder.bias",
-    "lm_head.decoder.bias",
+    ".attn.bias",
+    ".attn.masked_bias",
 )
 # Heads that are not read, whatever is asked: how their tensors' names begin. ESM-2's
-# contact head, BERT's next sentence, ELECTRA's discriminator, ALBERT's sentence order.
+# contact head, BERT's next sentence, ALBERT's sentence order.
 UNREAD = (
     "contact_head.",
     "cls.seq_relationship.",
-    "discriminator_predictions.",
     "sop_classifier.",
 )
 # Heads that a folder may hold and that were not asked for.
@@ -110,6 +109,7 @@ HEADS = (
     "cls.",
     "classifier.",
     "classifier_",
+    "discriminator_predictions.",
     "generator_",
     "lm_head.",
     "pooler.",

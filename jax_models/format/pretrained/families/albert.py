@@ -12,8 +12,9 @@ from jax_models.format.pretrained.parts import (
 def put_albert(parts: Parts, prefix: str) -> None:
     """Holds everything but the head.
 
-    Place k of L has the inner layers of group k G / L, rounded down; each of them is one
-    layer, stored at the first place where it stands.
+    Place k of L has the inner layers of group k / (L / G) in floating point, rounded down:
+    for L = 18 and G = 14 place 9 has group 6, not 7. Each of them is one layer, stored at
+    the first place where it stands.
     """
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
@@ -21,8 +22,8 @@ def put_albert(parts: Parts, prefix: str) -> None:
     expect_default(
         folder, "position_embedding_type", ["absolute"], "positions are added"
     )
-    embed_positions(parts, f"{prefix}embeddings.", vocab_size)
-    width = folder.number("embedding_size", d)
+    width = folder.number("embedding_size", 128)
+    embed_positions(parts, f"{prefix}embeddings.", vocab_size, width)
     source = f"{prefix}encoder.embedding_hidden_mapping_in"
     parts.move("entry.projection", f"{source}.weight", d, width)
     parts.move("entry.projection_bias", f"{source}.bias", d)
@@ -32,7 +33,7 @@ def put_albert(parts: Parts, prefix: str) -> None:
     )
     inner, layers, first = folder.number("inner_group_num", 1), [], {}
     for place in range(places):
-        group = place * groups // places
+        group = int(place / (places / groups))
         for k in range(inner):
             if (group, k) in first:
                 layers.append({"same_as": first[group, k]})

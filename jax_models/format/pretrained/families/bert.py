@@ -7,10 +7,14 @@ be narrow, and is then projected behind its norm.
 
 from collections.abc import Callable
 
+import numpy as np
+
+from jax_models.errors import InputError
 from jax_models.format.pretrained.parts import (
     Parts,
     expect_default,
     heads_of,
+    padding_of,
     read_activation,
 )
 
@@ -27,9 +31,10 @@ def put_bert(parts: Parts, prefix: str) -> None:
     expect_default(
         folder, "add_cross_attention", [False], "there is no second sequence"
     )
-    embed_positions(parts, f"{prefix}embeddings.", vocab_size)
-    if f"{prefix}embeddings_project.weight" in folder:
-        width = folder.number("embedding_size", d)
+    narrow = folder.config["model_type"] == "electra"
+    width = folder.number("embedding_size", 128) if narrow else d
+    embed_positions(parts, f"{prefix}embeddings.", vocab_size, width)
+    if width != d:
         source = f"{prefix}embeddings_project"
         parts.move("entry.projection", f"{source}.weight", d, width)
         parts.move("entry.projection_bias", f"{source}.bias", d)
@@ -56,22 +61,27 @@ def put_bert(parts: Parts, prefix: str) -> None:
     }
 
 
-def embed_positions(parts: Parts, prefix: str, vocab_size: int) -> None:
+def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
     """Holds embedding, positions and the norm behind them.
 
     Every token is of the first type: its row is added to every position's.
     """
     folder = parts.folder
-    width = folder.number("embedding_size", folder.number("hidden_size"))
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
     length = folder.number("max_position_embeddings")
     table = folder.take(f"{prefix}position_embeddings.weight", length, width)
-    if f"{prefix}token_type_embeddings.weight" in folder:
-        types = folder.number("type_vocab_size", 2)
-        name = f"{prefix}token_type_embeddings.weight"
-        table = table + folder.take(name, types, width)[0].astype(parts.dtype)
+    types = folder.number("type_vocab_size", 2)
+    name = f"{prefix}token_type_embeddings.weight"
+    table = table + folder.take(name, types, width)[0].astype(parts.dtype)
     if folder.config["model_type"] in COUNT_FROM_PADDING:
-        table = table[folder.get("pad_token_id", 1) + 1 :]
+        padding = padding_of(folder)
+        if padding is None or not 0 <= padding < length - 1:
+            raise InputError(
+                f"pad_token_id of {str(folder.path / 'config.json')!r} is {padding}; "
+                f"expected 0 to {length - 2}: positions are counted from it, and "
+                f"max_position_embeddings is {length}"
+            )
+        table = table[padding + 1 :]
     parts.put("position", table)
     parts.move_norm("entry.norm", f"{prefix}LayerNorm", width)
 
@@ -137,8 +147,8 @@ def put_masked_lm(
     parts.move_affine("head.0", dense, narrow, parts.width)
     parts.move_norm("head.2", norm, narrow)
     last = put_decoder(parts, 3, decoder)
-    if bias in folder:
-        parts.move("head.3.bias", bias, vocab_size)
+    stored = folder.same(bias, f"{decoder.removesuffix('.weight')}.bias")
+    parts.move("head.3.bias", stored, vocab_size)
     epsilon = parts.config["layer_norm_epsilon"]
     parts.config["head"] = [
         "linear",
@@ -160,8 +170,16 @@ def put_decoder(parts: Parts, at: int, name: str, tied: bool = True) -> str:
         tied: whether the two are one where the configuration says nothing.
     """
     folder, embedding = parts.folder, parts.tensors["embedding"]
-    if folder.get("tie_word_embeddings", tied):
-        folder.left.discard(name)
+    if folder.flag("tie_word_embeddings", tied):
+        stored = folder.take(name, *embedding.shape) if name in folder else None
+        if stored is not None and not np.array_equal(
+            stored.astype(parts.dtype, copy=False), embedding
+        ):
+            raise InputError(
+                f"tie_word_embeddings of {str(folder.path / 'config.json')!r} is true, "
+                f"and tensor {name!r} differs from the embedding; say false, or leave "
+                "the tensor out"
+            )
         return "embedding"
     parts.move(f"head.{at}.weight", name, *embedding.shape)
     return "linear"
@@ -172,6 +190,14 @@ def pooler(parts: Parts, prefix: str) -> None:
     d = parts.width
     parts.move_affine("head.0", f"{prefix}pooler.dense", d, d)
     parts.config["head"] = ["linear", "tanh"]
+
+
+def discriminator(parts: Parts, prefix: str) -> None:
+    """ELECTRA's discriminator: one number of every row, of a symbol put in its place."""
+    d, source = parts.width, "discriminator_predictions.dense"
+    parts.move_affine("head.0", source, d, d)
+    parts.move_affine("head.2", f"{source}_prediction", 1, d)
+    parts.config["head"] = ["linear", parts.config["activation"], "linear"]
 
 
 def classifier(parts: Parts, prefix: str) -> None:

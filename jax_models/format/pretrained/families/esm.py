@@ -4,6 +4,8 @@ Trained with `token_dropout`, embeddings are scaled by 0.88 / (1 - share of `<ma
 rows of `<mask>` are zero.
 """
 
+from jax_models.arguments import show
+from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_masked_lm
 from jax_models.format.pretrained.parts import Parts, expect_default, heads_of
 
@@ -15,8 +17,15 @@ def put_esm(parts: Parts, prefix: str) -> None:
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    kind = folder.get("position_embedding_type", "absolute")
+    if kind != "rotary":
+        raise InputError(
+            f"position_embedding_type of {str(folder.path / 'config.json')!r} is "
+            f"{show(kind)}; expected rotary, as in ESM-2"
+        )
+    expect_default(folder, "is_decoder", [False], "it is read as an encoder")
     expect_default(
-        folder, "position_embedding_type", ["rotary"], "ESM-2 has rotary ones"
+        folder, "add_cross_attention", [False], "there is no second sequence"
     )
     expect_default(folder, "emb_layer_norm_before", [False], "ESM-2 has no norm there")
     expect_default(
@@ -43,7 +52,7 @@ def put_esm(parts: Parts, prefix: str) -> None:
     parts.move_norm("final_norm", f"{prefix}encoder.emb_layer_norm_after", d)
     parts.config |= {
         "layer_norm": "pre",
-        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-5),
+        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
         "activation": "gelu",
         "rotary": {
             "dims": parts.head_width,
@@ -51,7 +60,7 @@ def put_esm(parts: Parts, prefix: str) -> None:
         },
         "layers": [{"weighting": "softmax"} for _ in range(count)],
     }
-    if folder.get("token_dropout", False):
+    if folder.flag("token_dropout", False):
         mask, share = folder.get("mask_token_id"), MASKED_IN_TRAINING
         parts.config["token_dropout"] = {"mask": mask, "share": share}
 

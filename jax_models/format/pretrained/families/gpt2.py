@@ -56,9 +56,9 @@ def put_gpt2(parts: Parts, prefix: str) -> None:
 
 
 def _scores(parts: Parts, layer: int) -> dict[str, object]:
-    scaled = parts.folder.get("scale_attn_weights", True)
+    scaled = parts.folder.flag("scale_attn_weights", True)
     found: dict[str, object] = {} if scaled else {"score": "dot_product"}
-    if parts.folder.get("scale_attn_by_inverse_layer_idx", False) and layer:
+    if parts.folder.flag("scale_attn_by_inverse_layer_idx", False) and layer:
         found["temperature"] = {"kind": "constant", "value": float(layer + 1)}
     return found
 

@@ -1,16 +1,17 @@
 """Llama, Mistral and Qwen2: RMSNorm, rotary positions, gated blocks, grouped keys.
 
 Touvron et al. 2023; Jiang et al. 2023; Yang et al. 2024. They share names and shapes: Qwen2
-has biases on queries, keys and values, Llama where `attention_bias` says so.
+has biases on queries, keys and values; Llama on all maps of attention where
+`attention_bias` says so, on those of blocks where `mlp_bias` does.
 """
 
 from typing import Any
 
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, choose_names, expect_integer, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.folder import Folder
-from jax_models.format.pretrained.parts import Parts, expect_default, read_activation
+from jax_models.format.pretrained.parts import Parts, read_activation
 
 
 def put_llama(parts: Parts, prefix: str) -> None:
@@ -21,61 +22,70 @@ def put_llama(parts: Parts, prefix: str) -> None:
     groups = folder.number("num_key_value_heads", heads)
     parts.head_width = folder.number("head_dim", d // heads)
     joined, inner = heads * parts.head_width, folder.number("intermediate_size")
+    llama, qwen = (folder.config["model_type"] == x for x in ("llama", "qwen2"))
+    biases = llama and folder.flag("attention_bias", False)
+    block_biases = llama and folder.flag("mlp_bias", False)
     parts.move("embedding", f"{prefix}embed_tokens.weight", vocab_size, d)
     count = folder.number("num_hidden_layers")
     for k in range(count):
         source, to = f"{prefix}layers.{k}.", f"layers.{k}."
         for name, own in (("query", heads), ("key", groups), ("value", groups)):
             whence = f"{source}self_attn.{name[0]}_proj"
-            has_bias = f"{whence}.bias" in folder
-            parts.move_heads(k, name, whence, own, d, has_bias)
+            parts.move_heads(k, name, whence, own, d, biases or qwen)
         whence = f"{source}self_attn.o_proj"
         parts.move(f"{to}attention.output", f"{whence}.weight", d, joined)
-        if f"{whence}.bias" in folder:
+        if biases:
             parts.move(f"{to}attention.output_bias", f"{whence}.bias", d)
         parts.move(f"{to}norm1.scale", f"{source}input_layernorm.weight", d)
-        names = (("gate", "gate"), ("w1", "up"))
-        for name, whence in names:
-            _move_map(parts, f"{to}ffn.{name}", f"{source}mlp.{whence}_proj", inner, d)
-        _move_map(parts, f"{to}ffn.w2", f"{source}mlp.down_proj", d, inner)
+        for name, bias, whence, shape in (
+            ("gate", "gate_bias", "gate", (inner, d)),
+            ("w1", "b1", "up", (inner, d)),
+            ("w2", "b2", "down", (d, inner)),
+        ):
+            whence = f"{source}mlp.{whence}_proj"
+            parts.move(f"{to}ffn.{name}", f"{whence}.weight", *shape)
+            if block_biases:
+                parts.move(f"{to}ffn.{bias}", f"{whence}.bias", shape[0])
         parts.move(f"{to}norm2.scale", f"{source}post_attention_layernorm.weight", d)
     parts.move("final_norm.scale", f"{prefix}norm.weight", d)
     layer: dict[str, Any] = {"weighting": "softmax", "mask": "future"}
     if groups != heads:
         layer["key_value_heads"] = groups
-    window = _window(folder)
-    if window is not None:
-        layer["window"] = window
     parts.config |= {
         "norm": "rms_norm",
         "layer_norm": "pre",
         "layer_norm_epsilon": folder.get("rms_norm_eps", 1e-6),
         "activation": read_activation(folder, "hidden_act", "silu"),
         "rotary": rotary_of(folder, parts.head_width),
-        "layers": [dict(layer) for _ in range(count)],
+        "layers": [layer | window for window in _windows(folder, count)],
     }
 
 
-# Names of biases in the format, where they are not the map's name and `_bias`.
-BIASES = {"w1": "b1", "w2": "b2", "gate": "gate_bias"}
+def _windows(folder: Folder, count: int) -> list[dict[str, int]]:
+    """What layers say of how many tokens a row sees; nothing where it sees all before it.
 
-
-def _move_map(parts: Parts, name: str, source: str, out: int, width: int) -> None:
-    parts.move(name, f"{source}.weight", out, width)
-    if f"{source}.bias" in parts.folder:
-        block, _, last = name.rpartition(".")
-        parts.move(f"{block}.{BIASES[last]}", f"{source}.bias", out)
-
-
-def _window(folder: Folder) -> int | None:
-    """How many tokens a row sees; None where it sees all before it."""
-    if (
-        folder.get("use_sliding_window", folder.config["model_type"] == "mistral")
-        is False
+    All of Mistral's layers slide; Qwen2's where it is switched on, from one layer on or
+    those that are listed.
+    """
+    kind, slides = folder.config["model_type"], [True] * count
+    if kind == "llama" or (
+        kind == "qwen2" and not folder.flag("use_sliding_window", False)
     ):
-        return None
-    expect_default(folder, "max_window_layers", [0], "all layers slide, or none")
-    return folder.get("sliding_window")
+        return [{}] * count
+    if folder.config.get("sliding_window", 4096) is None:
+        return [{}] * count
+    if kind == "qwen2":
+        where = f"max_window_layers of {str(folder.path / 'config.json')!r}"
+        first = expect_integer(where, folder.get("max_window_layers", 28), 0)
+        default = [("full", "sliding")[k >= first] + "_attention" for k in range(count)]
+        types = folder.get("layer_types", default)
+        where = f"layer_types of {str(folder.path / 'config.json')!r}"
+        choose_names(where, types, ("full_attention", "sliding_attention"))
+        if len(types) != count:
+            raise InputError(f"{where} lists {len(types)} layers; expected {count}")
+        slides = [kind == "sliding_attention" for kind in types]
+    window = folder.number("sliding_window", 4096)
+    return [{"window": window} if slide else {} for slide in slides]
 
 
 def rotary_of(folder: Folder, width: int) -> dict[str, Any]:
@@ -90,8 +100,13 @@ def rotary_of(folder: Folder, width: int) -> dict[str, Any]:
     kind = found.get("rope_type", found.get("type", "default"))
     choose_name(f"rope_type in {where}", kind, ("default", "linear", "llama3"))
     theta = found.get("rope_theta", folder.get("rope_theta", 10000.0))
-    share = found.get("partial_rotary_factor", folder.get("partial_rotary_factor", 1.0))
-    entry: dict[str, Any] = {"dims": int(width * share), "theta": theta}
+    for said in (found, folder.config):
+        if (share := said.get("partial_rotary_factor")) not in (None, 1):
+            raise InputError(
+                f"partial_rotary_factor of {str(folder.path / 'config.json')!r} is "
+                f"{show(share)}; expected 1: these families turn whole heads"
+            )
+    entry: dict[str, Any] = {"dims": width, "theta": theta}
     if kind == "linear":
         entry["scaling"] = {"kind": "linear", "factor": found.get("factor")}
     if kind == "llama3":

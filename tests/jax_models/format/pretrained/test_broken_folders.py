@@ -1,0 +1,330 @@
+"""A folder that is broken or asks what is not supported is refused in one line.
+
+The line names the thing, what was found, what was expected and, where it is not plain, what
+to do. Spellings of one checkpoint are one model.
+"""
+
+import json
+import struct
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import jax_models as jm
+from tests.jax_models.format.pretrained.folders import (
+    INDEX,
+    WEIGHTS,
+    copied,
+    sharded,
+    weights_of,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+TOKENS = np.array([4, 7, 3, 9, 0])
+
+
+def refusal(folder, **options):
+    """The one line that a folder is refused with."""
+    with pytest.raises(jm.InputError) as caught:
+        jm.from_pretrained(folder, **options)
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+def assert_says(line, *parts):
+    for part in parts:
+        assert part in line, line
+
+
+def without(name):
+    return lambda old: {key: x for key, x in old.items() if key != name}
+
+
+def query_as(change):
+    return lambda old: old | {QUERY: change(old[QUERY])}
+
+
+def with_value(value):
+    def change(tensor):
+        tensor = tensor.copy()
+        tensor[1, 2] = value
+        return tensor
+
+    return query_as(change)
+
+
+QUANTISED = ("type", "expected one of F64, F32, F16, BF16", "turned back first")
+TENSORS = {
+    "missing": (without(QUERY), ("no tensor", "expected shape (16, 16)", "fetch")),
+    "narrow": (query_as(lambda x: x[:8].copy()), ("shape (8, 16); expected (16, 16)",)),
+    "flat": (query_as(np.ravel), ("has shape (256,); expected (16, 16)",)),
+    "a number": (query_as(lambda x: x[:1, :1].reshape(())), ("has shape (); expected",)),
+    "nan": (with_value(np.nan), ("has the value nan at (1, 2)", "must be finite")),
+    "inf": (with_value(-np.inf), ("has the value -inf at (1, 2)", "must be finite")),
+    "int8": (query_as(lambda x: x.astype(np.int8)), ("has type I8", *QUANTISED)),
+    "int64": (query_as(lambda x: x.astype(np.int64)), ("has type I64", *QUANTISED)),
+    "float8": (
+        query_as(lambda x: x.astype(ml_dtypes.float8_e4m3fn)),
+        ("has type F8_E4M3", *QUANTISED),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_tensor_that_does_not_fit_is_named(name, tmp_path):
+    change, said = TENSORS[name]
+    line = refusal(copied("bert", tmp_path, change(weights_of("bert"))))
+    assert_says(line, QUERY, "folder", *said)
+
+
+def test_an_unknown_tensor_is_named(tmp_path):
+    more = {"bert.adapter.weight": np.ones(3, np.float32)}
+    line = refusal(copied("bert", tmp_path, weights_of("bert") | more))
+    assert_says(line, "'bert.adapter.weight'", "does not have", "configuration")
+
+
+def test_two_names_of_one_tensor_are_refused(tmp_path):
+    more = {"bert.embeddings.LayerNorm.gamma": np.ones(16, np.float32)}
+    line = refusal(copied("bert", tmp_path, weights_of("bert") | more))
+    assert_says(line, "LayerNorm.gamma", "LayerNorm.weight", "two names of one")
+
+
+HEADER = 2**32
+BYTES = {
+    "nothing": (lambda old: b"", "too small"),
+    "no header": (lambda old: old[:8], "header"),
+    "half a header": (lambda old: old[:100], "header"),
+    "half the tensors": (lambda old: old[: len(old) // 2], "not fully covered"),
+    "a byte too few": (lambda old: old[:-1], "not fully covered"),
+    "a byte too many": (lambda old: old + b"\0", "not fully covered"),
+    "4 GiB header": (lambda old: struct.pack("<Q", HEADER) + old[8:], "too large"),
+    "a web page": (lambda old: b"<html>not found</html>", "too large"),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+@pytest.mark.parametrize("shards", [False, True])
+def test_a_file_that_is_not_whole_is_named(name, shards, tmp_path):
+    change, said = BYTES[name]
+    folder = copied("bert", tmp_path)
+    file = WEIGHTS
+    if shards:
+        file = "two.safetensors"
+        sharded(folder)
+    (folder / file).write_bytes(change((folder / file).read_bytes()))
+    assert_says(refusal(folder), file, "not a complete", said, "fetch")
+
+
+CONFIGS = {
+    "empty": ("", "is not JSON"),
+    "cut": ('{"model_type": "bert', "is not JSON"),
+    "no text": (b"\xff\xfe", "is not JSON"),
+    "deep": ("[" * 100000, "is not JSON"),
+    "a list": ("[1]", "holds [1]; expected an object"),
+    "null": ("null", "holds None; expected an object"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("file", ["config.json", INDEX])
+def test_a_json_file_that_is_none_is_named(name, file, tmp_path):
+    content, said = CONFIGS[name]
+    folder = copied("bert", tmp_path)
+    sharded(folder)
+    content = content if isinstance(content, bytes) else content.encode()
+    (folder / file).write_bytes(content)
+    assert_says(refusal(folder), file, said, "fetch")
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    assert_says(refusal(tmp_path / "nowhere"), "nowhere", "no folder", "config.json")
+    folder = copied("bert", tmp_path)
+    (folder / "config.json").unlink()
+    assert_says(refusal(folder), "no file config.json", "expected")
+    (folder / "config.json").mkdir()
+    assert_says(refusal(folder), "no file config.json", "expected")
+
+
+def test_a_folder_without_safetensors_says_how_to_convert_a_pickle(tmp_path):
+    folder = copied("bert", tmp_path)
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+    assert_says(
+        refusal(folder), "neither", "pytorch_model.bin", "save_file", "weights_only"
+    )
+    (folder / "pytorch_model.bin").unlink()
+    assert_says(refusal(folder), "neither", WEIGHTS, INDEX, "expected the weights")
+
+
+FILE = "two.safetensors"
+LISTED = {
+    "an absent file": ({QUERY: "three.safetensors"}, ("three.safetensors", "no such")),
+    "another's tensor": ({"bert.other": FILE}, (FILE, "bert.other", "does not")),
+    "a path above": ({QUERY: "../two.safetensors"}, ("../two.safetensors", "no such")),
+    "a path below": ({QUERY: "a/two.safetensors"}, ("a/two.safetensors", "no such")),
+    "no name": ({QUERY: 3}, ("weight_map", "expected the file of every tensor")),
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_an_index_that_names_what_is_not_there_is_refused(name, tmp_path):
+    folder = copied("bert", tmp_path)
+    listed = sharded(folder)
+    save_file(weights_of("bert"), tmp_path / FILE)  # a path leads to it
+    (folder / "a").mkdir()
+    save_file(weights_of("bert"), folder / "a" / FILE)
+    changed, said = LISTED[name]
+    (folder / INDEX).write_text(json.dumps({"weight_map": listed | changed}))
+    assert_says(refusal(folder), INDEX, *said)
+
+
+SETTINGS = [
+    ("bert", {"vocab_size": 21}, ("word_embeddings", "(20, 16); expected (21, 16)")),
+    ("bert", {"hidden_size": 32}, ("word_embeddings", "(20, 16); expected (20, 32)")),
+    ("bert", {"hidden_size": 15}, ("num_attention_heads = 2", "does not divide", "15")),
+    ("bert", {"num_attention_heads": 3}, ("num_attention_heads = 3", "not divide")),
+    ("bert", {"num_attention_heads": 0}, ("num_attention_heads", "at least 1")),
+    ("bert", {"vocab_size": "20"}, ("vocab_size", "'20'; expected a whole number")),
+    ("bert", {"hidden_size": ...}, ("hidden_size", "None; expected a whole number")),
+    ("bert", {"num_hidden_layers": 3}, ("layer.2.", "no tensor", "expected shape")),
+    ("bert", {"num_hidden_layers": 1}, ("layer.1.", "does not have")),
+    ("bert", {"type_vocab_size": 3}, ("token_type", "(2, 16); expected (3, 16)")),
+    ("bert", {"layer_norm_eps": "x"}, ("epsilon = 'x'; expected a finite number",)),
+    ("bert", {"hidden_act": "gelu_fast"}, ("hidden_act", "gelu_fast", "gelu_new")),
+    ("bert", {"hidden_act": ["gelu"]}, ("hidden_act", "['gelu']", "one of gelu")),
+    ("bert", {"model_type": "t5"}, ("model_type", "'t5'", "bert", "qwen2")),
+    ("bert", {"model_type": ...}, ("model_type", "None; expected one of bert")),
+    (
+        "bert",
+        {"architectures": ["BertForNextSentencePrediction"]},
+        ("head=", "ForMask"),
+    ),
+    ("bert", {"architectures": "BertModel"}, ("'BertModel'; expected a list",)),
+    ("bert", {"architectures": {}}, ("architectures", "{}; expected a list")),
+    ("bert", {"is_decoder": True}, ("is_decoder = True", "not supported")),
+    ("bert", {"add_cross_attention": True}, ("add_cross_attention = True", "second")),
+    ("bert", {"position_embedding_type": "relative_key"}, ("relative_key", "added")),
+    ("bert", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
+    ("bert", {"tie_word_embeddings": "no"}, ("tie_word", "'no'; expected true or")),
+    ("bert", {"tie_word_embeddings": False}, ("decoder.weight", "masked_lm")),
+    ("roberta", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
+    ("roberta", {"pad_token_id": -2}, ("pad_token_id", "-2; expected 0 to 22")),
+    ("roberta", {"pad_token_id": 23}, ("pad_token_id", "23; expected 0 to 22")),
+    ("roberta", {"pad_token_id": None}, ("pad_token_id", "None; expected 0 to 22")),
+    ("albert", {"num_hidden_groups": 3}, ("layer_groups.2.", "no tensor")),
+    ("electra", {"embedding_size": 16}, ("(20, 6); expected (20, 16)",)),
+    ("esm", {"position_embedding_type": "absolute"}, ("absolute", "expected rotary")),
+    ("esm", {"position_embedding_type": ...}, ("absolute", "expected rotary")),
+    ("esm", {"emb_layer_norm_before": True}, ("emb_layer_norm_before", "not supp")),
+    ("esm", {"is_decoder": True}, ("is_decoder = True", "not supported")),
+    ("esm", {"token_dropout": "x"}, ("token_dropout", "'x'; expected true or false")),
+    ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
+    ("gpt2", {"add_cross_attention": True}, ("add_cross_attention = True", "second")),
+    ("gpt2", {"scale_attn_weights": 2}, ("scale_attn_weights", "2; expected true")),
+    ("gpt2", {"n_positions": None}, ("n_positions", "None; expected a whole")),
+    ("llama", {"num_key_value_heads": 3}, ("k_proj", "(12, 16); expected (18, 16)")),
+    ("llama", {"attention_bias": False}, ("k_proj.bias", "does not have")),
+    ("llama", {"mlp_bias": True}, ("gate_proj.bias", "no tensor")),
+    ("mistral", {"sliding_window": 0}, ("sliding_window", "0; expected a whole")),
+    ("qwen2", {"use_sliding_window": 1}, ("use_sliding_window", "1; expected true")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "parts"),
+    SETTINGS,
+    ids=[f"{name}-{key}={said[key]}" for name, said, _ in SETTINGS for key in said],
+)
+def test_a_setting_that_is_not_read_is_named(name, said, parts, tmp_path):
+    assert_says(refusal(copied(name, tmp_path, **said)), "folder", *parts)
+
+
+@pytest.mark.parametrize("key", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize(
+    ("rope", "parts"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0}, ("'yarn'", "default, linear, llama3")),
+        ({"type": "dynamic", "factor": 4.0}, ("'dynamic'", "default, linear, llama3")),
+        ({"rope_type": "linear"}, ("factor = None", "expected a finite number")),
+        ({"rope_type": "llama3", "factor": 8.0}, ("low_frequency_factor = None",)),
+        ({"rope_theta": -1}, ("theta = -1", "expected a positive number")),
+        ({"partial_rotary_factor": 0.5}, ("partial_rotary_factor", "0.5; expected 1")),
+        ("yarn", ("'yarn'; expected an object",)),
+    ],
+    ids=str,
+)
+def test_a_scaling_of_positions_that_is_not_read_is_named(key, rope, parts, tmp_path):
+    said = {"rope_parameters": ..., key: rope}
+    assert_says(refusal(copied("llama", tmp_path, **said)), *parts)
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_becomes_float32_and_one_line_says_so(kind, tmp_path):
+    held = {name: x.astype(kind) for name, x in weights_of("bert").items()}
+    folder = copied("bert", tmp_path, held)
+    with pytest.warns(UserWarning, match="the model is float32") as said:
+        model = jm.from_pretrained(folder)
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+    assert model.dtype == np.float32
+    stored = held["bert.embeddings.word_embeddings.weight"].astype(np.float32)
+    np.testing.assert_array_equal(model.embedding, stored)
+
+
+def test_float64_without_x64_is_refused(tmp_path):
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", False)
+    try:
+        line = refusal(copied("bert", tmp_path), dtype="float64")
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert_says(line, "float64", "switched off", "jax_enable_x64")
+
+
+def test_a_head_that_is_not_there_is_named(tmp_path):
+    folder = copied("bert", tmp_path)
+    assert_says(refusal(folder, head="causal_lm"), "causal_lm", "masked_lm, pooler")
+    line = refusal(folder, head="classifier")
+    assert_says(line, "head = 'classifier'", "bert.pooler.dense.weight")
+
+
+def old_name(name):
+    if "Norm" not in name:
+        return name
+    return name.replace(".weight", ".gamma").replace(".bias", ".beta")
+
+
+BUFFERS = {
+    "bert": ["bert.embeddings.position_ids"],
+    "roberta": ["roberta.embeddings.position_ids", "roberta.embeddings.token_type_ids"],
+    "gpt2": ["transformer.h.0.attn.bias", "transformer.h.1.attn.masked_bias"],
+    "llama": ["model.layers.0.self_attn.rotary_emb.inv_freq"],
+}
+PREFIXES = {
+    "bert": "bert.",
+    "roberta": "roberta.",
+    "gpt2": "transformer.",
+    "llama": "model.",
+}
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+@pytest.mark.parametrize("spelling", ["shards", "no prefix", "gamma", "buffers"])
+def test_spellings_of_a_checkpoint_are_one_model(name, spelling, tmp_path):
+    held = weights_of(name)
+    if spelling == "no prefix":
+        held = {key.removeprefix(PREFIXES[name]): x for key, x in held.items()}
+    elif spelling == "gamma":
+        held = {old_name(key): x for key, x in held.items()}
+    elif spelling == "buffers":
+        held |= {key: np.ones((1, 24), np.int64) for key in BUFFERS[name]}
+    (tmp_path / "changed").mkdir()
+    changed = copied(name, tmp_path / "changed", held)
+    if spelling == "shards":
+        sharded(changed)
+    models = [jm.from_pretrained(x) for x in (copied(name, tmp_path), changed)]
+    plain, found = map(jm.model_bytes, models)
+    assert found == plain
