@@ -30,7 +30,12 @@ from jax_models.model.position import (
 )
 from jax_models.model.readout import Accept, Head, Readout
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
-from jax_models.model.rotary import LinearScaling, Llama3Scaling, Rotary
+from jax_models.model.rotary import (
+    LinearScaling,
+    ListedFrequencies,
+    Llama3Scaling,
+    Rotary,
+)
 from jax_models.model.rows import LayerNorm
 from jax_models.model.temperature import (
     ConstantTemperature,
@@ -74,6 +79,7 @@ __all__ = [
     "LayerNorm",
     "LeftmostHardmax",
     "LinearScaling",
+    "ListedFrequencies",
     "Llama3Scaling",
     "ParitySource",
     "PositionTable",

@@ -5,10 +5,19 @@ from typing import Any
 
 from jax_models.arguments import choose_name, expect_keys
 from jax_models.errors import InputError
-from jax_models.model.rotary import LinearScaling, Llama3Scaling, Rotary
+from jax_models.model.rotary import (
+    LinearScaling,
+    ListedFrequencies,
+    Llama3Scaling,
+    Rotary,
+)
 from jax_models.model.scores import SCORES
 
-SCALINGS = {"linear": LinearScaling, "llama3": Llama3Scaling}
+SCALINGS = {
+    "linear": LinearScaling,
+    "llama3": Llama3Scaling,
+    "listed": ListedFrequencies,
+}
 
 
 def decode_rotary(where: str, entry: Any, score: str) -> Rotary | None:

@@ -14,7 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jax_models.arguments import choose_name, expect_integer, expect_number
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_number,
+    expect_sequence,
+)
 from jax_models.errors import InputError
 
 Pairing = Literal["half", "interleaved"]
@@ -60,7 +65,29 @@ class Llama3Scaling:
         return (1 - kept) * frequencies / self.factor + kept * frequencies
 
 
-Scaling = LinearScaling | Llama3Scaling
+@dataclasses.dataclass(frozen=True)
+class ListedFrequencies:
+    """Frequencies of their own in place of theta's: those that a checkpoint rounded."""
+
+    frequencies: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        where = "rotary.scaling.frequencies"
+        given = expect_sequence(where, self.frequencies, "a list of numbers")
+        listed = tuple(expect_number(where, x, 0) for x in given)
+        object.__setattr__(self, "frequencies", listed)
+
+    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
+        """Returns the frequencies [m] that are used for those of theta."""
+        if len(self.frequencies) != len(frequencies):
+            raise InputError(
+                f"rotary.scaling.frequencies lists {len(self.frequencies)}; expected "
+                f"{len(frequencies)}, half of rotary.dims"
+            )
+        return np.array(self.frequencies)
+
+
+Scaling = LinearScaling | Llama3Scaling | ListedFrequencies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +115,8 @@ class Rotary:
         theta = expect_number("rotary.theta", self.theta, 0, above=True)
         object.__setattr__(self, "theta", theta)
         choose_name("rotary.pairing", self.pairing, PAIRINGS)
+        if self.scaling is not None:
+            self.scaling.scaled(np.ones(dims // 2))  # refuses another number of them
 
     @property
     def frequencies(self) -> np.ndarray:

@@ -44,6 +44,8 @@ def _frequencies(rotary: Config) -> np.ndarray:
     found = rotary.get("theta", 10000) ** (-np.arange(0, dims, 2) / dims)
     if scaling is None:
         return found
+    if scaling["kind"] == "listed":
+        return np.array(scaling["frequencies"])
     slow = found / scaling["factor"]
     if scaling["kind"] == "linear":
         return slow

@@ -49,6 +49,11 @@ BAD_ROTARY = {
     "rotary.scaling.kind = 'yarn'": {"dims": 4, "scaling": {"kind": "yarn"}},
     "rotary.scaling.factor = None": {"dims": 4, "scaling": {"kind": "linear"}},
     "rotary.scaling.kind = 2": {"dims": 4, "scaling": 2},
+    "frequencies lists 3; expected 2": {
+        "dims": 4,
+        "scaling": {"kind": "listed", "frequencies": [1, 0.5, 0.1]},
+    },
+    "rotary.scaling.frequencies = None": {"dims": 4, "scaling": {"kind": "listed"}},
     "expected less than high_frequency_factor": {
         "dims": 4,
         "scaling": {

@@ -12,9 +12,8 @@ from jax_models.format.pretrained.parts import (
 def put_albert(parts: Parts, prefix: str) -> None:
     """Holds everything but the head.
 
-    Place k of L has the inner layers of group k / (L / G) in floating point, rounded down:
-    for L = 18 and G = 14 place 9 has group 6, not 7. Each of them is one layer, stored at
-    the first place where it stands.
+    A place has the inner layers of its group, each of which is one layer, stored at the
+    first place where it stands.
     """
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
@@ -33,7 +32,7 @@ def put_albert(parts: Parts, prefix: str) -> None:
     )
     inner, layers, first = folder.number("inner_group_num", 1), [], {}
     for place in range(places):
-        group = int(place / (places / groups))
+        group = group_of(place, places, groups)
         for k in range(inner):
             if (group, k) in first:
                 layers.append({"same_as": first[group, k]})
@@ -48,6 +47,14 @@ def put_albert(parts: Parts, prefix: str) -> None:
         "activation": read_activation(folder, "hidden_act", "gelu_new"),
         "layers": layers,
     }
+
+
+def group_of(place: int, places: int, groups: int) -> int:
+    """Returns the group that stands at a place: k G / L rounded down, in floating point.
+
+    As transformers divides: of 14 groups in 18 places, group 6 stands at place 9.
+    """
+    return int(place / (places / groups))
 
 
 def _put_layer(parts: Parts, at: int, source: str, heads: int, d: int) -> None:

@@ -139,7 +139,8 @@ def put_masked_lm(
         dense: the name of the first map.
         norm: of the norm.
         decoder: of the last map's weight; absent where it is the embedding.
-        bias: of the last map.
+        bias: of the last map, which may have one under the decoder's name too: the same
+            where the decoder is the embedding, the one that counts where it is not.
         activation: between them; by default that of the layers.
     """
     folder = parts.folder
@@ -147,8 +148,12 @@ def put_masked_lm(
     parts.move_affine("head.0", dense, narrow, parts.width)
     parts.move_norm("head.2", norm, narrow)
     last = put_decoder(parts, 3, decoder)
-    stored = folder.same(bias, f"{decoder.removesuffix('.weight')}.bias")
-    parts.move("head.3.bias", stored, vocab_size)
+    own = f"{decoder.removesuffix('.weight')}.bias"
+    if folder.flag("tie_word_embeddings", True):
+        bias = folder.same(bias, own)
+    elif own in folder:
+        bias = own
+    parts.move("head.3.bias", bias, vocab_size)
     epsilon = parts.config["layer_norm_epsilon"]
     parts.config["head"] = [
         "linear",

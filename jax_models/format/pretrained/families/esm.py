@@ -4,7 +4,11 @@ Trained with `token_dropout`, embeddings are scaled by 0.88 / (1 - share of `<ma
 rows of `<mask>` are zero.
 """
 
-from jax_models.arguments import show
+from typing import Any
+
+import numpy as np
+
+from jax_models.arguments import expect_number, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_masked_lm
 from jax_models.format.pretrained.parts import Parts, expect_default, heads_of
@@ -54,15 +58,32 @@ def put_esm(parts: Parts, prefix: str) -> None:
         "layer_norm": "pre",
         "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
         "activation": "gelu",
-        "rotary": {
-            "dims": parts.head_width,
-            "theta": folder.get("rope_theta", 10000.0),
-        },
+        "rotary": _rotary(parts),
         "layers": [{"weighting": "softmax"} for _ in range(count)],
     }
     if folder.flag("token_dropout", False):
         mask, share = folder.get("mask_token_id"), MASKED_IN_TRAINING
         parts.config["token_dropout"] = {"mask": mask, "share": share}
+
+
+def _rotary(parts: Parts) -> dict[str, Any]:
+    """Rotary positions, by the frequencies that are stored where they are not theta's.
+
+    They count for transformers, the first layer's for all; half precision rounded some.
+    """
+    folder, dims = parts.folder, parts.head_width
+    theta = folder.get("rope_theta", 10000.0)
+    entry: dict[str, Any] = {"dims": dims, "theta": theta}
+    listed = sorted(x for x in folder.left if x.endswith("rotary_embeddings.inv_freq"))
+    if listed:
+        # The model's own, named without a layer, wins.
+        stored = folder.take(min(listed, key=len), dims // 2).astype(np.float64)
+        expected = expect_number("rope_theta", theta, 0, above=True) ** (
+            -np.arange(0, dims, 2) / dims
+        )
+        if not np.allclose(stored, expected, rtol=1e-6, atol=0):
+            entry["scaling"] = {"kind": "listed", "frequencies": stored.tolist()}
+    return entry
 
 
 def masked_lm(parts: Parts, prefix: str) -> None:

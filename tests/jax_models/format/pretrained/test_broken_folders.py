@@ -62,7 +62,10 @@ TENSORS = {
     "missing": (without(QUERY), ("no tensor", "expected shape (16, 16)", "fetch")),
     "narrow": (query_as(lambda x: x[:8].copy()), ("shape (8, 16); expected (16, 16)",)),
     "flat": (query_as(np.ravel), ("has shape (256,); expected (16, 16)",)),
-    "a number": (query_as(lambda x: x[:1, :1].reshape(())), ("has shape (); expected",)),
+    "a number": (
+        query_as(lambda x: x[:1, :1].reshape(())),
+        ("has shape (); expected",),
+    ),
     "nan": (with_value(np.nan), ("has the value nan at (1, 2)", "must be finite")),
     "inf": (with_value(-np.inf), ("has the value -inf at (1, 2)", "must be finite")),
     "int8": (query_as(lambda x: x.astype(np.int8)), ("has type I8", *QUANTISED)),

@@ -1,0 +1,172 @@
+"""Settings and tensors that change the function are read as `transformers` reads them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.format.pretrained.families.albert import group_of
+from tests.jax_models.format.pretrained.folders import copied, weights_of
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def read(name, place, tensors=None, **said):
+    return jm.from_pretrained(copied(name, place, tensors, **said), dtype="float64")
+
+
+def windows(model):
+    return [layer.attention.window for layer in model.layers]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected"),
+    [
+        ("mistral", {}, [4, 4]),
+        ("mistral", {"sliding_window": None}, [None, None]),
+        ("mistral", {"sliding_window": ...}, [4096, 4096]),
+        ("mistral", {"use_sliding_window": False}, [4, 4]),
+        ("llama", {"use_sliding_window": True, "sliding_window": 3}, [None, None]),
+        ("qwen2", {"sliding_window": 3}, [None, None]),
+        (
+            "qwen2",
+            {"use_sliding_window": True, "sliding_window": 3, "layer_types": ...},
+            [None, None],
+        ),
+        (
+            "qwen2",
+            {
+                "use_sliding_window": True,
+                "sliding_window": 3,
+                "max_window_layers": 1,
+                "layer_types": ...,
+            },
+            [None, 3],
+        ),
+        (
+            "qwen2",
+            {
+                "use_sliding_window": True,
+                "sliding_window": 3,
+                "layer_types": ["sliding_attention", "full_attention"],
+            },
+            [3, None],
+        ),
+    ],
+)
+def test_those_layers_slide_that_the_family_says(name, said, expected, tmp_path):
+    assert windows(read(name, tmp_path, **said)) == expected
+
+
+def test_layers_whose_kinds_are_not_listed_are_refused(tmp_path):
+    said = {"use_sliding_window": True, "layer_types": ["full_attention"]}
+    with pytest.raises(jm.InputError, match="lists 1 layers; expected 2"):
+        read("qwen2", tmp_path, sliding_window=3, **said)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
+def test_padding_that_is_not_mentioned_is_the_familys(name, tmp_path):
+    model = read(name, tmp_path, pad_token_id=...)
+    expected = {"bert": {0}, "roberta": {1}, "gpt2": set()}[name]
+    assert set(range(20)) - set(model.substitutable) == expected
+
+
+@pytest.mark.parametrize(("name", "key"), [("esm", 1e-12), ("gpt2", 1e-5)])
+def test_a_roundoff_that_is_not_mentioned_is_the_familys(name, key, tmp_path):
+    said = {"layer_norm_eps": ..., "layer_norm_epsilon": ...}
+    assert read(name, tmp_path, **said).final_norm.epsilon == key
+
+
+def test_groups_of_albert_follow_the_rounding_of_transformers():
+    assert [group_of(place, 4, 2) for place in range(4)] == [0, 0, 1, 1]
+    assert group_of(9, 18, 14) == 6 != 9 * 14 // 18
+
+
+def test_a_bias_of_the_last_map_may_stand_under_the_decoders_name(tmp_path):
+    held = weights_of("bert")
+    other = dict(held)
+    other["cls.predictions.decoder.bias"] = other.pop("cls.predictions.bias")
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+    models = read("bert", tmp_path / "one"), read("bert", tmp_path / "two", other)
+    assert jm.model_bytes(models[0]) == jm.model_bytes(models[1])
+
+
+def test_a_decoder_of_its_own_has_a_bias_of_its_own(tmp_path):
+    held, bias = weights_of("bert"), np.arange(20, dtype=np.float32)
+    embedding = held["bert.embeddings.word_embeddings.weight"]
+    more = {"cls.predictions.decoder.weight": embedding.copy()}
+    tokens = np.arange(5)
+    logits = np.asarray(jm.apply_logits(read("bert", tmp_path), tokens))
+    more["cls.predictions.decoder.bias"] = held["cls.predictions.bias"] + bias
+    (tmp_path / "own").mkdir()
+    model = read("bert", tmp_path / "own", held | more, tie_word_embeddings=False)
+    found = jm.apply_logits(model, tokens)
+    np.testing.assert_allclose(found, logits + bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("end", ["weight", "bias"])
+def test_a_decoder_that_differs_from_what_it_is_tied_to_is_refused(end, tmp_path):
+    held = weights_of("bert")
+    embedding = held["bert.embeddings.word_embeddings.weight"]
+    tied = {"weight": embedding, "bias": held["cls.predictions.bias"]}[end]
+    name = f"cls.predictions.decoder.{end}"
+    (tmp_path / "same").mkdir()
+    assert read("bert", tmp_path / "same", held | {name: tied}).classes == 20
+    with pytest.raises(jm.InputError, match=rf"decoder\.{end}.+differ"):
+        read("bert", tmp_path, held | {name: tied + np.float32(1e-3)})
+
+
+def test_a_head_without_its_last_bias_is_refused(tmp_path):
+    held = weights_of("bert")
+    del held["cls.predictions.bias"]
+    with pytest.raises(jm.InputError, match=r"no tensor 'cls\.predictions\.bias'"):
+        read("bert", tmp_path, held)
+
+
+def test_a_decoder_of_its_own_is_read_where_nothing_is_tied(tmp_path):
+    held = weights_of("gpt2")
+    own = held["transformer.wte.weight"] * 2
+    held["lm_head.weight"] = own
+    model = read("gpt2", tmp_path, held, tie_word_embeddings=False)
+    tokens = np.arange(5)
+    rows = np.asarray(jm.apply(model, tokens))
+    np.testing.assert_allclose(jm.apply_logits(model, tokens), rows @ own.T, rtol=1e-12)
+
+
+def test_electras_discriminator_is_one_number_of_every_row(tmp_path):
+    held = {x: t for x, t in weights_of("electra").items() if "generator" not in x}
+    draws, source = np.random.default_rng(0), "discriminator_predictions.dense"
+    w, b = (draws.normal(size=shape).astype(np.float32) for shape in ((16, 16), 16))
+    v, c = (draws.normal(size=shape).astype(np.float32) for shape in ((1, 16), 1))
+    held |= {f"{source}.weight": w, f"{source}.bias": b}
+    held |= {f"{source}_prediction.weight": v, f"{source}_prediction.bias": c}
+    said = {"architectures": ["ElectraForPreTraining"], "hidden_act": "relu"}
+    model = read("electra", tmp_path, held, **said)
+    tokens = np.arange(5)
+    rows = np.asarray(jm.apply(model, tokens))
+    expected = np.maximum(rows @ w.T + b, 0) @ v.T + c
+    np.testing.assert_allclose(jm.apply_logits(model, tokens), expected, rtol=1e-12)
+
+
+ROUNDED = [1.0, 0.05, 0.0025, 0.003]
+# Final activations of the first row's first entries, by transformers 5.23 in float64.
+REFERENCE = [-1.5305200, 0.5099565, -0.7683567, 0.2952046]
+
+
+def test_rotary_frequencies_that_esm_stores_are_used(tmp_path):
+    held = {x: t for x, t in weights_of("esm").items() if "inv_freq" not in x}
+    name = "esm.encoder.layer.0.attention.self.rotary_embeddings.inv_freq"
+    held[name] = np.array(ROUNDED, np.float32)
+    model = read("esm", tmp_path, held)
+    rows = jm.apply(model, jnp.array([4, 7, 9, 5, 6, 8, 10, 11]))
+    np.testing.assert_allclose(rows[0, :4], REFERENCE, rtol=1e-5)
+    path = tmp_path / "model.safetensors"
+    jm.save(model, path)
+    np.testing.assert_array_equal(
+        jm.apply(jm.load(path), np.arange(8)), jm.apply(model, np.arange(8))
+    )
+
+
+def test_rotary_frequencies_that_are_thetas_are_not_listed(tmp_path):
+    assert read("esm", tmp_path).layers[0].attention.rotary.scaling is None
