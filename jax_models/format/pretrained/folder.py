@@ -109,7 +109,10 @@ class Folder:
                 f"{', '.join(FLOATS)}; a quantised checkpoint has to be turned back first"
             )
         self.left.discard(name)
-        tensor = self._open(self._where[name]).get_tensor(self._stored[name])
+        # Opened anew: the pages of a map count as memory for as long as it is open.
+        path = self.path / self._where[name]
+        with safetensors.safe_open(path, framework="np") as opened:
+            tensor = opened.get_tensor(self._stored[name])
         tensor = tensor.astype(FLOATS[kind], copy=False)
         finite = np.isfinite(tensor)
         if not finite.all():

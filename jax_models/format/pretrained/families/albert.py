@@ -1,5 +1,6 @@
 """ALBERT: a narrow embedding, and few layers that stand in many places (Lan et al. 2020)."""
 
+from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import embed_positions, put_masked_lm
 from jax_models.format.pretrained.parts import (
     Parts,
@@ -7,6 +8,9 @@ from jax_models.format.pretrained.parts import (
     heads_of,
     read_activation,
 )
+
+# No tensor is missing where layers share theirs, however many there are to be.
+MOST_LAYERS = 10_000
 
 
 def put_albert(parts: Parts, prefix: str) -> None:
@@ -31,6 +35,11 @@ def put_albert(parts: Parts, prefix: str) -> None:
         folder.number("num_hidden_groups", 1),
     )
     inner, layers, first = folder.number("inner_group_num", 1), [], {}
+    if places * inner > MOST_LAYERS:
+        raise InputError(
+            f"num_hidden_layers = {places} of {str(folder.path / 'config.json')!r}, with "
+            f"{inner} in each; expected at most {MOST_LAYERS} in all"
+        )
     for place in range(places):
         group = group_of(place, places, groups)
         for k in range(inner):

@@ -331,3 +331,8 @@ def test_spellings_of_a_checkpoint_are_one_model(name, spelling, tmp_path):
     models = [jm.from_pretrained(x) for x in (copied(name, tmp_path), changed)]
     plain, found = map(jm.model_bytes, models)
     assert found == plain
+
+
+def test_layers_without_end_are_refused_where_layers_are_shared(tmp_path):
+    line = refusal(copied("albert", tmp_path, num_hidden_layers=10**30))
+    assert_says(line, "num_hidden_layers = 1000", "expected at most 10000")
