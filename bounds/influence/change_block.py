@@ -26,6 +26,7 @@ from bounds.influence.first_layer import (
     prepare_layer,
     replace_tokens,
     replaced_columns,
+    shrinkage,
     slice_rows,
     take_rows,
 )
@@ -268,6 +269,8 @@ def change_block(
             )
     reports.append(ties)
     norms, relative = measure_target(model, state.output, change, target)
+    if last is not None:
+        relative = relative * shrinkage(model, first, position, symbol)
     found = norms if relative is norms else (norms, relative)
     return found, merge_reports(model, reports)
 

@@ -72,11 +72,15 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
         return Places(
             np.zeros((1, model.embedding_width), model.dtype), np.zeros(length, int)
         )
-    rows = np.ascontiguousarray(encode_positions(model, length))
-    as_bytes = _as_bytes(rows)
-    if len(np.unique(as_bytes[: MAX_CLASSES + 1])) > MAX_CLASSES:
+    few, width = np.arange(min(length, MAX_CLASSES + 1)), model.embedding_width
+    if isinstance(model.position, PositionTable):
+        start = model.position.encode(length, width)[: few.size]
+    else:  # a formula of many rows takes as long as many influences
+        start = model.position.encode(length, width, few).astype(model.dtype)
+    if len(np.unique(_as_bytes(np.asarray(start)))) > MAX_CLASSES:
         return None
-    _, first, of = np.unique(as_bytes, return_index=True, return_inverse=True)
+    rows = np.asarray(encode_positions(model, length))
+    _, first, of = np.unique(_as_bytes(rows), return_index=True, return_inverse=True)
     if len(first) > MAX_CLASSES:
         return None
     return Places(rows[first], of.ravel())
@@ -114,12 +118,18 @@ def _compare(rows: np.ndarray) -> tuple[bool, float]:
     spread = float(np.ptp(rows, axis=0).max())
     if len(np.unique(rows[:, 0])) == len(rows):  # then no more is looked at
         return False, spread
-    rows = np.ascontiguousarray(rows + 0.0)  # with one zero
-    return len(np.unique(_as_bytes(rows))) < len(rows), spread
+    return int(equal_rows(rows).max()) < len(rows) - 1, spread
+
+
+def equal_rows(rows: np.ndarray) -> np.ndarray:
+    """Returns the number of each row's class [n]: those of equal rows, counted from 0."""
+    rows = rows + 0.0  # with one zero
+    return np.unique(_as_bytes(rows), return_inverse=True)[1].ravel()
 
 
 def _as_bytes(rows: np.ndarray) -> np.ndarray:
     """Rows [n, d] as n items that are equal where the rows are, to the bit."""
+    rows = np.ascontiguousarray(rows)
     return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
 
 

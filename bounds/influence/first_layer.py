@@ -226,6 +226,26 @@ def replace_tokens(
     )
 
 
+def shrinkage(
+    model: Transformer, first: PreparedLayer, position: Array, symbol: Array
+) -> Array:
+    """Returns how much larger replaced rows are than those that come in, at least 1 [i].
+
+    Above the first layer a row that has moved is the sum of what it was and its change,
+    and has the rounding of either.
+
+    Args:
+        model: a transformer.
+        first: the base pass of its first layer.
+        position: the replaced positions [i].
+        symbol: the substitutes [i].
+    """
+    places = None if first.places is None else first.places[position]
+    rows = first.rows[position], symbol_rows(model, symbol, places)
+    before, after = (jnp.abs(x).max(axis=1) for x in rows)
+    return jnp.maximum(before / jnp.where(after > 0, after, jnp.inf), 1)
+
+
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
     """Returns the columns of a block of substitutions, formed once for all tiles."""
     at = replaced.position

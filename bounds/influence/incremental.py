@@ -6,7 +6,6 @@ position and layer. Nothing of size n x n, let alone n x n x d, is stored, and n
 outputs are subtracted. `change_block` holds the programs; here is the method.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +25,7 @@ from bounds.influence.change_block import (
 )
 from bounds.influence.classes import places_repeat
 from bounds.influence.equal_columns import column_share, hard_share
-from bounds.influence.first_layer import prepare_layer
+from bounds.influence.first_layer import prepare_layer, shrinkage
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
@@ -34,7 +33,7 @@ from bounds.influence.problem import Problem
 from bounds.influence.result import Block
 from bounds.influence.sizes import measure_target, output_size
 from bounds.influence.sparse import Window, change_windows, make_steps
-from bounds.influence.substitution import least_size, may_move, shrinkage
+from bounds.influence.substitution import least_size, may_move
 from bounds.influence.target import target_steps
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import change_radius
@@ -77,6 +76,7 @@ def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
 
 
 _prepare_last = jax.jit(prepare_layer)
+shrink = jax.jit(shrinkage)
 measure = jax.jit(measure_target, static_argnames="target")
 
 
@@ -116,17 +116,12 @@ def _radius(
         model, problem.tokens, problem.query, problem.position, problem.symbol
     )
     least = least_size(model.dtype) * max(1.0, size)
-    rows, places = np.asarray(state.first.rows), state.first.places
-    shrinking = functools.partial(shrinkage, model, rows, places)
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
         # A change of exactly zero is one where nothing that is read has moved, or no
         # decision of a hard layer noticed. Softmax of equal columns may have lost it.
         seen = (relative > 0) | (moves[these] & (not model.is_hard))
-        size = condition * relative
-        if len(model.layers) > 1:
-            size = size * shrinking(problem.position[these], problem.symbol[these])
-        size = np.where(seen, size + base, 0.0)
+        size = np.where(seen, condition * relative + base, 0.0)
         size = size + np.where(moves[these], least, 0.0)
         return change_radius(model, problem.tokens.size, size, score_steps, beyond)
 
@@ -179,6 +174,8 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         found = measure(problem.model, state.output, change, target=problem.target)
         influence, relative = (np.asarray(x, np.float64) for x in found)
         these, done = slice(done, done + influence.size), done + influence.size
+        replaced = problem.position[these], problem.symbol[these]
+        relative = relative * np.asarray(shrink(problem.model, state.first, *replaced))
         seen = seen.merge(window.ties)
         yield Block(influence, radius(relative, these), seen)
 

@@ -121,6 +121,13 @@ class Kernel:
 Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
 
 
+def as_pair(found: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns norms and what they are rounded relative to, of what a kernel found."""
+    found = found if isinstance(found, tuple) else (found, found)
+    norms, relative = (np.asarray(x, np.float64) for x in found)
+    return norms, relative
+
+
 def run_kernel(
     kernel: Kernel, problem: Problem, run: Runner | None = None
 ) -> Iterator[Block]:
@@ -136,10 +143,7 @@ def run_kernel(
     for these, norms, ties in run_blocks(kernel, *where, problem.mesh, run):
         # One transfer; the blocks after this one are queued already.
         norms, ties = jax.device_get((norms, None if seen is None else ties))
-        found = norms if isinstance(norms, tuple) else (norms, norms)
-        influence, relative = (
-            np.asarray(x, np.float64)[: these.stop - these.start] for x in found
-        )
+        influence, relative = (x[: these.stop - these.start] for x in as_pair(norms))
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
         yield Block(influence, kernel.radius(relative, these), seen)

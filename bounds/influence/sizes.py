@@ -42,7 +42,21 @@ def scaled_norm(change: Array) -> Array:
 
 def mean_size(rows: Array) -> Array:
     """Returns the root mean square of the norms of rows [n, d], likewise."""
-    return scaled_norm(scaled_norm(rows)) / rows.shape[0] ** 0.5
+    unit, scale = _unit(rows)
+    return scale * jnp.sqrt((unit**2).sum() / rows.shape[0])
+
+
+def _largest_size(rows: Array) -> Array:
+    """The largest norm over the last axis [], likewise."""
+    unit, scale = _unit(rows)
+    return scale * jnp.sqrt((unit**2).sum(axis=-1).max())
+
+
+def _unit(rows: Array) -> tuple[Array, Array]:
+    """Rows over their largest entry, and that: rows far below it are lost to both sizes."""
+    largest = jnp.abs(rows).max()
+    scale = jnp.where(largest > 0, largest, 1)
+    return rows / scale, scale
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -261,7 +275,7 @@ def written_size(layer: Layer, values: Array) -> Array:
         layer: a layer.
         values: with their bias [h, n, v].
     """
-    largest = scaled_norm(values).max(axis=1)
+    largest = jax.vmap(_largest_size)(values)
     if layer.attention.output is None:
         return largest.max()
     heads, _, width = values.shape

@@ -13,15 +13,14 @@ symbols have one embedding.
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
+from bounds.influence.classes import equal_rows
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_integers
 from jax_models.model.mask import Sight
-from jax_models.model.transformer import Transformer, symbol_rows
+from jax_models.model.transformer import Transformer
 
 
 def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
@@ -61,34 +60,10 @@ def may_move(
         return np.zeros(position.shape, bool)
     sights = [layer.attention.sight for layer in model.layers]
     first, last = reaching(sights, tokens.size, query)
-    embedding = np.asarray(model.embedding)
-    differs = (embedding[symbol] != embedding[tokens[position]]).any(axis=1)
-    return differs & (first <= position) & (position <= last)
-
-
-def shrinkage(
-    model: Transformer,
-    rows: np.ndarray,
-    places: Array | None,
-    position: np.ndarray,
-    symbol: np.ndarray,
-) -> np.ndarray:
-    """Returns how much larger replaced rows are than those that come in, at least 1 [p].
-
-    Above the first layer a row that has moved is the sum of what it was and its change,
-    and has the rounding of either.
-
-    Args:
-        model: a transformer.
-        rows: what its first layer reads of the input [n, d].
-        places: what positions add to embeddings [n, E], None for nothing.
-        position: the replaced positions [p].
-        symbol: the substitutes [p].
-    """
-    places = None if places is None else places[position]
-    after = np.asarray(jax.jit(symbol_rows)(model, jnp.asarray(symbol), places))
-    before, after = (np.abs(x).max(axis=1) for x in (rows[position], after))
-    return np.maximum(before / np.where(after > 0, after, np.inf), 1)
+    of = equal_rows(np.asarray(model.embedding))
+    return (
+        (of[symbol] != of[tokens[position]]) & (first <= position) & (position <= last)
+    )
 
 
 def least_size(dtype: object) -> float:

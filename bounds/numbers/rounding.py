@@ -23,7 +23,7 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   the query's of the last, what is read of them is rounded relative to that: the influence
   counts (entered or written / row) times. Above the first layer a row that has moved is
   the sum of what it was and its change: where a far smaller one comes in, the influence
-  counts (row before / row after) times (`substitution.shrinkage`).
+  counts (row before / row after) times (`first_layer.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is

@@ -31,7 +31,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, Part, run_blocks
+from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks
 from bounds.influence.method import Progress, Screen, Stopping
 from bounds.influence.problem import Problem
 from bounds.influence.result import Enclosures, Level
@@ -155,15 +155,16 @@ class Climb:
                 padded(x[part], TOGETHER) for x in (problem.position, problem.symbol)
             ]
             began = time.perf_counter()
-            norms, _ = kernel.function(*kernel.shared, *block, **options)
-            value = np.asarray(norms, np.float64)[: part.size]
-            value = np.frombuffer(first_says(value.tobytes()))
+            found, _ = kernel.function(*kernel.shared, *block, **options)
+            found = np.stack(as_pair(found))[:, : part.size]
+            found = np.frombuffer(first_says(found.tobytes()))
+            value, relative = found.reshape(2, -1)
             if not np.isfinite(value).all():
                 bad = part[np.flatnonzero(~np.isfinite(value))[0]]
                 at = int(problem.position[bad]), int(problem.symbol[bad])
                 raise not_finite(*at)
             self._evaluating.append(time.perf_counter() - began)
-            radius = kernel.radius(value, part)
+            radius = kernel.radius(relative, part)
             self.value[part] = value
             self.lower[part] = np.maximum(value - radius, 0)
             self.upper[part] = value + radius
