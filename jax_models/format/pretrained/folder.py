@@ -52,6 +52,10 @@ class Folder:
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
+    def where(self, key: str) -> str:
+        """Returns what a message calls a key of the configuration."""
+        return f"{key} of {str(self.path / 'config.json')!r}"
+
     def get(self, key: str, default: Any = None) -> Any:
         """Returns what the configuration says, the default where it says nothing."""
         found = self.config.get(key)
@@ -62,8 +66,8 @@ class Folder:
         found = self.get(key, default)
         if type(found) is not int or found < 1:
             raise InputError(
-                f"{key} of {str(self.path / 'config.json')!r} is {show(found)}; expected "
-                "a whole number that is at least 1"
+                f"{self.where(key)} is {show(found)}; expected a whole number that is at "
+                "least 1"
             )
         return found
 
@@ -72,8 +76,7 @@ class Folder:
         found = self.get(key, default)
         if type(found) is not bool:
             raise InputError(
-                f"{key} of {str(self.path / 'config.json')!r} is {show(found)}; expected "
-                "true or false"
+                f"{self.where(key)} is {show(found)}; expected true or false"
             )
         return found
 

@@ -88,8 +88,7 @@ def from_pretrained(
 
 
 def _family(source: Folder) -> Family:
-    where = f"model_type of {str(source.path / 'config.json')!r}"
-    name = source.get("model_type")
+    where, name = source.where("model_type"), source.get("model_type")
     return FAMILIES[choose_name(where, name, tuple(FAMILIES))]
 
 
@@ -118,22 +117,19 @@ def _default_head(source: Folder, family: Family) -> str:
     listed = ["Model"] if listed == [] else listed
     if not isinstance(listed, list) or not isinstance(listed[0], str):
         raise InputError(
-            f"architectures of {str(source.path / 'config.json')!r} is {show(listed)}; "
-            "expected a list of names"
+            f"{source.where('architectures')} is {show(listed)}; expected a list of names"
         )
     ends = (end for end in ARCHITECTURES if listed[0].endswith(end))
     found = ARCHITECTURES[name] if (name := next(ends, None)) else "none"
-    if found not in ("none", *family.heads) or not (name or _is_bare(listed[0])):
+    if found not in ("none", *family.heads) or not (
+        name or listed[0].endswith("Model")
+    ):
         raise InputError(
-            f"architectures of {str(source.path / 'config.json')!r} is {listed[0]}, whose "
-            f"head is not read; expected a name that ends in one of "
+            f"{source.where('architectures')} is {listed[0]}, whose head is not read; "
+            "expected a name that ends in one of "
             f"{', '.join([*ARCHITECTURES, 'Model'])}, or give head="
         )
     return found
-
-
-def _is_bare(name: str) -> bool:
-    return name.endswith("Model")
 
 
 def _refuse_left(source: Folder, prefix: str) -> None:

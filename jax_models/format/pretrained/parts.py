@@ -4,7 +4,7 @@ docs/model-format.md says what they mean; `build_model` checks them.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
+QKV = ("query", "key", "value")
 
 
 @dataclasses.dataclass
@@ -37,6 +38,8 @@ class Parts:
     dtype: Any
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     tensors: dict[str, Any] = dataclasses.field(default_factory=dict)
+    head_width: int = 0  # of queries, keys and values
+    turned: bool = False  # whether the folder has the maps of layers (in, out)
 
     def put(self, name: str, tensor: np.ndarray) -> None:
         """Holds a tensor under its name in the format, in the model's float type."""
@@ -81,15 +84,56 @@ class Parts:
             offset = self.folder.take(f"{source}.bias", rows)
             self.put(f"{to}_bias", offset.reshape(heads, -1))
 
-    # Of queries, keys and values.
-    head_width: int = 0
+    def move_layer(
+        self, layer: int, source: str, names: Mapping[str, str], heads: int, inner: int
+    ) -> None:
+        """Holds a layer: attention with all its biases, two maps, the norm of each.
+
+        Args:
+            layer: its number here.
+            source: what its tensors' names begin with in the folder.
+            names: how its maps and norms are called behind that, by what they are here;
+                "fused" is query, key and value in one.
+            heads: how many there are.
+            inner: the block's width.
+        """
+        d, to = self.width, f"layers.{layer}."
+        if "fused" in names:
+            self._split_heads(f"{to}attention", f"{source}{names['fused']}", heads)
+        else:
+            for name in QKV:
+                self.move_heads(layer, name, f"{source}{names[name]}", heads, d)
+        for name, weight, bias, shape in (
+            ("output", "attention.output", "attention.output_bias", (d, d)),
+            ("w1", "ffn.w1", "ffn.b1", (inner, d)),
+            ("w2", "ffn.w2", "ffn.b2", (d, inner)),
+        ):
+            whence = f"{source}{names[name]}"
+            self.put(f"{to}{weight}", self._take_map(f"{whence}.weight", *shape))
+            self.move(f"{to}{bias}", f"{whence}.bias", shape[0])
+        for name in ("norm1", "norm2"):
+            self.move_norm(f"{to}{name}", f"{source}{names[name]}", d)
+
+    def _take_map(self, name: str, out: int, width: int) -> np.ndarray:
+        if self.turned:
+            return self.folder.take(name, width, out).T
+        return self.folder.take(name, out, width)
+
+    def _split_heads(self, to: str, source: str, heads: int) -> None:
+        """Holds queries, keys and values that the folder has in one map, in this order."""
+        d = self.width
+        weight = self._take_map(f"{source}.weight", 3 * d, d)
+        bias = self.folder.take(f"{source}.bias", 3 * d)
+        for k, name in enumerate(QKV):
+            rows = slice(k * d, (k + 1) * d)
+            self.put(f"{to}.{name}", weight[rows].reshape(heads, -1, d))
+            self.put(f"{to}.{name}_bias", bias[rows].reshape(heads, -1))
 
 
 def read_activation(folder: Folder, key: str, default: str | None = None) -> str:
     """Returns the format's word for an activation of the configuration."""
     found = folder.get(key, default)
-    where = f"{key} of {str(folder.path / 'config.json')!r}"
-    return ACTIVATIONS[choose_name(where, found, tuple(ACTIVATIONS))]
+    return ACTIVATIONS[choose_name(folder.where(key), found, tuple(ACTIVATIONS))]
 
 
 def heads_of(folder: Folder, d: int, key: str) -> tuple[int, int]:
@@ -97,8 +141,7 @@ def heads_of(folder: Folder, d: int, key: str) -> tuple[int, int]:
     heads = folder.number(key)
     if d % heads:
         raise InputError(
-            f"{key} = {heads} of {str(folder.path / 'config.json')!r} does not divide the "
-            f"width {d}"
+            f"{folder.where(f'{key} = {heads}')} does not divide the width {d}"
         )
     return heads, d // heads
 
@@ -115,8 +158,7 @@ def expect_default(folder: Folder, key: str, allowed: Sequence[Any], why: str) -
     found = folder.get(key)
     if found is not None and found not in allowed:
         raise InputError(
-            f"{key} = {show(found)} of {str(folder.path / 'config.json')!r} is not "
-            f"supported; {why}"
+            f"{folder.where(f'{key} = {show(found)}')} is not supported; {why}"
         )
 
 
@@ -133,8 +175,8 @@ def padding_of(folder: Folder) -> int | None:
     found = folder.config.get("pad_token_id", default)
     if found is not None and type(found) is not int:
         raise InputError(
-            f"pad_token_id of {str(folder.path / 'config.json')!r} is {show(found)}; "
-            "expected a symbol's number or null"
+            f"{folder.where('pad_token_id')} is {show(found)}; expected a symbol's number "
+            "or null"
         )
     return found
 

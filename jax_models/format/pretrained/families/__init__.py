@@ -53,7 +53,7 @@ _ALBERT = {
     "token_classifier": bert.token_classifier,
 }
 _ESM = {
-    "masked_lm": esm.masked_lm,
+    "masked_lm": bert.roberta_masked_lm,
     "pooler": bert.pooler,
     "classifier": bert.two_maps("tanh"),
     "token_classifier": bert.token_classifier,

@@ -18,6 +18,17 @@ from jax_models.format.pretrained.parts import (
     read_activation,
 )
 
+LAYER = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+    "norm1": "attention.output.LayerNorm",
+    "w1": "intermediate.dense",
+    "w2": "output.dense",
+    "norm2": "output.LayerNorm",
+}
+
 
 def put_bert(parts: Parts, prefix: str) -> None:
     """Holds everything but the head."""
@@ -40,19 +51,7 @@ def put_bert(parts: Parts, prefix: str) -> None:
         parts.move("entry.projection_bias", f"{source}.bias", d)
     inner = folder.number("intermediate_size")
     for k in range(folder.number("num_hidden_layers")):
-        source, to = f"{prefix}encoder.layer.{k}.", f"layers.{k}."
-        for name in ("query", "key", "value"):
-            whence = f"{source}attention.self.{name}"
-            parts.move_heads(k, name, whence, heads, d)
-        whence = f"{source}attention.output.dense"
-        parts.move(f"{to}attention.output", f"{whence}.weight", d, d)
-        parts.move(f"{to}attention.output_bias", f"{whence}.bias", d)
-        parts.move_norm(f"{to}norm1", f"{source}attention.output.LayerNorm", d)
-        parts.move(f"{to}ffn.w1", f"{source}intermediate.dense.weight", inner, d)
-        parts.move(f"{to}ffn.b1", f"{source}intermediate.dense.bias", inner)
-        parts.move(f"{to}ffn.w2", f"{source}output.dense.weight", d, inner)
-        parts.move(f"{to}ffn.b2", f"{source}output.dense.bias", d)
-        parts.move_norm(f"{to}norm2", f"{source}output.LayerNorm", d)
+        parts.move_layer(k, f"{prefix}encoder.layer.{k}.", LAYER, heads, inner)
     parts.config |= {
         "layer_norm": "post",
         "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
@@ -77,8 +76,8 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
         padding = padding_of(folder)
         if padding is None or not 0 <= padding < length - 1:
             raise InputError(
-                f"pad_token_id of {str(folder.path / 'config.json')!r} is {padding}; "
-                f"expected 0 to {length - 2}: positions are counted from it, and "
+                f"{folder.where('pad_token_id')} is {padding}; expected 0 to "
+                f"{length - 2}: positions are counted from it, and "
                 f"max_position_embeddings is {length}"
             )
         table = table[padding + 1 :]
@@ -89,53 +88,12 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
 COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
 
 
-def masked_lm(parts: Parts, prefix: str) -> None:
-    """BERT's head of a masked language model: dense, activation, norm, embedding."""
-    put_masked_lm(
-        parts,
-        "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.decoder.weight",
-        "cls.predictions.bias",
-    )
-
-
-def roberta_masked_lm(parts: Parts, prefix: str) -> None:
-    """RoBERTa's, the same under other names, always with gelu."""
-    put_masked_lm(
-        parts,
-        "lm_head.dense",
-        "lm_head.layer_norm",
-        "lm_head.decoder.weight",
-        "lm_head.bias",
-        "gelu",
-    )
-
-
-def electra_masked_lm(parts: Parts, prefix: str) -> None:
-    """That of ELECTRA's generator, gelu whatever the layers have."""
-    put_masked_lm(
-        parts,
-        "generator_predictions.dense",
-        "generator_predictions.LayerNorm",
-        "generator_lm_head.weight",
-        "generator_lm_head.bias",
-        "gelu",
-    )
-
-
-def put_masked_lm(
-    parts: Parts,
-    dense: str,
-    norm: str,
-    decoder: str,
-    bias: str,
-    activation: str | None = None,
-) -> None:
-    """Holds dense, activation, norm and decoder, the embedding where they are tied.
+def masked_lm_of(
+    dense: str, norm: str, decoder: str, bias: str, activation: str | None = None
+) -> Callable[[Parts, str], None]:
+    """Returns the head of a masked language model: dense, activation, norm, decoder.
 
     Args:
-        parts: of the model.
         dense: the name of the first map.
         norm: of the norm.
         decoder: of the last map's weight; absent where it is the embedding.
@@ -143,24 +101,49 @@ def put_masked_lm(
             where the decoder is the embedding, the one that counts where it is not.
         activation: between them; by default that of the layers.
     """
-    folder = parts.folder
-    vocab_size, narrow = parts.tensors["embedding"].shape
-    parts.move_affine("head.0", dense, narrow, parts.width)
-    parts.move_norm("head.2", norm, narrow)
-    last = put_decoder(parts, 3, decoder)
-    own = f"{decoder.removesuffix('.weight')}.bias"
-    if folder.flag("tie_word_embeddings", True):
-        bias = folder.same(bias, own)
-    elif own in folder:
-        bias = own
-    parts.move("head.3.bias", bias, vocab_size)
-    epsilon = parts.config["layer_norm_epsilon"]
-    parts.config["head"] = [
-        "linear",
-        activation or parts.config["activation"],
-        {"norm": "layer_norm", "epsilon": epsilon},
-        last,
-    ]
+
+    def put(parts: Parts, prefix: str) -> None:
+        folder = parts.folder
+        vocab_size, narrow = parts.tensors["embedding"].shape
+        parts.move_affine("head.0", dense, narrow, parts.width)
+        parts.move_norm("head.2", norm, narrow)
+        last = put_decoder(parts, 3, decoder)
+        own = f"{decoder.removesuffix('.weight')}.bias"
+        tied = folder.flag("tie_word_embeddings", True)
+        named = folder.same(bias, own) if tied else own if own in folder else bias
+        parts.move("head.3.bias", named, vocab_size)
+        epsilon = parts.config["layer_norm_epsilon"]
+        parts.config["head"] = [
+            "linear",
+            activation or parts.config["activation"],
+            {"norm": "layer_norm", "epsilon": epsilon},
+            last,
+        ]
+
+    return put
+
+
+masked_lm = masked_lm_of(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.decoder.weight",
+    "cls.predictions.bias",
+)
+# RoBERTa's, ESM-2's and ELECTRA's have gelu whatever the layers have.
+roberta_masked_lm = masked_lm_of(
+    "lm_head.dense",
+    "lm_head.layer_norm",
+    "lm_head.decoder.weight",
+    "lm_head.bias",
+    "gelu",
+)
+electra_masked_lm = masked_lm_of(
+    "generator_predictions.dense",
+    "generator_predictions.LayerNorm",
+    "generator_lm_head.weight",
+    "generator_lm_head.bias",
+    "gelu",
+)
 
 
 def put_decoder(parts: Parts, at: int, name: str, tied: bool = True) -> str:
@@ -181,19 +164,18 @@ def put_decoder(parts: Parts, at: int, name: str, tied: bool = True) -> str:
             stored.astype(parts.dtype, copy=False), embedding
         ):
             raise InputError(
-                f"tie_word_embeddings of {str(folder.path / 'config.json')!r} is true, "
-                f"and tensor {name!r} differs from the embedding; say false, or leave "
-                "the tensor out"
+                f"{folder.where('tie_word_embeddings')} is true, and tensor {name!r} "
+                "differs from the embedding; say false, or leave the tensor out"
             )
         return "embedding"
     parts.move(f"head.{at}.weight", name, *embedding.shape)
     return "linear"
 
 
-def pooler(parts: Parts, prefix: str) -> None:
+def pooler(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
     """Dense and tanh of the row that is watched, the first by custom."""
     d = parts.width
-    parts.move_affine("head.0", f"{prefix}pooler.dense", d, d)
+    parts.move_affine("head.0", f"{prefix}{dense}", d, d)
     parts.config["head"] = ["linear", "tanh"]
 
 
@@ -205,9 +187,9 @@ def discriminator(parts: Parts, prefix: str) -> None:
     parts.config["head"] = ["linear", parts.config["activation"], "linear"]
 
 
-def classifier(parts: Parts, prefix: str) -> None:
+def classifier(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
     """BERT's classifier: the pooler and a map to the classes."""
-    pooler(parts, prefix)
+    pooler(parts, prefix, dense)
     classes = parts.folder.rows("classifier.weight")
     parts.move_affine("head.2", "classifier", classes, parts.width)
     parts.config["head"] += ["linear"]

@@ -1,9 +1,19 @@
 """DistilBERT: BERT's layers under other names, without token types (Sanh et al. 2019)."""
 
-from jax_models.format.pretrained.families.bert import put_masked_lm
+from jax_models.format.pretrained.families.bert import masked_lm_of
 from jax_models.format.pretrained.parts import Parts, heads_of, read_activation
 
 EPSILON = 1e-12  # of all its norms
+LAYER = {
+    "query": "attention.q_lin",
+    "key": "attention.k_lin",
+    "value": "attention.v_lin",
+    "output": "attention.out_lin",
+    "norm1": "sa_layer_norm",
+    "w1": "ffn.lin1",
+    "w2": "ffn.lin2",
+    "norm2": "output_layer_norm",
+}
 
 
 def put_distilbert(parts: Parts, prefix: str) -> None:
@@ -18,18 +28,7 @@ def put_distilbert(parts: Parts, prefix: str) -> None:
     parts.move_norm("entry.norm", f"{source}LayerNorm", d)
     inner = folder.number("hidden_dim")
     for k in range(folder.number("n_layers")):
-        source, to = f"{prefix}transformer.layer.{k}.", f"layers.{k}."
-        for name in ("query", "key", "value"):
-            parts.move_heads(k, name, f"{source}attention.{name[0]}_lin", heads, d)
-        whence = f"{source}attention.out_lin"
-        parts.move(f"{to}attention.output", f"{whence}.weight", d, d)
-        parts.move(f"{to}attention.output_bias", f"{whence}.bias", d)
-        parts.move_norm(f"{to}norm1", f"{source}sa_layer_norm", d)
-        parts.move(f"{to}ffn.w1", f"{source}ffn.lin1.weight", inner, d)
-        parts.move(f"{to}ffn.b1", f"{source}ffn.lin1.bias", inner)
-        parts.move(f"{to}ffn.w2", f"{source}ffn.lin2.weight", d, inner)
-        parts.move(f"{to}ffn.b2", f"{source}ffn.lin2.bias", d)
-        parts.move_norm(f"{to}norm2", f"{source}output_layer_norm", d)
+        parts.move_layer(k, f"{prefix}transformer.layer.{k}.", LAYER, heads, inner)
     parts.config |= {
         "layer_norm": "post",
         "layer_norm_epsilon": EPSILON,
@@ -38,10 +37,12 @@ def put_distilbert(parts: Parts, prefix: str) -> None:
     }
 
 
-def masked_lm(parts: Parts, prefix: str) -> None:
-    """Dense, activation, norm, embedding."""
-    names = ("vocab_transform", "vocab_layer_norm", "vocab_projector.weight")
-    put_masked_lm(parts, *names, "vocab_projector.bias")
+masked_lm = masked_lm_of(
+    "vocab_transform",
+    "vocab_layer_norm",
+    "vocab_projector.weight",
+    "vocab_projector.bias",
+)
 
 
 def classifier(parts: Parts, prefix: str) -> None:

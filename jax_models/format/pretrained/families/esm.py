@@ -10,10 +10,11 @@ import numpy as np
 
 from jax_models.arguments import expect_number, show
 from jax_models.errors import InputError
-from jax_models.format.pretrained.families.bert import put_masked_lm
+from jax_models.format.pretrained.families import bert
 from jax_models.format.pretrained.parts import Parts, expect_default, heads_of
 
 MASKED_IN_TRAINING = 0.15 * 0.8
+LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
 
 
 def put_esm(parts: Parts, prefix: str) -> None:
@@ -24,8 +25,8 @@ def put_esm(parts: Parts, prefix: str) -> None:
     kind = folder.get("position_embedding_type", "absolute")
     if kind != "rotary":
         raise InputError(
-            f"position_embedding_type of {str(folder.path / 'config.json')!r} is "
-            f"{show(kind)}; expected rotary, as in ESM-2"
+            f"{folder.where('position_embedding_type')} is {show(kind)}; expected rotary, "
+            "as in ESM-2"
         )
     expect_default(folder, "is_decoder", [False], "it is read as an encoder")
     expect_default(
@@ -41,18 +42,7 @@ def put_esm(parts: Parts, prefix: str) -> None:
         folder.number("num_hidden_layers"),
     )
     for k in range(count):
-        source, to = f"{prefix}encoder.layer.{k}.", f"layers.{k}."
-        for name in ("query", "key", "value"):
-            parts.move_heads(k, name, f"{source}attention.self.{name}", heads, d)
-        whence = f"{source}attention.output.dense"
-        parts.move(f"{to}attention.output", f"{whence}.weight", d, d)
-        parts.move(f"{to}attention.output_bias", f"{whence}.bias", d)
-        parts.move_norm(f"{to}norm1", f"{source}attention.LayerNorm", d)
-        parts.move(f"{to}ffn.w1", f"{source}intermediate.dense.weight", inner, d)
-        parts.move(f"{to}ffn.b1", f"{source}intermediate.dense.bias", inner)
-        parts.move(f"{to}ffn.w2", f"{source}output.dense.weight", d, inner)
-        parts.move(f"{to}ffn.b2", f"{source}output.dense.bias", d)
-        parts.move_norm(f"{to}norm2", f"{source}LayerNorm", d)
+        parts.move_layer(k, f"{prefix}encoder.layer.{k}.", LAYER, heads, inner)
     parts.move_norm("final_norm", f"{prefix}encoder.emb_layer_norm_after", d)
     parts.config |= {
         "layer_norm": "pre",
@@ -84,9 +74,3 @@ def _rotary(parts: Parts) -> dict[str, Any]:
         if not np.allclose(stored, expected, rtol=1e-6, atol=0):
             entry["scaling"] = {"kind": "listed", "frequencies": stored.tolist()}
     return entry
-
-
-def masked_lm(parts: Parts, prefix: str) -> None:
-    """Dense, gelu, norm, embedding."""
-    names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder.weight")
-    put_masked_lm(parts, *names, "lm_head.bias", activation="gelu")

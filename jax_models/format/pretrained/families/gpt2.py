@@ -1,7 +1,5 @@
 """GPT-2: pre-norm decoders whose maps are stored (in, out) (Radford et al. 2019)."""
 
-import numpy as np
-
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import (
     Parts,
@@ -9,6 +7,15 @@ from jax_models.format.pretrained.parts import (
     heads_of,
     read_activation,
 )
+
+LAYER = {
+    "fused": "attn.c_attn",
+    "output": "attn.c_proj",
+    "norm1": "ln_1",
+    "w1": "mlp.c_fc",
+    "w2": "mlp.c_proj",
+    "norm2": "ln_2",
+}
 
 
 def put_gpt2(parts: Parts, prefix: str) -> None:
@@ -18,7 +25,8 @@ def put_gpt2(parts: Parts, prefix: str) -> None:
     """
     folder = parts.folder
     d, vocab_size = folder.number("n_embd"), folder.number("vocab_size")
-    heads, width = heads_of(folder, d, "n_head")
+    heads, _ = heads_of(folder, d, "n_head")
+    parts.turned = True
     expect_default(
         folder, "add_cross_attention", [False], "there is no second sequence"
     )
@@ -28,23 +36,7 @@ def put_gpt2(parts: Parts, prefix: str) -> None:
     parts.move("position", f"{prefix}wpe.weight", length, d)
     layers = []
     for k in range(folder.number("n_layer")):
-        source, to = f"{prefix}h.{k}.", f"layers.{k}."
-        fused = folder.take(f"{source}attn.c_attn.weight", d, 3 * d)
-        offset = folder.take(f"{source}attn.c_attn.bias", 3 * d)
-        names = ("query", "key", "value")
-        for name, weight, bias in zip(
-            names, np.split(fused, 3, axis=1), np.split(offset, 3), strict=True
-        ):
-            parts.put(f"{to}attention.{name}", weight.T.reshape(heads, width, d))
-            parts.put(f"{to}attention.{name}_bias", bias.reshape(heads, width))
-        _move_turned(parts, f"{to}attention.output", f"{source}attn.c_proj", d, d)
-        parts.move(f"{to}attention.output_bias", f"{source}attn.c_proj.bias", d)
-        parts.move_norm(f"{to}norm1", f"{source}ln_1", d)
-        _move_turned(parts, f"{to}ffn.w1", f"{source}mlp.c_fc", d, inner)
-        parts.move(f"{to}ffn.b1", f"{source}mlp.c_fc.bias", inner)
-        _move_turned(parts, f"{to}ffn.w2", f"{source}mlp.c_proj", inner, d)
-        parts.move(f"{to}ffn.b2", f"{source}mlp.c_proj.bias", d)
-        parts.move_norm(f"{to}norm2", f"{source}ln_2", d)
+        parts.move_layer(k, f"{prefix}h.{k}.", LAYER, heads, inner)
         layers.append({"weighting": "softmax", "mask": "future"} | _scores(parts, k))
     parts.move_norm("final_norm", f"{prefix}ln_f", d)
     parts.config |= {
@@ -61,10 +53,6 @@ def _scores(parts: Parts, layer: int) -> dict[str, object]:
     if parts.folder.flag("scale_attn_by_inverse_layer_idx", False) and layer:
         found["temperature"] = {"kind": "constant", "value": float(layer + 1)}
     return found
-
-
-def _move_turned(parts: Parts, name: str, source: str, width: int, out: int) -> None:
-    parts.put(name, parts.folder.take(f"{source}.weight", width, out).T)
 
 
 def causal_lm(parts: Parts, prefix: str) -> None:

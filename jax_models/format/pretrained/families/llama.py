@@ -75,11 +75,11 @@ def _windows(folder: Folder, count: int) -> list[dict[str, int]]:
     if folder.config.get("sliding_window", 4096) is None:
         return [{}] * count
     if kind == "qwen2":
-        where = f"max_window_layers of {str(folder.path / 'config.json')!r}"
-        first = expect_integer(where, folder.get("max_window_layers", 28), 0)
+        first = folder.get("max_window_layers", 28)
+        first = expect_integer(folder.where("max_window_layers"), first, 0)
         default = [("full", "sliding")[k >= first] + "_attention" for k in range(count)]
         types = folder.get("layer_types", default)
-        where = f"layer_types of {str(folder.path / 'config.json')!r}"
+        where = folder.where("layer_types")
         choose_names(where, types, ("full_attention", "sliding_attention"))
         if len(types) != count:
             raise InputError(f"{where} lists {len(types)} layers; expected {count}")
@@ -94,7 +94,7 @@ def rotary_of(folder: Folder, width: int) -> dict[str, Any]:
     They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it.
     """
     found = folder.get("rope_parameters") or folder.get("rope_scaling") or {}
-    where = f"rope_parameters of {str(folder.path / 'config.json')!r}"
+    where = folder.where("rope_parameters")
     if not isinstance(found, dict):
         raise InputError(f"{where} is {found!r}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))
@@ -103,8 +103,8 @@ def rotary_of(folder: Folder, width: int) -> dict[str, Any]:
     for said in (found, folder.config):
         if (share := said.get("partial_rotary_factor")) not in (None, 1):
             raise InputError(
-                f"partial_rotary_factor of {str(folder.path / 'config.json')!r} is "
-                f"{show(share)}; expected 1: these families turn whole heads"
+                f"{folder.where('partial_rotary_factor')} is {show(share)}; expected 1: "
+                "these families turn whole heads"
             )
     entry: dict[str, Any] = {"dims": width, "theta": theta}
     if kind == "linear":
