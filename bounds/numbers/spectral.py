@@ -17,6 +17,7 @@ with a bound on its Frobenius distance from the true one.
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -164,8 +165,14 @@ def _frobenius(scaled: np.ndarray) -> Interval:
 
 def _root(squares: float, count: int) -> Interval:
     """Upper bound on the root of a computed sum of this many squares."""
-    total = interval(squares) / (1 - gamma(count + 1))
-    return sqrt(total + count * interval(_UNDERFLOW))
+    remaining, underflow = _lost(count)
+    return sqrt(interval(squares) / remaining + underflow)
+
+
+@functools.cache
+def _lost(count: int) -> tuple[Interval, Interval]:
+    """What rounding leaves of a sum of squares at least, and what underflow takes."""
+    return 1 - gamma(count + 1), count * interval(_UNDERFLOW)
 
 
 def _by_decomposition(scaled: np.ndarray) -> Interval:
