@@ -21,6 +21,7 @@ from jax_models.model.distance import Alibi, DistanceBuckets
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.initialise import init_transformer, random_transformer
 from jax_models.model.layer import Layer
+from jax_models.model.pooling import Pooling
 from jax_models.model.position import (
     Coordinates,
     PositionTable,
@@ -82,6 +83,7 @@ __all__ = [
     "ListedFrequencies",
     "Llama3Scaling",
     "ParitySource",
+    "Pooling",
     "PositionTable",
     "PowerTemperature",
     "PowerTerm",

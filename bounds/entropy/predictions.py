@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.exhaustive import query_output
+from bounds.influence.exhaustive import base_outputs
 from bounds.influence.substitution import padded
 from bounds.numbers.rounding import rounding_steps, subtraction_radius
 from jax_models import InputError, Transformer
@@ -252,9 +252,10 @@ def predict(
 
 @functools.partial(jax.jit, static_argnames="source")
 def _predict(model: Transformer, source: Source, tokens: Any, prefixes: Any) -> Any:
-    query = tokens.shape[1] - 1
+    query = jnp.asarray([tokens.shape[1] - 1], jnp.int32)
     logits, sizes, score_steps, ties = jax.vmap(
-        lambda x: query_output(model, x, query=query, target="logits")
+        lambda x: base_outputs(model, x, query, target="logits")
     )(tokens)
+    logits, sizes = logits[:, 0], sizes[:, 0]
     wanted = source.next_symbol(prefixes)[:, -1]
     return logits, wanted, sizes, score_steps, ties.ambiguous

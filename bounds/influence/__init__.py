@@ -8,6 +8,7 @@ from bounds.influence.compute import METHODS, SCREENS, compute_influence
 from bounds.influence.method import Method, Screen
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.result import Block, Influence
+from bounds.influence.row_targets import LogProbabilitySum, Pooled, RowsTarget
 from bounds.influence.targets import (
     LogitDifference,
     LogOdds,
@@ -27,10 +28,13 @@ __all__ = [
     "LogOdds",
     "LogProbabilities",
     "LogProbability",
+    "LogProbabilitySum",
     "LogitDifference",
     "Loss",
     "Method",
+    "Pooled",
     "Problem",
+    "RowsTarget",
     "Screen",
     "SharedBase",
     "TargetFunction",

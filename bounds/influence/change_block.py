@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.deep import propagate
+from bounds.influence.deep import propagate, propagate_to
 from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
@@ -38,11 +38,11 @@ from bounds.influence.query_row import (
     prepare_query_row,
     read_query_row,
 )
+from bounds.influence.row_targets import RowsTarget, measure_watched
 from bounds.influence.sizes import (
     ABOVE,
     entry_condition,
     mean_size,
-    measure_target,
     row_condition,
     scaled_norm,
     score_rounding,
@@ -79,18 +79,30 @@ class IncrementalState:
 
     first: PreparedLayer
     middle: tuple[PreparedLayer, ...]  # the layers between the first and the last
-    last: QueryRow | None  # None for a one-layer model
-    output: Array  # [d] final activation of the query row before the final norm
+    last: QueryRow | None  # None for a one-layer model, and where many rows are watched
+    output: (
+        Array  # [d] final activation of the query row before the final norm, or [r, d]
+    )
     score_steps: Array  # [] the most unit roundoffs of a layer's scores
     condition: Array  # [] of all layers, as `row_condition` says
+    rows: Array | None = None  # [r] those that are watched, where they are many
 
 
 @functools.partial(jax.jit, static_argnames="query")
-def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
-    """Returns the base pass for influences on row `query`."""
+def prepare(
+    model: Transformer, tokens: Array, query: int, rows: Array | None = None
+) -> IncrementalState:
+    """Returns the base pass for influences on row `query`, or many.
+
+    Args:
+        model: a transformer with a layer.
+        tokens: the input [n].
+        query: the row that is watched.
+        rows: those that are watched in its place [r].
+    """
     n = tokens.shape[0]
     at = jnp.asarray([query], jnp.int32)
-    alone = len(model.layers) == 1
+    alone = len(model.layers) == 1 and rows is None
     wanted = at if alone else jnp.arange(n, dtype=jnp.int32)
     first = prepare_first(model, tokens, wanted)
     others = substitutes(model, tokens, first.rows)
@@ -103,14 +115,21 @@ def prepare(model: Transformer, tokens: Array, query: int) -> IncrementalState:
     if alone:
         return IncrementalState(first, (), None, first.output[0], steps, condition)
     bases = [first]
-    for layer in model.layers[1:-1]:
-        base = prepare_layer(layer, bases[-1].output, wanted)
-        own = ABOVE * _rounding(layer, base.queries, base.store.keys, wanted)
+    asked = [wanted] * (len(model.layers) - 2)
+    asked = asked if rows is None or len(model.layers) == 1 else [*asked, rows]
+    for layer, these in zip(model.layers[1:], asked, strict=False):
+        base = prepare_layer(layer, bases[-1].output, these)
+        own = ABOVE * _rounding(layer, base.queries, base.store.keys, these)
         steps = jnp.maximum(steps, own)
         values, size = _values(layer, base.rows), mean_size(base.output)
         own = row_condition(layer, base.rows, values, size)
         condition = jnp.maximum(condition, own)
         bases.append(base)
+    if rows is not None:
+        final = bases[-1].output if len(bases) > 1 else first.output[rows]
+        return IncrementalState(
+            first, tuple(bases[1:]), None, final, steps, condition, rows
+        )
     layer = model.layers[-1]
     last = prepare_query_row(layer, bases[-1].output, at[0])
     own = ABOVE * _rounding(layer, last.query, last.keys, at)
@@ -147,7 +166,10 @@ def _first_rounding(
 
 
 def block_sizes(
-    model: Transformer, length: int, memory_limit: int | None = None
+    model: Transformer,
+    length: int,
+    memory_limit: int | None = None,
+    watched: int = 0,
 ) -> BlockSizes:
     """Returns the sizes of a block of pairs.
 
@@ -160,6 +182,7 @@ def block_sizes(
         length: n.
         memory_limit: in bytes, for the blocks under way and the base pass; None is a
             share of the device's memory.
+        watched: numbers that are of one substitution, where they are of many rows.
 
     Raises:
         InputError: the limit is too small for one substitution.
@@ -169,22 +192,22 @@ def block_sizes(
     widest = max(model.width, attention.num_heads * attention.value_width)
     rows = min(length, 64 if on_cpu else 1024)
     room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
-    if len(model.layers) == 1:
+    if len(model.layers) == 1 and not watched:
         suited, rows = ONE_LAYER_BATCH, 1
-    elif len(model.layers) > 2:
+    elif len(model.layers) > 2 or watched:
         suited = max(1, min(32, 16 * room // (length * widest)))
     else:
         suited = max(8, min(length, room // (rows * widest)))
     base = base_bytes(model, length)
 
     def taken(size: int) -> float:
-        return base + IN_FLIGHT * block_bytes(model, length, size, rows)
+        return base + IN_FLIGHT * block_bytes(model, length, size, rows, watched)
 
     return BlockSizes(fit_block(suited, taken, memory_limit), rows)
 
 
 def block_bytes(
-    model: Transformer, length: int, substitutions: int, rows: int
+    model: Transformer, length: int, substitutions: int, rows: int, watched: int = 0
 ) -> float:
     """Returns what a block of pairs takes beside its arguments, from above.
 
@@ -202,11 +225,12 @@ def block_bytes(
     heads = max(layer.attention.num_heads for layer in model.layers)
     scores = heads * key_tile(length)
     # With one layer only the query's own token has a row of its own.
-    own = substitutions if len(model.layers) > 1 else model.vocab_size - 1
+    own = substitutions if len(model.layers) > 1 or watched else model.vocab_size - 1
     own = min(substitutions, own)
     tile = 8 * min(own * scores, max(scores, tile_elements() // 4))
     pairs = substitutions * rows * max(widths)
-    if len(model.layers) > 2:
+    if len(model.layers) > 2 or watched:
+        pairs += 8 * substitutions * watched
         pairs += 4 * substitutions * length * model.width
         tile += 16 * min(length * scores, max(scores, tile_elements() // 4))
     return float((pairs + tile) * model.dtype.itemsize)
@@ -223,7 +247,7 @@ def change_block(
     symbol: Array,
     *,
     query: int,
-    target: AnyTarget,
+    target: AnyTarget | RowsTarget,
     row_tile: int,
     own_query: bool = False,
 ) -> tuple[Any, TieReport]:
@@ -250,7 +274,13 @@ def change_block(
     columns = replaced_columns(first, replaced)
     at = jnp.asarray([query], jnp.int32)
     reports = []
-    if last is None and not own_query:
+    if state.rows is not None:
+        own, ties = own_rows(layer, first, replaced, position)
+        layers, bases = model.layers, (first, *state.middle)
+        change, reports = propagate_to(
+            layers, bases, columns, own, state.rows, row_tile
+        )
+    elif last is None and not own_query:
         rows = take_rows(first, jnp.zeros_like(at))
         other, ties = other_rows(layer, first, columns, at, rows)
         change = other[0].T
@@ -268,8 +298,8 @@ def change_block(
                 model.layers, bases, last, columns, own, at[0], row_tile
             )
     reports.append(ties)
-    norms, relative = measure_target(model, state.output, change, target)
-    if last is not None:
+    norms, relative = measure_watched(model, state.output, change, target)
+    if len(model.layers) > 1:
         relative = relative * shrinkage(model, first, position, symbol)
     found = norms if relative is norms else (norms, relative)
     return found, merge_reports(model, reports)

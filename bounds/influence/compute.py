@@ -208,9 +208,11 @@ def compute_influence(
             "incremental" (change propagation), "screened" (certified enclosures, and the
             exact maximum where they close), or "exhaustive".
         query: the row that is watched; negative counts from the end.
-        target: "activation" (final activations), "logits", "log_probabilities", or a value
-            of `bounds.influence.targets`: the log-probability or loss of a symbol, a
-            difference of two logits, log-odds, one's own function.
+        target: "activation" (final activations), "logits", "log_probabilities", "pooled"
+            (the model's own pooling), or a value of `bounds.influence`: the
+            log-probability or loss of a symbol, a difference of two logits, log-odds, a
+            sum over rows of log-probabilities, one's own function. What is of many rows
+            leaves `query` unused, and every token is changed.
         symbols: substitute symbols; by default all that the model's `substitutable`
             allows.
         positions: positions that are changed; all by default.

@@ -74,26 +74,30 @@ def first_rows(
 
 
 def move_rows(
-    layer: Layer, base: PreparedLayer, change: Array
+    layer: Layer, base: PreparedLayer, change: Array, wanted: Array | None = None
 ) -> tuple[Array, TieReport | None]:
-    """Returns the changes of a layer's rows [n, d] when all its rows change, and ties.
+    """Returns the changes of a layer's rows [r, d] when all its rows change, and ties.
 
     Args:
-        layer: a layer that is neither the first nor the last.
-        base: its base pass, all rows.
+        layer: any layer but the first.
+        base: its base pass, of the wanted rows.
         change: of its input rows [n, d].
+        wanted: positions of the rows [r]; all by default.
     """
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
     before = attention_input(layer, base.rows)
-    queries = project_query_changes(attention, inner, n, everywhere, before)
     keys = project_key_changes(attention, inner, n, everywhere, before)
     values = project_value_changes(attention, inner)
+    wanted = everywhere if wanted is None else wanted
+    own = inner[wanted], n, wanted, before[wanted]
+    queries = project_query_changes(attention, *own)
+    slots = jnp.arange(wanted.shape[0], dtype=jnp.int32)
 
-    def run(block: tuple[Array, Array, Array]) -> Any:
-        at, entering, moved_queries = block
-        asked, summary, rows = take_rows(base, at)
+    def run(block: tuple[Array, Array, Array, Array]) -> Any:
+        at, slot, entering, moved_queries = block
+        asked, summary, rows = take_rows(base, slot)
         moved_queries = moved_queries.swapaxes(0, 1)
 
         def lift(index: Array, valid: Array) -> Any:
@@ -121,8 +125,9 @@ def move_rows(
         return change_rows(layer, rows, entering, heads), _for_each(at, ties)
 
     per_pair = 4 * attention.num_heads * attention.pair_width
-    block = row_block(n, per_pair * key_tile(n))
-    rows, ties = map_rows(run, (everywhere, change, queries.swapaxes(0, 1)), block)
+    block = row_block(wanted.shape[0], per_pair * key_tile(n))
+    rows_in = wanted, slots, change[wanted], queries.swapaxes(0, 1)
+    rows, ties = map_rows(run, rows_in, block)
     return rows, _joined(ties)
 
 
@@ -184,6 +189,39 @@ def propagate(
         reports.append(None if ties is None else reduce_reports(ties))
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
+
+
+def propagate_to(
+    layers: tuple[Layer, ...],
+    bases: tuple[PreparedLayer, ...],
+    columns: ReplacedColumns,
+    own: Array,
+    wanted: Array,
+    tile: int,
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the changes of many final rows [i, r, d], and tie reports.
+
+    Args:
+        layers: all layers.
+        bases: their base passes, of the last of the wanted rows alone if it is not the first.
+        columns: the replaced columns [i].
+        own: the changes of the replaced rows after the first layer [i, d].
+        wanted: positions of the rows [r].
+        tile: rows at once.
+    """
+    changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
+    reports = [ties]
+    for depth, (layer, base) in enumerate(zip(layers, bases, strict=True)):
+        if depth:
+            at = wanted if depth == len(layers) - 1 else None
+            changes, ties = jax.lax.map(
+                lambda one, layer=layer, base=base, at=at: move_rows(
+                    layer, base, one, at
+                ),
+                changes,
+            )
+            reports.append(None if ties is None else reduce_reports(ties))
+    return changes if len(layers) > 1 else changes[:, wanted], reports
 
 
 def _for_each(at: Array, ties: TieReport | None) -> TieReport | None:

@@ -28,17 +28,23 @@ from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem, Radius, check_radius
 from bounds.influence.result import Block
+from bounds.influence.row_targets import (
+    RowsTarget,
+    read_watched,
+    watched_rows,
+    watched_sizes,
+    watched_steps,
+)
 from bounds.influence.sizes import (
     ABOVE,
     entered_size,
-    output_size,
     scaled_norm,
     score_rounding,
     substitutes,
     written_size,
 )
 from bounds.influence.substitution import padded
-from bounds.influence.target import AnyTarget, read_target, target_steps
+from bounds.influence.target import AnyTarget
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import (
     SCALAR_STEPS,
@@ -135,38 +141,37 @@ def _batched(function: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarra
     return run
 
 
-@functools.partial(jax.jit, static_argnames=("query", "target"))
-def query_output(
-    model: Transformer, tokens: Array, *, query: int, target: AnyTarget
+@functools.partial(jax.jit, static_argnames="target")
+def base_outputs(
+    model: Transformer, tokens: Array, rows: Array, *, target: AnyTarget | RowsTarget
 ) -> tuple[Array, Array, Array, TieReport]:
-    """Returns the target at the query row, what its rounding is relative to, and ties.
+    """Returns the targets of rows [r, c], what their rounding is relative to, and ties.
 
-    That is a size, the largest anywhere in the pass: of a row between two layers, or of
-    what the heads' values can add to one, which the row itself may be far below; and the
+    That is a size of each, the largest anywhere in the pass: of a row between two layers, or
+    of what the heads' values can add to one, which the row itself may be far below; and the
     most unit roundoffs that a layer's scores are off by.
 
     Args:
         model: a transformer.
         tokens: integers in [0, V) [n].
-        query: the row, counted from 0.
+        rows: positions that are watched, counted from 0 [r].
         target: as in `exit_program`.
     """
-    rows, reports, n = embed(model, tokens), [], tokens.shape[0]
+    below, reports, n = embed(model, tokens), [], tokens.shape[0]
     largest = entered_size(model, embedded(model, tokens)).max()
     steps = jnp.zeros((), model.dtype)
     for depth, layer in enumerate(model.layers):
-        attention, inputs = layer.attention, attention_input(layer, rows)
+        attention, inputs = layer.attention, attention_input(layer, below)
         store = store_keys(attention, inputs)
-        largest = jnp.maximum(largest, scaled_norm(rows).max())
+        largest = jnp.maximum(largest, scaled_norm(below).max())
         largest = jnp.maximum(largest, written_size(layer, store.values))
-        last = depth == len(model.layers) - 1
-        at = jnp.asarray([query], jnp.int32) if last else None
+        at = rows if depth == len(model.layers) - 1 else None
         asked = jnp.arange(n, dtype=jnp.int32) if at is None else at
         queries = project_queries(attention, inputs[asked], n, asked)
         scale = score_scale(attention, n, asked)
         keys = store.keys
         if depth == 0:  # whatever symbol comes in
-            others = substitutes(model, tokens, rows)
+            others = substitutes(model, tokens, below)
             place = jnp.broadcast_to(asked[:1], others.shape[:1])
             more = project_queries(attention, others, n, place)
             queries = jnp.concatenate([queries, more], axis=1)
@@ -174,40 +179,69 @@ def query_output(
             keys = jnp.concatenate([keys, more], axis=1)
         own = score_rounding(attention, queries, keys, scale, n)
         steps = jnp.maximum(steps, own if depth == 0 else ABOVE * own)
-        rows, report = apply_layer(layer, rows, at)
+        below, report = apply_layer(layer, below, at)
         reports.append(report)
-    output = rows[0] if model.layers else rows[query]
-    size = output_size(model, output, largest, target)
+    outputs = below if model.layers else below[rows]
+    sizes = watched_sizes(model, outputs, largest, target)
     if model.final_norm is not None:
-        output = model.final_norm(output)
-    output = read_target(model, output, target)
-    return output, size, steps, merge_reports(model, reports)
+        outputs = model.final_norm(outputs)
+    outputs = read_watched(model, outputs, target)
+    return outputs, sizes, steps, merge_reports(model, reports)
 
 
-@functools.partial(jax.jit, static_argnames=("query", "target"))
+def changed_outputs(
+    model: Transformer,
+    tokens: Array,
+    rows: Array,
+    base: Array,
+    position: Array,
+    symbol: Array,
+    target: AnyTarget | RowsTarget,
+) -> tuple[Array, TieReport]:
+    """Returns the changes of the targets by rerunning [p, r, c], and ties.
+
+    Args:
+        model: a transformer.
+        tokens: the input [n].
+        rows: positions that are watched [r].
+        base: their targets [r, c].
+        position: replaced positions [p].
+        symbol: substitutes [p].
+        target: as in `exit_program`.
+    """
+
+    def one(at: Array, to: Array) -> Any:
+        y, reports = forward(model, tokens.at[at].set(to), rows)
+        change = read_watched(model, y, target) - base
+        return change, merge_reports(model, list(reports))
+
+    changes, reports = jax.vmap(one)(position, symbol)
+    return changes, reduce_reports(reports)
+
+
+@functools.partial(jax.jit, static_argnames="target")
 def _rerun(
     model: Transformer,
     tokens: Array,
+    rows: Array,
     base: Array,
     position: Array,
     symbol: Array,
     *,
-    query: int,
-    target: AnyTarget,
+    target: AnyTarget | RowsTarget,
 ) -> Any:
-    """Norms [p] of the output's difference for a batch of substitutions, and ties."""
-
-    def one(at: Array, to: Array) -> Any:
-        rows = jnp.asarray([query], jnp.int32)
-        y, reports = forward(model, tokens.at[at].set(to), rows)
-        change = read_target(model, y[0], target) - base
-        return scaled_norm(change), merge_reports(model, list(reports))
-
-    norms, reports = jax.vmap(one)(position, symbol)
-    return norms, reduce_reports(reports)
+    """Norms [p] of the difference of what is watched, and ties."""
+    shared = model, tokens, rows, base
+    changes, ties = changed_outputs(*shared, position, symbol, target)
+    return scaled_norm(changes[:, 0]), ties
 
 
-def batch_size(model: Transformer, length: int, memory_limit: int | None = None) -> int:
+def batch_size(
+    model: Transformer,
+    length: int,
+    memory_limit: int | None = None,
+    watched: int = 1,
+) -> int:
     """Returns how many forward passes run at once: a tile of scores, at most 32.
 
     Args:
@@ -215,6 +249,7 @@ def batch_size(model: Transformer, length: int, memory_limit: int | None = None)
         length: n.
         memory_limit: in bytes, for the batches under way; None is a share of the
             device's memory.
+        watched: how many rows are.
 
     Raises:
         InputError: the limit is too small for one pass.
@@ -224,7 +259,7 @@ def batch_size(model: Transformer, length: int, memory_limit: int | None = None)
     suited = int(max(1, min(32, 4 * tile_elements() // per_pass)))
 
     def taken(size: int) -> float:
-        return batches_under_way() * size * pass_bytes(model, length)
+        return batches_under_way() * size * pass_bytes(model, length, watched)
 
     return fit_block(suited, taken, memory_limit)
 
@@ -238,12 +273,12 @@ def batches_under_way() -> int:
     return 1 if jax.default_backend() == "cpu" else 2
 
 
-def pass_bytes(model: Transformer, length: int) -> float:
+def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
     """Returns what one forward pass takes, from above.
 
     Rows of two layers with their projections and neurons, and some tiles of scores; the
-    last layer has one row of them. Additive scores are a sum over an array of hidden
-    units.
+    last layer has those of the rows that are watched, and the head their logits. Additive
+    scores are a sum over an array of hidden units.
     """
     widest, scores = 2 * model.width, 0
     for depth, layer in enumerate(model.layers, 1):
@@ -253,25 +288,25 @@ def pass_bytes(model: Transformer, length: int) -> float:
         widest = max(widest, row)
         units = attention.pair_width
         one_row = attention.num_heads * key_tile(length) * units
-        rows = length if depth < len(model.layers) else 1
+        rows = length if depth < len(model.layers) else watched
         tile = min(one_row * rows, max(one_row, tile_elements()))
         alive = 6 if attention.weighting.hard else 4
         scores = max(scores, alive * tile // units + (tile if units > 1 else 0))
-    return float((length * widest + scores) * model.dtype.itemsize)
+    logits = 4 * watched * (model.classes or 0)
+    return float((length * widest + scores + logits) * model.dtype.itemsize)
 
 
 def _kernel(problem: Problem) -> Kernel | None:
     if not isinstance(problem.model, Transformer):
         return None
-    model, how = problem.model, {"query": problem.query, "target": problem.target}
-    tokens = jnp.asarray(problem.tokens)
-    base, size, score_steps, ties = query_output(model, tokens, **how)
-    steps = rounding_steps(model, problem.tokens.size, float(score_steps))
-    steps += target_steps(model, problem.target)
-    size = float(size)
+    model, target = problem.model, problem.target
+    tokens, rows = jnp.asarray(problem.tokens), _rows(problem)
+    base, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
+    steps = steps_of(problem, float(score_steps))
+    size = float(sizes[0])
     return Kernel(
         _rerun,
-        (model, tokens, base),
+        (model, tokens, rows, base),
         _parts(problem),
         # Both passes are within this size.
         lambda influence, these: subtraction_radius(
@@ -282,12 +317,26 @@ def _kernel(problem: Problem) -> Kernel | None:
     )
 
 
+def steps_of(problem: Problem, score_steps: float) -> float:
+    """Returns the unit roundoffs of one evaluation of what a problem watches."""
+    steps = rounding_steps(problem.model, problem.tokens.size, score_steps)
+    return steps + watched_steps(problem.model, problem.target, problem.tokens.size)
+
+
+def _rows(problem: Problem) -> Array:
+    rows = watched_rows(
+        problem.model, problem.target, problem.query, problem.tokens.size
+    )
+    return jnp.asarray(rows, jnp.int32)
+
+
 def _outline(problem: Problem) -> Outline | None:
     if not isinstance(problem.model, Transformer):
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
-    base = query_output.trace(model, tokens, query=problem.query, target=problem.target)
-    shared = (model, tokens, shapes_of(base.out_info)[0])
+    rows = shapes_of(_rows(problem))
+    base = base_outputs.trace(model, tokens, rows, target=problem.target)
+    shared = (model, tokens, rows, shapes_of(base.out_info)[0])
     return Outline(base, _rerun, shared, _parts(problem))
 
 
@@ -298,12 +347,13 @@ def _sizes(problem: Problem) -> BlockSizes | None:
 
 
 def _parts(problem: Problem) -> tuple[Part]:
-    options = {"query": problem.query, "target": problem.target}
+    options = {"target": problem.target}
     return (Part.of(0, problem.position.size, _batch(problem), options),)
 
 
 def _batch(problem: Problem) -> int:
-    return batch_size(problem.model, problem.tokens.size, problem.memory_limit)
+    n, limit = problem.tokens.size, problem.memory_limit
+    return batch_size(problem.model, n, limit, _rows(problem).shape[0])
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.change_block import (
@@ -31,10 +32,15 @@ from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
-from bounds.influence.sizes import measure_target, output_size
+from bounds.influence.row_targets import (
+    RowsTarget,
+    watched_rows,
+    watched_sizes,
+    watched_steps,
+)
+from bounds.influence.sizes import measure_target
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move
-from bounds.influence.target import target_steps
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import change_radius
 from bounds.readings.rules import lacks_of_dropout
@@ -57,7 +63,8 @@ def is_sparse(problem: Problem) -> bool:
     """Whether only changed rows are followed: three layers, all but the last hard."""
     layers = problem.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
-    return len(layers) > 2 and all(below)
+    many = isinstance(problem.target, RowsTarget)
+    return len(layers) > 2 and all(below) and not many
 
 
 def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
@@ -88,6 +95,8 @@ def _cost(problem: Problem) -> float:
     """
     model, count = problem.model, problem.position.size
     depth, each = len(model.layers), count / max(problem.tokens.size, 1)
+    if isinstance(problem.target, RowsTarget):
+        return 1 + 12 * each + 3 * count * (depth - 1) / depth
     if depth <= 2:
         return 1 + (0.01 if depth == 1 else 12) * each
     weightings = [layer.attention.weighting for layer in model.layers]
@@ -108,13 +117,13 @@ def _radius(
         share = float(hard_share(model, bases, state.last))
     elif places_repeat(model, problem.tokens.size):  # some columns may be equal
         share = float(column_share(model, bases, state.last))
-    size = float(output_size(model, state.output, None, problem.target))
+    outputs = jnp.atleast_2d(state.output)
+    size = float(watched_sizes(model, outputs, None, problem.target)[0])
     base = share and share * size
-    beyond = target_steps(model, problem.target)
+    beyond = watched_steps(model, problem.target, problem.tokens.size)
 
-    moves = may_move(
-        model, problem.tokens, problem.query, problem.position, problem.symbol
-    )
+    rows = watched_rows(model, problem.target, problem.query, problem.tokens.size)
+    moves = may_move(model, problem.tokens, rows, problem.position, problem.symbol)
     least = least_size(model.dtype) * max(1.0, size)
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
@@ -139,7 +148,8 @@ def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
 
 def _state(problem: Problem) -> IncrementalState:
     def form() -> IncrementalState:
-        return prepare(problem.model, jnp.asarray(problem.tokens), problem.query)
+        tokens = jnp.asarray(problem.tokens)
+        return prepare(problem.model, tokens, problem.query, _rows(problem))
 
     return problem.shared.find(problem, form)
 
@@ -158,6 +168,15 @@ def _kernel(problem: Problem) -> Kernel | None:
         _base_ties(problem, state),
         IN_FLIGHT,
     )
+
+
+def _rows(problem: Problem) -> Array | None:
+    """The rows that are watched where the target is of many."""
+    if not isinstance(problem.target, RowsTarget):
+        return None
+    n = problem.tokens.size
+    rows = watched_rows(problem.model, problem.target, problem.query, n)
+    return jnp.asarray(rows, jnp.int32)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
@@ -184,7 +203,7 @@ def _outline(problem: Problem) -> Outline | None:
     if is_sparse(problem):
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
-    base = prepare.trace(model, tokens, problem.query)
+    base = prepare.trace(model, tokens, problem.query, shapes_of(_rows(problem)))
     shared = (model, tokens, shapes_of(base.out_info))
     return Outline(base, change_block, shared, tuple(_parts(problem)))
 
@@ -193,19 +212,25 @@ def _sizes(problem: Problem) -> BlockSizes | None:
     # Sets of rows are sized as they are found.
     if is_sparse(problem):
         return None
-    return block_sizes(problem.model, problem.tokens.size, problem.memory_limit)
+    return _block_sizes(problem)
+
+
+def _block_sizes(problem: Problem) -> BlockSizes:
+    model, rows = problem.model, _rows(problem)
+    watched = 0 if rows is None else rows.size * max(model.width, model.classes or 0)
+    return block_sizes(model, problem.tokens.size, problem.memory_limit, watched)
 
 
 def _parts(problem: Problem) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
-    sizes = block_sizes(model, problem.tokens.size, problem.memory_limit)
+    sizes = _block_sizes(problem)
     options = {
         "query": problem.query,
         "target": problem.target,
         "row_tile": sizes.rows,
         "own_query": False,
     }
-    if len(model.layers) > 1:
+    if len(model.layers) > 1 or isinstance(problem.target, RowsTarget):
         yield Part.of(0, count, sizes.substitutions, options)
         return
     # One layer: the query's own token is a question of its own (a moved query).

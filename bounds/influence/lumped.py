@@ -14,7 +14,7 @@ import numpy as np
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from bounds.influence.method import Method
-from bounds.influence.problem import Problem
+from bounds.influence.problem import Problem, one_row
 from bounds.influence.result import Block
 from bounds.readings.rules import lacks_of_attention, lacks_of_dropout
 from jax_models import Transformer
@@ -75,7 +75,7 @@ def _lump(problem: Problem) -> tuple[Places, int] | str:
 
 
 def _refuse(problem: Problem) -> str | None:
-    if refusal := refuse_model(problem.model):
+    if refusal := refuse_model(problem.model) or one_row(problem):
         return refusal
     found = _lump(problem)
     return found if isinstance(found, str) else None

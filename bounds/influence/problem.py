@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.classes import Places, distinct_places
+from bounds.influence.row_targets import Pooled, RowsTarget
 from bounds.influence.substitution import (
     Substitutions,
     check_query,
@@ -32,7 +33,11 @@ from jax_models.run.mesh import check_mesh
 # What every question may watch; influences also `Watched`.
 Target = Literal["activation", "logits"]
 Watched: TypeAlias = (
-    Target | Literal["log_probabilities"] | TargetOperation | TargetFunction
+    Target
+    | Literal["log_probabilities", "pooled"]
+    | TargetOperation
+    | RowsTarget
+    | TargetFunction
 )
 # Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
 Radius: TypeAlias = float | Callable[[np.ndarray], Any]
@@ -48,7 +53,7 @@ class SharedBase:
 
     def __init__(self) -> None:
         """Holds nothing yet."""
-        self._asked: tuple[Any, np.ndarray, int] | None = None
+        self._asked: tuple[Any, np.ndarray, Any] | None = None
         self._held: Any = None
 
     def find(self, problem: "Problem", form: Callable[[], Any]) -> Any:
@@ -58,7 +63,8 @@ class SharedBase:
             problem: the question.
             form: forms the base pass; the same function of the three in all calls.
         """
-        asked = (problem.model, problem.tokens, problem.query)
+        many = problem.target if isinstance(problem.target, RowsTarget) else None
+        asked = (problem.model, problem.tokens, (problem.query, many))
         held = self._asked
         if (
             held is None
@@ -112,7 +118,8 @@ class Problem:
             model: a transformer, or a function from tokens [n] to a vector.
             tokens: integers in [0, V) [n].
             query: the row that is watched; negative counts from the end.
-            target: "activation", "logits", "log_probabilities", or a value of `targets`.
+            target: "activation", "logits", "log_probabilities", "pooled", or a value of
+                `targets` or `row_targets`.
             symbols: substitute symbols; by default all that the model allows.
             positions: positions that are changed; all by default.
             include_query: whether the query's own token is changed too.
@@ -131,6 +138,9 @@ class Problem:
             target = check_target(model, target)
             _check_dtype(model, dtype)
             checked = np.asarray(check_tokens(model.vocab_size, tokens))
+            if isinstance(target, RowsTarget):
+                target.check(model, checked.size)
+                include_query = True  # no row is watched more than another
             vocab_size, allowed = model.vocab_size, model.substitutable
             if radius is not None:
                 raise InputError(
@@ -195,6 +205,13 @@ class Problem:
         return distinct_places(self.model, self.tokens.size)
 
 
+def one_row(problem: Problem) -> str | None:
+    """Returns why a method that follows one row cannot do a problem, None if it can."""
+    if isinstance(problem.target, RowsTarget):
+        return "it follows one row, and the target is of many"
+    return None
+
+
 def check_target(model: Transformer, target: Any) -> Any:
     """Returns what is watched of a model, the name of an operation as its value.
 
@@ -205,11 +222,13 @@ def check_target(model: Transformer, target: Any) -> Any:
     Raises:
         InputError: it is none, or needs a head or a logit that the model does not have.
     """
-    if not isinstance(target, TargetOperation | TargetFunction):
-        names = (*get_args(Target), "log_probabilities")
+    if not isinstance(target, TargetOperation | RowsTarget | TargetFunction):
+        names = (*get_args(Target), "log_probabilities", "pooled")
         choose_name("target", target, names)
     if target == "activation":
         return target
+    if target == "pooled" or isinstance(target, Pooled):
+        return Pooled()
     require_readout(model)
     if target == "log_probabilities":
         return LogProbabilities()

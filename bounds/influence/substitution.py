@@ -43,7 +43,7 @@ def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int
 def may_move(
     model: Transformer,
     tokens: np.ndarray,
-    query: int,
+    rows: np.ndarray,
     position: np.ndarray,
     symbol: np.ndarray,
 ) -> np.ndarray:
@@ -52,14 +52,15 @@ def may_move(
     Args:
         model: a transformer.
         tokens: the input [n].
-        query: the query's position.
+        rows: the positions that are watched [r].
         position: the replaced positions [p].
         symbol: the substitutes [p].
     """
     if all(layer.attention.weighting.hard for layer in model.layers):
         return np.zeros(position.shape, bool)
     sights = [layer.attention.sight for layer in model.layers]
-    first, last = reaching(sights, tokens.size, query)
+    ends = [reaching(sights, tokens.size, int(row)) for row in rows]
+    first, last = min(low for low, _ in ends), max(high for _, high in ends)
     of = equal_rows(np.asarray(model.embedding))
     return (
         (of[symbol] != of[tokens[position]]) & (first <= position) & (position <= last)

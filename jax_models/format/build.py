@@ -260,6 +260,7 @@ def build_model(
         None if substitutable is None else tuple(substitutable),
         entry=entering,
         token_dropout=dropout,
+        pooling=config.get("pooling"),
     )
 
 

@@ -22,6 +22,7 @@ from jax_models.format.rotary import decode_rotary, encode_rotary
 from jax_models.format.temperature import decode_temperature, encode_temperature
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
+from jax_models.model.pooling import Pooling
 from jax_models.model.readout import Accept
 from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.model.scores import SCORES
@@ -38,7 +39,9 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
-    **dict.fromkeys(("window", "distance_bias", "token_dropout", *NORMED), (None,)),
+    **dict.fromkeys(
+        ("window", "distance_bias", "token_dropout", "pooling", *NORMED), (None,)
+    ),
 }
 NOT_IN_1 = (
     "ffn.gate",
@@ -58,7 +61,7 @@ SAID_ONCE = {
 }
 TOP_KEYS = [
     *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
-    *"substitutable position accept head token_dropout".split(),
+    *"substitutable position accept head token_dropout pooling".split(),
     *SAID_ONCE,
 ]
 LAYER_KEYS = [
@@ -126,6 +129,9 @@ def decode_config(
         checked["token_dropout"] = TokenDropout(
             dropout.get("mask"), dropout.get("share")
         )
+    if (pooling := config.get("pooling")) is not None:
+        expect_keys("pooling", pooling, ["kind", "normalised"])
+        checked["pooling"] = Pooling(**pooling)
     accept = config.get("accept")
     if accept is not None:
         expect_keys("accept", accept, ["class", "threshold"])
@@ -309,6 +315,9 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     if model.token_dropout is not None:
         dropout = model.token_dropout
         config["token_dropout"] = {"mask": dropout.mask, "share": dropout.share}
+    if model.pooling is not None:
+        kind, normalised = model.pooling.kind, model.pooling.normalised
+        config["pooling"] = {"kind": kind, "normalised": normalised}
     config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:

@@ -16,6 +16,7 @@ from jax_models.model.attending import project_queries, store_keys, summarise
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
 from jax_models.model.layer import Layer
+from jax_models.model.pooling import Pooling
 from jax_models.model.position import Position
 from jax_models.model.pytree import register
 from jax_models.model.readout import Accept, Head, Readout
@@ -40,6 +41,7 @@ class Transformer:
     position: Position | None = None
     entry: Entry | None = dataclasses.field(default=None, kw_only=True)
     token_dropout: TokenDropout | None = dataclasses.field(default=None, kw_only=True)
+    pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})

@@ -33,7 +33,7 @@ from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks
 from bounds.influence.method import Progress, Screen, Stopping
-from bounds.influence.problem import Problem
+from bounds.influence.problem import Problem, one_row
 from bounds.influence.result import Enclosures, Level
 from bounds.influence.screening.checkpoint import Checkpoint, Standing
 from bounds.influence.screening.defect import defect
@@ -357,7 +357,7 @@ def _refuse(problem: Problem) -> str | None:
         if not scoring.bilinear and depth > 1:
             return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
     lack = lacks_of_dropout(model) or lacks(model.layers, defect)
-    return lack or bent_head(model, problem.target)
+    return lack or one_row(problem) or bent_head(model, problem.target)
 
 
 SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)

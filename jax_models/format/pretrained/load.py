@@ -22,6 +22,7 @@ from jax_models.format.pretrained.families import (
 from jax_models.format.pretrained.folder import FLOATS, Folder
 from jax_models.format.pretrained.parts import Parts, substitutable
 from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
+from jax_models.format.pretrained.sentences import read_pooling
 from jax_models.model.transformer import Transformer
 from jax_models.run.float_type import check_float_type
 
@@ -37,7 +38,7 @@ def from_pretrained(
     Reads `config.json` and `model.safetensors`, or the shards of its index, of the
     families in docs/checkpoints.md. The forward pass of the model is compared with a plain
     one in NumPy on a few tokens before it is returned. Every symbol may be substituted but
-    the padding.
+    the padding. What sentence-transformers write beside it says how its rows are pooled.
 
     Args:
         folder: where the checkpoint is.
@@ -71,6 +72,8 @@ def from_pretrained(
             family.heads[asked](parts, prefix)
         except InputError as error:
             raise InputError(f"head = {asked!r}: {error}") from error
+    if (pooling := read_pooling(source.path)) is not None:
+        parts.config["pooling"] = pooling
     _refuse_left(source, prefix)
     vocab_size = parts.tensors["embedding"].shape[0]
     parts.config |= {

@@ -132,7 +132,7 @@ def test_scores_that_share_an_offset_round_relative_to_it(dtype, monkeypatch):
     assert outside(row) == 0
     assert row["incremental_of_radius"] < 0.2
     monkeypatch.setattr(exhaustive, "score_rounding", lambda _, q, *__: 0 * q.max())
-    program: Any = exhaustive.query_output  # which has it in its trace
+    program: Any = exhaustive.base_outputs  # which has it in its trace
     program.clear_cache()
     found = measure(asked)
     program.clear_cache()

@@ -1,0 +1,293 @@
+"""What may be watched of several rows at once: the model's own pooling, a sum over rows.
+
+`compute_influence(target=...)` takes one, by the methods that follow many rows. Shapes: r
+rows that are watched, c what is watched of them.
+"""
+
+import abc
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.sizes import measure_target, output_size, scaled_norm
+from bounds.influence.target import (
+    AnyTarget,
+    change_target,
+    exit_program,
+    read_target,
+    target_steps,
+)
+from bounds.influence.targets import SCALAR_STEPS, LogProbability, log_mean_exponential
+from jax_models import InputError, Transformer
+from jax_models.arguments import expect_integers
+from jax_models.model.transformer import read_logits
+
+
+class RowsTarget(abc.ABC):
+    """A vector [c] of the final rows. Final ones are values: frozen, of plain numbers."""
+
+    @abc.abstractmethod
+    def check(self, model: Transformer, length: int) -> None:
+        """Raises `InputError` for a model or a length that it cannot be watched of."""
+
+    @abc.abstractmethod
+    def rows(self, model: Transformer, length: int) -> np.ndarray:
+        """Returns the positions that it reads [r]."""
+
+    @abc.abstractmethod
+    def read(self, model: Transformer, rows: Array) -> Array:
+        """Returns it [c] from final activations [r, d]."""
+
+    @abc.abstractmethod
+    def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
+        """Returns what the rounding of one evaluation is relative to []; see `output_size`.
+
+        Args:
+            model: a transformer.
+            outputs: rows after the last layer, before the final norm [r, d].
+            within: the largest size met before, where it is known.
+        """
+
+    @abc.abstractmethod
+    def steps(self, model: Transformer, length: int) -> int:
+        """Returns how many unit roundoffs it adds to those of the rows or logits."""
+
+    @abc.abstractmethod
+    def measure(
+        self, model: Transformer, outputs: Array, changes: Array
+    ) -> tuple[Array, Array]:
+        """Returns norms [i] of its change, and what they are rounded relative to [i].
+
+        Args:
+            model: a transformer.
+            outputs: rows after the last layer, before the final norm [r, d].
+            changes: of those [i, r, d].
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooled(RowsTarget):
+    """The model's own pooling of its final activations [d]."""
+
+    def check(self, model: Transformer, length: int) -> None:
+        """Refuses a model without pooling."""
+        if model.pooling is None:
+            raise InputError(
+                'target "pooled" needs a model with a pooling, and this has none; give '
+                "Transformer(pooling=Pooling()), or another target"
+            )
+
+    def rows(self, model: Transformer, length: int) -> np.ndarray:
+        """Returns those that are pooled."""
+        assert model.pooling is not None
+        return model.pooling.rows(length)
+
+    def read(self, model: Transformer, rows: Array) -> Array:
+        """Returns the pooled vector."""
+        assert model.pooling is not None
+        return model.pooling(rows)
+
+    def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
+        """Returns the mean size of rows, behind a division by their mean's norm too.
+
+        | a/|a| - b/|b| | is at most 2 |a - b| / |a|.
+        """
+        each = jax.vmap(lambda row: output_size(model, row, within, "activation"))
+        size = each(outputs).mean()
+        return 1 + self._steep(model, outputs) * size if self._unit(model) else size
+
+    def steps(self, model: Transformer, length: int) -> int:
+        """Returns those of a sum over rows, and of a norm."""
+        return SCALAR_STEPS + length + model.width
+
+    def measure(
+        self, model: Transformer, outputs: Array, changes: Array
+    ) -> tuple[Array, Array]:
+        """Returns norms of the pooled change, and the mean of those of rows."""
+        moved = _by_row(change_target, model, outputs, changes, "activation")
+        final = exit_program(model, "activation").value({"y": outputs})
+        assert model.pooling is not None
+        rows = final[exit_program(model, "activation").output]
+        found = scaled_norm(model.pooling.change(rows, moved))
+        relative = scaled_norm(moved).mean(axis=-1)
+        if self._unit(model):
+            relative = relative * self._steep(model, outputs)
+        return found, jnp.maximum(found, relative)
+
+    def _unit(self, model: Transformer) -> bool:
+        assert model.pooling is not None
+        return model.pooling.normalised
+
+    def _steep(self, model: Transformer, outputs: Array) -> Array:
+        final = outputs if model.final_norm is None else model.final_norm(outputs)
+        return 2 / scaled_norm(final.mean(axis=0))
+
+
+@dataclasses.dataclass(frozen=True)
+class LogProbabilitySum(RowsTarget):
+    """The sum over rows of the log-probability of a symbol each, in nats [1].
+
+    What a decoder says of a continuation, whatever the prompt: row j predicts the symbol
+    that follows it.
+
+    Attributes:
+        symbols: one of each row.
+        at: the rows, counted from 0; by default 0, 1, ... as many as there are symbols.
+    """
+
+    symbols: tuple[int, ...]
+    at: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        symbols = tuple(expect_integers("symbols", self.symbols, 0))
+        at = range(len(symbols)) if self.at is None else self.at
+        at = tuple(expect_integers("at", at, 0))
+        if not symbols or len(at) != len(symbols) or len(set(at)) != len(at):
+            raise InputError(
+                f"LogProbabilitySum has {len(symbols)} symbols and {len(set(at))} rows; "
+                "expected one symbol for each of one or more different rows"
+            )
+        object.__setattr__(self, "symbols", symbols)
+        object.__setattr__(self, "at", at)
+
+    def check(self, model: Transformer, length: int) -> None:
+        """Refuses rows and symbols that there are none of."""
+        assert self.at is not None and model.classes is not None
+        if max(self.at) >= length:
+            raise InputError(
+                f"at lists row {max(self.at)}; the input has rows 0 to {length - 1}"
+            )
+        if max(self.symbols) >= model.classes:
+            raise InputError(
+                f"symbols lists {max(self.symbols)}; the model has {model.classes} "
+                f"logits, 0 to {model.classes - 1}"
+            )
+
+    def rows(self, model: Transformer, length: int) -> np.ndarray:
+        """Returns the rows."""
+        return np.asarray(self.at)
+
+    def read(self, model: Transformer, rows: Array) -> Array:
+        """Returns the sum."""
+        return self._each(read_logits(model, rows)).sum(keepdims=True)
+
+    def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
+        """Returns the sum of those of rows; a log-probability rises by the root of 2."""
+        each = jax.vmap(lambda row: output_size(model, row, within, "logits"))
+        logits = self._logits(model, outputs)
+        own = LogProbability(0).lipschitz(0) * each(outputs)
+        own = own + jnp.abs(self._each(logits)) + jnp.abs(logits).max(axis=-1)
+        return own.sum()
+
+    def steps(self, model: Transformer, length: int) -> int:
+        """Returns those of a log-probability, and of the sum."""
+        return target_steps(model, LogProbability(0)) + len(self.symbols)
+
+    def measure(
+        self, model: Transformer, outputs: Array, changes: Array
+    ) -> tuple[Array, Array]:
+        """Returns the size of the sum's change, and the sum of those of rows."""
+        logits = self._logits(model, outputs)
+        moved = _by_row(change_target, model, outputs, changes, "logits")
+        others = moved - self._own(moved)
+        found = -log_mean_exponential(logits, others)[..., 0]
+        # What a row's is rounded relative to is that of any symbol.
+        _, relative = _by_row(
+            measure_target, model, outputs, changes, LogProbability(0)
+        )
+        found = jnp.abs(found.sum(axis=-1))
+        return found, jnp.maximum(found, relative.sum(axis=-1))
+
+    def _logits(self, model: Transformer, outputs: Array) -> Array:
+        program = exit_program(model, "logits")
+        return program.value({"y": outputs})[program.output]
+
+    def _each(self, logits: Array) -> Array:
+        """Of every row's logits [r, v] its symbol's log-probability [r]."""
+        own = self._own(logits)[..., 0]
+        return own - jax.nn.logsumexp(logits, axis=-1)
+
+    def _own(self, rows: Array) -> Array:
+        """Of every row [..., r, v] its symbol's entry [..., r, 1]."""
+        at = jnp.broadcast_to(jnp.asarray(self.symbols)[:, None], (*rows.shape[:-1], 1))
+        return jnp.take_along_axis(rows, at, axis=-1)
+
+
+def _by_row(
+    function: Any, model: Transformer, outputs: Array, changes: Array, target: AnyTarget
+) -> Any:
+    """What a function of one row [d] and its changes [i, d] returns, [i, r, ...]."""
+
+    def one(output: Array, change: Array) -> Any:
+        return function(model, output, change, target)
+
+    return jax.vmap(one, in_axes=(0, 1), out_axes=1)(outputs, changes)
+
+
+def watched_rows(
+    model: Transformer, target: AnyTarget | RowsTarget, query: int, length: int
+) -> np.ndarray:
+    """Returns the rows that a target is of [r]: the query, but where it says so itself."""
+    if isinstance(target, RowsTarget):
+        return target.rows(model, length)
+    return np.asarray([query])
+
+
+def read_watched(
+    model: Transformer, rows: Array, target: AnyTarget | RowsTarget
+) -> Array:
+    """Returns the targets [g, c] from final activations [r, d]: one of all, or of each."""
+    if isinstance(target, RowsTarget):
+        return target.read(model, rows)[None]
+    return jax.vmap(lambda row: read_target(model, row, target))(rows)
+
+
+def measure_watched(
+    model: Transformer,
+    outputs: Array,
+    changes: Array,
+    target: AnyTarget | RowsTarget,
+) -> tuple[Array, Array]:
+    """Returns norms [i] of a target's change, and what they are rounded relative to [i].
+
+    Args:
+        model: a transformer.
+        outputs: the row after the last layer, before the final norm [d], or rows [r, d].
+        changes: of those [i, d], or [i, r, d].
+        target: as in `exit_program`, or of all rows.
+    """
+    if isinstance(target, RowsTarget):
+        return target.measure(model, outputs, changes)
+    return measure_target(model, outputs, changes, target)
+
+
+def watched_sizes(
+    model: Transformer,
+    outputs: Array,
+    within: Array | None,
+    target: AnyTarget | RowsTarget,
+) -> Array:
+    """Returns what the rounding of one evaluation of each is relative to [g].
+
+    Args:
+        model: a transformer.
+        outputs: rows after the last layer, before the final norm [r, d].
+        within: the largest size met before, where it is known.
+        target: as in `exit_program`, or of all rows.
+    """
+    if isinstance(target, RowsTarget):
+        return target.size(model, outputs, within)[None]
+    return jax.vmap(lambda row: output_size(model, row, within, target))(outputs)
+
+
+def watched_steps(
+    model: Transformer, target: AnyTarget | RowsTarget, length: int
+) -> int:
+    """Returns how many unit roundoffs a target adds to those of the logits."""
+    if isinstance(target, RowsTarget):
+        return target.steps(model, length)
+    return target_steps(model, target)

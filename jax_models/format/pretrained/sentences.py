@@ -1,0 +1,77 @@
+"""What sentence-transformers' folders have beside a model: how its rows are pooled.
+
+`modules.json` lists what follows the transformer: a pooling, whose folder has a
+`config.json` of one mode, and a division by the Euclidean norm.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jax_models.arguments import show
+from jax_models.errors import InputError
+
+# Modes that are read, by the format's words for them.
+MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
+OTHERWISE = "leave {} out to read the rows alone"
+
+
+def read_pooling(folder: Path) -> dict[str, Any] | None:
+    """Returns the format's entry for the pooling of a folder, None where it has none.
+
+    Raises:
+        InputError: another module follows the transformer, or another mode is asked for.
+    """
+    listed, normalised = folder / "modules.json", False
+    path = folder / "1_Pooling" / "config.json"
+    if listed.is_file():
+        modules = _read(listed)
+        if not isinstance(modules, list) or not all(
+            isinstance(one, dict) and isinstance(one.get("type"), str)
+            for one in modules
+        ):
+            raise InputError(f"{str(listed)!r} holds {show(modules)}; expected modules")
+        kinds = [one["type"].rpartition(".")[2] for one in modules]
+        if kinds[:1] != ["Transformer"] or kinds[1:] not in (
+            [],
+            ["Pooling"],
+            ["Pooling", "Normalize"],
+        ):
+            raise InputError(
+                f"{str(listed)!r} lists {', '.join(kinds)}; expected Transformer, then "
+                f"Pooling, then Normalize; {OTHERWISE.format('modules.json')}"
+            )
+        if len(kinds) == 1:
+            return None
+        path = folder / str(modules[1].get("path")) / "config.json"
+        normalised = len(kinds) == 3
+    elif not path.is_file():
+        return None
+    asked = _read(path)
+    modes = [
+        name
+        for name, on in (asked.items() if isinstance(asked, dict) else ())
+        if name.startswith("pooling_mode_") and on
+    ]
+    if len(modes) != 1 or modes[0] not in MODES:
+        raise InputError(
+            f"{str(path)!r} asks for {' and '.join(modes) or 'no mode'}; expected one of "
+            f"{', '.join(MODES)}; {OTHERWISE.format('the pooling')}"
+        )
+    return {"kind": MODES[modes[0]], "normalised": normalised}
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"modules.json of {str(path.parent.parent)!r} names a pooling, and there is "
+            f"no file {str(path)!r}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{str(path)!r} is not JSON: {error}") from error

@@ -1,0 +1,240 @@
+"""What is watched of many rows: pooled vectors and sums of log-probabilities.
+
+The oracle is the definition over passes of 40 digits, and over the model's own rows.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from benchmarks import reference
+from bounds.influence import LogProbabilitySum, row_targets
+from jax_models.model.pooling import KINDS, Pooling
+from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+MP: Any = mpmath.MPContext()
+MP.dps = 40
+DIGITS = reference.multiprecision(40)
+INPUT = TOKENS[:6]
+SUM = LogProbabilitySum((1, 0, 2), (0, 3, 5))
+POOLED = {
+    f"{kind}{' unit' * unit}": Pooling(kind, unit)
+    for kind in KINDS
+    for unit in (False, True)
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "one layer": {"num_layers": 1, "layer_norm": "post"},
+    "float32": {"num_layers": 1, "dtype": "float32"},
+    "two layers": {"layer_norm": "pre", "final_norm": True, "mask": "future"},
+    "three layers": {"num_layers": 3, "head": "masked_lm"},
+    "hard": {"num_layers": 3, "weighting": "average_hard"},
+    "no positions": {"position": None},
+}
+
+
+@functools.cache
+def passes(name):
+    """The model, and the final rows of the input and of every substitution, 40 digits."""
+    model, rows = build(MODELS[name], seed=1), {}
+    config, tensors = written(model)
+    rows[None] = reference.forward(config, tensors, INPUT, DIGITS)
+    logits = {None: reference.logits(config, tensors, INPUT, DIGITS)}
+    for i, old in enumerate(INPUT):
+        for symbol in set(range(3)) - {int(old)}:
+            changed = INPUT.copy()
+            changed[i] = symbol
+            rows[i, symbol] = reference.forward(config, tensors, changed, DIGITS)
+            logits[i, symbol] = reference.logits(config, tensors, changed, DIGITS)
+    return model, rows, logits
+
+
+def pooled(pooling, rows):
+    chosen = {"mean": rows, "first": rows[:1], "last": rows[-1:]}[pooling.kind]
+    mean = chosen.sum(axis=0) / len(chosen)
+    norm = MP.sqrt(sum(x * x for x in mean))
+    return mean / norm if pooling.normalised else mean
+
+
+def summed(target, logits):
+    total = MP.mpf(0)
+    for row, symbol in zip(target.at, target.symbols, strict=True):
+        total += logits[row][symbol] - MP.log(sum(MP.exp(x) for x in logits[row]))
+    return np.asarray([total])
+
+
+def exact_influences(found, watched):
+    """Norms of the changes of what is watched of each pass [n, V]."""
+    table = np.full((len(INPUT), 3), np.nan)
+    base = watched(found[None])
+    for at in found.keys() - {None}:
+        moved = watched(found[at]) - base
+        table[at] = float(MP.sqrt(sum(x * x for x in moved)))
+    return table
+
+
+def assert_holds(model, target, exact, methods=("exhaustive", "incremental")):
+    for method in methods:
+        found = bounds.compute_influence(model, INPUT, method=method, target=target)
+        assert found.exact
+        there = ~np.isnan(exact)
+        assert (there == ~np.isnan(found.upper)).all()
+        assert (found.lower <= exact)[there].all()
+        assert (exact <= found.upper)[there].all()
+        coarse = 0.1 if model.dtype == np.float32 else 1e-6
+        assert np.nanmax(found.upper - found.lower) <= coarse * np.nanmax(exact)
+
+
+CASES = [
+    *(("two layers", pooling) for pooling in ("mean unit", "first", "last unit")),
+    ("one layer", "mean unit"),
+    ("float32", "mean"),
+    ("hard", "mean unit"),
+    *(
+        pytest.param(name, pooling, marks=pytest.mark.slow)
+        for name in MODELS
+        for pooling in POOLED
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "pooling"), CASES)
+def test_influences_on_the_pooled_vector_are_those_of_the_definition(name, pooling):
+    model, rows, _ = passes(name)
+    model = dataclasses.replace(model, pooling=POOLED[pooling])
+    exact = exact_influences(rows, functools.partial(pooled, POOLED[pooling]))
+    assert_holds(model, "pooled", exact)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_influences_on_a_sum_of_log_probabilities_are_those_of_the_definition(name):
+    model, _, logits = passes(name)
+    exact = exact_influences(logits, functools.partial(summed, SUM))
+    assert_holds(model, SUM, exact)
+
+
+def test_the_value_is_the_sum_of_log_probabilities():
+    model = passes("two layers")[0]
+    logits = jm.apply_logits(model, INPUT)
+    found = jax.nn.log_softmax(logits)[jnp.asarray(SUM.at), jnp.asarray(SUM.symbols)]
+    rows = jm.apply(model, INPUT)[jnp.asarray(SUM.at)]
+    np.testing.assert_allclose(SUM.read(model, rows), [found.sum()], rtol=1e-13)
+
+
+def tiny(pooling):
+    """A model two of whose symbols are nearly one: influences of 1e-9, to 40 digits."""
+    model = build({"layer_norm": "post", "mask": "future"}, seed=2)
+    embedding = np.asarray(model.embedding).copy()
+    embedding[1] = embedding[0] + 1e-9 * embedding[2]
+    model = dataclasses.replace(
+        model, embedding=jnp.asarray(embedding), pooling=pooling
+    )
+    config, tensors = written(dataclasses.replace(model, pooling=None))
+    changed = np.where(INPUT == 0, 1, INPUT)
+    at = int(np.flatnonzero(INPUT == 0)[0])
+    changed = INPUT.copy()
+    changed[at] = 1
+    rows, logits = (
+        [read(config, tensors, x, DIGITS) for x in (INPUT, changed)]
+        for read in (reference.forward, reference.logits)
+    )
+    exact = {
+        "pooled": np.subtract(*(pooled(pooling, x) for x in rows)),
+        SUM: np.subtract(*(summed(SUM, x) for x in logits)),
+    }
+    return model, at, {k: float(MP.norm(list(x))) for k, x in exact.items()}
+
+
+def test_changes_far_below_the_output_keep_their_digits():
+    model, at, exact = tiny(Pooling("mean", True))
+    for target, size in exact.items():
+        found = bounds.compute_influence(
+            model, INPUT, target=target, method="incremental", positions=[at]
+        )
+        assert 0 < size < 1e-7
+        assert found.lower[at, 1] <= size <= found.upper[at, 1]
+        assert found.upper[at, 1] - found.lower[at, 1] < 1e-4 * size
+
+
+def test_radii_that_forget_the_division_by_the_norm_are_caught(monkeypatch):
+    """By a mean vector that nearly vanishes."""
+    model, rows, _ = passes("two layers")
+    mean = np.asarray(jm.apply(model, INPUT)).mean(axis=0)
+    norm = dataclasses.replace(
+        model.final_norm, bias=model.final_norm.bias - (1 - 1e-7) * mean
+    )
+    model = dataclasses.replace(model, final_norm=norm, pooling=Pooling("mean", True))
+    config, tensors = written(dataclasses.replace(model, pooling=None))
+    rows = {
+        at: reference.forward(config, tensors, changed_input(at), DIGITS) for at in rows
+    }
+    exact = exact_influences(rows, functools.partial(pooled, model.pooling))
+
+    def outside(method):
+        found = bounds.compute_influence(model, INPUT, method=method, target="pooled")
+        over = np.maximum(found.lower - exact, exact - found.upper)
+        return float(np.nanmax(over))
+
+    assert outside("exhaustive") <= 0
+    assert outside("incremental") <= 0
+    jax.clear_caches()
+    monkeypatch.setattr(
+        row_targets.Pooled, "_steep", lambda *a: jnp.asarray(1e-7, model.dtype)
+    )
+    assert outside("exhaustive") > 0
+    jax.clear_caches()
+
+
+def changed_input(at):
+    changed = INPUT.copy()
+    if at is not None:
+        changed[at[0]] = at[1]
+    return changed
+
+
+def test_methods_of_one_row_refuse_by_name():
+    model = dataclasses.replace(passes("no positions")[0], pooling=Pooling())
+    for method in ("lumped", "screened"):
+        with pytest.raises(jm.InputError, match="the target is of many"):
+            bounds.compute_influence(model, INPUT, method=method, target="pooled")
+    with pytest.raises(jm.InputError, match="pooled"):
+        bounds.certify_influence(model, INPUT, target="pooled")  # pyright: ignore
+    with pytest.raises(jm.InputError, match="this has none"):
+        bounds.compute_influence(passes("hard")[0], INPUT, target="pooled")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LogProbabilitySum(()), "0 symbols"),
+        (lambda: LogProbabilitySum((1, 2), (0,)), "2 symbols and 1 rows"),
+        (lambda: LogProbabilitySum((1, 2), (3, 3)), "2 symbols and 1 rows"),
+        (lambda: LogProbabilitySum((1.5,)), "1.5"),  # pyright: ignore
+        (lambda: Pooling("max"), "max"),
+        (lambda: Pooling("mean", 1), "true or false"),  # pyright: ignore
+    ],
+)
+def test_bad_values_are_one_line(make, message):
+    with pytest.raises(jm.InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (LogProbabilitySum((1,), (6,)), "row 6"),
+        (LogProbabilitySum((3,)), "lists 3"),
+    ],
+)
+def test_rows_and_symbols_that_are_not_there_are_named(target, message):
+    with pytest.raises(jm.InputError, match=message):
+        bounds.compute_influence(passes("hard")[0], INPUT, target=target)
