@@ -7,6 +7,7 @@ safetensors file, `random_transformer` draws one.
 from jax_models.constructions import PRESETS, build_preset
 from jax_models.errors import InputError, TieError
 from jax_models.format.file import load, model_bytes, save
+from jax_models.format.pretrained.from_torch import from_torch
 from jax_models.format.pretrained.load import from_pretrained
 from jax_models.languages import (
     LANGUAGES,
@@ -107,6 +108,7 @@ __all__ = [
     "device_mesh",
     "forward",
     "from_pretrained",
+    "from_torch",
     "get_language",
     "get_source",
     "init_transformer",

@@ -13,15 +13,18 @@ import safetensors
 
 from jax_models.arguments import show
 from jax_models.errors import InputError
+from jax_models.format.pretrained.source import Source
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 AGAIN = "fetch the whole checkpoint again"
-# Float types by their names in a file, and what they become.
-FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float32, "BF16": np.float32}
 
 
-class Folder:
-    """What stands in a folder; tensors are taken by name, and what was not is known."""
+class Folder(Source):
+    """What stands in a folder."""
+
+    shapes = "config.json says"
+    missing = AGAIN
+    unknown = "the configuration may be that of another model"
 
     def __init__(self, path: Path) -> None:
         """Reads the configuration and the headers of the weights.
@@ -33,7 +36,7 @@ class Folder:
             raise InputError(
                 f"{str(path)!r} is no folder; expected one with config.json"
             )
-        self.path = path
+        self.path, self.called = path, repr(str(path))
         self.config = _read_json(path / "config.json")
         self._files: dict[str, Any] = {}
         found = self._find_tensors()
@@ -56,94 +59,28 @@ class Folder:
         """Returns what a message calls a key of the configuration."""
         return f"{key} of {str(self.path / 'config.json')!r}"
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """Returns what the configuration says, the default where it says nothing."""
-        found = self.config.get(key)
-        return default if found is None else found
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor that is there."""
+        return tuple(self._header(name).get_shape())
 
-    def number(self, key: str, default: Any = None) -> int:
-        """Returns a whole number of the configuration that is at least 1."""
-        found = self.get(key, default)
-        if type(found) is not int or found < 1:
-            raise InputError(
-                f"{self.where(key)} is {show(found)}; expected a whole number that is at "
-                "least 1"
-            )
-        return found
-
-    def flag(self, key: str, default: bool) -> bool:
-        """Returns true or false of the configuration."""
-        found = self.get(key, default)
-        if type(found) is not bool:
-            raise InputError(
-                f"{self.where(key)} is {show(found)}; expected true or false"
-            )
-        return found
-
-    def rows(self, name: str) -> int:
-        """Returns how many rows a tensor has, 1 where it is missing."""
-        shape = self._header(name).get_shape() if name in self._where else []
-        return shape[0] if shape else 1
+    def kind(self, name: str) -> str:
+        """Returns the type of a tensor that is there, by its name in a file."""
+        return self._header(name).get_dtype()
 
     def _header(self, name: str) -> Any:
         return self._open(self._where[name]).get_slice(self._stored[name])
 
-    def take(self, name: str, *shape: int) -> np.ndarray:
-        """Returns a tensor of a shape, half precision as float32.
-
-        Raises:
-            InputError: it is missing, of another shape, no float, or not finite.
-        """
-        if name not in self._where:
-            raise InputError(
-                f"{str(self.path)!r} has no tensor {name!r}; expected shape {shape}, as "
-                f"config.json says; {AGAIN}"
-            )
-        header = self._header(name)
-        found, kind = tuple(header.get_shape()), header.get_dtype()
-        if found != shape:
-            raise InputError(
-                f"tensor {name!r} of {str(self.path)!r} has shape {found}; expected "
-                f"{shape}, as config.json says; one of the two is another model's"
-            )
-        if kind not in FLOATS:
-            raise InputError(
-                f"tensor {name!r} of {str(self.path)!r} has type {kind}; expected one of "
-                f"{', '.join(FLOATS)}; a quantised checkpoint has to be turned back first"
-            )
-        self.left.discard(name)
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor that is there."""
         # Opened anew: the pages of a map count as memory for as long as it is open.
         path = self.path / self._where[name]
         with safetensors.safe_open(path, framework="np") as opened:
-            tensor = opened.get_tensor(self._stored[name])
-        tensor = tensor.astype(FLOATS[kind], copy=False)
-        finite = np.isfinite(tensor)
-        if not finite.all():
-            at = tuple(int(i) for i in np.argwhere(~finite)[0])
-            raise InputError(
-                f"tensor {name!r} of {str(self.path)!r} has the value {tensor[at]} at "
-                f"{at}; every parameter must be finite"
-            )
-        return tensor
-
-    def same(self, *names: str) -> str:
-        """Returns the first of a tensor's names that is stored; all that are, agree."""
-        stored = [name for name in names if name in self._where] or [names[0]]
-        for other in stored[1:]:
-            shape = self._header(other).get_shape()
-            if not np.array_equal(
-                self.take(stored[0], *shape), self.take(other, *shape)
-            ):
-                raise InputError(
-                    f"tensors {stored[0]!r} and {other!r} of {str(self.path)!r} differ; "
-                    "they are two names of one, leave one of them out"
-                )
-        return stored[0]
+            return opened.get_tensor(self._stored[name])
 
     @property
     def kinds(self) -> set[str]:
         """The types of all tensors, by their names in a file."""
-        return {self._header(name).get_dtype() for name in self._where}
+        return {self.kind(name) for name in self._where}
 
     def _open(self, file: str) -> Any:
         if file not in self._files:

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from jax_models.format.pretrained.families import (
     UNREAD,
     Family,
 )
-from jax_models.format.pretrained.folder import FLOATS, Folder
+from jax_models.format.pretrained.folder import Folder
 from jax_models.format.pretrained.parts import Parts, substitutable
 from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
 from jax_models.format.pretrained.sentences import read_pooling
+from jax_models.format.pretrained.source import FLOATS, Source
 from jax_models.model.transformer import Transformer
 from jax_models.run.float_type import check_float_type
 
@@ -62,7 +64,7 @@ def from_pretrained(
     expect_kind("folder", folder, str | os.PathLike, "a path")
     source = Folder(Path(folder))
     family = _family(source)
-    parts = Parts(source, _float_type(source, dtype))
+    parts = Parts(source, float_type(source, dtype))
     prefix = _prefix(source, family)
     family.put(parts, prefix)
     asked = _default_head(source, family) if head is None else head
@@ -74,19 +76,36 @@ def from_pretrained(
             raise InputError(f"head = {asked!r}: {error}") from error
     if (pooling := read_pooling(source.path)) is not None:
         parts.config["pooling"] = pooling
-    _refuse_left(source, prefix)
     vocab_size = parts.tensors["embedding"].shape[0]
-    parts.config |= {
-        "format": FORMATS[1],
-        "substitutable": substitutable(source, vocab_size),
-    }
-    try:
-        model = build_model(parts.config, parts.tensors)
-    except InputError as error:
-        raise InputError(f"{str(source.path)!r}: {error}") from error
-    compare_spellings(model)
+    parts.config["substitutable"] = substitutable(source, vocab_size)
+    model = finish(parts, (x for x in source.left if not _is_known(x, prefix)))
     if check is not None:
         compare_outputs(model, check)
+    return model
+
+
+def finish(parts: Parts, left: Iterable[str]) -> Transformer:
+    """Returns the model of all that is held, once a plain pass agrees with it.
+
+    Args:
+        parts: of the model.
+        left: the names of tensors that nothing was made of, and something should.
+
+    Raises:
+        InputError: for tensors left, for parts that are no model, and for a model that
+            differs from the plain pass by more than rounding.
+    """
+    source, left = parts.folder, sorted(left)
+    if left:
+        raise InputError(
+            f"{source.called} holds tensors that a model of this family does not have: "
+            f"{show(left)}; {source.unknown}"
+        )
+    try:
+        model = build_model(parts.config | {"format": FORMATS[1]}, parts.tensors)
+    except InputError as error:
+        raise InputError(f"{source.called}: {error}") from error
+    compare_spellings(model)
     return model
 
 
@@ -95,13 +114,20 @@ def _family(source: Folder) -> Family:
     return FAMILIES[choose_name(where, name, tuple(FAMILIES))]
 
 
-def _float_type(source: Folder, dtype: Any) -> Any:
+def float_type(source: Source, dtype: Any) -> Any:
+    """Returns the float type asked for, a source's own where none is.
+
+    Half precision becomes float32, and one line says so.
+
+    Raises:
+        InputError: for what is none, and for float64 where JAX does not have it.
+    """
     kinds = source.kinds & set(FLOATS)
     if dtype is None:
         dtype = np.float64 if "F64" in kinds else np.float32
         if half := sorted(kinds & {"F16", "BF16"}):
             warnings.warn(
-                f"{str(source.path)!r} holds {' and '.join(half)}; the model is float32",
+                f"{source.called} holds {' and '.join(half)}; the model is float32",
                 stacklevel=3,
             )
     check_float_type(dtype, "the model asked for")
@@ -135,16 +161,7 @@ def _default_head(source: Folder, family: Family) -> str:
     return found
 
 
-def _refuse_left(source: Folder, prefix: str) -> None:
-    """Refuses tensors that nothing was made of, known buffers and other heads apart."""
-    left = sorted(
-        name
-        for name in source.left
-        if not name.endswith(BUFFERS)
-        and not name.removeprefix(prefix).startswith((*UNREAD, *HEADS))
-    )
-    if left:
-        raise InputError(
-            f"{str(source.path)!r} holds tensors that a model of this family does not "
-            f"have: {show(left)}; the configuration may be that of another model"
-        )
+def _is_known(name: str, prefix: str) -> bool:
+    """Whether a tensor is a known buffer, or another head's."""
+    head = name.removeprefix(prefix).startswith((*UNREAD, *HEADS))
+    return head or name.endswith(BUFFERS)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_models.arguments import choose_name, show
 from jax_models.errors import InputError
-from jax_models.format.pretrained.folder import Folder
+from jax_models.format.pretrained.source import Source
 
 # Activations by their names in other libraries. Names whose formula is another one,
 # however little (gelu_fast writes sqrt(2/pi) to ten digits), are not among them.
@@ -34,12 +34,13 @@ QKV = ("query", "key", "value")
 class Parts:
     """A model on its way from a folder, in the words of the format."""
 
-    folder: Folder
+    folder: Source
     dtype: Any
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     tensors: dict[str, Any] = dataclasses.field(default_factory=dict)
     head_width: int = 0  # of queries, keys and values
     turned: bool = False  # whether the folder has the maps of layers (in, out)
+    biases: bool = True  # whether maps and norms of layers have some
 
     def put(self, name: str, tensor: np.ndarray) -> None:
         """Holds a tensor under its name in the format, in the model's float type."""
@@ -67,10 +68,13 @@ class Parts:
         self.move(f"{name}.weight", f"{source}.weight", out, width)
         self.move(f"{name}.bias", f"{source}.bias", out)
 
-    def move_norm(self, name: str, source: str, width: int) -> None:
-        """Holds a layer norm's scale and bias."""
+    def move_norm(self, name: str, source: str, width: int, bias: bool = True) -> None:
+        """Holds a layer norm's scale and bias, zeros where it has none."""
         self.move(f"{name}.scale", f"{source}.weight", width)
-        self.move(f"{name}.bias", f"{source}.bias", width)
+        if bias:
+            self.move(f"{name}.bias", f"{source}.bias", width)
+        else:
+            self.put(f"{name}.bias", np.zeros(width))
 
     def move_heads(
         self, layer: int, name: str, source: str, heads: int, d: int, bias: bool = True
@@ -87,13 +91,13 @@ class Parts:
     def move_layer(
         self, layer: int, source: str, names: Mapping[str, str], heads: int, inner: int
     ) -> None:
-        """Holds a layer: attention with all its biases, two maps, the norm of each.
+        """Holds a layer: attention and two maps, with biases or all without, two norms.
 
         Args:
             layer: its number here.
             source: what its tensors' names begin with in the folder.
             names: how its maps and norms are called behind that, by what they are here;
-                "fused" is query, key and value in one.
+                "fused" is query, key and value in one, up to weight or bias.
             heads: how many there are.
             inner: the block's width.
         """
@@ -110,9 +114,10 @@ class Parts:
         ):
             whence = f"{source}{names[name]}"
             self.put(f"{to}{weight}", self._take_map(f"{whence}.weight", *shape))
-            self.move(f"{to}{bias}", f"{whence}.bias", shape[0])
+            if self.biases:
+                self.move(f"{to}{bias}", f"{whence}.bias", shape[0])
         for name in ("norm1", "norm2"):
-            self.move_norm(f"{to}{name}", f"{source}{names[name]}", d)
+            self.move_norm(f"{to}{name}", f"{source}{names[name]}", d, self.biases)
 
     def _take_map(self, name: str, out: int, width: int) -> np.ndarray:
         if self.turned:
@@ -122,21 +127,22 @@ class Parts:
     def _split_heads(self, to: str, source: str, heads: int) -> None:
         """Holds queries, keys and values that the folder has in one map, in this order."""
         d = self.width
-        weight = self._take_map(f"{source}.weight", 3 * d, d)
-        bias = self.folder.take(f"{source}.bias", 3 * d)
-        for k, name in enumerate(QKV):
-            rows = slice(k * d, (k + 1) * d)
-            self.put(f"{to}.{name}", weight[rows].reshape(heads, -1, d))
-            self.put(f"{to}.{name}_bias", bias[rows].reshape(heads, -1))
+        weight = self._take_map(source.format("weight"), 3 * d, d)
+        for name, rows in zip(QKV, np.split(weight, 3), strict=True):
+            self.put(f"{to}.{name}", rows.reshape(heads, -1, d))
+        if self.biases:
+            bias = self.folder.take(source.format("bias"), 3 * d)
+            for name, rows in zip(QKV, np.split(bias, 3), strict=True):
+                self.put(f"{to}.{name}_bias", rows.reshape(heads, -1))
 
 
-def read_activation(folder: Folder, key: str, default: str | None = None) -> str:
+def read_activation(folder: Source, key: str, default: str | None = None) -> str:
     """Returns the format's word for an activation of the configuration."""
     found = folder.get(key, default)
     return ACTIVATIONS[choose_name(folder.where(key), found, tuple(ACTIVATIONS))]
 
 
-def heads_of(folder: Folder, d: int, key: str) -> tuple[int, int]:
+def heads_of(folder: Source, d: int, key: str) -> tuple[int, int]:
     """Returns how many heads there are, and the width of one where they share d."""
     heads = folder.number(key)
     if d % heads:
@@ -146,7 +152,7 @@ def heads_of(folder: Folder, d: int, key: str) -> tuple[int, int]:
     return heads, d // heads
 
 
-def expect_default(folder: Folder, key: str, allowed: Sequence[Any], why: str) -> None:
+def expect_default(folder: Source, key: str, allowed: Sequence[Any], why: str) -> None:
     """Refuses a setting of the configuration that nothing here does.
 
     Args:
@@ -169,7 +175,7 @@ PADDING = {
 }
 
 
-def padding_of(folder: Folder) -> int | None:
+def padding_of(folder: Source) -> int | None:
     """Returns the symbol of padding; None where there is none."""
     default = PADDING.get(folder.config["model_type"])
     found = folder.config.get("pad_token_id", default)
@@ -181,7 +187,7 @@ def padding_of(folder: Folder) -> int | None:
     return found
 
 
-def substitutable(folder: Folder, vocab_size: int) -> list[int]:
+def substitutable(folder: Source, vocab_size: int) -> list[int]:
     """Returns the symbols that may be replaced and put in: all but the padding."""
     padding = padding_of(folder)
     return [symbol for symbol in range(vocab_size) if symbol != padding]

@@ -30,12 +30,16 @@ def compare_spellings(model: Transformer) -> None:
     Raises:
         InputError: the engine and the plain pass differ by more than rounding.
     """
-    allowed = np.asarray(model.substitutable)
+    allowed = np.asarray(model.substitutable or range(model.vocab_size))
     length = min(TOKENS, len(allowed), _longest(model))
     tokens = allowed[np.linspace(0, len(allowed) - 1, length).astype(int)]
     tensors = name_tensors(model)
     config = encode_config(model, tensors)
     tensors = {k: np.asarray(x, np.float64) for k, x in tensors.items()}
+    if model.position is not None:
+        width = model.embedding.shape[1]
+        encoded = model.position.encode(length, width)
+        tensors["position"] = np.asarray(encoded, np.float64)
     expected = {"rows": plain_forward(config, tensors, tokens)}
     if model.readout is not None:
         expected["logits"] = plain_logits(config, tensors, expected["rows"])
@@ -44,7 +48,7 @@ def compare_spellings(model: Transformer) -> None:
             raise InputError(
                 f"the imported model's {name} differ from those of a plain forward pass "
                 f"by {apart:.2g} of a row; this is a defect of the import, please report "
-                "it with the checkpoint's config.json"
+                "it with the checkpoint's config.json or the call"
             )
 
 

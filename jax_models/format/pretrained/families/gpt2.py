@@ -9,7 +9,7 @@ from jax_models.format.pretrained.parts import (
 )
 
 LAYER = {
-    "fused": "attn.c_attn",
+    "fused": "attn.c_attn.{}",
     "output": "attn.c_proj",
     "norm1": "ln_1",
     "w1": "mlp.c_fc",

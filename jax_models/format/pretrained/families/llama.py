@@ -10,8 +10,8 @@ from typing import Any
 from jax_models.arguments import choose_name, choose_names, expect_integer, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_decoder
-from jax_models.format.pretrained.folder import Folder
 from jax_models.format.pretrained.parts import Parts, read_activation
+from jax_models.format.pretrained.source import Source
 
 
 def put_llama(parts: Parts, prefix: str) -> None:
@@ -61,7 +61,7 @@ def put_llama(parts: Parts, prefix: str) -> None:
     }
 
 
-def _windows(folder: Folder, count: int) -> list[dict[str, int]]:
+def _windows(folder: Source, count: int) -> list[dict[str, int]]:
     """What layers say of how many tokens a row sees; nothing where it sees all before it.
 
     All of Mistral's layers slide; Qwen2's where it is switched on, from one layer on or
@@ -88,7 +88,7 @@ def _windows(folder: Folder, count: int) -> list[dict[str, int]]:
     return [{"window": window} if slide else {} for slide in slides]
 
 
-def rotary_of(folder: Folder, width: int) -> dict[str, Any]:
+def rotary_of(folder: Source, width: int) -> dict[str, Any]:
     """Returns the format's entry for the rotary positions of a configuration.
 
     They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it.

@@ -163,10 +163,20 @@ def make(name: str, kind: str, said: dict) -> None:
     with safe_open(path, framework="np") as file:
         stored = {name: file.get_tensor(name) for name in file.keys()}
     save_file({name: x.astype(np.float32) for name, x in stored.items()}, path)
-    draws = np.random.default_rng(0)
     allowed = np.array([x for x in range(V) if x not in (1, 3)])
-    tokens = draws.choice(allowed, N)
-    rows, logits = run(model, tokens[None])
+    expected = references(lambda tokens: run(model, tokens), allowed)
+    save_file(expected, folder / "expected.safetensors")
+
+
+def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
+    """Tokens, rows, logits where there are some, and influences of all substitutes.
+
+    Args:
+        run: rows and logits, or None, of tokens [b, n].
+        allowed: the symbols that there are to be.
+    """
+    tokens = np.random.default_rng(0).choice(allowed, N)
+    rows, logits = run(tokens[None])
     expected = {"tokens": tokens, "rows": rows[0]}
     if logits is not None:
         expected["logits"] = logits[0]
@@ -177,12 +187,12 @@ def make(name: str, kind: str, said: dict) -> None:
                 changed.append(tokens.copy())
                 changed[-1][i] = symbol
                 where.append((i, symbol))
-    others, _ = run(model, np.array(changed))
+    others, _ = run(np.array(changed))
     influence = np.full((N, V), np.nan)
     influence[tuple(np.array(where).T)] = np.linalg.norm(
         others[:, -1] - rows[0, -1], axis=-1
     )
-    save_file(expected | {"influence": influence}, folder / "expected.safetensors")
+    return expected | {"influence": influence}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,204 @@
+"""`from_torch`: the state of a torch module as a model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jax_models.arguments import expect_integer, expect_kind, expect_number
+from jax_models.errors import InputError
+from jax_models.format.position import encode_position
+from jax_models.format.pretrained.families import BUFFERS, gpt2
+from jax_models.format.pretrained.load import finish, float_type
+from jax_models.format.pretrained.parts import Parts, heads_of
+from jax_models.format.pretrained.state import State
+from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
+from jax_models.model.transformer import Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """How a module calls its tensors, and what it is unless an argument says otherwise."""
+
+    layers: str
+    layer: Mapping[str, str]  # of one, as `Parts.move_layer` takes them
+    final_norm: str
+    norm_first: bool = False
+    activation: str = "relu"
+    causal: bool = False
+    embedding: str | None = None
+    position: str | None = None
+    readout: str | None = None  # behind whatever holds the module
+    ends_in_norm: bool = False  # whether the final norm must be there
+
+
+MODULES = {
+    "torch.nn.TransformerEncoder": Module(
+        layers="layers.",
+        layer={
+            "fused": "self_attn.in_proj_{}",
+            "output": "self_attn.out_proj",
+            "norm1": "norm1",
+            "w1": "linear1",
+            "w2": "linear2",
+            "norm2": "norm2",
+        },
+        final_norm="norm",
+    ),
+    "nanoGPT": Module(
+        layers="h.",
+        layer=gpt2.LAYER,
+        final_norm="ln_f",
+        norm_first=True,
+        activation="gelu",
+        causal=True,
+        embedding="wte.weight",
+        position="wpe.weight",
+        readout="lm_head.weight",
+        ends_in_norm=True,
+    ),
+}
+
+
+def from_torch(
+    state: Mapping[str, np.ndarray],
+    heads: int,
+    *,
+    embedding: str | np.ndarray | None = None,
+    position: str | np.ndarray | Position | None = None,
+    readout: str | None = None,
+    norm_first: bool | None = None,
+    activation: str | None = None,
+    layer_norm_eps: float = 1e-5,
+    causal: bool | None = None,
+    dtype: Any = None,
+) -> Transformer:
+    """Returns the model of a torch module's state.
+
+    Reads `torch.nn.TransformerEncoder`, which may be part of a larger module, and modules
+    that call their tensors as nanoGPT does. The forward pass of the model is compared with
+    a plain one in NumPy on a few tokens before it is returned. What is None is as the
+    module is by default: the encoder is post-norm, has ReLU and no mask; nanoGPT is
+    pre-norm, has gelu and a future mask, and names its embedding, positions and read-out.
+
+    Args:
+        state: `{k: v.numpy() for k, v in module.state_dict().items()}`. Names may begin
+            with `_orig_mod.` or `module.`.
+        heads: how many there are.
+        embedding: the table [V, d], an array or its name in the state.
+        position: what is added to the embedding: a table [n, d], an array or its name in
+            the state, or a position of this package; None is nothing.
+        readout: the name of the map that logits are read with.
+        norm_first: whether the norm stands before attention and before the block.
+        activation: "relu", "gelu" or another word of docs/model-format.md.
+        layer_norm_eps: of all norms.
+        causal: whether a row sees only itself and what is before it.
+        dtype: float32 or float64; None keeps the state's, half precision as float32.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: for a state that is not whole, has more than a model is made of, or
+            does not fit the arguments, and a model that differs from the plain pass by
+            more than rounding.
+    """
+    heads = expect_integer("heads", heads, 1)
+    source = State(state, {"heads": heads})
+    kind, prefix = _find(source)
+    said = {"norm_first": norm_first, "activation": activation, "causal": causal}
+    said = {k: getattr(kind, k) if x is None else x for k, x in said.items()}
+    for name in ("norm_first", "causal"):
+        expect_kind(name, said[name], bool, "True or False")
+    if readout is not None:
+        expect_kind("readout", readout, str, "the name of a map of the state")
+    parts = Parts(source, float_type(source, dtype))
+    if kind.embedding is not None and embedding is None:
+        embedding = f"{prefix}{kind.embedding}"
+    parts.put("embedding", source.rows_of("embedding", embedding))
+    _, parts.head_width = heads_of(source, parts.width, "heads")
+    if kind.position is not None and position is None:
+        position = f"{prefix}{kind.position}"
+    _put_position(parts, source, position)
+    count = _put_layers(parts, kind, prefix, heads)
+    mask = "future" if said["causal"] else "none"
+    parts.config |= {
+        "layer_norm": "pre" if said["norm_first"] else "post",
+        "layer_norm_epsilon": expect_number("layer_norm_eps", layer_norm_eps, 0),
+        "activation": said["activation"],
+        "layers": [{"weighting": "softmax", "mask": mask}] * count,
+    }
+    tied = [x for x in source.left if kind.readout and x.endswith(kind.readout)]
+    if readout is None and tied:
+        readout = min(tied, key=len)
+    if readout is not None:
+        _put_readout(parts, source, readout)
+    return finish(parts, (x for x in source.left if not x.endswith(BUFFERS)))
+
+
+def _find(source: State) -> tuple[Module, str]:
+    """The one module of the state, and what its tensors' names begin with."""
+    found, firsts = [], []
+    for kind in MODULES.values():
+        first = f"{kind.layers}0.{kind.layer['fused'].format('weight')}"
+        firsts.append(first)
+        found += [
+            (kind, name.removesuffix(first))
+            for name in sorted(source.left)
+            if name == first or name.endswith(f".{first}")
+        ]
+    if len(found) != 1:
+        places = [f"{prefix}{kind.layers}" for kind, prefix in found]
+        raise InputError(
+            f"the state has {f'layers at {places}' if found else 'no layers'}; expected "
+            f"one tensor {' or '.join(firsts)}, alone or behind a prefix, of "
+            f"{' or '.join(MODULES)}"
+        )
+    return found[0]
+
+
+def _put_position(parts: Parts, source: State, position: Any) -> None:
+    if isinstance(position, Sinusoidal | Coordinates):
+        parts.config["position"] = encode_position(position)
+    elif position is not None:
+        if isinstance(position, PositionTable):
+            position = np.asarray(position.table)
+        parts.put("position", source.rows_of("position", position))
+
+
+def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
+    """Holds all layers and the norm behind them; returns how many there are."""
+    source, begin = parts.folder, f"{prefix}{kind.layers}"
+    of_layers = [x.removeprefix(begin) for x in source.left if x.startswith(begin)]
+    numbers = {x.partition(".")[0] for x in of_layers}
+    count = 1 + max(int(x) for x in numbers if x.isdecimal())
+    parts.biases = any(
+        x.endswith("bias") and not x.endswith(BUFFERS) for x in of_layers
+    )
+    w1, w2 = (f"{begin}0.{kind.layer[name]}.weight" for name in ("w1", "w2"))
+    told_by_w2 = w1 not in source and w2 in source
+    inner = (1, *source.shape(w2))[-1] if told_by_w2 else source.rows(w1)
+    for k in range(count):
+        parts.move_layer(k, f"{begin}{k}.", kind.layer, heads, inner)
+    norm = f"{prefix}{kind.final_norm}"
+    biased = f"{norm}.bias" in source
+    if kind.ends_in_norm or biased or f"{norm}.weight" in source:
+        biased = biased or parts.biases
+        parts.move_norm("final_norm", norm, parts.width, biased)
+    return count
+
+
+def _put_readout(parts: Parts, source: State, readout: str) -> None:
+    """Holds a map to classes: the embedding where it is the same table."""
+    name = readout.removeprefix(source.wrapper).removesuffix(".weight")
+    classes, embedding = source.rows(f"{name}.weight"), parts.tensors["embedding"]
+    weight = source.take(f"{name}.weight", classes, parts.width).astype(parts.dtype)
+    tied = np.array_equal(weight, embedding)
+    to = "head.0" if tied else "readout"
+    if tied:
+        parts.config["head"] = ["embedding"]
+    else:
+        parts.put("readout.weight", weight)
+    if f"{name}.bias" in source:
+        parts.move(f"{to}.bias", f"{name}.bias", classes)

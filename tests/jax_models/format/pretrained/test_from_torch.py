@@ -1,0 +1,346 @@
+"""States of torch modules: rows, logits and influences are torch's own, in float64.
+
+`make_states.py` says what the modules are and how their references were made.
+"""
+
+import functools
+import pathlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import bounds
+import jax_models as jm
+from tests.jax_models.format.pretrained.test_families import assert_rows_are
+
+STATES = pathlib.Path(__file__).parent / "states"
+CLASSIFIER = {"embedding": "embedding.weight", "position": "places"}
+ENCODER = CLASSIFIER | {"heads": 4, "readout": "classes"}
+CASES = {
+    "encoder": ENCODER,
+    "encoder_causal": ENCODER
+    | {"norm_first": True, "activation": "gelu", "causal": True},
+    "encoder_bias_free": ENCODER | {"activation": "gelu", "causal": True},
+    "encoder_pre_bias_free": ENCODER | {"norm_first": True},
+    "nanogpt": {"heads": 4},
+    "nanogpt_bias_free": {"heads": 4},
+}
+# One of each kind; all that differ otherwise are held by their rows.
+FAST = ("encoder", "nanogpt")
+IN_PROJ = "encoder.layers.0.self_attn.in_proj_weight"
+C_ATTN = "transformer.h.0.attn.c_attn.weight"
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+states = pytest.mark.parametrize("name", CASES)
+
+
+@functools.cache
+def stored(name):
+    return load_file(STATES / f"{name}.safetensors")
+
+
+@functools.cache
+def expected(name):
+    return load_file(STATES / f"{name}.expected.safetensors")
+
+
+def read(name, tensors=None, **said):
+    said = {"dtype": "float64"} | CASES[name] | said
+    said = {key: value for key, value in said.items() if value is not ...}
+    return jm.from_torch(stored(name) if tensors is None else tensors, **said)
+
+
+@functools.cache
+def imported(name):
+    return read(name)
+
+
+@states
+def test_rows_and_logits_are_those_of_the_module(name):
+    tokens = expected(name)["tokens"]
+    assert_rows_are(jm.apply(imported(name), tokens), expected(name)["rows"], 1e-12)
+    found = jm.apply_logits(imported(name), tokens)
+    assert_rows_are(found, expected(name)["logits"], 1e-12)
+
+
+OTHERS = {
+    "heads": 2,
+    "norm_first": False,
+    "activation": "relu",
+    "layer_norm_eps": 1e-4,
+    "causal": False,
+    "position": None,
+}
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_another_setting_is_another_function(key):
+    """The references tell every argument's values apart."""
+    name = "encoder_causal"
+    tensors = stored(name)
+    if key == "position":
+        tensors = {k: x for k, x in tensors.items() if k != "places"}
+    found = jm.apply(read(name, tensors, **{key: OTHERS[key]}), np.arange(12))
+    wanted = np.asarray(jm.apply(imported(name), np.arange(12)))
+    apart = np.linalg.norm(np.asarray(found) - wanted, axis=-1)
+    assert (apart > 1e-6 * np.linalg.norm(wanted, axis=-1)).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        pytest.param(
+            name,
+            method,
+            marks=[]
+            if name in FAST and method == "incremental"
+            else [pytest.mark.slow],
+        )
+        for name in CASES
+        for method in ("exhaustive", "incremental")
+    ],
+)
+def test_influences_are_those_of_the_module(name, method):
+    wanted = expected(name)["influence"]
+    asked = ~np.isnan(wanted)
+    found = bounds.compute_influence(
+        imported(name), expected(name)["tokens"], method=method, include_query=True
+    )
+    np.testing.assert_array_equal(~np.isnan(found.upper), asked)
+    # The reference subtracts two passes, and rounds by some 1e-14 of an output itself.
+    slack = 1e-13 * np.linalg.norm(expected(name)["rows"][-1])
+    assert (wanted >= found.lower - slack)[asked].all()
+    assert (wanted <= found.upper + slack)[asked].all()
+    assert np.nanmax(found.upper - found.lower) < 1e-8
+    assert np.nanmax(wanted) > 1e-2
+
+
+def places_of(name):
+    return stored(name)["places"][:, 0]
+
+
+SPELLINGS = {
+    "compiled": (lambda old: {f"_orig_mod.{k}": x for k, x in old.items()}, {}),
+    "wrapped twice": (
+        lambda old: {f"module._orig_mod.{k}": x for k, x in old.items()},
+        {"embedding": "module._orig_mod.embedding.weight"},
+    ),
+    "the encoder alone": (
+        lambda old: {
+            k.removeprefix("encoder."): x
+            for k, x in old.items()
+            if not k.startswith(("embedding", "places"))
+        },
+        {
+            "embedding": stored("encoder")["embedding.weight"],
+            "position": jm.PositionTable(places_of("encoder")),
+        },
+    ),
+    "a table": (
+        lambda old: {k: x for k, x in old.items() if k != "places"},
+        {"position": places_of("encoder")},
+    ),
+    "the read-out's weight": (dict, {"readout": "classes.weight"}),
+    "torch's own words": (
+        dict,
+        {"norm_first": False, "activation": "relu", "causal": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_spellings_of_a_state_are_one_model(spelling):
+    change, said = SPELLINGS[spelling]
+    found = read("encoder", change(stored("encoder")), **said)
+    assert jm.model_bytes(found) == jm.model_bytes(imported("encoder"))
+
+
+def test_a_compiled_language_model_with_masks_of_attention_is_the_same():
+    """Names as checkpoints of torch.compile have them, buffers as old ones."""
+    held = {f"_orig_mod.{k}": x for k, x in stored("nanogpt").items()}
+    held["_orig_mod.transformer.h.0.attn.bias"] = np.ones((1, 1, 20, 20))
+    found = read("nanogpt", held)
+    assert jm.model_bytes(found) == jm.model_bytes(imported("nanogpt"))
+
+
+def test_a_mask_of_attention_is_no_bias():
+    held = dict(stored("nanogpt_bias_free"))
+    held["transformer.h.0.attn.bias"] = np.ones((1, 1, 20, 20), np.float32)
+    found = read("nanogpt_bias_free", held)
+    assert jm.model_bytes(found) == jm.model_bytes(imported("nanogpt_bias_free"))
+
+
+def test_a_tied_read_out_is_the_embedding_and_another_is_not():
+    held, tokens = dict(stored("nanogpt")), np.arange(5)
+    assert "head.0.weight" not in jm.model_bytes(imported("nanogpt")).decode("latin1")
+    held["lm_head.weight"] = 2 * held["lm_head.weight"]
+    logits = np.asarray(jm.apply_logits(imported("nanogpt"), tokens))
+    found = jm.apply_logits(read("nanogpt", held), tokens)
+    np.testing.assert_allclose(found, 2 * logits, rtol=1e-13)
+
+
+def test_positions_may_be_a_formula():
+    held = {k: x for k, x in stored("encoder").items() if k != "places"}
+    found = read("encoder", held, position=jm.Sinusoidal())
+    assert found.position == jm.Sinusoidal()
+    table = np.asarray(jm.Sinusoidal().encode(12, 16))
+    same = read("encoder", held, position=table)
+    np.testing.assert_array_equal(
+        jm.apply(found, np.arange(12)), jm.apply(same, np.arange(12))
+    )
+
+
+def test_a_state_keeps_its_type():
+    """Whatever type an array has that is given beside it."""
+    table = stored("encoder")["embedding.weight"].astype(np.float64)
+    held = {k: x for k, x in stored("encoder").items() if "embedding" not in k}
+    assert read("encoder", held, embedding=table, dtype=None).dtype == np.float32
+    held = {k: x.astype(np.float64) for k, x in held.items()}
+    assert read("encoder", held, embedding=table, dtype=None).dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_becomes_float32_and_one_line_says_so(kind):
+    held = {k: x.astype(kind) for k, x in stored("encoder").items()}
+    with pytest.warns(UserWarning, match="the state holds .+; the model is float32"):
+        model = read("encoder", held, dtype=None)
+    assert model.dtype == np.float32
+
+
+class Tensor:
+    """What torch's tensors are to a reader of arrays."""
+
+
+def without(*names):
+    return lambda old: {k: x for k, x in old.items() if k not in names}
+
+
+def instead(name, change):
+    return lambda old: old | {name: change(old[name])}
+
+
+def with_value(value):
+    def change(array):
+        array = array.copy()
+        array[1, 2] = value
+        return array
+
+    return instead(IN_PROJ, change)
+
+
+LINEAR = "encoder.layers.0.linear1.weight"
+BIAS = "encoder.layers.1.norm1.bias"
+BROKEN = [
+    ("encoder", lambda old: list(old.items()), {}, ("state is list", "state_dict()")),
+    ("encoder", instead(BIAS, lambda x: Tensor()), {}, (BIAS, "Tensor", "v.numpy()")),
+    ("encoder", lambda old: old | {3: old[BIAS]}, {}, ("state[3]", "by name")),
+    ("encoder", lambda old: {}, {}, ("no layers", "self_attn.in_proj_weight", "alone")),
+    ("encoder", without(BIAS), {}, (BIAS, "expected shape (16,)", "state_dict()")),
+    ("encoder", without(LINEAR), {}, (LINEAR, "no tensor", "(24, 16)")),
+    (
+        "encoder",
+        without("encoder.layers.0.linear2.weight"),
+        {},
+        ("no tensor", "(16, 24)"),
+    ),
+    ("encoder", without(IN_PROJ), {}, ("no layers", "c_attn.weight", "nanoGPT")),
+    ("encoder", instead(LINEAR, np.transpose), {}, (LINEAR, "(16, 24)", "(16, 16)")),
+    (
+        "encoder",
+        instead(IN_PROJ, lambda x: x[:32]),
+        {},
+        ("(32, 16); expected (48, 16)",),
+    ),
+    ("encoder", with_value(np.nan), {}, (IN_PROJ, "nan at (1, 2)", "finite")),
+    ("encoder", with_value(np.inf), {}, (IN_PROJ, "inf at (1, 2)", "finite")),
+    (
+        "encoder",
+        instead(IN_PROJ, lambda x: x.astype(np.int8)),
+        {},
+        (IN_PROJ, "int8", "F32"),
+    ),
+    (
+        "encoder",
+        lambda old: old | {"encoder.layers.0.multihead_attn.in_proj_bias": old[BIAS]},
+        {},
+        ("multihead_attn", "does not have", "leave them out"),
+    ),
+    ("encoder", dict, {"readout": None}, ("classes.bias", "does not have", "readout=")),
+    ("encoder", dict, {"position": None}, ("places", "does not have", "position=")),
+    (
+        "encoder",
+        lambda old: old | {f"decoder.{k}": x for k, x in old.items()},
+        {},
+        ("'decoder.encoder.layers.', 'encoder.layers.'", "expected one"),
+    ),
+    ("encoder", dict, {"heads": 3}, ("heads = 3 does not divide the width 16",)),
+    ("encoder", dict, {"heads": 0}, ("heads = 0", "integer >= 1")),
+    ("encoder", dict, {"heads": None}, ("heads = None", "integer >= 1")),
+    ("encoder", dict, {"embedding": ...}, ("embedding = None; expected the name",)),
+    ("encoder", dict, {"embedding": "emb"}, ("'emb' is no tensor", "'classes.bias'")),
+    ("encoder", dict, {"embedding": "classes.bias"}, ("embedding has shape (3,)",)),
+    ("encoder", dict, {"embedding": [[1.0]]}, ("embedding = [[1.0]]", "NumPy array")),
+    ("encoder", dict, {"embedding": np.zeros((0, 16))}, ("shape (0, 16)",)),
+    ("encoder", dict, {"embedding": np.ones((5, 12))}, (IN_PROJ, "expected (36, 12)")),
+    ("encoder", dict, {"embedding": np.eye(16, dtype=int)}, ("embedding=", "int64")),
+    (
+        "encoder",
+        without("places"),
+        {"position": np.ones((5, 3))},
+        ("position", "(5, 3)", "16"),
+    ),
+    ("encoder", dict, {"position": 3}, ("position = 3", "NumPy array")),
+    ("encoder", dict, {"readout": "head"}, ("'head.weight'", "no tensor")),
+    ("encoder", dict, {"readout": 3}, ("readout = 3", "name of a map")),
+    ("encoder", dict, {"norm_first": "yes"}, ("norm_first = 'yes'", "True or False")),
+    ("encoder", dict, {"causal": 1}, ("causal = 1", "True or False")),
+    ("encoder", dict, {"activation": "gelu_fast"}, ("activation", "gelu_fast", "relu")),
+    ("encoder", dict, {"layer_norm_eps": -1}, ("layer_norm_eps = -1", "at least 0")),
+    ("encoder", dict, {"dtype": "float16"}, ("float16", "float32")),
+    (
+        "encoder_causal",
+        without("encoder.norm.bias"),
+        {},
+        ("no tensor 'encoder.norm.bias'", "(16,)"),
+    ),
+    (
+        "nanogpt",
+        without("transformer.ln_f.bias", "transformer.ln_f.weight"),
+        {},
+        ("no tensor 'transformer.ln_f.weight'",),
+    ),
+    (
+        "nanogpt",
+        without("transformer.wpe.weight"),
+        {},
+        ("position", "wpe.weight' is no"),
+    ),
+    (
+        "nanogpt",
+        without("transformer.h.1.ln_2.weight"),
+        {},
+        ("no tensor", "h.1.ln_2.w"),
+    ),
+    (
+        "nanogpt",
+        instead(C_ATTN, np.transpose),
+        {},
+        (C_ATTN, "(16, 48); expected (48, 16)"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "said", "parts"), BROKEN)
+def test_a_state_that_does_not_fit_is_one_line(name, change, said, parts):
+    with pytest.raises(jm.InputError) as caught:
+        read(name, change(dict(stored(name))), **said)
+    (line,) = str(caught.value).splitlines()
+    for part in parts:
+        assert part in line, line
+
+
+def test_a_module_in_place_of_its_state_is_told_how_to_give_it():
+    with pytest.raises(jm.InputError, match=r"state is Tensor; .+state_dict\(\)"):
+        jm.from_torch(Tensor(), 2)
