@@ -192,13 +192,12 @@ def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
 def _put_readout(parts: Parts, source: State, readout: str) -> None:
     """Holds a map to classes: the embedding where it is the same table."""
     name = readout.removeprefix(source.wrapper).removesuffix(".weight")
-    classes, embedding = source.rows(f"{name}.weight"), parts.tensors["embedding"]
-    weight = source.take(f"{name}.weight", classes, parts.width).astype(parts.dtype)
-    tied = np.array_equal(weight, embedding)
-    to = "head.0" if tied else "readout"
+    weight = source.rows_of("readout", f"{name}.weight").astype(parts.dtype)
+    tied = np.array_equal(weight, parts.tensors["embedding"])
     if tied:
         parts.config["head"] = ["embedding"]
     else:
         parts.put("readout.weight", weight)
     if f"{name}.bias" in source:
-        parts.move(f"{to}.bias", f"{name}.bias", classes)
+        to = "head.0.bias" if tied else "readout.bias"
+        parts.move(to, f"{name}.bias", len(weight))

@@ -111,7 +111,7 @@ class State(Source):
             tensor = tensor.reshape(-1, shape[2])
         if tensor.ndim != 2 or not tensor.size:
             raise InputError(
-                f"{what} has shape {shape}; expected a row of the width d for each"
+                f"{what} has shape {shape}; expected [rows, d], one row or more"
             )
         return tensor
 
