@@ -22,6 +22,7 @@ from jax_models.model.distance import Alibi, DistanceBuckets
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.initialise import init_transformer, random_transformer
 from jax_models.model.layer import Layer
+from jax_models.model.padding import Padding
 from jax_models.model.pooling import Pooling
 from jax_models.model.position import (
     Coordinates,
@@ -83,6 +84,7 @@ __all__ = [
     "LinearScaling",
     "ListedFrequencies",
     "Llama3Scaling",
+    "Padding",
     "ParitySource",
     "Pooling",
     "PositionTable",

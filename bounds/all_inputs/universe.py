@@ -133,6 +133,8 @@ def list_inputs(
         raise InputError(
             "the model's substitutable symbols are none, so there is no input to change"
         )
+    if model.padding is not None:  # which no row would see
+        every = every[every != model.padding.symbol]
     fixed = np.setdiff1d(every, symbols)
     if query_symbols is None:
         at_query = fixed if len(fixed) else every

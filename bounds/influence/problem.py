@@ -138,6 +138,8 @@ class Problem:
             target = check_target(model, target)
             _check_dtype(model, dtype)
             checked = np.asarray(check_tokens(model.vocab_size, tokens))
+            if model.padding is not None:
+                checked = model.padding.leave(checked)
             if isinstance(target, RowsTarget):
                 target.check(model, checked.size)
                 include_query = True  # no row is watched more than another

@@ -67,6 +67,9 @@ def lacks_of_model(model: Transformer) -> str | None:
             f"it begins with embeddings and positions, and the model has "
             f"{' and '.join(names)} behind them"
         )
+    if model.padding is not None:
+        padding = model.padding.symbol
+        return f"it takes every symbol for one that rows see, and {padding} is padding"
     return lacks_of_attention(model.layers)
 
 

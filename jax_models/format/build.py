@@ -1,5 +1,6 @@
 """A model of a config and tensors, each tensor checked by name, shape and finiteness."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jax_models.model.position import PositionTable
 from jax_models.model.readout import Readout
 from jax_models.model.rows import NORMS, Norm
 from jax_models.model.scores import SCORES
+from jax_models.model.temperature import ConstantTemperature
 from jax_models.model.transformer import Transformer
 from jax_models.run.float_type import check_float_type
 from jax_models.weighting import make_weighting
@@ -238,11 +240,18 @@ def build_model(
         raise InputError(
             f"token_dropout.mask = {dropout.mask}; symbols are 0 to {vocab_size - 1}"
         )
+    padding = config.get("padding")
     vocabulary, substitutable = config.get("vocabulary"), config.get("substitutable")
+    if padding is not None:
+        _check_padding(padding.symbol, substitutable, position, layers)
     if vocabulary is not None and len(vocabulary) != vocab_size:
         raise InputError(
             f"vocabulary has {len(vocabulary)} names; the embedding has {vocab_size} "
             "symbols"
+        )
+    if padding is not None and padding.symbol >= vocab_size:
+        raise InputError(
+            f"padding = {padding.symbol}; symbols are 0 to {vocab_size - 1}"
         )
     for symbol in substitutable or ():
         if not 0 <= symbol < vocab_size:
@@ -261,7 +270,33 @@ def build_model(
         entry=entering,
         token_dropout=dropout,
         pooling=config.get("pooling"),
+        padding=padding,
     )
+
+
+def _check_padding(
+    padding: int,
+    substitutable: Sequence[int] | None,
+    position: Any,
+    layers: Sequence[Layer],
+) -> None:
+    """Refuses a padding that may be put in, and what goes with n, padding counted."""
+    if substitutable is None or padding in substitutable:
+        raise InputError(
+            f"padding = {padding}, which is no token to put in; expected `substitutable` "
+            "to list the others"
+        )
+    terms = getattr(position, "terms", ())
+    schedules = (layer.attention.temperature for layer in layers)
+    if any(getattr(term, "length_power", 0) for term in terms) or not all(
+        isinstance(tau, ConstantTemperature | None)
+        or getattr(tau, "of", "length") == "position"
+        for tau in schedules
+    ):
+        raise InputError(
+            f"padding = {padding}, and a temperature or position encoding goes with n, "
+            "which would count it; leave the padding out, or what goes with n"
+        )
 
 
 def name_tensors(model: Transformer) -> Tensors:

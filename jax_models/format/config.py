@@ -22,6 +22,7 @@ from jax_models.format.rotary import decode_rotary, encode_rotary
 from jax_models.format.temperature import decode_temperature, encode_temperature
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
+from jax_models.model.padding import Padding
 from jax_models.model.pooling import Pooling
 from jax_models.model.readout import Accept
 from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
@@ -40,7 +41,8 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "activation": ("relu", "gelu"),
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
     **dict.fromkeys(
-        ("window", "distance_bias", "token_dropout", "pooling", *NORMED), (None,)
+        ("window", "distance_bias", "token_dropout", "pooling", "padding", *NORMED),
+        (None,),
     ),
 }
 NOT_IN_1 = (
@@ -61,7 +63,7 @@ SAID_ONCE = {
 }
 TOP_KEYS = [
     *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
-    *"substitutable position accept head token_dropout pooling".split(),
+    *"substitutable position accept head token_dropout pooling padding".split(),
     *SAID_ONCE,
 ]
 LAYER_KEYS = [
@@ -132,6 +134,8 @@ def decode_config(
     if (pooling := config.get("pooling")) is not None:
         expect_keys("pooling", pooling, ["kind", "normalised"])
         checked["pooling"] = Pooling(**pooling)
+    if (padding := config.get("padding")) is not None:
+        checked["padding"] = Padding(padding)
     accept = config.get("accept")
     if accept is not None:
         expect_keys("accept", accept, ["class", "threshold"])
@@ -318,6 +322,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     if model.pooling is not None:
         kind, normalised = model.pooling.kind, model.pooling.normalised
         config["pooling"] = {"kind": kind, "normalised": normalised}
+    if model.padding is not None:
+        config["padding"] = model.padding.symbol
     config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:

@@ -294,6 +294,7 @@ class KeyStore:
 
     keys: Array  # [h, n, e]
     values: Array  # [h, n, v]
+    hidden: Array | None = None  # [n] which of them no row sees; None for none
 
     @property
     def length(self) -> int:
@@ -345,6 +346,8 @@ def summarise(
     def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
         def lift_tile(index: Array, valid: Array) -> Any:
             arrays = (slice_tile(x, index, 1) for x in (store.keys, store.values))
+            if store.hidden is not None:
+                valid = valid & ~slice_tile(store.hidden, index, 0)
             seen = (queries, positions, KeyStore(*arrays), index, valid, length)
             return lift_keys(attention, *seen, lift)
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from jax_models.arguments import expect_integer, expect_number
 from jax_models.errors import InputError
+from jax_models.model.padding import Padding
 from jax_models.model.pytree import register
 
 
@@ -33,11 +34,14 @@ class TokenDropout:
             raise InputError(f"token_dropout.share = {share}; expected less than 1")
         object.__setattr__(self, "share", share)
 
-    def of_input(self, tokens: Array, dtype: jnp.dtype) -> "TokenDropout":
-        """Returns it with the scale of an input [n]."""
+    def of_input(
+        self, tokens: Array, dtype: jnp.dtype, padding: Padding | None = None
+    ) -> "TokenDropout":
+        """Returns it with the scale of an input [n], whose padding does not count."""
         if self.scale is not None:
             return self
-        masked = (tokens == self.mask).mean(dtype=dtype)
+        there = None if padding is None else ~padding.hides(tokens)
+        masked = (tokens == self.mask).mean(dtype=dtype, where=there)
         return dataclasses.replace(self, scale=(1 - self.share) / (1 - masked))
 
     def __call__(self, rows: Array, symbols: Array) -> Array:

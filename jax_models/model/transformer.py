@@ -16,6 +16,7 @@ from jax_models.model.attending import project_queries, store_keys, summarise
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
 from jax_models.model.layer import Layer
+from jax_models.model.padding import Padding
 from jax_models.model.pooling import Pooling
 from jax_models.model.position import Position
 from jax_models.model.pytree import register
@@ -33,7 +34,9 @@ class Transformer:
     """A whole model; layers may differ from one another in everything but d.
 
     A layer may stand in several places: as the same object it has its weights once, in
-    memory, in files and for derivatives.
+    memory, in files and for derivatives. Rows of the `padding` are seen by no row, so that
+    sequences of different lengths, filled up behind their ends, go through `jax.vmap`
+    of a forward pass together.
     """
 
     embedding: Array  # [V, E], E = d but where the entry projects
@@ -42,6 +45,7 @@ class Transformer:
     entry: Entry | None = dataclasses.field(default=None, kw_only=True)
     token_dropout: TokenDropout | None = dataclasses.field(default=None, kw_only=True)
     pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
+    padding: Padding | None = dataclasses.field(default=None, kw_only=True)
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
@@ -141,7 +145,7 @@ def of_input(model: Transformer, tokens: Array) -> Transformer:
     """
     if model.token_dropout is None:
         return model
-    dropout = model.token_dropout.of_input(tokens, model.dtype)
+    dropout = model.token_dropout.of_input(tokens, model.dtype, model.padding)
     return dataclasses.replace(model, token_dropout=dropout)
 
 
@@ -211,7 +215,10 @@ def join_heads(heads: Array) -> Array:
 
 
 def apply_layer(
-    layer: Layer, rows: Array, queried: Array | None = None
+    layer: Layer,
+    rows: Array,
+    queried: Array | None = None,
+    hidden: Array | None = None,
 ) -> tuple[Array, TieReport | None]:
     """Returns the layer's output and, for a hard weighting, its tie report.
 
@@ -219,10 +226,12 @@ def apply_layer(
         layer: the layer.
         rows: its whole input [n, d].
         queried: positions of the rows to compute [r]; all of them by default.
+        hidden: which rows no row sees [n]; by default none is hidden.
     """
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)
+    store = store if hidden is None else dataclasses.replace(store, hidden=hidden)
     positions = jnp.arange(length, dtype=jnp.int32) if queried is None else queried
 
     def run(block: tuple[Array, Array, Array]) -> tuple[Array, Any]:
@@ -288,10 +297,11 @@ def forward(
         Activations [n, d] or [r, d], and the reports (None for soft layers).
     """
     y = embed(model, tokens)
+    hidden = None if model.padding is None else model.padding.hides(tokens)
     reports = []
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
-        y, report = apply_layer(layer, y, rows if last else None)
+        y, report = apply_layer(layer, y, rows if last else None, hidden)
         reports.append(report)
     if not model.layers and rows is not None:
         y = y[rows]

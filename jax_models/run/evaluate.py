@@ -126,7 +126,8 @@ def apply(
     """Returns the final activations y^(L) of a token sequence.
 
     Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d). On a mesh
-    each of D devices has 1/D of both.
+    each of D devices has 1/D of both. Rows of the model's `padding`, behind the last token,
+    are seen by none of the others, and say nothing themselves.
 
     Args:
         model: the transformer.
@@ -146,8 +147,15 @@ def apply(
     """
     model = check_model(model)
     tokens = check_tokens(model.vocab_size, tokens)
+    there: Any = tokens
+    if model.padding is not None and not isinstance(tokens, Tracer):
+        there = model.padding.leave(np.asarray(tokens))
     if mesh is None:
         y, reports = _forward(model, tokens)
+    elif there.size < tokens.size:
+        raise InputError(
+            "tokens end with padding, which is not shared out over devices; leave it out"
+        )
     else:
         y, reports = forward_sharded(model, tokens, mesh)
     if not isinstance(y, Tracer):

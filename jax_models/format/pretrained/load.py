@@ -21,7 +21,7 @@ from jax_models.format.pretrained.families import (
     Family,
 )
 from jax_models.format.pretrained.folder import Folder
-from jax_models.format.pretrained.parts import Parts, substitutable
+from jax_models.format.pretrained.parts import Parts, put_padding
 from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
 from jax_models.format.pretrained.sentences import read_pooling
 from jax_models.format.pretrained.source import FLOATS, Source
@@ -76,8 +76,7 @@ def from_pretrained(
             raise InputError(f"head = {asked!r}: {error}") from error
     if (pooling := read_pooling(source.path)) is not None:
         parts.config["pooling"] = pooling
-    vocab_size = parts.tensors["embedding"].shape[0]
-    parts.config["substitutable"] = substitutable(source, vocab_size)
+    put_padding(parts)
     model = finish(parts, (x for x in source.left if not _is_known(x, prefix)))
     if check is not None:
         compare_outputs(model, check)

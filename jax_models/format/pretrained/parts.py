@@ -187,7 +187,18 @@ def padding_of(folder: Source) -> int | None:
     return found
 
 
-def substitutable(folder: Source, vocab_size: int) -> list[int]:
-    """Returns the symbols that may be replaced and put in: all but the padding."""
+def put_padding(parts: Parts) -> None:
+    """Holds the padding, which rows do not see, and all other symbols as substitutable.
+
+    A symbol that also ends or begins texts, as some decoders pad with, is seen.
+    """
+    folder, vocab_size = parts.folder, parts.tensors["embedding"].shape[0]
     padding = padding_of(folder)
-    return [symbol for symbol in range(vocab_size) if symbol != padding]
+    others = [symbol for symbol in range(vocab_size) if symbol != padding]
+    parts.config["substitutable"] = others
+    marks = []
+    for key in ("bos_token_id", "eos_token_id"):
+        found = folder.get(key)
+        marks += found if isinstance(found, list) else [found]
+    if len(others) < vocab_size and padding not in marks:
+        parts.config["padding"] = padding

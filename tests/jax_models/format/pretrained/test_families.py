@@ -51,6 +51,18 @@ def test_every_row_is_that_of_the_reference(name):
 
 
 @folders
+def test_padding_behind_the_tokens_changes_no_row(name):
+    """But for decoders whose folder has none, or ends texts with it."""
+    model, tokens = imported(name), expected(name)["tokens"][:-1]
+    assert model.padding is not None or name.startswith("gpt2")
+    if model.padding is None:
+        return
+    filled = np.append(tokens, model.padding.symbol)
+    found = jm.apply(model, filled)[:-1]
+    assert_rows_are(found, np.asarray(jm.apply(model, tokens)), 1e-13)
+
+
+@folders
 def test_the_folder_keeps_its_type(name):
     model = imported(name, None)
     assert model.dtype == jnp.float32

@@ -1,0 +1,41 @@
+"""Padding: a symbol that fills sequences up to one length, whose rows no row sees."""
+
+import dataclasses
+
+import numpy as np
+from jax import Array
+
+from jax_models.arguments import expect_integer
+from jax_models.errors import InputError
+from jax_models.model.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """Stands behind the last token; it is never put in the place of one."""
+
+    symbol: int = dataclasses.field(metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        """Refuses what is no symbol."""
+        expect_integer("padding", self.symbol, 0)
+
+    def hides(self, tokens: Array) -> Array:
+        """Returns which rows no row sees [n]."""
+        return tokens == self.symbol
+
+    def leave(self, tokens: np.ndarray) -> np.ndarray:
+        """Returns tokens [n] without the padding behind them [m].
+
+        Raises:
+            InputError: padding stands in front of a token, or there is no token.
+        """
+        there = np.flatnonzero(tokens != self.symbol)
+        if not there.size or there[-1] != there.size - 1:
+            first = int(np.flatnonzero(tokens == self.symbol)[0])
+            raise InputError(
+                f"the padding, symbol {self.symbol}, stands at position {first} of "
+                f"{tokens.size}; expected it behind the last token alone"
+            )
+        return tokens[: there.size]

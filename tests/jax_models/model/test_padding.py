@@ -1,0 +1,152 @@
+"""Padding: rows that no row sees, so that sequences of different lengths batch."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from jax_models.format.config import FORMATS, decode_config
+from jax_models.model.position import PowerTerm
+from jax_models.model.token_dropout import TokenDropout
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+PAD, OTHERS = 3, (0, 1, 2)
+SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 12, "vocab_size": 4, "dtype": "float64"}
+CASES = {
+    "softmax": {},
+    "causal": {"mask": "future", "layer_norm": "pre"},
+    "what is behind": {"mask": "past", "layer_norm": "post"},
+    "window": {"window": 3},
+    "hard": {"weighting": "leftmost_hard"},
+    "average": {"weighting": "average_hard"},
+}
+LENGTHS = (7, 4, 1, 6)
+
+
+def padded(case=None, num_layers=2):
+    model = jm.random_transformer(
+        jax.random.key(3), num_layers=num_layers, num_classes=4, **SHAPE, **(case or {})
+    )
+    return dataclasses.replace(model, padding=jm.Padding(PAD), substitutable=OTHERS)
+
+
+def batch():
+    """Sequences of different lengths, filled up behind their ends [b, n]."""
+    tokens = np.random.default_rng(4).integers(0, 3, (len(LENGTHS), max(LENGTHS)))
+    for row, length in zip(tokens, LENGTHS, strict=True):
+        row[length:] = PAD
+    return tokens
+
+
+def largest_difference(model, apply):
+    """Of rows of a batch from those of each sequence alone."""
+    rows = np.asarray(jax.vmap(lambda x: apply(model, x))(jnp.asarray(batch())))
+    return max(
+        np.abs(rows[k, :length] - np.asarray(apply(model, batch()[k, :length]))).max()
+        for k, length in enumerate(LENGTHS)
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_a_batch_are_those_of_each_sequence_alone(name):
+    model = padded(CASES[name])
+    assert largest_difference(model, jm.apply) < 1e-13
+    assert largest_difference(model, jm.apply_logits) < 1e-13
+
+
+@pytest.mark.parametrize("name", ["softmax", "what is behind", "average"])
+def test_padding_that_is_seen_is_caught(name):
+    model = dataclasses.replace(padded(CASES[name]), padding=None)
+    assert largest_difference(model, jm.apply) > 1e-3
+
+
+def test_masked_tokens_are_counted_without_padding():
+    """What ESM-2 scales embeddings by."""
+    dropout = TokenDropout(2, 0.12)
+    model = dataclasses.replace(padded(), token_dropout=dropout)
+    assert largest_difference(model, jm.apply) < 1e-13
+    unseen = dataclasses.replace(model, padding=None)
+    assert largest_difference(unseen, jm.apply) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        *itertools.product(["exhaustive", "incremental"], ["activation", "pooled"]),
+        ("screened", "activation"),
+    ],
+)
+def test_influences_are_those_without_the_padding(method, target):
+    model = dataclasses.replace(padded(), pooling=jm.Pooling())
+    tokens = batch()[1]
+    found, alone = (
+        bounds.compute_influence(model, x, method=method, target=target)
+        for x in (tokens, tokens[:4])
+    )
+    np.testing.assert_array_equal(found.upper, alone.upper)
+    assert np.isnan(np.asarray(found.upper)[:, PAD]).all()
+    assert found.query == 3
+
+
+@pytest.mark.parametrize("tokens", [[0, 3, 1], [3, 1, 2], [3, 3]])
+def test_padding_in_front_of_a_token_is_one_line(tokens):
+    for call in (jm.apply, bounds.compute_influence):
+        with pytest.raises(jm.InputError, match="behind the last token") as caught:
+            call(padded(), tokens)
+        assert "\n" not in str(caught.value)
+
+
+def test_methods_that_follow_every_symbol_refuse_by_name():
+    with pytest.raises(jm.InputError, match="3 is padding"):
+        bounds.certify_influence(padded(), [0, 1, 2])
+
+
+def test_the_supremum_puts_no_padding_at_the_query():
+    model = padded({"position": None})
+    found = bounds.supremum(model, 4)
+    assert PAD not in np.asarray(found.tokens)
+
+
+def test_a_file_says_it(tmp_path):
+    model, path = padded(), tmp_path / "model.safetensors"
+    jm.save(model, path)
+    assert jm.load(path).padding == jm.Padding(PAD)
+    config, tensors = written(model)
+    with pytest.raises(jm.InputError, match="does not have"):
+        decode_config(config | {"format": FORMATS[0]}, tensors)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"padding": jm.Padding(9)}, "symbols are 0 to 3"),
+        ({"padding": jm.Padding(2)}, "no token to put in"),
+        ({"substitutable": None}, "no token to put in"),
+        (
+            {"position": jm.Coordinates((PowerTerm(0, length_power=-1.0),))},
+            "goes with n",
+        ),
+    ],
+)
+def test_bad_paddings_are_one_line(changes, said):
+    with pytest.raises(jm.InputError, match=said):
+        jm.apply(dataclasses.replace(padded(), **changes), [0, 1])
+
+
+def test_what_is_no_symbol_is_one_line():
+    with pytest.raises(jm.InputError, match="padding = -1"):
+        jm.Padding(-1)
+
+
+def test_a_temperature_that_goes_with_n_is_refused():
+    model = jm.with_temperature(
+        dataclasses.replace(padded(), padding=None), jm.InverseLogTemperature(1.0)
+    )
+    with pytest.raises(jm.InputError, match="goes with n"):
+        jm.apply(dataclasses.replace(model, padding=jm.Padding(PAD)), [0, 1])
