@@ -23,7 +23,7 @@ from bounds.influence.method import Method, Progress, Screen, Stopping
 from bounds.influence.problem import Problem, Radius, SharedBase, Watched
 from bounds.influence.result import Block, Enclosures, Influence
 from bounds.influence.screening.ladder import SCREENED
-from bounds.influence.substitution import Substitutions, not_finite
+from bounds.influence.substitution import Substitutions, Symbols, not_finite
 from bounds.influence.ties import judge_ties
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
@@ -177,7 +177,7 @@ def compute_influence(
     method: str = "auto",
     query: int = -1,
     target: Watched = "activation",
-    symbols: Sequence[int] | None = None,
+    symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
     include_query: bool = False,
     ties: TieRule = "error",
@@ -214,7 +214,7 @@ def compute_influence(
             sum over rows of log-probabilities, one's own function. What is of many rows
             leaves `query` unused, and every token is changed.
         symbols: substitute symbols; by default all that the model's `substitutable`
-            allows.
+            allows. Or [P, K] padded with -1: row p are those of the p-th of P positions.
         positions: positions that are changed; all by default.
         include_query: whether the query's own token is changed too.
         ties: what to do where rounding decides a hard-attention winner: "error",

@@ -14,6 +14,7 @@ from bounds.influence.classes import Places, distinct_places
 from bounds.influence.row_targets import Pooled, RowsTarget
 from bounds.influence.substitution import (
     Substitutions,
+    Symbols,
     check_query,
     list_substitutions,
 )
@@ -102,7 +103,7 @@ class Problem:
         *,
         query: int = -1,
         target: Watched = "activation",
-        symbols: Sequence[int] | None = None,
+        symbols: Symbols | None = None,
         positions: Sequence[int] | None = None,
         include_query: bool = False,
         vocab_size: int | None = None,
@@ -120,7 +121,8 @@ class Problem:
             query: the row that is watched; negative counts from the end.
             target: "activation", "logits", "log_probabilities", "pooled", or a value of
                 `targets` or `row_targets`.
-            symbols: substitute symbols; by default all that the model allows.
+            symbols: substitute symbols, or rows of them for each of the positions; by
+                default all that the model allows.
             positions: positions that are changed; all by default.
             include_query: whether the query's own token is changed too.
             vocab_size: V, for a bare function.

@@ -12,15 +12,19 @@ symbols have one embedding.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.classes import equal_rows
 from jax_models import InputError
-from jax_models.arguments import expect_integer, expect_integers
+from jax_models.arguments import expect_array, expect_integer, expect_integers
 from jax_models.model.mask import Sight
 from jax_models.model.transformer import Transformer
+
+# Substitutes of every position, or [P, K] of each of P positions, padded with -1.
+Symbols: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 
 def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
@@ -106,7 +110,7 @@ class Substitutions:
         return table
 
 
-def _checked(what: str, chosen: Sequence[int], size: int) -> np.ndarray:
+def _checked(what: str, chosen: Any, size: int) -> np.ndarray:
     return np.unique(np.array(expect_integers(what, chosen, 0, size - 1), np.int64))
 
 
@@ -130,7 +134,7 @@ def list_substitutions(
     vocab_size: int,
     *,
     query: int,
-    symbols: Sequence[int] | None = None,
+    symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
     substitutable: Sequence[int] | None = None,
     include_query: bool = False,
@@ -141,17 +145,26 @@ def list_substitutions(
         tokens: the input [n].
         vocab_size: V.
         query: the query position, left out unless `include_query`.
-        symbols: the substitute symbols; `substitutable` (else all) by default.
+        symbols: the substitute symbols; `substitutable` (else all) by default. Or [P, K]
+            padded with -1: row p are those of the p-th of P positions.
         positions: the positions to change; all by default.
         substitutable: only tokens listed here are changed, and only to these.
         include_query: whether the query's own token is changed too.
 
     Raises:
-        InputError: for a position or symbol out of range.
+        InputError: for a position or symbol out of range, and rows of symbols that are
+            not one for each position.
     """
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
     allowed = np.asarray(sorted(listed), np.int64)
+    if symbols is not None and expect_array("symbols", symbols).ndim == 2:
+        at, to = _listed_pairs(np.asarray(symbols), positions, n, vocab_size)
+        keep = np.isin(tokens[at], allowed) & np.isin(to, allowed) & (tokens[at] != to)
+        if not include_query:
+            keep &= at != query
+        position, symbol = at[keep].astype(np.int32), to[keep].astype(np.int32)
+        return Substitutions(position, symbol, n, vocab_size)
     at = np.arange(n) if positions is None else _checked("positions", positions, n)
     to = allowed if symbols is None else _checked("symbols", symbols, vocab_size)
     if symbols is not None and substitutable is not None:
@@ -164,6 +177,29 @@ def list_substitutions(
     position = np.repeat(at.astype(np.int32), keep.sum(axis=1))
     symbol = np.broadcast_to(to.astype(np.int32), keep.shape)[keep]
     return Substitutions(position, symbol, n, vocab_size)
+
+
+def _listed_pairs(
+    symbols: np.ndarray, positions: Sequence[int] | None, n: int, vocab_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The different pairs of position and symbol that rows [P, K] list, in order."""
+    at = np.arange(n)
+    if positions is not None:
+        at = np.array(expect_integers("positions", positions, 0, n - 1), np.int64)
+    if symbols.dtype.kind not in "iu" or len(symbols) != at.size:
+        raise InputError(
+            f"symbols is {symbols.dtype} of shape {symbols.shape}; expected integers "
+            f"[P, K], a row for each of the P = {at.size} positions, filled up with -1"
+        )
+    wrong = np.argwhere((symbols < -1) | (symbols >= vocab_size))
+    if wrong.size:
+        row, entry = map(int, wrong[0])
+        raise InputError(
+            f"symbols[{row}][{entry}] = {symbols[row, entry]}; expected an integer from 0 "
+            f"to {vocab_size - 1}, or -1 where the row has no more"
+        )
+    pairs = at[:, None] * vocab_size + symbols.astype(np.int64)
+    return np.divmod(np.unique(pairs[symbols >= 0]), vocab_size)
 
 
 def not_finite(position: int, symbol: int) -> InputError:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.problem import Problem, Target
+from bounds.influence.substitution import Symbols
 from bounds.lemma5.certificate.activation_ball import slope_strays
 from bounds.lemma5.certificate.constants import needs_positive_epsilon
 from bounds.lemma5.certificate.references import (
@@ -43,7 +44,7 @@ def certify_influence(
     method: CertificateMethod = "centred",
     query: int = -1,
     target: Target = "activation",
-    symbols: Sequence[int] | None = None,
+    symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
     include_query: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -65,7 +66,7 @@ def certify_influence(
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations) or "logits".
         symbols: substitute symbols; by default all that the model's `substitutable`
-            allows.
+            allows. Or [P, K] padded with -1: row p are those of the p-th of P positions.
         positions: positions that are changed; all by default.
         include_query: whether the query's own token is changed too.
         progress: called with (substitutions done, all) after every block.

@@ -1,0 +1,118 @@
+"""Substitutes that differ by position are the union of what each position is asked alone."""
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence.substitution import list_substitutions
+
+V = 5
+TOKENS = np.array([0, 3, 1, 4, 2, 2])
+# Repeated, unordered, the token itself and nothing at all.
+ROWS = np.array(
+    [[4, 1, 4], [3, 0, -1], [-1, 2, -1], [-1, -1, -1], [2, 0, 1], [0, 1, 3]]
+)
+
+
+def pairs(symbols, positions=None, **options):
+    found = list_substitutions(
+        TOKENS, V, query=5, symbols=symbols, positions=positions, **options
+    )
+    return list(zip(found.position.tolist(), found.symbol.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("include_query", [False, True])
+@pytest.mark.parametrize("substitutable", [None, [0, 1, 2, 3]])
+def test_rows_list_the_union_of_single_questions(include_query, substitutable):
+    options = {"include_query": include_query, "substitutable": substitutable}
+    one_by_one = [
+        pair
+        for position, row in enumerate(ROWS)
+        for pair in pairs(row[row >= 0].tolist(), [position], **options)
+    ]
+    assert pairs(ROWS, **options) == one_by_one
+    assert pairs(ROWS.tolist(), **options) == one_by_one
+
+
+def test_row_p_belongs_to_the_p_th_of_the_positions_that_are_given():
+    assert pairs([[0, 1], [2, -1]], [4, 1]) == [(1, 2), (4, 0), (4, 1)]
+    assert pairs([[0, 1], [2, -1]], [1, 4]) == [(1, 0), (1, 1)]  # 2 stands at 4
+    assert pairs([[0], [1]], [1, 1]) == [(1, 0), (1, 1)]
+
+
+def test_padding_alone_substitutes_nothing():
+    assert pairs(np.full((6, 2), -1)) == []
+    assert pairs(np.zeros((0, 2), int), []) == []
+
+
+@pytest.mark.parametrize(
+    ("symbols", "positions", "message"),
+    [
+        (
+            ROWS[:3],
+            None,
+            r"shape \(3, 3\); expected integers \[P, K\].* P = 6 positions",
+        ),
+        (ROWS, [0, 1], r"shape \(6, 3\).* P = 2 positions"),
+        (ROWS.astype(float), None, "symbols is float64"),
+        (ROWS > 0, None, "symbols is bool"),
+        ([[0], [1, 2]], [0, 1], r"symbols = \[\[0\], \[1, 2\]\]; expected an array"),
+        (
+            [[0, 5], [1, 2]],
+            [0, 1],
+            r"symbols\[0\]\[1\] = 5; expected .* from 0 to 4, or",
+        ),
+        ([[0, 1], [-2, 2]], [0, 1], r"symbols\[1\]\[0\] = -2"),
+        ([[0], [1]], [0, 6], r"positions\[1\] = 6"),
+        ([[[0]]], [0], r"symbols\[0\] = \[\[0\]\]; expected an integer"),
+        ([0, -1], None, r"symbols\[1\] = -1"),
+    ],
+)
+def test_what_lists_no_substitutes_is_refused_in_a_line(symbols, positions, message):
+    with pytest.raises(jm.InputError, match=message) as caught:
+        pairs(symbols, positions)
+    assert "\n" not in str(caught.value)
+
+
+def drawn(num_layers=1):
+    return jm.random_transformer(
+        jax.random.key(3),
+        num_layers=num_layers,
+        num_heads=1,
+        d_model=4,
+        d_ff=4,
+        vocab_size=V,
+        dtype="float64",
+    )
+
+
+def listed():
+    asked = np.zeros((6, V), bool)
+    for position, row in enumerate(ROWS[:5]):
+        asked[position, row[(row >= 0) & (row != TOKENS[position])]] = True
+    return asked
+
+
+@pytest.mark.parametrize(("method", "layers"), [("incremental", 1), ("screened", 2)])
+def test_influences_of_rows_are_those_of_single_calls(
+    method, layers, quick_compilation
+):
+    model, asked = drawn(layers), listed()
+    whole = bounds.compute_influence(model, TOKENS, symbols=ROWS, method=method)
+    every = bounds.compute_influence(model, TOKENS, method="exhaustive")
+    assert np.array_equal(~np.isnan(whole.lower), asked)
+    assert (whole.lower[asked] <= every.upper[asked]).all()
+    assert (whole.upper[asked] >= every.lower[asked]).all()
+    at = np.where(asked, every.upper, -1).argmax()
+    assert (whole.position, whole.symbol) == divmod(at, V)
+    assert whole.substitutions == asked.sum()
+
+
+def test_certificates_take_rows(quick_compilation):
+    model, asked = drawn(), listed()
+    found = bounds.certify_influence(model, TOKENS, symbols=ROWS, method="base")
+    exact = bounds.compute_influence(model, TOKENS, method="exhaustive")
+    assert np.array_equal(~np.isnan(found.upper), asked)
+    assert (found.upper[asked] >= exact.lower[asked]).all()
