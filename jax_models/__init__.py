@@ -9,6 +9,7 @@ from jax_models.errors import InputError, TieError
 from jax_models.format.file import load, model_bytes, save
 from jax_models.format.pretrained.from_torch import from_torch
 from jax_models.format.pretrained.load import from_pretrained
+from jax_models.format.pretrained.tokenizer import Tokenizer, read_tokenizer
 from jax_models.languages import (
     LANGUAGES,
     SOURCES,
@@ -98,6 +99,7 @@ __all__ = [
     "Softmax",
     "TieError",
     "TieReport",
+    "Tokenizer",
     "Training",
     "Transformer",
     "Weighting",
@@ -119,6 +121,7 @@ __all__ = [
     "model_bytes",
     "random_transformer",
     "read_text",
+    "read_tokenizer",
     "save",
     "train",
     "with_dtype",

@@ -18,6 +18,7 @@ from jax_models.format.pretrained.self_test import compare_outputs
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quick_compilation")]
 PACKAGES = pathlib.Path(os.environ.get("REAL_PACKAGES", ".real")).absolute()
 PEER = os.environ.get("PEER_PYTHON", "")
+QUIET = {**os.environ, "HF_HUB_OFFLINE": "1"}
 SCRIPT = pathlib.Path(__file__).with_name("peer_outputs.py")
 # Folder, class of transformers, head. AntiBERTy has L = 8, d = 512, MiniLM L = 6, d = 384;
 # rows were found within 5e-15 in float64, 2e-6 in float32.
@@ -42,8 +43,7 @@ def checkpoint(request, tmp_path_factory):
     folder = PACKAGES / inside
     out = tmp_path_factory.mktemp(request.param) / "outputs.safetensors"
     command = [PEER, str(SCRIPT), kind, str(folder), str(out), "48"]
-    quiet = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    subprocess.run(command, check=True, env=quiet, capture_output=True)
+    subprocess.run(command, check=True, env=QUIET, capture_output=True)
     return folder, head, out
 
 

@@ -37,7 +37,7 @@ class Folder(Source):
                 f"{str(path)!r} is no folder; expected one with config.json"
             )
         self.path, self.called = path, repr(str(path))
-        self.config = _read_json(path / "config.json")
+        self.config = read_json(path / "config.json")
         self._files: dict[str, Any] = {}
         found = self._find_tensors()
         # Old folders of TensorFlow's time say gamma and beta of norms.
@@ -100,7 +100,7 @@ class Folder(Source):
             return dict.fromkeys(self._open(WEIGHTS).keys(), WEIGHTS)
         if not (self.path / INDEX).is_file():
             raise InputError(self._without_weights())
-        index = _read_json(self.path / INDEX)
+        index = read_json(self.path / INDEX)
         listed = index.get("weight_map")
         if not isinstance(listed, dict) or not all(
             isinstance(file, str) for file in listed.values()
@@ -145,7 +145,12 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the object that a file of a checkpoint holds.
+
+    Raises:
+        InputError: there is no such file, or it holds something else.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

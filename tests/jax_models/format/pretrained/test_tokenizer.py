@@ -1,0 +1,194 @@
+"""Texts become the tokens that a checkpoint means; what is special is known."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+
+LETTERS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ACDE"]
+ESM = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGV.-", "<null_1>", "<mask>"]
+PIECES = [*LETTERS[:5], "a", "ab", "##c", "B", ",", "b"]
+
+
+def folder_of(place, entries=None, **files):
+    if entries is not None:
+        (place / "vocab.txt").write_text("\n".join(entries), encoding="utf-8")
+    for name, held in files.items():
+        (place / f"{name}.json").write_text(json.dumps(held))
+    return place
+
+
+def whole(**changed):
+    """A small `tokenizer.json`: words, between <s> and </s>, cut and padded."""
+    words = {"<s>": 0, "</s>": 1, "the": 2, "cat": 3, "?": 4}
+    special = [
+        {
+            "id": at,
+            "content": name,
+            "special": True,
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+        }
+        for at, name in enumerate(("<s>", "</s>"))
+    ]
+    around = [
+        {"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "</s>", "type_id": 0}},
+    ]
+    ends = {
+        name: {"id": name, "ids": [words[name]], "tokens": [name]} for name in words
+    }
+    return {
+        "version": "1.0",
+        "truncation": {
+            "max_length": 3,
+            "strategy": "LongestFirst",
+            "stride": 0,
+            "direction": "Right",
+        },
+        "padding": {
+            "strategy": {"Fixed": 9},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 1,
+            "pad_type_id": 0,
+            "pad_token": "</s>",
+        },
+        "added_tokens": special,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": around,
+            "pair": around,
+            "special_tokens": ends,
+        },
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
+        **changed,
+    }
+
+
+@pytest.mark.parametrize("text", ["ACE", "A C E", " A\nCE "])
+def test_letters_stand_between_the_ends_with_or_without_spaces(text, tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS))
+    assert found.encode(text).tolist() == [2, 5, 6, 8, 3]
+    assert found.names == tuple(LETTERS)
+    assert found.special == (0, 1, 2, 3, 4)
+    assert found.encode("A[MASK]E").tolist() == [2, 5, 4, 8, 3]
+    assert found.encode("AxE").tolist() == [2, 5, 1, 8, 3]
+
+
+def test_esm_spells_its_special_symbols_otherwise(tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, ESM) / "vocab.txt")
+    assert found.encode("LA<mask>G-").tolist() == [0, 4, 5, 11, 6, 9, 2]
+    assert found.special == (0, 1, 2, 3, 10, 11)  # <null_1> is no letter
+    assert (found.symbol("V"), found.unknown) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("lower", "tokens"), [(None, [2, 6, 7, 9, 10, 3]), (False, [2, 1, 9, 8, 3])]
+)
+def test_pieces_of_words_are_of_the_case_that_is_said(lower, tokens, tmp_path):
+    said = {} if lower is None else {"tokenizer_config": {"do_lower_case": lower}}
+    found = jm.read_tokenizer(folder_of(tmp_path, PIECES, **said))
+    assert found.encode("ABc,B").tolist() == tokens
+
+
+def test_a_whole_tokenizer_is_neither_cut_nor_padded_and_goes_first(tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS, tokenizer=whole()))
+    assert found.encode("the cat the the").tolist() == [0, 2, 3, 2, 2, 1]
+    assert (found.special, found.unknown) == ((0, 1), 4)
+    assert found.encode("the dog").tolist() == [0, 2, 4, 1]
+    assert found.names[2:4] == ("the", "cat")
+
+
+def test_what_the_configuration_names_is_special_too(tmp_path):
+    named = {
+        "mask_token": {"content": "cat"},
+        "add_bos_token": True,
+        "pad_token": "dog",
+    }
+    listed = {"additional_special_tokens": ["the"]}
+    folder = folder_of(
+        tmp_path, tokenizer=whole(), tokenizer_config=named, special_tokens_map=listed
+    )
+    assert jm.read_tokenizer(folder).special == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ACXE", r"'X' at place 3 is not in the vocabulary: A C D E$"),
+        ("A C\nx", "'x' at place 5"),
+        ("[UNK]A", r"'\[' at place 1"),
+    ],
+)
+def test_an_unknown_letter_is_named_with_its_place(text, message, tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS))
+    with pytest.raises(jm.InputError, match=message):
+        found.encode(text, allow_unknown=False)
+    assert found.encode("AC[MASK]", allow_unknown=False).size == 5
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+def test_a_text_without_tokens_is_refused(text, tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS))
+    with pytest.raises(jm.InputError, match="has no tokens"):
+        found.encode(text)
+
+
+def test_half_a_character_is_refused(tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS))
+    with pytest.raises(jm.InputError, match="not UTF-8"):
+        found.encode("A\ud800")
+    with pytest.raises(jm.InputError, match="text = 3; expected a string"):
+        found.encode(3)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([*LETTERS, "A"], "10 lines, 9 of them different"),
+        (["A", "C"], r"with \[UNK\] or <unk>"),
+        ([], "0 lines, 0 of them"),
+        ([*ESM, "AAA"], "neither of single letters nor of BERT's pieces"),
+    ],
+)
+def test_a_vocabulary_that_says_nothing_of_splitting_is_refused(
+    entries, message, tmp_path
+):
+    with pytest.raises(jm.InputError, match=message) as caught:
+        jm.read_tokenizer(folder_of(tmp_path, entries))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_folder_is_a_line(tmp_path):
+    with pytest.raises(jm.InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
+        jm.read_tokenizer(tmp_path)
+    with pytest.raises(jm.InputError, match="is no file, and no folder"):
+        jm.read_tokenizer(tmp_path / "none")
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
+    with pytest.raises(jm.InputError, match="is not UTF-8"):
+        jm.read_tokenizer(tmp_path)
+    folder_of(tmp_path, tokenizer={"version": "1.0"})
+    with pytest.raises(jm.InputError, match="is no tokenizer: "):
+        jm.read_tokenizer(tmp_path)
+    folder_of(tmp_path, tokenizer=whole(), tokenizer_config=[1])
+    with pytest.raises(jm.InputError, match="expected an object"):
+        jm.read_tokenizer(tmp_path)
+
+
+def test_without_the_package_a_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(jm.InputError, match=r"install .* 'attention-bounds\[texts\]'"):
+        jm.read_tokenizer(folder_of(tmp_path, LETTERS))
+
+
+def test_tokens_fit_a_model(tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS)).encode("AAC")
+    assert found.dtype == np.int32
+    assert found.ndim == 1
