@@ -1,6 +1,7 @@
 """From a sweep to its cells: every flag and value is read by the command's own flags."""
 
 import math
+import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -54,7 +55,15 @@ OWN_FLAGS = (
     "process_id",
 )
 # Flags that name a file, whose content is part of the configuration.
-FILE_FLAGS = ("model", "tokens", "text", "pre_restriction")
+FILE_FLAGS = (
+    "model",
+    "tokens",
+    "text",
+    "fasta",
+    "smiles",
+    "tokenizer",
+    "pre_restriction",
+)
 
 
 class BatchedModule(Protocol):
@@ -181,9 +190,18 @@ def _config(
     for name in FILE_FLAGS:
         if path := config.get(name):
             if path not in hashes:
-                hashes[path] = sha256(Path(path).read_bytes())
+                hashes[path] = _content_sha256(path)
             config[f"{name}_sha256"] = hashes[path]
     return config
+
+
+def _content_sha256(path: str) -> str:
+    """Returns what names a file's content, or a folder's: of its files, by name."""
+    if not os.path.isdir(path):
+        return sha256(Path(path).read_bytes())
+    files = sorted(file for file in Path(path).iterdir() if file.is_file())
+    listed = [f"{file.name} {sha256(file.read_bytes())}" for file in files]
+    return sha256("\n".join(listed).encode())
 
 
 def perform(
@@ -233,7 +251,7 @@ def perform(
 
 def _check_files(files: Mapping[str, str]) -> None:
     for path, digest in files.items():
-        if sha256(Path(path).read_bytes()) != digest:
+        if _content_sha256(path) != digest:
             raise InputError(
                 f"{path} is not the file that the sweep was planned with; run the same "
                 "command again to plan it with the one that is there"

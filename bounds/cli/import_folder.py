@@ -24,14 +24,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "folder", None, "The folder of the checkpoint.", flag_values=values
     )
-    flags.DEFINE_string(
-        "head",
-        None,
-        "What logits are read with: none, masked_lm, causal_lm, pooler, classifier, "
-        "token_classifier or discriminator; by default what the checkpoint's architecture "
-        "has.",
-        flag_values=values,
-    )
+    shared.define_head(values)
     flags.DEFINE_enum(
         "dtype",
         None,

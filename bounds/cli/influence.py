@@ -19,6 +19,7 @@ import jax_models as jm
 from bounds.cli.influence_blocks import (
     BLOCK,
     COLUMNS,
+    NAMES,
     SUMMARY,
     Asked,
     make_blocks,
@@ -37,6 +38,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.curve import UNITS
 from bounds.curves.figures import Series, influence_figure
@@ -125,6 +127,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_model(values)
     shared.define_weighting(values)
     shared.define_inputs(values, default_count=None)
+    define_texts(values)
     flags.DEFINE_integer(
         "length",
         None,
@@ -136,7 +139,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer(
         "input",
         0,
-        "Which input, from 0: row of a NumPy file, or number of the sample.",
+        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
+        "SMILES file, or number of the sample.",
         lower_bound=0,
         flag_values=values,
     )
@@ -212,13 +216,18 @@ def run(options: flags.FlagValues) -> None:
         **output.record(),
         "n": n,
         "query": asked.subject.question.query,
-        **_joined(blocks),
+        **(largest := _joined(blocks)),
+        **asked.named(largest["position"], largest["symbol"]),
         **asked.hashes,
         "seconds": seconds,
     }
-    rows = [row for block in blocks for row in read_rows(block)]
-    names = _write(output, record, rows)
-    print(_finding(record))
+    rows = [
+        {**row, **asked.named(row["position"], row["symbol"])}
+        for block in blocks
+        for row in read_rows(block)
+    ]
+    names = _write(output, asked, record, rows)
+    print(_finding(asked, record))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
 
@@ -285,24 +294,37 @@ def _ask(options: flags.FlagValues) -> Asked:
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     if given is not None and options.length is None:
-        length = max(len(sequence) for sequence in given.sequences)
+        last = min(options.input, given.count - 1)  # beyond it: refused below
+        length = len(given.sequences[last])
     model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
     subject = read_subject(options, model, [length])
     question = subject.question
     question = dataclasses.replace(question, query=question.query % length)
-    return Asked(
+    subject, tokenizer = (
         dataclasses.replace(subject, question=question),
+        open_tokenizer(options),
+    )
+    if tokenizer is not None:
+        free = range(model.vocab_size)
+        free = free if model.substitutable is None else model.substitutable
+        text = tuple(symbol for symbol in free if symbol not in tokenizer.special)
+        model = dataclasses.replace(subject.model, substitutable=text)
+        subject = dataclasses.replace(subject, model=model)
+    return Asked(
+        subject,
         options.include_query,
         Stopping(options.rtol, options.budget),
         Path(options.out),
+        tokenizer,
     )
 
 
 def _write(
-    output: Output, record: dict[str, Any], rows: list[dict[str, Any]]
+    output: Output, asked: Asked, record: dict[str, Any], rows: list[dict[str, Any]]
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    write_csv(output.path("influence.csv"), COLUMNS, rows)
+    columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *NAMES)
+    write_csv(output.path("influence.csv"), columns, rows)
     write_json(output.path("influence.json"), record)
     largest: dict[int, float] = {}
     for row in rows:
@@ -318,10 +340,18 @@ def _write(
     return ["influence.csv", "influence.json", *output.draw(figure)]
 
 
-def _finding(record: dict[str, Any]) -> str:
+def _finding(asked: Asked, record: dict[str, Any]) -> str:
     """Returns what was found, in one sentence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
+    where = f"at position {record['position']}, symbol {record['symbol']}"
+    output = f"the output at position {record['query']}"
+    if asked.tokenizer is not None:
+        where = (
+            f"at position {record['position']} ({record['wild_type']}), symbol "
+            f"{record['symbol']} ({record['symbol_name']})"
+        )
+        output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
     ends = (record[name] for name in ("max", "max_lower", "max_upper"))
     how = "exact" if record["exact"] else "certified"
     maximum = f"{enclosure_label(*ends)}, {how} by {record['method']}"
@@ -330,12 +360,9 @@ def _finding(record: dict[str, Any]) -> str:
             f"n = {record['n']}: the maximum influence lies between "
             f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
             f"{record['uncertified']} substitutions are not certified to be below the "
-            f"largest that was evaluated ({record['max']:.6g}, at position "
-            f"{record['position']}, symbol {record['symbol']}, on the output at position "
-            f"{record['query']}). A larger --budget narrows it."
+            f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
+            "A larger --budget narrows it."
         )
     return (
-        f"n = {record['n']}: the maximum influence is {maximum}, at position "
-        f"{record['position']}, symbol {record['symbol']}, on the output at position "
-        f"{record['query']}."
+        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on {output}."
     )

@@ -24,6 +24,8 @@ from bounds.version import __version__
 # Substitutions beyond which only the largest of each position is kept.
 MAX_PAIRS = 2**18
 COLUMNS = ("position", "symbol", "lower", "upper")
+# Behind them, where a tokenizer names symbols.
+NAMES = ("wild_type", "symbol_name")
 # What is recorded of the largest influence, for each block and for the whole input.
 SUMMARY = (
     "max",
@@ -51,18 +53,27 @@ class Asked:
         include_query: Whether the query's own token is changed too.
         stopping: When a screen stops.
         folder: Where a screen keeps where it stands.
+        tokenizer: What names symbols; None where they are numbers.
     """
 
     subject: Subject
     include_query: bool
     stopping: Stopping
     folder: Path
+    tokenizer: jm.Tokenizer | None = None
 
     @property
     def tokens(self) -> np.ndarray:
         """The input [n]."""
         (tokens,) = self.subject.inputs.values()
         return tokens
+
+    def named(self, position: int | None, symbol: int | None) -> dict[str, str | None]:
+        """Returns the entries of `NAMES` of a substitution; none without a tokenizer."""
+        if self.tokenizer is None or position is None or symbol is None:
+            return {} if self.tokenizer is None else dict.fromkeys(NAMES)
+        symbols = (int(self.tokens[position]), symbol)
+        return dict(zip(NAMES, map(self.tokenizer.name, symbols), strict=True))
 
     @property
     def screens(self) -> bool:
@@ -147,6 +158,8 @@ def make_blocks(
         **block_columns(planned.sizes),
         **asked.hashes,
     }
+    if asked.tokenizer is not None:
+        key["special"] = list(asked.tokenizer.special)  # which are left alone
     if asked.screens:
         key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
 

@@ -56,8 +56,9 @@ def define_flags() -> flags.FlagValues:
     _define_training(values)
     shared.define_shape(values)
     shared.define_weighting(values)
-    shared.define_optional_lengths(
+    shared.define_lengths(
         values,
+        None,
         "Lengths n at which the loss is measured at checkpoints: an increasing list, or "
         "start:stop:count; by default a quarter of --length to four times it.",
     )

@@ -119,7 +119,13 @@ def define_dtype(values: flags.FlagValues) -> None:
 
 def define_model(values: flags.FlagValues) -> None:
     """Add `--model`, `--preset` and the shape of a random model, not its weighting."""
-    flags.DEFINE_string("model", None, "Model file (safetensors).", flag_values=values)
+    flags.DEFINE_string(
+        "model",
+        None,
+        "Model file (safetensors), or the folder of a checkpoint (docs/checkpoints.md).",
+        flag_values=values,
+    )
+    define_head(values)
     flags.DEFINE_string(
         "preset",
         None,
@@ -140,6 +146,18 @@ def define_model(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     define_shape(values)
+
+
+def define_head(values: flags.FlagValues) -> None:
+    """Add `--head`."""
+    flags.DEFINE_string(
+        "head",
+        None,
+        "Checkpoint: what logits are read with: none, masked_lm, causal_lm, pooler, "
+        "classifier, token_classifier or discriminator; by default what its architecture "
+        "has.",
+        flag_values=values,
+    )
 
 
 def define_shape(values: flags.FlagValues) -> None:
@@ -239,35 +257,23 @@ def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
     )
 
 
-def define_lengths(values: flags.FlagValues, default: str) -> None:
+def define_lengths(
+    values: flags.FlagValues,
+    default: str | None,
+    text: str = "Lengths n, in tokens: an increasing list, or start:stop:count "
+    "(log-spaced, both ends in).",
+) -> None:
     """Add `--lengths`.
 
     Args:
         values: The command's flags.
-        default: As typed.
-    """
-    flags.DEFINE(
-        LengthsParser(),
-        "lengths",
-        default,
-        "Lengths n, in tokens: an increasing list, or start:stop:count (log-spaced, "
-        "both ends in).",
-        flag_values=values,
-        serializer=LengthsSerializer(),
-    )
-
-
-def define_optional_lengths(values: flags.FlagValues, text: str) -> None:
-    """Add `--lengths`, None where it is not given.
-
-    Args:
-        values: The command's flags.
+        default: As typed; None where it need not be given.
         text: Its help.
     """
     flags.DEFINE(
         LengthsParser(),
         "lengths",
-        None,
+        default,
         text,
         flag_values=values,
         serializer=LengthsSerializer(),

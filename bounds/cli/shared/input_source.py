@@ -1,11 +1,18 @@
-"""Flags to inputs: sampled strings, a file of tokens, or a text."""
+"""Flags to inputs: sampled strings, a file of tokens, or texts."""
 
 import os
+from typing import Any
 
 import numpy as np
 from absl import flags
 
 import jax_models as jm
+from bounds.cli.shared.texts import (
+    LETTERS,
+    open_tokenizer,
+    read_letters,
+    read_text_whole,
+)
 from bounds.curves.inputs import GivenInputs, InputSource, sampled_inputs
 from jax_models.arguments import expect_file
 from jax_models.languages import LANGUAGES, read_text
@@ -66,28 +73,36 @@ def load_inputs(
 def read_given(
     options: flags.FlagValues, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
-    """Returns the sequences of the file that the flags name, None where they do not.
+    """Returns the sequences that the flags give, None where they do not.
 
     Args:
-        options: Flags of `define_inputs`.
-        vocabulary: The characters of a text; None reads its bytes.
+        options: Flags of `define_inputs`, and of `define_texts` if the command has them.
+        vocabulary: The characters of a text where there is no tokenizer; None reads its
+            bytes.
 
     Returns:
         The sequences.
 
     Raises:
-        InputError: Two files are named, or one holds no tokens.
+        InputError: Two are given, or one holds no tokens.
         OSError: A file cannot be read.
     """
-    if options.tokens is not None and options.text is not None:
-        raise jm.InputError("give --tokens or --text, not both")
-    file = options.tokens or options.text
-    if file is None:
+    names = ("tokens", "text", *LETTERS)
+    found = [x for x in names if x in options and options[x].value is not None]
+    if len(found) > 1:
+        raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
+    if not found:
         return None
+    file: Any = options[found[0]].value
     for name in ("inputs", "num_inputs"):
         if name in options and options[name].present:
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
-    if options.text is not None:
+    tokenizer = open_tokenizer(options)
+    if tokenizer is not None and found[0] in LETTERS:
+        return read_letters(found[0], file, tokenizer)
+    if tokenizer is not None and found[0] == "text":
+        return read_text_whole(file, tokenizer)
+    if found[0] == "text":
         expect_file("text file", file)
         return GivenInputs(file, (read_text(file, vocabulary),))
     return GivenInputs(file, read_tokens(file))

@@ -1,5 +1,6 @@
 """Flags to a model: a file, a construction by name, or random weights."""
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,16 @@ def load_model(
         OSError: The file cannot be read.
     """
     file, preset, c = options.model, options.preset, options.c
+    folder = file is not None and os.path.isdir(file)
     if file is not None and preset is not None:
         raise jm.InputError("give --model or --preset, not both")
     if preset not in (None, RANDOM, *PRESETS):
         raise jm.InputError(
             f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
+        )
+    if options.head is not None and not folder:
+        raise jm.InputError(
+            "--head is of a checkpoint, and --model names no folder; leave it out"
         )
     if c is not None and preset in (None, RANDOM):
         raise jm.InputError("--c is the sharpness of a construction; name its --preset")
@@ -58,6 +64,8 @@ def load_model(
         )
     elif file is not None:
         _refuse_shape(given, (), f"--model {file}")
+        if folder:
+            return jm.from_pretrained(file, dtype=options.dtype, head=options.head)
         model = jm.load(file)
     else:
         _refuse_shape(given, preset_parameters(options.preset), f"--preset {preset}")
@@ -127,6 +135,8 @@ def reweighted(
 def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
     """Returns the SHA-256 that names a model: of its file, byte by byte.
 
+    A folder's is that of the file that `import` makes of it.
+
     A file's hash is that of the file, under whatever --dtype, --weighting and
     --temperature it is used; whoever records it records those beside it.
 
@@ -141,7 +151,7 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
     Raises:
         OSError: The file cannot be read.
     """
-    if options.model is not None:
+    if options.model is not None and not os.path.isdir(options.model):
         return sha256(Path(options.model).read_bytes())
     return sha256(jm.model_bytes(model))
 

@@ -77,6 +77,10 @@ class Tokenizer:
             raise InputError(f"the text {show(text)} has no tokens; expected some")
         return np.asarray(found.ids, np.int32)
 
+    def name(self, symbol: int) -> str:
+        """Returns the string of a symbol, its number where it has none."""
+        return self.names[symbol] if symbol < len(self.names) else str(symbol)
+
     def symbol(self, name: str) -> int:
         """Returns the number of a symbol.
 

@@ -1,0 +1,142 @@
+"""Flags to inputs of models with a tokenizer: texts, sequences of letters, molecules."""
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.curves.inputs import GivenInputs
+from jax_models.arguments import expect_file, show
+
+# What holds letters, of which none may be unknown.
+LETTERS = ("fasta", "smiles", "sequence")
+
+
+def define_texts(values: flags.FlagValues) -> None:
+    """Add `--fasta`, `--smiles`, `--sequence` and `--tokenizer`."""
+    for name, text in (
+        ("fasta", "FASTA file: each record is one input; lower case is raised."),
+        ("smiles", "File of molecules as SMILES, one a line, its name behind it."),
+        ("sequence", "The input itself, as in EVQLVESGGG."),
+        (
+            "tokenizer",
+            "Folder with tokenizer.json or vocab.txt, or one such file, that reads texts "
+            "and names symbols; special symbols are neither replaced nor substitutes. By "
+            "default that of the --model folder, where a text is given.",
+        ),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=values)
+
+
+def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
+    """Returns the tokenizer that the flags name, None where they name none.
+
+    Args:
+        options: A command's flags, with or without those of `define_texts`.
+
+    Raises:
+        InputError: Texts need one, or it cannot be read.
+    """
+    if "tokenizer" not in options:
+        return None
+    if options.tokenizer is not None:
+        return jm.read_tokenizer(options.tokenizer)
+    texts = [name for name in (*LETTERS, "text") if options[name].value is not None]
+    if texts and options.model is not None and os.path.isdir(options.model):
+        return jm.read_tokenizer(options.model)
+    if texts and texts != ["text"]:
+        raise jm.InputError(
+            f"--{texts[0]} needs a tokenizer; name the folder of a checkpoint as --model, "
+            "or its folder or file as --tokenizer"
+        )
+    return None
+
+
+def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
+    """Returns the inputs that a flag of `LETTERS` gives.
+
+    Args:
+        name: The flag.
+        value: Its value.
+        tokenizer: What they are read by.
+
+    Raises:
+        InputError: A file holds something else, or a letter is unknown.
+    """
+    if name == "sequence":
+        return GivenInputs("--sequence", (_encode("--sequence", value, tokenizer),))
+    content = read_whole(name, value)
+    found = READERS[name](value, content)
+    if not found:
+        raise jm.InputError(f"{value}: the file is empty; expected {EXPECTED[name]}")
+    return GivenInputs(
+        value,
+        tuple(_encode(f"{value}: {where}", text, tokenizer) for where, text in found),
+    )
+
+
+def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
+    """Returns a file as one text, without its last newline."""
+    content = read_whole("text", path).removesuffix("\n").removesuffix("\r")
+    return GivenInputs(path, (_encode(path, content, tokenizer, allow_unknown=True),))
+
+
+def read_whole(name: str, path: str) -> str:
+    """Returns what a text file holds.
+
+    Raises:
+        InputError: It is no file, or no text.
+        OSError: It cannot be read.
+    """
+    try:
+        return expect_file(f"--{name}", path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise jm.InputError(f"{path}: not a text in UTF-8 ({error})") from error
+
+
+def _encode(
+    where: str, text: str, tokenizer: jm.Tokenizer, *, allow_unknown: bool = False
+) -> np.ndarray:
+    try:
+        return tokenizer.encode(text, allow_unknown=allow_unknown)
+    except jm.InputError as error:
+        raise jm.InputError(f"{where}: {error}") from error
+
+
+def _records(path: str, content: str) -> list[tuple[str, str]]:
+    """The records of a FASTA file, each with its name."""
+    found: list[tuple[str, list[str]]] = []
+    for number, line in enumerate(map(str.strip, content.splitlines()), 1):
+        if line.startswith(">"):
+            header = line[1:].split()
+            name = f" ({header[0]})" if header else ""
+            found.append((f"record {len(found)}{name}", []))
+        elif line and not found:
+            raise jm.InputError(
+                f"{path}: line {number} is {show(line)}; expected {EXPECTED['fasta']}"
+            )
+        elif line:
+            found[-1][1].append("".join(line.split()).upper())
+    return [(name, "".join(lines)) for name, lines in found]
+
+
+def _molecules(path: str, content: str) -> list[tuple[str, str]]:
+    """The molecules of a SMILES file, each with its name."""
+    del path
+    lines = [line.split() for line in content.splitlines() if line.strip()]
+    return [
+        (f"molecule {at}" + (f" ({line[1]})" if len(line) > 1 else ""), line[0])
+        for at, line in enumerate(lines)
+    ]
+
+
+READERS: dict[str, Callable[[str, str], list[tuple[str, str]]]] = {
+    "fasta": _records,
+    "smiles": _molecules,
+}
+EXPECTED = {
+    "fasta": "records, each a line with > and its name, and lines of letters",
+    "smiles": "one molecule a line, and its name behind it if it has one",
+}

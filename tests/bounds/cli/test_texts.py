@@ -1,0 +1,175 @@
+"""`influence` reads a checkpoint's folder and texts, and speaks of symbols by their names."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import compute_influence, read_store
+from tests.jax_models.format.pretrained.folders import copied
+
+OUT = Path("results/influence")
+SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+NAMES = [*SPECIAL, *"ACDEFGHIKLMNc)("]
+FASTA = ">heavy chain\nacd\nef G\n\n>light\nMNK\n"
+QUICK = ["--method=exhaustive"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint with its vocabulary."""
+    found = copied("bert", tmp_path)
+    (found / "vocab.txt").write_text("\n".join(NAMES))
+    return found
+
+
+@pytest.fixture
+def ask(run, folder):
+    """Run `influence` on the folder."""
+    return lambda *flags: run("influence", f"--model={folder}", *QUICK, *flags)
+
+
+def record():
+    return json.loads((OUT / "influence.json").read_text())
+
+
+def rows():
+    with open(OUT / "influence.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def tokens_of(letters):
+    return [0, *(NAMES.index(letter) for letter in letters), 2]
+
+
+def test_a_sequence_is_asked_about_as_its_tokens_without_special_symbols(ask, folder):
+    result = ask("--sequence=ACDE", "--query=2")
+    assert (result.code, result.err) == (0, "")
+    tokens, model = tokens_of("ACDE"), jm.from_pretrained(folder, dtype="float64")
+    letters = [k for k, name in enumerate(NAMES) if name not in SPECIAL]
+    found = compute_influence(
+        model, tokens, query=2, symbols=letters, positions=range(1, 5)
+    )
+    assert len(rows()) == found.substitutions == 3 * 14
+    for row in rows():
+        position, symbol = int(row["position"]), int(row["symbol"])
+        assert float(row["lower"]) <= found.upper[position, symbol]
+        assert float(row["upper"]) >= found.lower[position, symbol]
+        assert row["wild_type"] == NAMES[tokens[position]]
+        assert row["symbol_name"] == NAMES[symbol]
+    at, to = found.position, found.symbol
+    assert (record()["position"], record()["symbol"]) == (at, to)
+    assert record()["wild_type"] == NAMES[tokens[at]]
+    assert record()["symbol_name"] == NAMES[to]
+    said = f"at position {at} ({NAMES[tokens[at]]}), symbol {to} ({NAMES[to]}), on the "
+    assert f"{said}output at position 2 (C)" in result.out
+
+
+def test_a_folder_is_what_import_makes_of_it(run, ask, folder):
+    ask("--sequence=ACDE", "--head=none")
+    first, cells = record(), read_store(OUT / "results.sqlite")
+    run("import", f"--folder={folder}", "--dtype=float64", "--head=none")
+    model = "--model=results/import/model.safetensors"
+    names = f"--tokenizer={folder}"
+    assert run("influence", model, names, *QUICK, "--sequence=ACDE").code == 0
+    assert record()["model_sha256"] == first["model_sha256"]
+    assert record()["max"] == first["max"]
+    assert read_store(OUT / "results.sqlite") == cells  # nothing was computed anew
+    # Without the names special symbols are substituted too: another question.
+    np.save("tokens.npy", tokens_of("ACDE"))
+    assert run("influence", model, "--tokens=tokens.npy", *QUICK).code == 0
+    assert len(read_store(OUT / "results.sqlite")) == 2
+    assert "wild_type" not in rows()[0]
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "number", "letters"),
+    [
+        ("fasta", FASTA, 0, "ACDEFG"),
+        ("fasta", FASTA, 1, "MNK"),
+        ("smiles", "C(C)c name\n\nCc\n", 0, "C(C)c"),
+        ("smiles", "C(C)c name\n\nCc\n", 1, "Cc"),
+        ("text", "A C\n", 0, "AC"),
+    ],
+)
+def test_files_hold_what_is_asked_about(flag, content, number, letters, ask, tmp_path):
+    (tmp_path / "file").write_text(content)
+    assert ask(f"--{flag}=file", f"--input={number}").code == 0
+    found = {int(row["position"]): row["wild_type"] for row in rows()}
+    assert record()["n"] == len(letters) + 2
+    assert found == dict(enumerate(letters, 1))
+    # What is in the key is what stands there, not where.
+    ask(f"--sequence={letters}")
+    assert len(read_store(OUT / "results.sqlite")) == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "complaint"),
+    [
+        (
+            "fasta",
+            FASTA.replace("K", "X"),
+            "record 1 (light): 'X' at place 3 is not in",
+        ),
+        ("fasta", "", "file: the file is empty; expected records"),
+        ("fasta", "\nACD\n>a\n", "line 2 is 'ACD'; expected records"),
+        ("fasta", ">a\n>b\nAC\n", "record 0 (a): the text '' has no tokens"),
+        ("fasta", ">\n" + "A" * 23, "n = 25"),
+        ("smiles", "CC a\nCXC b", "molecule 1 (b): 'X' at place 2 is not in"),
+        ("smiles", "\n", "file: the file is empty; expected one molecule a line"),
+        ("text", "\n", "the text '' has no tokens"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_one_line(
+    flag, content, complaint, ask, tmp_path
+):
+    (tmp_path / "file").write_text(content)
+    ask(f"--{flag}=file").assert_refused(complaint)
+
+
+def test_bytes_that_are_no_text_are_one_line(ask, tmp_path):
+    (tmp_path / "file").write_bytes(b">a\n\xff\n")
+    for flag in ("fasta", "smiles", "text"):
+        ask(f"--{flag}=file").assert_refused("not a text in UTF-8")
+        ask(f"--{flag}=none").assert_refused("does not exist")
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (
+            ["--sequence=AXC"],
+            "--sequence: 'X' at place 2 is not in the vocabulary: A C",
+        ),
+        (["--sequence="], "has no tokens"),
+        (["--sequence=AC", "--fasta=a"], "give --fasta or --sequence, not both"),
+        (["--sequence=AC", "--inputs=dyck1"], "--inputs samples inputs"),
+        (["--sequence=AC", "--input=1"], "holds 1 inputs"),
+        (["--sequence=AC", "--tokenizer=none"], "is no file, and no folder"),
+        (["--sequence=AC", "--head=causal_lm"], "head = 'causal_lm'; expected one of"),
+        (["--sequence=AC", "--vocab_size=9"], "describes a random model"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_line(flags, complaint, ask):
+    ask(*flags).assert_refused(complaint)
+
+
+def test_a_model_without_a_tokenizer_has_no_texts(run, model_file):
+    path = model_file()
+    for flag in ("--sequence=AC", "--fasta=a", "--smiles=a"):
+        asked = run("influence", f"--model={path}", flag)
+        asked.assert_refused(f"{flag.split('=')[0]} needs a tokenizer")
+    asked = run("influence", f"--model={path}", "--head=none", "--length=4")
+    asked.assert_refused("--head is of a checkpoint")
+
+
+def test_a_folder_can_be_swept(run, folder):
+    command = ["batch", "--command=influence", f"--model={folder}", *QUICK]
+    sweep = [*command, "--sequence=ACDE", "--sweep", "query=1,2"]
+    assert run(*sweep).code == 0
+    assert "0 to run, 2 done" in run(*sweep).out
+    (folder / "vocab.txt").write_text("\n".join(NAMES[:-1]))
+    assert "0 to run, 2 done" not in run(*sweep).out
