@@ -78,7 +78,8 @@ def define_flags() -> flags.FlagValues:
     shared.define_model(values)
     shared.define_weightings(values)
     shared.define_inputs(values, default_count=8)
-    shared.define_question(values)
+    shared.define_read(values)
+    shared.define_method(values)
     define_memory_limit(values)
     flags.DEFINE_list(
         "bounds",

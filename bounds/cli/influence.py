@@ -38,9 +38,9 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.target import define_target, target_key, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
-from bounds.curves.curve import UNITS
 from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value
 from bounds.influence.compute import choose_method
@@ -83,7 +83,7 @@ def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[
         f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
         f"model: {len(model.layers)} layers, d = {model.width}, V = "
         f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {asked.tokens.size}, query "
-        f"{question.query}, {question.target}",
+        f"{question.query}, {target_key(question.target)}",
     ]
     if not problems:
         return [*lines, "nothing can be substituted"]
@@ -144,7 +144,9 @@ def define_flags() -> flags.FlagValues:
         lower_bound=0,
         flag_values=values,
     )
-    shared.define_question(values)
+    shared.define_query(values)
+    define_target(values)
+    shared.define_method(values)
     define_memory_limit(values)
     shared.define_stopping(values)
     flags.DEFINE_boolean(
@@ -335,7 +337,7 @@ def _write(
         "influence", np.array(list(largest), int), np.array(list(largest.values()))
     )
     what = "largest influence" if record["exact"] else "upper bound on the influence"
-    quantity = f"{what} ({UNITS[output.values['target']]})"
+    quantity = f"{what} ({unit_of(output.values['target'])})"
     figure = influence_figure(series, quantity, record["query"])
     return ["influence.csv", "influence.json", *output.draw(figure)]
 

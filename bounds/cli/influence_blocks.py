@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
 from bounds.influence import SCREENS, Influence, Problem, SharedBase
 from bounds.influence.compute import answer, choose_method
@@ -149,7 +150,7 @@ def make_blocks(
         "version": __version__,
         "dtype": subject.model.dtype.name,
         "seed": subject.seed,
-        "target": question.target,
+        "target": target_key(question.target),
         "method": question.method,
         "ties": question.ties,
         "include_query": asked.include_query,

@@ -9,7 +9,7 @@ import numpy as np
 from bounds.curves.inputs import InputSource
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.compute import Choice, answer, choose_method
-from bounds.influence.problem import Problem, Target
+from bounds.influence.problem import Problem
 from bounds.numbers.notation import temperature_label
 from bounds.store.output import sha256
 from jax_models.format.temperature import encode_temperature
@@ -37,14 +37,14 @@ class Question:
 
     Attributes:
         query: Position whose output is looked at; negative ones count from the end.
-        target: "activation" or "logits".
+        target: "activation", "logits", or what else influences may watch.
         method: Name of an influence method, or "auto".
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
         memory_limit: Bytes for the blocks under way; None is what the device has.
     """
 
     query: int = -1
-    target: Target = "activation"
+    target: Any = "activation"
     method: str = "auto"
     ties: TieRule = "error"
     memory_limit: int | None = None

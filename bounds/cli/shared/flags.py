@@ -1,7 +1,6 @@
 """Flags that several commands share, each defined once.
 
-A command makes its own `FlagValues` and adds the groups it needs; nothing is defined on
-absl's global flags.
+A command adds the groups it needs to `FlagValues` of its own, not to absl's global ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,7 +101,7 @@ def define_integers(
 
 
 def integers(entries: Sequence[str] | None) -> list[int] | None:
-    """Returns the value of such a flag as integers, None where it was not given."""
+    """Returns the value of such a flag, None where it was not given."""
     return None if entries is None else [int(entry) for entry in entries]
 
 
@@ -122,7 +121,7 @@ def define_model(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "model",
         None,
-        "Model file (safetensors), or the folder of a checkpoint (docs/checkpoints.md).",
+        "Model file (safetensors), or a checkpoint's folder (docs/checkpoints.md).",
         flag_values=values,
     )
     define_head(values)
@@ -153,9 +152,8 @@ def define_head(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "head",
         None,
-        "Checkpoint: what logits are read with: none, masked_lm, causal_lm, pooler, "
-        "classifier, token_classifier or discriminator; by default what its architecture "
-        "has.",
+        "Checkpoint: what logits are read with (docs/checkpoints.md), or none; by default "
+        "what its architecture has.",
         flag_values=values,
     )
 
@@ -280,14 +278,19 @@ def define_lengths(
     )
 
 
-def define_read(values: flags.FlagValues) -> None:
-    """Add what is read of a model: `--query` and `--target`."""
+def define_query(values: flags.FlagValues) -> None:
+    """Add `--query`."""
     flags.DEFINE_integer(
         "query",
         -1,
         "Position whose output is looked at, from 0; negative ones count from the end.",
         flag_values=values,
     )
+
+
+def define_read(values: flags.FlagValues) -> None:
+    """Add what is read of a model: `--query` and `--target`."""
+    define_query(values)
     flags.DEFINE_enum(
         "target",
         "activation",
@@ -297,9 +300,8 @@ def define_read(values: flags.FlagValues) -> None:
     )
 
 
-def define_question(values: flags.FlagValues) -> None:
-    """Add what is asked of a model: `--query`, `--target`, `--method`, `--ties`."""
-    define_read(values)
+def define_method(values: flags.FlagValues) -> None:
+    """Add what is asked of a model besides: `--method`, `--ties`."""
     flags.DEFINE_enum(
         "method",
         "auto",

@@ -9,12 +9,14 @@ import jax_models as jm
 from bounds.cli.shared.flags import validate_grammar
 from bounds.cli.shared.input_source import load_inputs
 from bounds.cli.shared.model_source import model_sha256
+from bounds.cli.shared.target import number_symbol, parse_target
+from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.inputs import draw_inputs
 from bounds.curves.measurement import Question, Subject
+from bounds.influence.problem import check_target
 from bounds.influence.substitution import check_query
 from bounds.numbers.notation import parse_bytes
 from jax_models.model.transformer import encode_positions
-from jax_models.run.evaluate import require_readout
 
 
 def define_memory_limit(values: flags.FlagValues) -> None:
@@ -37,7 +39,8 @@ def read_subject(
 
     Args:
         options: Flags of `define_inputs`, and of what a command has of `--input`, the one
-            of them that is asked about, `define_question` and `define_memory_limit`.
+            of them that is asked about, `define_read`,
+            `define_method` and `define_memory_limit`.
         model: The model.
         lengths: Increasing lengths n of the inputs.
 
@@ -54,10 +57,14 @@ def read_subject(
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}
     if limit := given.get("memory_limit"):
         given["memory_limit"] = parse_bytes(limit)
+    if "target" in given:
+        tokenizer = open_tokenizer(options)
+        given["target"] = parse_target(
+            given["target"], lambda name: number_symbol(name, tokenizer)
+        )
     question = Question(**given)
     check_query(question.query, lengths[0])
-    if question.target == "logits":
-        require_readout(model)
+    check_target(model, question.target)
     one = options.input if "input" in options else None
     source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
     if one is not None and one >= source.count:

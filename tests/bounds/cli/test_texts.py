@@ -9,6 +9,8 @@ import pytest
 
 import jax_models as jm
 from bounds import compute_influence, read_store
+from bounds.cli.shared.target import number_symbol, parse_target
+from bounds.influence.targets import LogitDifference, LogOdds, LogProbability, Loss
 from tests.jax_models.format.pretrained.folders import copied
 
 OUT = Path("results/influence")
@@ -173,3 +175,66 @@ def test_a_folder_can_be_swept(run, folder):
     assert "0 to run, 2 done" in run(*sweep).out
     (folder / "vocab.txt").write_text("\n".join(NAMES[:-1]))
     assert "0 to run, 2 done" not in run(*sweep).out
+
+
+TARGETS = {
+    "log_probabilities": "log_probabilities",
+    "log_probability:C": LogProbability(6),
+    "log_probability:6": LogProbability(6),
+    "loss:[MASK]": Loss(4),
+    "logit_difference:A:7": LogitDifference(5, 7),
+    "log_odds:A,C,D": LogOdds((5, 6, 7)),
+    "log_odds:A,C:1e-10": LogOdds((5, 6), 1e-10),
+}
+
+
+@pytest.mark.parametrize("text", TARGETS)
+def test_a_target_is_named_by_its_symbols(text, folder):
+    tokenizer = jm.read_tokenizer(folder)
+    found = parse_target(text, lambda name: number_symbol(name, tokenizer))
+    assert found == TARGETS[text]
+
+
+def test_what_is_watched_is_the_target(ask, folder):
+    assert ask("--sequence=ACD", "--query=2", "--target=log_probability:C").code == 0
+    found = compute_influence(
+        jm.from_pretrained(folder, dtype="float64"),
+        tokens_of("ACD"),
+        query=2,
+        target=LogProbability(6),
+        symbols=range(5, 20),
+        positions=[1, 3],
+        method="exhaustive",
+    )
+    assert record()["max"] == pytest.approx(found.max, rel=1e-12)
+    assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)
+    # By number it is the same question, and another for another symbol.
+    ask("--sequence=ACD", "--query=2", "--target=log_probability:6")
+    assert len(read_store(OUT / "results.sqlite")) == 1
+    ask("--sequence=ACD", "--query=2", "--target=log_probability:E")
+    assert len(read_store(OUT / "results.sqlite")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("log_probability", "'log_probability' is no target; expected activation, log"),
+        ("loss:", "is no target"),
+        ("loss:A:C", "is no target"),
+        ("logit_difference:A", "is no target"),
+        ("logits:A", "is no target"),
+        ("log_odds:A", "two or more different symbols"),
+        ("log_odds:A,C:x", "epsilon 'x' of log_odds is no number"),
+        ("log_odds:A,C:-1", "epsilon = -1"),
+        ("loss:Z", "'Z' is not in the vocabulary: A C D"),
+        ("loss:20", "names the symbol 20; the model has 20 logits"),
+    ],
+)
+def test_a_target_that_is_none_is_one_line(text, complaint, ask):
+    ask("--sequence=ACD", f"--target={text}").assert_refused(complaint)
+
+
+def test_a_symbol_has_a_name_where_there_is_a_tokenizer(run, folder):
+    model = [f"--model={folder}", "--inputs=random", "--length=4"]
+    asked = run("influence", *model, "--target=loss:C")
+    asked.assert_refused("symbol 'C' of --target is no number")
