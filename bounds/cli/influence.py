@@ -43,6 +43,7 @@ from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value
+from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
@@ -328,17 +329,23 @@ def _write(
     columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *NAMES)
     write_csv(output.path("influence.csv"), columns, rows)
     write_json(output.path("influence.json"), record)
-    largest: dict[int, float] = {}
+    largest: dict[int, tuple[float, int]] = {}
     for row in rows:
         value = enclosed_value(row["lower"], row["upper"], record["exact"])
-        position = row["position"]
-        largest[position] = max(largest.get(position, 0.0), value)
-    series = Series(
-        "influence", np.array(list(largest), int), np.array(list(largest.values()))
-    )
+        position, symbol = row["position"], row["symbol"]
+        if value > largest.get(position, (-1.0, 0))[0]:
+            largest[position] = value, symbol
+    values = np.array([value for value, _ in largest.values()])
+    series = Series("influence", np.array(list(largest), int), values)
     what = "largest influence" if record["exact"] else "upper bound on the influence"
     quantity = f"{what} ({unit_of(output.values['target'])})"
-    figure = influence_figure(series, quantity, record["query"])
+    query = None if asked.watches_all else record["query"]
+    if asked.tokenizer is None:
+        figure = influence_figure(series, quantity, query)
+    else:
+        names = [asked.tokenizer.name(int(token)) for token in asked.tokens]
+        best = [asked.tokenizer.name(symbol) for _, symbol in largest.values()]
+        figure = sequence_figure(series, names, best, quantity, query)
     return ["influence.csv", "influence.json", *output.draw(figure)]
 
 
@@ -354,6 +361,8 @@ def _finding(asked: Asked, record: dict[str, Any]) -> str:
             f"{record['symbol']} ({record['symbol_name']})"
         )
         output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
+    if asked.watches_all:
+        output = "the pooled vector"
     ends = (record[name] for name in ("max", "max_lower", "max_upper"))
     how = "exact" if record["exact"] else "certified"
     maximum = f"{enclosure_label(*ends)}, {how} by {record['method']}"

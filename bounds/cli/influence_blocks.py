@@ -18,6 +18,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Stopping
+from bounds.influence.row_targets import RowsTarget
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -75,6 +76,13 @@ class Asked:
             return {} if self.tokenizer is None else dict.fromkeys(NAMES)
         symbols = (int(self.tokens[position]), symbol)
         return dict(zip(NAMES, map(self.tokenizer.name, symbols), strict=True))
+
+    @property
+    def watches_all(self) -> bool:
+        """Whether every row is watched, not that of the query."""
+        return self.subject.question.target == "pooled" or isinstance(
+            self.subject.question.target, RowsTarget
+        )
 
     @property
     def screens(self) -> bool:

@@ -115,13 +115,14 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
     return figure
 
 
-def influence_figure(series: Series, quantity: str, query: int) -> "Figure":
+def influence_figure(series: Series, quantity: str, query: int | None) -> "Figure":
     """Draw the influence of every position of one input.
 
     Args:
         series: Positions and the largest influence there over the symbols.
         quantity: The label of the y axis.
-        query: The position that is read, marked by a vertical line.
+        query: The position that is read, marked by a vertical line; None where it is
+            none.
 
     Returns:
         The figure.
@@ -147,15 +148,16 @@ def influence_figure(series: Series, quantity: str, query: int) -> "Figure":
                 **style,
             )
         _mark_floor(axes, floor, [series])
-        axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--")
-        axes.annotate(
-            "query",
-            (query, 1.0),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            va="bottom",
-            fontsize=8,
-        )
+        if query is not None:
+            axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--")
+            axes.annotate(
+                "query",
+                (query, 1.0),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                va="bottom",
+                fontsize=8,
+            )
         axes.set_xlabel("position (counted from 0)")
         axes.set_ylabel(quantity)
     return figure
