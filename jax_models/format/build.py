@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jax_models.arguments import not_finite_at
 from jax_models.errors import InputError
 from jax_models.format.config import NORMED, decode_config, first_place
 from jax_models.format.distance import KINDS, decode_distance, tensor_of
@@ -48,9 +49,7 @@ class _Reader:
             raise InputError(
                 f"tensor {name!r} has shape {found.shape}; expected {_show(shape)}"
             )
-        finite = np.isfinite(np.asarray(found))
-        if not finite.all():
-            at = tuple(int(i) for i in np.argwhere(~finite)[0])
+        if (at := not_finite_at(np.asarray(found))) is not None:
             raise InputError(
                 f"tensor {name!r} has the non-finite value {found[at]} at {at}; every "
                 "parameter must be finite"

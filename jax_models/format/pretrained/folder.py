@@ -16,6 +16,8 @@ from jax_models.errors import InputError
 from jax_models.format.pretrained.source import Source
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Bytes that are read of an open file, at most.
+AT_ONCE = 2**25
 AGAIN = "fetch the whole checkpoint again"
 
 
@@ -39,6 +41,7 @@ class Folder(Source):
         self.path, self.called = path, repr(str(path))
         self.config = read_json(path / "config.json")
         self._files: dict[str, Any] = {}
+        self._read = 0  # bytes since a file was last opened anew
         found = self._find_tensors()
         # Old folders of TensorFlow's time say gamma and beta of norms.
         self._stored: dict[str, str] = {}
@@ -72,10 +75,14 @@ class Folder(Source):
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor that is there."""
-        # Opened anew: the pages of a map count as memory for as long as it is open.
-        path = self.path / self._where[name]
-        with safetensors.safe_open(path, framework="np") as opened:
-            return opened.get_tensor(self._stored[name])
+        file = self._where[name]
+        tensor = self._open(file).get_tensor(self._stored[name])
+        self._read += tensor.nbytes
+        if self._read > AT_ONCE:
+            # The pages of a map count as memory for as long as it is open.
+            self._files.pop(file).__exit__(None, None, None)
+            self._read = 0
+        return tensor
 
     @property
     def kinds(self) -> set[str]:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from jax_models.arguments import choose_name, show
@@ -43,13 +43,19 @@ class Parts:
     biases: bool = True  # whether maps and norms of layers have some
 
     def put(self, name: str, tensor: np.ndarray) -> None:
-        """Holds a tensor under its name in the format, in the model's float type."""
-        self.tensors[name] = jnp.asarray(np.ascontiguousarray(tensor, self.dtype))
+        """Holds a tensor under its name in the format, in the model's float type.
+
+        Without another copy: a source's tensors are nobody else's.
+        """
+        tensor = np.ascontiguousarray(tensor, self.dtype)
+        self.tensors[name] = jax.device_put(tensor, may_alias=True)
 
     @property
     def width(self) -> int:
         """d of the model whose embedding and entry are held."""
-        projected = self.tensors.get("entry.projection", self.tensors["embedding"].T)
+        projected = self.tensors.get("entry.projection")
+        if projected is None:
+            return self.tensors["embedding"].shape[1]
         return projected.shape[0]
 
     def move_readout(self, source: str, bias: bool = True) -> None:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jax_models.arguments import show
+from jax_models.arguments import not_finite_at, show
 from jax_models.errors import InputError
 
 # Float types by their names in a file, and what they become.
@@ -41,7 +41,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def read(self, name: str) -> np.ndarray:
-        """Returns a tensor that is there."""
+        """Returns a tensor that is there, in memory that nobody changes later."""
 
     @property
     @abc.abstractmethod
@@ -101,9 +101,7 @@ class Source(abc.ABC):
             )
         self.left.discard(name)
         tensor = self.read(name).astype(FLOATS[kind], copy=False)
-        finite = np.isfinite(tensor)
-        if not finite.all():
-            at = tuple(int(i) for i in np.argwhere(~finite)[0])
+        if (at := not_finite_at(tensor)) is not None:
             raise InputError(
                 f"tensor {name!r} of {self.called} has the value {tensor[at]} at {at}; "
                 "every parameter must be finite"

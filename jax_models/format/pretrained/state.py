@@ -69,8 +69,8 @@ class State(Source):
         return KINDS.get(kind, kind)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns an array that is there."""
-        return self._arrays[name]
+        """Returns a copy of an array that is there: the caller's may change later."""
+        return self._arrays[name].copy()
 
     @property
     def kinds(self) -> set[str]:

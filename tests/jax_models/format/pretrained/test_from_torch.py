@@ -192,6 +192,17 @@ def test_positions_may_be_a_formula():
     )
 
 
+def test_a_state_that_changes_later_leaves_the_model_as_it_was():
+    name = "encoder"
+    tensors = {key: x.copy() for key, x in stored(name).items()}
+    model = read(name, tensors)
+    before = np.asarray(jm.apply(model, expected(name)["tokens"]))
+    for x in tensors.values():
+        x[...] = 0
+    found = jm.apply(model, expected(name)["tokens"])
+    np.testing.assert_array_equal(found, before)
+
+
 def test_a_state_keeps_its_type():
     """Whatever type an array has that is given beside it."""
     table = stored("encoder")["embedding.weight"].astype(np.float64)
