@@ -2,12 +2,18 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 import jax_models as jm
+from tests.jax_models.format.pretrained.folders import (
+    copied,
+    sharded,
+    weights_of,
+)
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "jax_models/format/pretrained/fixtures"
 OUT = pathlib.Path("results/import")
@@ -51,3 +57,67 @@ def test_a_folder_is_asked_for(run):
     asked = run("import")
     assert asked.code == 1
     assert "--folder is missing" in asked.err
+
+
+def spoil_shard(folder, change):
+    sharded(folder)
+    file = folder / "two.safetensors"
+    file.write_bytes(change(file.read_bytes()))
+
+
+def forget_shard(folder):
+    sharded(folder)
+    (folder / "two.safetensors").unlink()
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+WEIGHTS_OF_BERT = weights_of("bert")
+# The tensors, what the configuration says, what is done to the folder; the complaint.
+BROKEN = {
+    "missing tensor": (
+        {k: x for k, x in WEIGHTS_OF_BERT.items() if k != QUERY},
+        {},
+        None,
+        "no tensor",
+    ),
+    "wrong shape": (
+        WEIGHTS_OF_BERT | {QUERY: np.zeros((8, 16), np.float32)},
+        {},
+        None,
+        "expected (16, 16)",
+    ),
+    "NaN": (
+        WEIGHTS_OF_BERT | {QUERY: np.full((16, 16), np.nan, np.float32)},
+        {},
+        None,
+        "must be finite",
+    ),
+    "unknown activation": (None, {"hidden_act": "mish"}, None, "'mish'"),
+    "configs that disagree": (None, {"hidden_size": 32}, None, "another model's"),
+    "truncated shard": (
+        None,
+        {},
+        lambda folder: spoil_shard(folder, lambda old: old[: len(old) // 2]),
+        "two.safetensors' is not a complete",
+    ),
+    "4 GiB header": (
+        None,
+        {},
+        lambda folder: spoil_shard(
+            folder, lambda old: (2**32).to_bytes(8, "little") + old[8:]
+        ),
+        "two.safetensors' is not a complete",
+    ),
+    "absent shard": (None, {}, forget_shard, "names 'two.safetensors'"),
+    "no folder": (None, {}, shutil.rmtree, "is no folder"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_folder_is_one_line_and_exit_code_1(run, tmp_path, name):
+    tensors, said, change, complaint = BROKEN[name]
+    folder = copied("bert", tmp_path, tensors, **said)
+    if change is not None:
+        change(folder)
+    run("import", f"--folder={folder}").assert_refused(complaint)
+    assert not (OUT / "model.safetensors").exists()
