@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from bounds.numbers import spectral
 from bounds.numbers.interval import upper
 from bounds.numbers.spectral import (
     Enclosure,
@@ -52,6 +53,12 @@ MATRICES = {
     "zero": np.zeros((3, 4)),
     "float32": RNG.normal(size=(4, 4)).astype(np.float32),
 }
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    """Every test forms its norms itself."""
+    spectral._NORMS.clear()
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**-1060, 1e-200, 1e200])
@@ -113,6 +120,20 @@ def test_a_product_that_rounds_to_the_matrix_still_leaves_a_residual(seed):
         hidden = mpmath.mnorm(exactly(matrix) - product, "f")
     assert hidden > 0
     assert hidden <= upper(residual(matrix, u, s, vt)) < 1e-14
+
+
+def test_what_is_remembered_is_of_one_shape_and_of_these_numbers():
+    matrix = np.arange(12.0).reshape(3, 4)
+    for other in (
+        matrix,
+        matrix.reshape(4, 3),
+        matrix.reshape(2, 6),
+        matrix + 1,
+        -matrix,
+    ):
+        for _ in range(2):
+            bound, exact = mpmath.mpf(norm_upper(other)), true_norm(other)
+            assert exact <= bound <= exact * (1 + 1e-13)
 
 
 def test_a_decomposition_that_fails_leaves_the_frobenius_norm(monkeypatch):
