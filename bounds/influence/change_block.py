@@ -78,7 +78,8 @@ class IncrementalState:
     """The base pass that all substitutions share."""
 
     first: PreparedLayer
-    middle: tuple[PreparedLayer, ...]  # the layers between the first and the last
+    # The layers between the first and the last, and that where many rows are watched.
+    middle: tuple[PreparedLayer, ...]
     last: QueryRow | None  # None for a one-layer model, and where many rows are watched
     output: (
         Array  # [d] final activation of the query row before the final norm, or [r, d]

@@ -197,8 +197,10 @@ def changed_outputs(
     position: Array,
     symbol: Array,
     target: AnyTarget | RowsTarget,
-) -> tuple[Array, TieReport]:
+) -> tuple[Array, Array, TieReport]:
     """Returns the changes of the targets by rerunning [p, r, c], and ties.
+
+    Between them is how many times the size that rounding is relative to may have grown [p].
 
     Args:
         model: a transformer.
@@ -213,10 +215,17 @@ def changed_outputs(
     def one(at: Array, to: Array) -> Any:
         y, reports = forward(model, tokens.at[at].set(to), rows)
         change = read_watched(model, y, target) - base
-        return change, merge_reports(model, list(reports))
+        return change, steep(y), merge_reports(model, list(reports))
 
-    changes, reports = jax.vmap(one)(position, symbol)
-    return changes, reduce_reports(reports)
+    def steep(y: Array) -> Array:
+        if isinstance(target, RowsTarget):
+            return target.steepness(model, y)
+        return jnp.ones((), model.dtype)
+
+    changes, growth, reports = jax.vmap(one)(position, symbol)
+    if isinstance(target, RowsTarget):
+        growth = jnp.maximum(growth / steep(forward(model, tokens, rows)[0]), 1)
+    return changes, growth, reduce_reports(reports)
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -225,15 +234,19 @@ def _rerun(
     tokens: Array,
     rows: Array,
     base: Array,
+    sizes: Array,
     position: Array,
     symbol: Array,
     *,
     target: AnyTarget | RowsTarget,
 ) -> Any:
-    """Norms [p] of the difference of what is watched, and ties."""
+    """Norms [p] of the difference of what is watched, what rounds beyond the base, ties."""
     shared = model, tokens, rows, base
-    changes, ties = changed_outputs(*shared, position, symbol, target)
-    return scaled_norm(changes[:, 0]), ties
+    changes, growth, ties = changed_outputs(*shared, position, symbol, target)
+    norms = scaled_norm(changes[:, 0])
+    if not isinstance(target, RowsTarget):
+        return norms, ties
+    return (norms, norms + (growth - 1) * sizes[0]), ties
 
 
 def batch_size(
@@ -306,12 +319,10 @@ def _kernel(problem: Problem) -> Kernel | None:
     size = float(sizes[0])
     return Kernel(
         _rerun,
-        (model, tokens, rows, base),
+        (model, tokens, rows, base, sizes),
         _parts(problem),
         # Both passes are within this size.
-        lambda influence, these: subtraction_radius(
-            model.dtype, steps, size + influence
-        ),
+        lambda relative, these: subtraction_radius(model.dtype, steps, size + relative),
         Ties.of(ties) if model.is_hard else None,
         batches_under_way(),
     )
@@ -336,7 +347,7 @@ def _outline(problem: Problem) -> Outline | None:
     model, tokens = shapes_of((problem.model, problem.tokens))
     rows = shapes_of(_rows(problem))
     base = base_outputs.trace(model, tokens, rows, target=problem.target)
-    shared = (model, tokens, rows, shapes_of(base.out_info)[0])
+    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2])
     return Outline(base, _rerun, shared, _parts(problem))
 
 

@@ -52,6 +52,11 @@ class RowsTarget(abc.ABC):
             within: the largest size met before, where it is known.
         """
 
+    def steepness(self, model: Transformer, rows: Array) -> Array:
+        """Returns what `size` grows with when final activations [r, d] change []."""
+        del model
+        return jnp.ones((), rows.dtype)
+
     @abc.abstractmethod
     def steps(self, model: Transformer, length: int) -> int:
         """Returns how many unit roundoffs it adds to those of the rows or logits."""
@@ -98,7 +103,14 @@ class Pooled(RowsTarget):
         """
         each = jax.vmap(lambda row: output_size(model, row, within, "activation"))
         size = each(outputs).mean()
-        return 1 + self._steep(model, outputs) * size if self._unit(model) else size
+        final = outputs if model.final_norm is None else model.final_norm(outputs)
+        return size * self.steepness(model, final) + int(self._unit(model))
+
+    def steepness(self, model: Transformer, rows: Array) -> Array:
+        """Returns 2 over the norm of the mean where that is divided by, else 1."""
+        if not self._unit(model):
+            return super().steepness(model, rows)
+        return 2 / scaled_norm(rows.mean(axis=0))
 
     def steps(self, model: Transformer, length: int) -> int:
         """Returns those of a sum over rows, and of a norm."""
@@ -107,7 +119,13 @@ class Pooled(RowsTarget):
     def measure(
         self, model: Transformer, outputs: Array, changes: Array
     ) -> tuple[Array, Array]:
-        """Returns norms of the pooled change, and the mean of those of rows."""
+        """Returns norms of the pooled change, and the mean of those of rows.
+
+        Over a norm, the mean p of rows y becomes p + m, and r is the lesser of |p| and
+        |p + m|: a change is off by what rounds in m, times 2 / r, and by what rounds in y,
+        times at most 4 / r, and at most 16 |m| / r^2 where |m| is below r / 2, since the
+        second derivative of x / |x| is at most 3 / |x|^2.
+        """
         moved = _by_row(change_target, model, outputs, changes, "activation")
         final = exit_program(model, "activation").value({"y": outputs})
         assert model.pooling is not None
@@ -115,16 +133,16 @@ class Pooled(RowsTarget):
         found = scaled_norm(model.pooling.change(rows, moved))
         relative = scaled_norm(moved).mean(axis=-1)
         if self._unit(model):
-            relative = relative * self._steep(model, outputs)
+            mean, by = rows.mean(axis=0), moved.mean(axis=-2)
+            least = jnp.minimum(scaled_norm(mean), scaled_norm(mean + by))
+            curved = jnp.minimum(4, 16 * scaled_norm(by) / least)
+            relative = 2 * relative + curved * scaled_norm(rows).mean()
+            relative = relative / least
         return found, jnp.maximum(found, relative)
 
     def _unit(self, model: Transformer) -> bool:
         assert model.pooling is not None
         return model.pooling.normalised
-
-    def _steep(self, model: Transformer, outputs: Array) -> Array:
-        final = outputs if model.final_norm is None else model.final_norm(outputs)
-        return 2 / scaled_norm(final.mean(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)

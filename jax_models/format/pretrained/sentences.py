@@ -47,7 +47,7 @@ def read_pooling(folder: Path) -> dict[str, Any] | None:
             )
         if len(kinds) == 1:
             return None
-        path = folder / str(modules[1].get("path")) / "config.json"
+        path = folder / str(modules[1].get("path", "1_Pooling")) / "config.json"
         normalised = len(kinds) == 3
     elif not path.is_file():
         return None

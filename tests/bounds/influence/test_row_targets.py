@@ -165,32 +165,59 @@ def test_changes_far_below_the_output_keep_their_digits():
         assert found.upper[at, 1] - found.lower[at, 1] < 1e-4 * size
 
 
-def test_radii_that_forget_the_division_by_the_norm_are_caught(monkeypatch):
-    """By a mean vector that nearly vanishes."""
-    model, rows, _ = passes("two layers")
-    mean = np.asarray(jm.apply(model, INPUT)).mean(axis=0)
-    norm = dataclasses.replace(
-        model.final_norm, bias=model.final_norm.bias - (1 - 1e-7) * mean
-    )
+def beyond(method, vanishing, share):
+    """How far influences are outside, in radii, where an input's mean nearly vanishes.
+
+    Args:
+        method: of the influences.
+        vanishing: the substitution whose mean vector is small, None for the input.
+        share: what is left of that vector.
+    """
+    model = passes("two layers")[0]
+    mean = np.asarray(jm.apply(model, changed_input(vanishing))).mean(axis=0)
+    bias = model.final_norm.bias - (1 - share) * mean
+    norm = dataclasses.replace(model.final_norm, bias=bias)
     model = dataclasses.replace(model, final_norm=norm, pooling=Pooling("mean", True))
     config, tensors = written(dataclasses.replace(model, pooling=None))
-    rows = {
-        at: reference.forward(config, tensors, changed_input(at), DIGITS) for at in rows
-    }
-    exact = exact_influences(rows, functools.partial(pooled, model.pooling))
+    at = vanishing or (0, (int(INPUT[0]) + 1) % 3)
+    ends = [
+        pooled(
+            model.pooling,
+            reference.forward(config, tensors, changed_input(x), DIGITS),
+        )
+        for x in (None, at)
+    ]
+    exact = float(MP.norm(list(ends[1] - ends[0])))
+    found = bounds.compute_influence(
+        model,
+        INPUT,
+        method=method,
+        target="pooled",
+        positions=[at[0]],
+        symbols=[at[1]],
+    )
+    middle, radius = found.max, (found.max_upper - found.max_lower) / 2
+    assert exact > 1e-2
+    return abs(middle - exact) / radius
 
-    def outside(method):
-        found = bounds.compute_influence(model, INPUT, method=method, target="pooled")
-        over = np.maximum(found.lower - exact, exact - found.upper)
-        return float(np.nanmax(over))
 
-    assert outside("exhaustive") <= 0
-    assert outside("incremental") <= 0
+FIRST = (0, (int(INPUT[0]) + 1) % 3)
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-7, 1e-10])
+@pytest.mark.parametrize("vanishing", [None, FIRST], ids=["base", "changed"])
+@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+def test_pooled_vectors_that_nearly_vanish_are_enclosed(method, vanishing, share):
+    assert beyond(method, vanishing, share) <= 1
+
+
+@pytest.mark.parametrize("vanishing", [None, FIRST], ids=["base", "changed"])
+def test_radii_that_forget_the_division_by_the_norm_are_caught(monkeypatch, vanishing):
     jax.clear_caches()
     monkeypatch.setattr(
-        row_targets.Pooled, "_steep", lambda *a: jnp.asarray(1e-7, model.dtype)
+        row_targets.Pooled, "steepness", lambda *a: jnp.asarray(2.0, jnp.float64)
     )
-    assert outside("exhaustive") > 0
+    assert beyond("exhaustive", vanishing, 1e-10) > 100
     jax.clear_caches()
 
 

@@ -18,6 +18,7 @@ from bounds.influence import (
     compute_influence,
     equal_columns,
     incremental,
+    row_targets,
 )
 from bounds.numbers import interval
 from bounds.numbers.rounding import (
@@ -248,7 +249,7 @@ def test_the_radius_holds_what_a_hard_mean_rounds(
     model, tokens = averaging(values, num_layers), [3, 6, 1, 5, 0, 4, 2, 7, 7, 8]
     assert beyond(model, tokens, method) <= 0
     # By far more than the radius without the term.
-    for module in (incremental, class_layers, equal_columns):
+    for module in (incremental, class_layers, equal_columns, row_targets):
         monkeypatch.setattr(module, term, no_size, raising=False)
     with traced_anew():
         assert beyond(model, tokens, method) > 100
