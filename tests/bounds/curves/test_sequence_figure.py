@@ -1,5 +1,7 @@
 """The figure of an input whose symbols have names: all of them, legible, at any length."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,7 @@ def test_zeros_lie_on_the_floor_below_all_others():
     )
     ((points, _, texts),) = drawn(figure)
     (axes,) = figure.axes
-    heights = dict(points)
+    heights: Any = dict(points)
     assert axes.get_ylim()[0] < heights[0] <= heights[1]
     marks = [x.get_markerfacecolor() for x in axes.lines if x.get_marker() == "o"]
     assert [mark == "white" for mark in marks] == [True, False, False]
