@@ -180,13 +180,7 @@ def propagate(
         query: the query's position [].
         tile: rows at once.
     """
-    changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
-    reports = [ties]
-    for layer, base in zip(layers[1:-1], bases[1:], strict=True):
-        changes, ties = jax.lax.map(
-            lambda one, layer=layer, base=base: move_rows(layer, base, one), changes
-        )
-        reports.append(None if ties is None else reduce_reports(ties))
+    changes, reports = propagate_to(layers[:-1], bases, columns, own, None, tile)
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
 
@@ -196,17 +190,17 @@ def propagate_to(
     bases: tuple[PreparedLayer, ...],
     columns: ReplacedColumns,
     own: Array,
-    wanted: Array,
+    wanted: Array | None,
     tile: int,
 ) -> tuple[Array, list[TieReport | None]]:
-    """Returns the changes of many final rows [i, r, d], and tie reports.
+    """Returns the changes of many rows after the last layer [i, r, d], and tie reports.
 
     Args:
-        layers: all layers.
+        layers: those that rows go through, from the first.
         bases: their base passes, of the last of the wanted rows alone if it is not the first.
         columns: the replaced columns [i].
         own: the changes of the replaced rows after the first layer [i, d].
-        wanted: positions of the rows [r].
+        wanted: positions of the rows [r]; None is all.
         tile: rows at once.
     """
     changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
@@ -221,7 +215,8 @@ def propagate_to(
                 changes,
             )
             reports.append(None if ties is None else reduce_reports(ties))
-    return changes if len(layers) > 1 else changes[:, wanted], reports
+    whole = len(layers) > 1 or wanted is None
+    return changes if whole else changes[:, wanted], reports
 
 
 def _for_each(at: Array, ties: TieReport | None) -> TieReport | None:
