@@ -91,18 +91,19 @@ class IncrementalState:
 
 @functools.partial(jax.jit, static_argnames="query")
 def prepare(
-    model: Transformer, tokens: Array, query: int, rows: Array | None = None
+    model: Transformer, tokens: Array, query: int | None, rows: Array | None = None
 ) -> IncrementalState:
     """Returns the base pass for influences on row `query`, or many.
 
     Args:
         model: a transformer with a layer.
         tokens: the input [n].
-        query: the row that is watched.
-        rows: those that are watched in its place [r].
+        query: the row that is watched; None where many are.
+        rows: those [r].
     """
     n = tokens.shape[0]
-    at = jnp.asarray([query], jnp.int32)
+    at = rows if query is None else jnp.asarray([query], jnp.int32)
+    assert at is not None
     alone = len(model.layers) == 1 and rows is None
     wanted = at if alone else jnp.arange(n, dtype=jnp.int32)
     first = prepare_first(model, tokens, wanted)
@@ -247,7 +248,7 @@ def change_block(
     position: Array,
     symbol: Array,
     *,
-    query: int,
+    query: int | None,
     target: AnyTarget | RowsTarget,
     row_tile: int,
     own_query: bool = False,
@@ -260,7 +261,7 @@ def change_block(
         state: its base pass.
         position: the replaced positions [i].
         symbol: the substitutes [i].
-        query: the row whose output is watched.
+        query: the row whose output is watched; None where many are.
         target: as in `exit_program`.
         row_tile: rows per tile of the second layer.
         own_query: for one layer, whether the block is the query's own token; otherwise
@@ -273,14 +274,13 @@ def change_block(
     first, layer, last = state.first, model.layers[0], state.last
     replaced = replace_tokens(model, tokens, first, position, symbol)
     columns = replaced_columns(first, replaced)
-    at = jnp.asarray([query], jnp.int32)
+    at = state.rows if query is None else jnp.asarray([query], jnp.int32)
+    assert at is not None
     reports = []
-    if state.rows is not None:
+    if query is None:
         own, ties = own_rows(layer, first, replaced, position)
         layers, bases = model.layers, (first, *state.middle)
-        change, reports = propagate_to(
-            layers, bases, columns, own, state.rows, row_tile
-        )
+        change, reports = propagate_to(layers, bases, columns, own, at, row_tile)
     elif last is None and not own_query:
         rows = take_rows(first, jnp.zeros_like(at))
         other, ties = other_rows(layer, first, columns, at, rows)

@@ -238,7 +238,7 @@ def compute_influence(
             device, with what they share; by default half of what the device has. A
             smaller one makes smaller blocks.
         progress: called with (substitutions done, all) after every block.
-        shared: the same object in calls about the same model, tokens and query, which
+        shared: the same object in calls about the same model, tokens and row(s), which
             then have one base pass.
 
     Returns:

@@ -31,7 +31,6 @@ from bounds.influence.result import Block
 from bounds.influence.row_targets import (
     RowsTarget,
     read_watched,
-    watched_rows,
     watched_sizes,
     watched_steps,
 )
@@ -44,7 +43,7 @@ from bounds.influence.sizes import (
     written_size,
 )
 from bounds.influence.substitution import padded
-from bounds.influence.target import AnyTarget
+from bounds.influence.target import AnyTarget, value_at_exit
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import (
     SCALAR_STEPS,
@@ -183,9 +182,8 @@ def base_outputs(
         reports.append(report)
     outputs = below if model.layers else below[rows]
     sizes = watched_sizes(model, outputs, largest, target)
-    if model.final_norm is not None:
-        outputs = model.final_norm(outputs)
-    outputs = read_watched(model, outputs, target)
+    final = value_at_exit(model, outputs, "activation")
+    outputs = read_watched(model, final, target)
     return outputs, sizes, steps, merge_reports(model, reports)
 
 
@@ -313,7 +311,7 @@ def _kernel(problem: Problem) -> Kernel | None:
     if not isinstance(problem.model, Transformer):
         return None
     model, target = problem.model, problem.target
-    tokens, rows = jnp.asarray(problem.tokens), _rows(problem)
+    tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
     base, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
     steps = steps_of(problem, float(score_steps))
     size = float(sizes[0])
@@ -334,18 +332,10 @@ def steps_of(problem: Problem, score_steps: float) -> float:
     return steps + watched_steps(problem.model, problem.target, problem.tokens.size)
 
 
-def _rows(problem: Problem) -> Array:
-    rows = watched_rows(
-        problem.model, problem.target, problem.query, problem.tokens.size
-    )
-    return jnp.asarray(rows, jnp.int32)
-
-
 def _outline(problem: Problem) -> Outline | None:
     if not isinstance(problem.model, Transformer):
         return None
-    model, tokens = shapes_of((problem.model, problem.tokens))
-    rows = shapes_of(_rows(problem))
+    model, tokens, rows = shapes_of((problem.model, problem.tokens, problem.rows))
     base = base_outputs.trace(model, tokens, rows, target=problem.target)
     shared = (model, tokens, rows, *shapes_of(base.out_info)[:2])
     return Outline(base, _rerun, shared, _parts(problem))
@@ -364,7 +354,7 @@ def _parts(problem: Problem) -> tuple[Part]:
 
 def _batch(problem: Problem) -> int:
     n, limit = problem.tokens.size, problem.memory_limit
-    return batch_size(problem.model, n, limit, _rows(problem).shape[0])
+    return batch_size(problem.model, n, limit, problem.rows.size)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:

@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.change_block import (
@@ -32,12 +31,7 @@ from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
-from bounds.influence.row_targets import (
-    RowsTarget,
-    watched_rows,
-    watched_sizes,
-    watched_steps,
-)
+from bounds.influence.row_targets import watched_sizes, watched_steps
 from bounds.influence.sizes import measure_target
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move
@@ -63,8 +57,7 @@ def is_sparse(problem: Problem) -> bool:
     """Whether only changed rows are followed: three layers, all but the last hard."""
     layers = problem.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
-    many = isinstance(problem.target, RowsTarget)
-    return len(layers) > 2 and all(below) and not many
+    return len(layers) > 2 and all(below) and not problem.watches_many
 
 
 def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
@@ -95,7 +88,7 @@ def _cost(problem: Problem) -> float:
     """
     model, count = problem.model, problem.position.size
     depth, each = len(model.layers), count / max(problem.tokens.size, 1)
-    if isinstance(problem.target, RowsTarget):
+    if problem.watches_many:
         return 1 + 12 * each + 3 * count * (depth - 1) / depth
     if depth <= 2:
         return 1 + (0.01 if depth == 1 else 12) * each
@@ -122,8 +115,8 @@ def _radius(
     base = share and share * size
     beyond = watched_steps(model, problem.target, problem.tokens.size)
 
-    rows = watched_rows(model, problem.target, problem.query, problem.tokens.size)
-    moves = may_move(model, problem.tokens, rows, problem.position, problem.symbol)
+    replaced = problem.position, problem.symbol
+    moves = may_move(model, problem.tokens, problem.rows, *replaced)
     least = least_size(model.dtype) * max(1.0, size)
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
@@ -149,7 +142,7 @@ def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
 def _state(problem: Problem) -> IncrementalState:
     def form() -> IncrementalState:
         tokens = jnp.asarray(problem.tokens)
-        return prepare(problem.model, tokens, problem.query, _rows(problem))
+        return prepare(problem.model, tokens, *_watched(problem))
 
     return problem.shared.find(problem, form)
 
@@ -170,13 +163,9 @@ def _kernel(problem: Problem) -> Kernel | None:
     )
 
 
-def _rows(problem: Problem) -> Array | None:
-    """The rows that are watched where the target is of many."""
-    if not isinstance(problem.target, RowsTarget):
-        return None
-    n = problem.tokens.size
-    rows = watched_rows(problem.model, problem.target, problem.query, n)
-    return jnp.asarray(rows, jnp.int32)
+def _watched(problem: Problem) -> tuple[int, None] | tuple[None, np.ndarray]:
+    """The row that is watched, or the many: as `prepare` takes either."""
+    return (None, problem.rows) if problem.watches_many else (problem.query, None)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
@@ -203,7 +192,8 @@ def _outline(problem: Problem) -> Outline | None:
     if is_sparse(problem):
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
-    base = prepare.trace(model, tokens, problem.query, shapes_of(_rows(problem)))
+    query, rows = _watched(problem)
+    base = prepare.trace(model, tokens, query, shapes_of(rows))
     shared = (model, tokens, shapes_of(base.out_info))
     return Outline(base, change_block, shared, tuple(_parts(problem)))
 
@@ -216,8 +206,9 @@ def _sizes(problem: Problem) -> BlockSizes | None:
 
 
 def _block_sizes(problem: Problem) -> BlockSizes:
-    model, rows = problem.model, _rows(problem)
-    watched = 0 if rows is None else rows.size * max(model.width, model.classes or 0)
+    model, watched = problem.model, 0
+    if problem.watches_many:
+        watched = problem.rows.size * max(model.width, model.classes or 0)
     return block_sizes(model, problem.tokens.size, problem.memory_limit, watched)
 
 
@@ -225,12 +216,12 @@ def _parts(problem: Problem) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
     sizes = _block_sizes(problem)
     options = {
-        "query": problem.query,
+        "query": _watched(problem)[0],
         "target": problem.target,
         "row_tile": sizes.rows,
         "own_query": False,
     }
-    if len(model.layers) > 1 or isinstance(problem.target, RowsTarget):
+    if len(model.layers) > 1 or problem.watches_many:
         yield Part.of(0, count, sizes.substitutions, options)
         return
     # One layer: the query's own token is a question of its own (a moved query).

@@ -45,7 +45,7 @@ Radius: TypeAlias = float | Callable[[np.ndarray], Any]
 
 
 class SharedBase:
-    """A base pass that questions about one model, input and query have in common.
+    """A base pass of questions about one model, input and watched row (or rows).
 
     Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep in
     parts), and `incremental` forms the pass once. It holds the last one asked for, as long
@@ -58,14 +58,14 @@ class SharedBase:
         self._held: Any = None
 
     def find(self, problem: "Problem", form: Callable[[], Any]) -> Any:
-        """Returns what `form` returned for these model, tokens and query, or forms it.
+        """Returns what `form` returned for these model, tokens and rows, or forms it.
 
         Args:
             problem: the question.
             form: forms the base pass; the same function of the three in all calls.
         """
-        many = problem.target if isinstance(problem.target, RowsTarget) else None
-        asked = (problem.model, problem.tokens, (problem.query, many))
+        watched = problem.watches_many, problem.rows.tolist()
+        asked = (problem.model, problem.tokens, watched)
         held = self._asked
         if (
             held is None
@@ -200,6 +200,18 @@ class Problem:
         """The substitutes [P]."""
         return self.pairs.symbol
 
+    @property
+    def watches_many(self) -> bool:
+        """Whether many rows are watched together, whatever the query."""
+        return isinstance(self.target, RowsTarget)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that are watched [r]: the query, but where the target says so itself."""
+        if isinstance(self.target, RowsTarget):
+            return self.target.rows(self.model, self.tokens.size).astype(np.int32)
+        return np.asarray([self.query], np.int32)
+
     @functools.cached_property
     def places(self) -> Places | None:
         """The distinct position encodings of a transformer at this length.
@@ -211,7 +223,7 @@ class Problem:
 
 def one_row(problem: Problem) -> str | None:
     """Returns why a method that follows one row cannot do a problem, None if it can."""
-    if isinstance(problem.target, RowsTarget):
+    if problem.watches_many:
         return "it follows one row, and the target is of many"
     return None
 

@@ -17,13 +17,14 @@ from bounds.influence.sizes import measure_target, output_size, scaled_norm
 from bounds.influence.target import (
     AnyTarget,
     change_target,
-    exit_program,
     read_target,
     target_steps,
+    value_at_exit,
 )
 from bounds.influence.targets import SCALAR_STEPS, LogProbability, log_mean_exponential
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers
+from jax_models.model.pooling import Pooling
 from jax_models.model.transformer import read_logits
 
 
@@ -88,13 +89,11 @@ class Pooled(RowsTarget):
 
     def rows(self, model: Transformer, length: int) -> np.ndarray:
         """Returns those that are pooled."""
-        assert model.pooling is not None
-        return model.pooling.rows(length)
+        return _pooling(model).rows(length)
 
     def read(self, model: Transformer, rows: Array) -> Array:
         """Returns the pooled vector."""
-        assert model.pooling is not None
-        return model.pooling(rows)
+        return _pooling(model)(rows)
 
     def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
         """Returns the mean size of rows, behind a division by their mean's norm too.
@@ -103,12 +102,12 @@ class Pooled(RowsTarget):
         """
         each = jax.vmap(lambda row: output_size(model, row, within, "activation"))
         size = each(outputs).mean()
-        final = outputs if model.final_norm is None else model.final_norm(outputs)
-        return size * self.steepness(model, final) + int(self._unit(model))
+        final = value_at_exit(model, outputs, "activation")
+        return size * self.steepness(model, final) + int(_pooling(model).normalised)
 
     def steepness(self, model: Transformer, rows: Array) -> Array:
         """Returns 2 over the norm of the mean where that is divided by, else 1."""
-        if not self._unit(model):
+        if not _pooling(model).normalised:
             return super().steepness(model, rows)
         return 2 / scaled_norm(rows.mean(axis=0))
 
@@ -127,12 +126,10 @@ class Pooled(RowsTarget):
         second derivative of x / |x| is at most 3 / |x|^2.
         """
         moved = _by_row(change_target, model, outputs, changes, "activation")
-        final = exit_program(model, "activation").value({"y": outputs})
-        assert model.pooling is not None
-        rows = final[exit_program(model, "activation").output]
-        found = scaled_norm(model.pooling.change(rows, moved))
+        rows = value_at_exit(model, outputs, "activation")
+        found = scaled_norm(_pooling(model).change(rows, moved))
         relative = scaled_norm(moved).mean(axis=-1)
-        if self._unit(model):
+        if _pooling(model).normalised:
             mean, by = rows.mean(axis=0), moved.mean(axis=-2)
             least = jnp.minimum(scaled_norm(mean), scaled_norm(mean + by))
             curved = jnp.minimum(4, 16 * scaled_norm(by) / least)
@@ -140,9 +137,10 @@ class Pooled(RowsTarget):
             relative = relative / least
         return found, jnp.maximum(found, relative)
 
-    def _unit(self, model: Transformer) -> bool:
-        assert model.pooling is not None
-        return model.pooling.normalised
+
+def _pooling(model: Transformer) -> Pooling:
+    assert model.pooling is not None
+    return model.pooling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +194,7 @@ class LogProbabilitySum(RowsTarget):
     def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
         """Returns the sum of those of rows; a log-probability rises by the root of 2."""
         each = jax.vmap(lambda row: output_size(model, row, within, "logits"))
-        logits = self._logits(model, outputs)
+        logits = value_at_exit(model, outputs, "logits")
         own = LogProbability(0).lipschitz(0) * each(outputs)
         own = own + jnp.abs(self._each(logits)) + jnp.abs(logits).max(axis=-1)
         return own.sum()
@@ -209,7 +207,7 @@ class LogProbabilitySum(RowsTarget):
         self, model: Transformer, outputs: Array, changes: Array
     ) -> tuple[Array, Array]:
         """Returns the size of the sum's change, and the sum of those of rows."""
-        logits = self._logits(model, outputs)
+        logits = value_at_exit(model, outputs, "logits")
         moved = _by_row(change_target, model, outputs, changes, "logits")
         others = moved - self._own(moved)
         found = -log_mean_exponential(logits, others)[..., 0]
@@ -219,10 +217,6 @@ class LogProbabilitySum(RowsTarget):
         )
         found = jnp.abs(found.sum(axis=-1))
         return found, jnp.maximum(found, relative.sum(axis=-1))
-
-    def _logits(self, model: Transformer, outputs: Array) -> Array:
-        program = exit_program(model, "logits")
-        return program.value({"y": outputs})[program.output]
 
     def _each(self, logits: Array) -> Array:
         """Of every row's logits [r, v] its symbol's log-probability [r]."""
@@ -244,15 +238,6 @@ def _by_row(
         return function(model, output, change, target)
 
     return jax.vmap(one, in_axes=(0, 1), out_axes=1)(outputs, changes)
-
-
-def watched_rows(
-    model: Transformer, target: AnyTarget | RowsTarget, query: int, length: int
-) -> np.ndarray:
-    """Returns the rows that a target is of [r]: the query, but where it says so itself."""
-    if isinstance(target, RowsTarget):
-        return target.rows(model, length)
-    return np.asarray([query])
 
 
 def read_watched(

@@ -41,6 +41,18 @@ def exit_program(model: Transformer, target: AnyTarget) -> Program:
     return Program(steps, output)
 
 
+def value_at_exit(model: Transformer, outputs: Array, target: AnyTarget) -> Array:
+    """Returns the target [..., c] from rows after the last layer [..., d].
+
+    Args:
+        model: a transformer.
+        outputs: the rows, before the final norm.
+        target: as in `exit_program`.
+    """
+    program = exit_program(model, target)
+    return program.value({"y": outputs})[program.output]
+
+
 def change_target(
     model: Transformer, output: Array, change: Array, target: AnyTarget
 ) -> Array:

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import METHODS, SharedBase, compute_influence, incremental
+from bounds.influence import (
+    METHODS,
+    LogProbabilitySum,
+    SharedBase,
+    compute_influence,
+    incremental,
+)
 from bounds.influence.change_block import prepare
 from tests.bounds.influence.models import TOKENS, build
 
@@ -240,6 +246,35 @@ def test_parts_of_one_question_share_a_base_pass(layers, weighting, monkeypatch)
     assert_equal(other, tokens[1], -1, [0])
     assert_equal(other, tokens[1], 1, [0])
     assert len(passes) == 4 + 3 * 2
+
+
+def test_questions_about_the_same_many_rows_share_a_base_pass(monkeypatch):
+    passes = []
+
+    def counted(*arguments):
+        passes.append(arguments)
+        return prepare(*arguments)
+
+    monkeypatch.setattr(incremental, "prepare", counted)
+    shared = SharedBase()
+
+    def assert_equal(symbols, at, query):
+        target = LogProbabilitySum(symbols, at)
+        question: dict[str, Any] = {"target": target, "method": "incremental"}
+        alone = ask(MODEL, TOKENS, **question)
+        asked = ask(MODEL, TOKENS, query=query, shared=shared, **question)
+        np.testing.assert_array_equal(asked.lower, alone.lower)
+
+    for symbols, query in [((0, 1), -1), ((0, 1), 0), ((2, 0), 1)]:
+        assert_equal(symbols, (0, 1), query)
+    assert len(passes) == 3 + 1
+    # Another row does not see it, nor does the query that is this row.
+    assert_equal((0,), (1,), -1)
+    np.testing.assert_array_equal(
+        ask(MODEL, TOKENS, query=1, shared=shared, method="incremental").lower,
+        ask(MODEL, TOKENS, query=1, method="incremental").lower,
+    )
+    assert len(passes) == 4 + 2 * 2
 
 
 def test_the_cheapest_able_method_is_chosen_and_the_reason_given():
