@@ -149,18 +149,29 @@ def influence_figure(series: Series, quantity: str, query: int | None) -> "Figur
             )
         _mark_floor(axes, floor, [series])
         if query is not None:
-            axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--")
-            axes.annotate(
-                "query",
-                (query, 1.0),
-                xycoords=("data", "axes fraction"),
-                ha="center",
-                va="bottom",
-                fontsize=8,
-            )
+            mark_query(axes, query, fontsize=8)
         axes.set_xlabel("position (counted from 0)")
         axes.set_ylabel(quantity)
     return figure
+
+
+def mark_query(axes: "Axes", query: int, fontsize: float) -> None:
+    """Draw a line at the position that is read, behind the values, with its name above.
+
+    Args:
+        axes: Of positions.
+        query: The position.
+        fontsize: Of the name.
+    """
+    axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
+    axes.annotate(
+        "query",
+        (query, 1.0),
+        xycoords=("data", "axes fraction"),
+        ha="center",
+        va="bottom",
+        fontsize=fontsize,
+    )
 
 
 def save_figure(

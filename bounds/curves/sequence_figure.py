@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bounds.curves.figures import LOOKS, STYLE, Series
+from bounds.curves.figures import LOOKS, STYLE, Series, mark_query
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,40 +64,11 @@ def sequence_figure(
             inside = (series.x >= start) & (series.x < start + across)
             chosen = np.flatnonzero(inside)
             _draw_row(axes, series, chosen, substitutes, floor, letters)
-            ticks = [p for p in range(start, min(start + across, last + 1))]
-            # Names of special symbols would stand across their neighbours.
-            labels = [
-                names[p] if len(names[p]) == 1 or not letters else "" for p in ticks
-            ]
-            axes.set_xticks(
-                ticks, labels, rotation=0 if letters else 90, parse_math=False
+            _name_positions(
+                axes, range(start, min(start + across, last + 1)), names, letters
             )
-            axes.tick_params(axis="x", length=0, labelsize=7 if letters else 6.5)
-            for position in ticks:
-                if letters and position % 10 == 0:
-                    axes.annotate(
-                        str(position),
-                        (position, 0),
-                        xycoords=("data", "axes fraction"),
-                        xytext=(0, -12),
-                        textcoords="offset points",
-                        ha="center",
-                        va="top",
-                        fontsize=6,
-                        color="0.4",
-                    )
             if query is not None and start <= query < start + across:
-                axes.axvline(
-                    query, color="0.6", linewidth=0.8, linestyle="--", zorder=0
-                )
-                axes.annotate(
-                    "query",
-                    (query, 1.0),
-                    xycoords=("data", "axes fraction"),
-                    ha="center",
-                    va="bottom",
-                    fontsize=7,
-                )
+                mark_query(axes, query, fontsize=7)
         figure.supylabel(quantity, fontsize=9)
         below = "" if letters else f" (positions from {first})"
         figure.supxlabel(
@@ -110,6 +81,29 @@ def _drawable(name: str) -> str:
     """A name in letters that the font has, of no more than a dozen."""
     drawn = "".join(x if x <= LAST_LETTER or x == SPACE else BOX for x in name)
     return drawn if len(drawn) <= LONGEST else f"{drawn[: LONGEST - 1]}…"
+
+
+def _name_positions(
+    axes: "Axes", positions: range, names: list[str], letters: bool
+) -> None:
+    """Write the symbols below a row, and every tenth position below letters."""
+    # Names of special symbols would stand across their neighbours.
+    labels = [names[p] if len(names[p]) == 1 or not letters else "" for p in positions]
+    rotation = 0 if letters else 90
+    axes.set_xticks(positions, labels, rotation=rotation, parse_math=False)
+    axes.tick_params(axis="x", length=0, labelsize=7 if letters else 6.5)
+    for position in [p for p in positions if letters and p % 10 == 0]:
+        axes.annotate(
+            str(position),
+            (position, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, -12),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=6,
+            color="0.4",
+        )
 
 
 def _draw_row(
