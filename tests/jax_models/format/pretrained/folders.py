@@ -1,10 +1,13 @@
-"""Copies of the small checkpoints with one thing changed."""
+"""Copies of the small checkpoints with one thing changed, and what they are compared by."""
 
 import json
 import pathlib
 import shutil
 
+import numpy as np
 from safetensors.numpy import load_file, save_file
+
+import bounds
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -38,3 +41,49 @@ def sharded(folder, files=("one.safetensors", "two.safetensors")):
         save_file(held, folder / file)
     (folder / INDEX).write_text(json.dumps({"weight_map": listed}))
     return listed
+
+
+def without(*names):
+    """Of tensors by name: all but these."""
+    return lambda old: {name: x for name, x in old.items() if name not in names}
+
+
+def instead(name, change):
+    """Of tensors by name: one of them changed."""
+    return lambda old: old | {name: change(old[name])}
+
+
+def with_value(name, value):
+    """Of tensors by name: another value in the matrix of this name, at (1, 2)."""
+
+    def change(tensor):
+        tensor = tensor.copy()
+        tensor[1, 2] = value
+        return tensor
+
+    return instead(name, change)
+
+
+def assert_rows_are(found, wanted, allowed):
+    apart = np.linalg.norm(np.asarray(found) - wanted, axis=-1)
+    assert (apart <= allowed * np.linalg.norm(wanted, axis=-1)).all()
+
+
+def assert_influences_are(model, expected, method):
+    """Influences of every symbol that the reference has are its own."""
+    wanted = expected["influence"]
+    asked = ~np.isnan(wanted)
+    found = bounds.compute_influence(
+        model,
+        expected["tokens"],
+        method=method,
+        symbols=np.flatnonzero(asked.any(axis=0)),
+        include_query=True,
+    )
+    np.testing.assert_array_equal(~np.isnan(found.upper), asked)
+    # The reference subtracts two passes, and rounds by some 1e-14 of an output itself.
+    slack = 1e-13 * np.linalg.norm(expected["rows"][-1])
+    assert (wanted >= found.lower - slack)[asked].all()
+    assert (wanted <= found.upper + slack)[asked].all()
+    assert np.nanmax(found.upper - found.lower) < 1e-8
+    assert np.nanmax(wanted) > 1e-2

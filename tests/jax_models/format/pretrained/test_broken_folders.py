@@ -18,8 +18,11 @@ from tests.jax_models.format.pretrained.folders import (
     INDEX,
     WEIGHTS,
     copied,
+    instead,
     sharded,
     weights_of,
+    with_value,
+    without,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -40,21 +43,8 @@ def assert_says(line, *parts):
         assert part in line, line
 
 
-def without(name):
-    return lambda old: {key: x for key, x in old.items() if key != name}
-
-
 def query_as(change):
-    return lambda old: old | {QUERY: change(old[QUERY])}
-
-
-def with_value(value):
-    def change(tensor):
-        tensor = tensor.copy()
-        tensor[1, 2] = value
-        return tensor
-
-    return query_as(change)
+    return instead(QUERY, change)
 
 
 QUANTISED = ("type", "expected one of F64, F32, F16, BF16", "turned back first")
@@ -66,8 +56,14 @@ TENSORS = {
         query_as(lambda x: x[:1, :1].reshape(())),
         ("has shape (); expected",),
     ),
-    "nan": (with_value(np.nan), ("has the value nan at (1, 2)", "must be finite")),
-    "inf": (with_value(-np.inf), ("has the value -inf at (1, 2)", "must be finite")),
+    "nan": (
+        with_value(QUERY, np.nan),
+        ("has the value nan at (1, 2)", "must be finite"),
+    ),
+    "inf": (
+        with_value(QUERY, -np.inf),
+        ("has the value -inf at (1, 2)", "must be finite"),
+    ),
     "int8": (query_as(lambda x: x.astype(np.int8)), ("has type I8", *QUANTISED)),
     "int64": (query_as(lambda x: x.astype(np.int64)), ("has type I64", *QUANTISED)),
     "float8": (

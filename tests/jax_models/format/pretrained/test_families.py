@@ -4,18 +4,20 @@
 """
 
 import functools
-import pathlib
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import bounds
 import jax_models as jm
 from jax_models.format.pretrained.families import FAMILIES
+from tests.jax_models.format.pretrained.folders import (
+    FIXTURES,
+    assert_influences_are,
+    assert_rows_are,
+)
 
-FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 NAMES = sorted(x.name for x in FIXTURES.iterdir())
 FAST = ("bert", "esm", "gpt2", "llama")
 
@@ -32,11 +34,6 @@ def imported(name, dtype="float64"):
 @functools.cache
 def expected(name):
     return load_file(FIXTURES / name / "expected.safetensors")
-
-
-def assert_rows_are(found, wanted, allowed):
-    apart = np.linalg.norm(np.asarray(found) - wanted, axis=-1)
-    assert (apart <= allowed * np.linalg.norm(wanted, axis=-1)).all()
 
 
 def test_every_family_has_a_fixture():
@@ -93,22 +90,7 @@ def cases():
 
 @pytest.mark.parametrize(("name", "method"), list(cases()))
 def test_influences_are_those_of_the_reference(name, method):
-    wanted = expected(name)["influence"]
-    asked = ~np.isnan(wanted)
-    found = bounds.compute_influence(
-        imported(name),
-        expected(name)["tokens"],
-        method=method,
-        symbols=np.flatnonzero(asked.any(axis=0)),
-        include_query=True,
-    )
-    np.testing.assert_array_equal(~np.isnan(found.upper), asked)
-    # The reference subtracts two passes, and rounds by some 1e-14 of an output itself.
-    slack = 1e-13 * np.linalg.norm(expected(name)["rows"][-1])
-    assert (wanted >= found.lower - slack)[asked].all()
-    assert (wanted <= found.upper + slack)[asked].all()
-    assert np.nanmax(found.upper - found.lower) < 1e-8
-    assert np.nanmax(wanted) > 1e-2
+    assert_influences_are(imported(name), expected(name), method)
 
 
 @pytest.mark.parametrize("name", ["albert", "esm", "llama", "mistral"])

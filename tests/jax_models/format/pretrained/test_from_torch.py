@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import bounds
 import jax_models as jm
-from tests.jax_models.format.pretrained.test_families import assert_rows_are
+from tests.jax_models.format.pretrained.folders import (
+    assert_influences_are,
+    assert_rows_are,
+    instead,
+    with_value,
+    without,
+)
 
 STATES = pathlib.Path(__file__).parent / "states"
 CLASSIFIER = {"embedding": "embedding.weight", "position": "places"}
@@ -103,18 +108,7 @@ def test_another_setting_is_another_function(key):
     ],
 )
 def test_influences_are_those_of_the_module(name, method):
-    wanted = expected(name)["influence"]
-    asked = ~np.isnan(wanted)
-    found = bounds.compute_influence(
-        imported(name), expected(name)["tokens"], method=method, include_query=True
-    )
-    np.testing.assert_array_equal(~np.isnan(found.upper), asked)
-    # The reference subtracts two passes, and rounds by some 1e-14 of an output itself.
-    slack = 1e-13 * np.linalg.norm(expected(name)["rows"][-1])
-    assert (wanted >= found.lower - slack)[asked].all()
-    assert (wanted <= found.upper + slack)[asked].all()
-    assert np.nanmax(found.upper - found.lower) < 1e-8
-    assert np.nanmax(wanted) > 1e-2
+    assert_influences_are(imported(name), expected(name), method)
 
 
 def places_of(name):
@@ -224,23 +218,6 @@ class Tensor:
     """What torch's tensors are to a reader of arrays."""
 
 
-def without(*names):
-    return lambda old: {k: x for k, x in old.items() if k not in names}
-
-
-def instead(name, change):
-    return lambda old: old | {name: change(old[name])}
-
-
-def with_value(value):
-    def change(array):
-        array = array.copy()
-        array[1, 2] = value
-        return array
-
-    return instead(IN_PROJ, change)
-
-
 LINEAR = "encoder.layers.0.linear1.weight"
 BIAS = "encoder.layers.1.norm1.bias"
 BROKEN = [
@@ -264,8 +241,8 @@ BROKEN = [
         {},
         ("(32, 16); expected (48, 16)",),
     ),
-    ("encoder", with_value(np.nan), {}, (IN_PROJ, "nan at (1, 2)", "finite")),
-    ("encoder", with_value(np.inf), {}, (IN_PROJ, "inf at (1, 2)", "finite")),
+    ("encoder", with_value(IN_PROJ, np.nan), {}, (IN_PROJ, "nan at (1, 2)", "finite")),
+    ("encoder", with_value(IN_PROJ, np.inf), {}, (IN_PROJ, "inf at (1, 2)", "finite")),
     (
         "encoder",
         instead(IN_PROJ, lambda x: x.astype(np.int8)),

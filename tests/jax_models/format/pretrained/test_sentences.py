@@ -9,7 +9,7 @@ import pytest
 import bounds
 import jax_models as jm
 from jax_models.format.config import FORMATS, decode_config
-from tests.jax_models.format.pretrained.test_families import FIXTURES
+from tests.jax_models.format.pretrained.folders import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "lasttoken")
