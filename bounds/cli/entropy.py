@@ -12,7 +12,6 @@ in --out as they are found, and the same command continues where it stopped.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -30,7 +29,7 @@ from bounds.entropy import (
     measure_entropy,
 )
 from bounds.entropy.closed_form import READINGS
-from bounds.store.output import sha256, write_csv, write_json
+from bounds.store.output import file_sha256, write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
 from bounds.version import __version__
@@ -156,7 +155,7 @@ def _ask(options: flags.FlagValues) -> list[Cell]:
         name: options[name].value for name in (*HOW_MEASURED, "seed")
     }
     asked |= {
-        "model_sha256": sha256(Path(options.model).read_bytes()),
+        "model_sha256": file_sha256(options.model),
         "dtype": options.dtype,
         **how,
     }
@@ -187,7 +186,7 @@ def _write(
     record = {
         **output.record(),
         "unit": "nats per symbol",
-        "model_sha256": None if file is None else sha256(Path(file).read_bytes()),
+        "model_sha256": None if file is None else file_sha256(file),
         "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
         "failures": [dataclasses.asdict(failure) for failure in failures],
     }

@@ -103,6 +103,16 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Returns the SHA-256 of a file's bytes, read in blocks.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def canonical_json(value: Any) -> str:
     """Returns the one JSON text of a value: sorted keys, no spaces, ASCII.
 

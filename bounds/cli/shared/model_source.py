@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from absl import flags
 import jax_models as jm
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.numbers.notation import parse_temperature
-from bounds.store.output import sha256
+from bounds.store.output import file_sha256, sha256
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.format.temperature import decode_temperature
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
@@ -152,7 +151,7 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
         OSError: The file cannot be read.
     """
     if options.model is not None and not os.path.isdir(options.model):
-        return sha256(Path(options.model).read_bytes())
+        return file_sha256(options.model)
     return sha256(jm.model_bytes(model))
 
 

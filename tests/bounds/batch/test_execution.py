@@ -15,8 +15,9 @@ from bounds.batch.execution import (
     run_on_cluster,
 )
 from bounds.batch.specification import Specification
-from bounds.cli import influence
+from bounds.cli import batch_cells, influence
 from bounds.cli.batch_cells import make_cells, perform
+from bounds.store.output import file_sha256
 from bounds.store.provenance import provenance
 from jax_models import InputError
 
@@ -92,6 +93,25 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
     monkeypatch.setattr(influence, "measure_rows", changes)
     ((_, outcome),) = run_here(perform, "influence", [cell])
     assert outcome.rows is None
+
+
+def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"gigabytes")
+    read = []
+
+    def hashed(path):
+        read.append(path.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(batch_cells, "file_sha256", hashed)
+    monkeypatch.setattr(influence, "measure_rows", lambda options, store: [])
+    flags = {"model": str(tmp_path), "length": "3"}
+    (cell,) = make_cells(Specification("influence", flags, {}))
+    assert read == ["config.json", "model.safetensors"]
+    ((_, outcome),) = run_here(perform, "influence", [cell])
+    assert outcome.message is None
+    assert read == ["config.json", "model.safetensors"] * 2
 
 
 def slowly(command, arguments, files, memory):
