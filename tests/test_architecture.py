@@ -44,6 +44,7 @@ READERS = {
     },
     "bounds.cli.shared.record": {"of"},
     "bounds.cli.shared.subject": {"read_subject"},
+    "bounds.cli.shared.substitutes": {"read_substitutes"},
     "bounds.cli.shared.texts": {"open_tokenizer"},
 }
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}

@@ -62,6 +62,7 @@ FILE_FLAGS = (
     "fasta",
     "smiles",
     "tokenizer",
+    "candidates",
     "pre_restriction",
 )
 

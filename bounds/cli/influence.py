@@ -38,6 +38,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
 from bounds.cli.shared.target import define_target, target_key, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
@@ -147,6 +148,7 @@ def define_flags() -> flags.FlagValues:
     )
     shared.define_query(values)
     define_target(values)
+    define_substitutes(values)
     shared.define_method(values)
     define_memory_limit(values)
     shared.define_stopping(values)
@@ -296,29 +298,24 @@ def _ask(options: flags.FlagValues) -> Asked:
     prepare_jax(options)
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
+    sequence = None
     if given is not None and options.length is None:
-        last = min(options.input, given.count - 1)  # beyond it: refused below
-        length = len(given.sequences[last])
+        sequence = given.sequences[min(options.input, given.count - 1)]  # else refused
+        length = len(sequence)
     model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
+    if sequence is not None and model.padding is not None:
+        length = model.padding.leave(sequence).size
     subject = read_subject(options, model, [length])
     question = subject.question
     question = dataclasses.replace(question, query=question.query % length)
-    subject, tokenizer = (
-        dataclasses.replace(subject, question=question),
-        open_tokenizer(options),
-    )
-    if tokenizer is not None:
-        free = range(model.vocab_size)
-        free = free if model.substitutable is None else model.substitutable
-        text = tuple(symbol for symbol in free if symbol not in tokenizer.special)
-        model = dataclasses.replace(subject.model, substitutable=text)
-        subject = dataclasses.replace(subject, model=model)
+    tokenizer = open_tokenizer(options)
     return Asked(
-        subject,
+        dataclasses.replace(subject, question=question),
         options.include_query,
         Stopping(options.rtol, options.budget),
         Path(options.out),
         tokenizer,
+        read_substitutes(options, model, tokenizer, length),
     )
 
 

@@ -25,6 +25,8 @@ from bounds.version import __version__
 
 # Substitutions beyond which only the largest of each position is kept.
 MAX_PAIRS = 2**18
+# Entries [n, V] beyond which too, since tables are formed of all symbols.
+MAX_TABLE = 2**24
 COLUMNS = ("position", "symbol", "lower", "upper")
 # Behind them, where a tokenizer names symbols.
 NAMES = ("wild_type", "symbol_name")
@@ -55,7 +57,10 @@ class Asked:
         include_query: Whether the query's own token is changed too.
         stopping: When a screen stops.
         folder: Where a screen keeps where it stands.
-        tokenizer: What names symbols; None where they are numbers.
+        tokenizer: What names symbols, of which the special ones stay where they stand;
+            None where they are numbers.
+        symbols: What is put in [K], or at each position [n, K], filled up with -1; None
+            is all that the model substitutes.
     """
 
     subject: Subject
@@ -63,6 +68,7 @@ class Asked:
     stopping: Stopping
     folder: Path
     tokenizer: jm.Tokenizer | None = None
+    symbols: np.ndarray | None = None
 
     @property
     def tokens(self) -> np.ndarray:
@@ -106,10 +112,17 @@ class Asked:
             stop: Behind the last.
             more: As `Problem.ask` takes it.
         """
+        positions, symbols = np.arange(start, stop), self.symbols
+        if self.tokenizer is not None:
+            special = np.isin(self.tokens[positions], self.tokenizer.special)
+            positions = positions[~special]
+        if symbols is not None and symbols.ndim == 2:
+            symbols = symbols[positions]
         return self.subject.question.ask(
             self.subject.model,
             self.tokens,
-            positions=range(start, stop),
+            positions=positions,
+            symbols=symbols,
             include_query=self.include_query,
             **more,
         )
@@ -147,7 +160,9 @@ def make_blocks(
     subject, question = asked.subject, asked.subject.question
     n = len(asked.tokens)
     size = block_size(subject.model, asked.tokens, question.method)
-    few = n * (subject.model.vocab_size - 1) <= MAX_PAIRS
+    vocab = subject.model.vocab_size
+    each = vocab - 1 if asked.symbols is None else asked.symbols.shape[-1]
+    few = n * each <= MAX_PAIRS and n * vocab <= MAX_TABLE
     keep = "pairs" if few else "position_max"
     shared = SharedBase()
     # Sizes change the last bits: results of others are not gone on from. A limit that
@@ -169,6 +184,8 @@ def make_blocks(
     }
     if asked.tokenizer is not None:
         key["special"] = list(asked.tokenizer.special)  # which are left alone
+    if asked.symbols is not None:
+        key["symbols_sha256"] = sha256(canonical_json(asked.symbols.tolist()).encode())
     if asked.screens:
         key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
 

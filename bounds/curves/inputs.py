@@ -139,7 +139,7 @@ def sampled_inputs(
     """Returns strings of a language as inputs of a model.
 
     The end token `$` follows each string where the model has one: a symbol beyond the
-    language's own that may not be substituted.
+    language's own that may not be substituted, and is not the padding.
 
     Args:
         model: The model they are for.
@@ -155,9 +155,10 @@ def sampled_inputs(
     expect_integer("seed", seed, 0, 2**31 - 1)
     size = check_model(model).vocab_size
     free = range(size) if model.substitutable is None else model.substitutable
+    padding = None if model.padding is None else model.padding.symbol
     if language == RANDOM:
         symbols = tuple(free)
-        others = set(range(size)) - set(symbols)
+        others = set(range(size)) - {*symbols, padding}
         end = others.pop() if len(others) == 1 else None
         return SampledInputs(language, symbols, end, count, seed)
     symbols = tuple(range(len(get_language(language).symbols)))
@@ -167,7 +168,8 @@ def sampled_inputs(
             f"{size}; use a model with vocab_size >= {len(symbols)}, or other inputs"
         )
     following = len(symbols)
-    end = following if following < size and following not in free else None
+    ends = following < size and following not in free and following != padding
+    end = following if ends else None
     return SampledInputs(language, symbols, end, count, seed)
 
 

@@ -61,12 +61,15 @@ def load_inputs(
     """
     given = read_given(options, model.vocabulary)
     if given is not None:
+        sequences = []
         for sequence in given.sequences:
             try:
                 check_tokens(model.vocab_size, sequence)
+                leave = None if model.padding is None else model.padding.leave
+                sequences.append(sequence if leave is None else leave(sequence))
             except jm.InputError as error:
                 raise jm.InputError(f"{given.name}: {error}") from error
-        return given
+        return GivenInputs(given.name, tuple(sequences))
     return sampled_inputs(model, options.inputs, count, options.seed)
 
 
@@ -124,7 +127,7 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
     """
     expect_file("token file", path)
     if os.fspath(path).endswith(".npy"):
-        tokens = _load_array(path)
+        tokens = np.atleast_2d(load_array(path))
     else:
         with open(path, encoding="utf-8", errors="replace") as file:
             words = file.read().split()
@@ -142,8 +145,13 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
     return tuple(tokens)
 
 
-def _load_array(path: str) -> np.ndarray:
-    """Returns the array of a NumPy file as sequences [K, n]."""
+def load_array(path: str) -> np.ndarray:
+    """Returns the integers of a NumPy file, one row or several, int64.
+
+    Raises:
+        InputError: It holds something else.
+        OSError: It cannot be read.
+    """
     try:
         # Not `np.load`, which opens archives and pickles too.
         with open(path, "rb") as file:
@@ -154,7 +162,7 @@ def _load_array(path: str) -> np.ndarray:
         raise jm.InputError(f"{path}: not a NumPy array file ({error})") from error
     if tokens.dtype.kind not in "iu" or tokens.ndim not in (1, 2):
         raise jm.InputError(
-            f"{path}: expected integers of shape [n] or [K, n], found {tokens.dtype} "
-            f"of shape {list(tokens.shape)}"
+            f"{path}: expected integers, one row or several of a length, found "
+            f"{tokens.dtype} of shape {list(tokens.shape)}"
         )
-    return np.atleast_2d(tokens.astype(np.int64))
+    return tokens.astype(np.int64)

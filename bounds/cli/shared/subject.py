@@ -60,7 +60,7 @@ def read_subject(
     if "target" in given:
         tokenizer = open_tokenizer(options)
         given["target"] = parse_target(
-            given["target"], lambda name: number_symbol(name, tokenizer)
+            given["target"], lambda name: number_symbol(name, tokenizer, "--target")
         )
     question = Question(**given)
     check_query(question.query, lengths[0])

@@ -17,6 +17,8 @@ from bounds.influence.targets import (
 )
 from jax_models.arguments import show
 
+# More digits are no number of a symbol; Python reads no more than some thousand.
+MAX_DIGITS = 18
 PLAIN = ("activation", "logits", "log_probabilities", "pooled")
 GRAMMAR = (
     f"{', '.join(PLAIN)}, log_probability:S, loss:S, logit_difference:S:T, or "
@@ -79,18 +81,23 @@ def parse_target(text: str, symbol: Callable[[str], int]) -> Watched:
     raise jm.InputError(f"{show(text)} is no target; expected {GRAMMAR}")
 
 
-def number_symbol(name: str, tokenizer: jm.Tokenizer | None) -> int:
+def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
     """Returns the number of a symbol: the tokenizer's of that name, else the number typed.
+
+    Args:
+        name: What is typed of it.
+        tokenizer: What names symbols.
+        where: The flag or the file that has it.
 
     Raises:
         InputError: It is neither.
     """
     if tokenizer is not None and (name in tokenizer.names or not name.isdecimal()):
         return tokenizer.symbol(name)
-    if not name.isdecimal():
+    if not name.isdecimal() or len(name) > MAX_DIGITS:
         raise jm.InputError(
-            f"symbol {name!r} of --target is no number, and there is no tokenizer that "
-            "has names; give its number, or --tokenizer"
+            f"symbol {show(name)} of {where} is no number of a symbol, and no tokenizer "
+            "has it as a name; give its number, or --tokenizer"
         )
     return int(name)
 

@@ -62,6 +62,14 @@ def test_a_free_symbol_beyond_the_language_is_no_end_token():
     assert set(tokens) == {0, 1}
 
 
+def test_padding_is_no_end_token():
+    padded = random_model(3, padding=jm.Padding(2), substitutable=(0, 1))
+    for language in ("parity", "random"):
+        source = sampled_inputs(padded, language, 4, 0)
+        assert source.end is None
+        assert max(source.draw(6, k).max() for k in range(4)) == 1
+
+
 def test_random_strings_use_the_symbols_that_may_be_substituted():
     model = random_model(5, substitutable=(0, 2, 4))
     assert set(sampled_inputs(model, "random", 1, 0).draw(200, 0)) == {0, 2, 4}

@@ -1,0 +1,113 @@
+"""Flags to the symbols that are put in: the same of every position, or a list of each."""
+
+import os
+
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.shared.input_source import load_array
+from bounds.cli.shared.target import number_symbol
+from bounds.cli.shared.texts import read_whole
+from jax_models.arguments import expect_file, show
+
+
+def define_substitutes(values: flags.FlagValues) -> None:
+    """Add `--symbols` and `--candidates`."""
+    flags.DEFINE_list(
+        "symbols",
+        None,
+        "Symbols that are put in at every position, by name (with a tokenizer) or "
+        "number, separated by commas; by default all that the model substitutes.",
+        flag_values=values,
+    )
+    flags.register_validator(
+        "symbols",
+        lambda entries: entries is None or (entries and all(entries)),
+        "expected symbols, separated by commas",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "candidates",
+        None,
+        "File of the symbols that are put in at each position: a line for each, symbols "
+        "by name or number between spaces; or a NumPy file of integers (n, K), rows "
+        "filled up with -1.",
+        flag_values=values,
+    )
+
+
+def read_substitutes(
+    options: flags.FlagValues,
+    model: jm.Transformer,
+    tokenizer: jm.Tokenizer | None,
+    length: int,
+) -> np.ndarray | None:
+    """Returns the symbols that the flags say are put in.
+
+    Args:
+        options: Flags of `define_substitutes`.
+        model: The model.
+        tokenizer: What names symbols; its special ones are none unless they are listed.
+        length: Positions n of the input.
+
+    Returns:
+        Symbols [K], or rows of each position [n, K] filled up with -1; None is all that
+        the model substitutes.
+
+    Raises:
+        InputError: Both flags are given, or one lists what is no symbol or no substitute.
+        OSError: The file cannot be read.
+    """
+    path, listed = options.candidates, options.symbols
+    if path is not None and listed is not None:
+        raise jm.InputError("give --symbols or --candidates, not both")
+    free = range(model.vocab_size)
+    free = set(free if model.substitutable is None else model.substitutable)
+    if path is None and listed is None:
+        if tokenizer is None:
+            return None
+        return np.array(sorted(free.difference(tokenizer.special)), np.int64)
+    if listed is not None:
+        where = "--symbols"
+        symbols = {number_symbol(name, tokenizer, where) for name in listed}
+        found = np.array(sorted(symbols), object)
+    else:
+        assert path is not None
+        where = path
+        found = _read_candidates(path, tokenizer)
+        if len(found) != length:
+            raise jm.InputError(
+                f"{path}: {len(found)} rows; expected one for each of the n = {length} "
+                "positions of the input, empty or of -1 where nothing is put in"
+            )
+    if wrong := sorted(set(found.flat) - free - {-1}):
+        raise jm.InputError(
+            f"{where} lists the symbol {show(int(wrong[0]))}, which is no substitute: the "
+            f"model has symbols 0 to {model.vocab_size - 1}, and says which are replaced"
+        )
+    return found.astype(np.int64)
+
+
+def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:
+    """The rows of a file [n, K], filled up with -1."""
+    expect_file("--candidates", path)
+    if os.fspath(path).endswith(".npy"):
+        found = load_array(path)
+        if found.ndim != 2:
+            raise jm.InputError(
+                f"{path}: integers of shape {list(found.shape)}; expected (n, K), a row "
+                "of symbols for each position, filled up with -1"
+            )
+        return found
+    lines = [line.split() for line in read_whole("candidates", path).splitlines()]
+    rows = []
+    for at, line in enumerate(lines, 1):
+        try:
+            rows.append([number_symbol(name, tokenizer, path) for name in line])
+        except jm.InputError as error:
+            raise jm.InputError(f"{path}: line {at}: {error}") from error
+    filled = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
+    for at, row in enumerate(rows):
+        filled[at, : len(row)] = row
+    return filled
