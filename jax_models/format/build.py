@@ -242,15 +242,11 @@ def build_model(
     padding = config.get("padding")
     vocabulary, substitutable = config.get("vocabulary"), config.get("substitutable")
     if padding is not None:
-        _check_padding(padding.symbol, substitutable, position, layers)
+        _check_padding(padding.symbol, vocab_size, substitutable, position, layers)
     if vocabulary is not None and len(vocabulary) != vocab_size:
         raise InputError(
             f"vocabulary has {len(vocabulary)} names; the embedding has {vocab_size} "
             "symbols"
-        )
-    if padding is not None and padding.symbol >= vocab_size:
-        raise InputError(
-            f"padding = {padding.symbol}; symbols are 0 to {vocab_size - 1}"
         )
     for symbol in substitutable or ():
         if not 0 <= symbol < vocab_size:
@@ -275,11 +271,14 @@ def build_model(
 
 def _check_padding(
     padding: int,
+    vocab_size: int,
     substitutable: Sequence[int] | None,
     position: Any,
     layers: Sequence[Layer],
 ) -> None:
-    """Refuses a padding that may be put in, and what goes with n, padding counted."""
+    """Refuses one that is no symbol or may be put in, and what goes with n, it counted."""
+    if padding >= vocab_size:
+        raise InputError(f"padding = {padding}; symbols are 0 to {vocab_size - 1}")
     if substitutable is None or padding in substitutable:
         raise InputError(
             f"padding = {padding}, which is no token to put in; expected `substitutable` "
