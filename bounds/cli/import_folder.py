@@ -13,7 +13,7 @@ import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
-from bounds.store.output import sha256, write_bytes, write_json
+from bounds.store.output import write_json
 from jax_models.errors import InputError
 from jax_models.format.pretrained.self_test import compare_outputs
 
@@ -62,15 +62,11 @@ def run(options: flags.FlagValues) -> None:
     for one in said:
         print(one.message, file=sys.stderr)
     apart = None if options.check is None else compare_outputs(model, options.check)
-    content = jm.model_bytes(model)
     output = Output.of("import", options)
-    path = output.path("model.safetensors")
-    write_bytes(path, content)
-    record = output.record()
-    record["model_sha256"] = sha256(content)
+    path, record = output.path("model.safetensors"), output.write_model(model)
     if apart is not None:
         record["largest_difference"] = apart
-    write_json(path.with_name("import.json"), record)
+    write_json(output.path("import.json"), record)
     checked = "" if apart is None else f", within {max(apart.values()):.2g} of --check"
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "

@@ -6,12 +6,11 @@ how it was made.
 
 from absl import flags
 
-import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
-from bounds.store.output import sha256, write_bytes, write_json
+from bounds.store.output import write_json
 from jax_models.model.transformer import encode_positions
 
 # Symbols of a random model, and rows of its position table, where nothing is said.
@@ -44,13 +43,9 @@ def run(options: flags.FlagValues) -> None:
         options, vocab_size=VOCAB_SIZE, max_length=options.max_length
     )
     encode_positions(model, 1)  # refuses a formula that does not fit the width
-    content = jm.model_bytes(model)
     output = Output.of("model", options)
-    path = output.path("model.safetensors")
-    write_bytes(path, content)
-    record = output.record()
-    record["model_sha256"] = sha256(content)
-    write_json(path.with_suffix(".json"), record)
+    path, record = output.path("model.safetensors"), output.write_model(model)
+    write_json(output.path("model.json"), record)
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "
         f"SHA-256 {record['model_sha256']}"

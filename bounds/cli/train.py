@@ -22,7 +22,7 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.curves.figures import loss_figure
 from bounds.store.file import lock
-from bounds.store.output import sha256, write_bytes, write_csv, write_json
+from bounds.store.output import write_csv, write_json
 from bounds.version import __version__
 from jax_models.languages import SOURCES, get_source
 from jax_models.languages.source import Levels, Source
@@ -276,18 +276,16 @@ def _write(
 ) -> None:
     """Write the model, the losses and the figure, and say what was learnt."""
     out = output.path("")
-    content = jm.model_bytes(found.network)
-    write_bytes(out / "model.safetensors", content)
+    head = output.write_model(found.network)
     rows = records(found)
     write_csv(out / "train.csv", columns(found), rows)
     _, final = found.measured[-1]
     levels = {n: source.levels(n) for n in {training.length, *final.lengths}}
     record = {
-        **output.record(),
+        **head,
         "source": repr(source),
         "training": dataclasses.asdict(training),
         "training_lengths": training.lengths,
-        "model_sha256": sha256(content),
         "kind": "estimated: means over sampled sequences",
         "losses": [
             {

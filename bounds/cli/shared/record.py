@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from absl import flags
 
+import jax_models as jm
 from bounds.curves.figures import save_figure
+from bounds.store.output import sha256, write_bytes
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore
 
@@ -60,6 +62,19 @@ class Output:
             "dtype": self.values.get("dtype"),
             **provenance().as_dict(),
         }
+
+    def write_model(self, model: Any) -> dict[str, Any]:
+        """Write a model's file, and return the head of the JSON output about it.
+
+        Args:
+            model: A transformer or another network that `jax_models` writes.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        content = jm.model_bytes(model)
+        write_bytes(self.path("model.safetensors"), content)
+        return {**self.record(), "model_sha256": sha256(content)}
 
     def open_store(self) -> ResultStore:
         """Returns the store in the folder, open for writing: a context manager.
