@@ -48,6 +48,7 @@ from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
+from bounds.influence.row_targets import LogProbabilitySum
 from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import (
@@ -59,6 +60,7 @@ from bounds.store.sweep import (
     run_cells,
 )
 from bounds.version import __version__
+from jax_models.arguments import show
 
 DEFAULT_LENGTH = 64
 ENDS = ("max_lower", "max_upper")
@@ -85,7 +87,7 @@ def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[
         f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
         f"model: {len(model.layers)} layers, d = {model.width}, V = "
         f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {asked.tokens.size}, query "
-        f"{question.query}, {target_key(question.target)}",
+        f"{question.query}, {show(target_key(question.target))}",
     ]
     if not problems:
         return [*lines, "nothing can be substituted"]
@@ -360,6 +362,8 @@ def _finding(asked: Asked, record: dict[str, Any]) -> str:
         output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
     if asked.watches_all:
         output = "the pooled vector"
+    if isinstance(target := asked.subject.question.target, LogProbabilitySum):
+        output = f"the log-probabilities of {len(target.symbols)} rows, summed"
     ends = (record[name] for name in ("max", "max_lower", "max_upper"))
     how = "exact" if record["exact"] else "certified"
     maximum = f"{enclosure_label(*ends)}, {how} by {record['method']}"

@@ -150,6 +150,11 @@ class LogitDifference(TargetOperation):
     def __post_init__(self) -> None:
         expect_integer("symbol", self.symbol, 0)
         expect_integer("other", self.other, 0)
+        if self.symbol == self.other:
+            raise InputError(
+                f"symbol = other = {self.symbol}: the difference of a logit and itself is "
+                "0; expected two different symbols"
+            )
 
     def __call__(self, *rows: Array) -> Array:
         """Returns the difference [..., 1]."""

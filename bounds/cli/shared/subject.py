@@ -9,7 +9,7 @@ import jax_models as jm
 from bounds.cli.shared.flags import validate_grammar
 from bounds.cli.shared.input_source import load_inputs
 from bounds.cli.shared.model_source import model_sha256
-from bounds.cli.shared.target import number_symbol, parse_target
+from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.inputs import draw_inputs
 from bounds.curves.measurement import Question, Subject
@@ -57,14 +57,12 @@ def read_subject(
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}
     if limit := given.get("memory_limit"):
         given["memory_limit"] = parse_bytes(limit)
+    tokenizer = open_tokenizer(options)
     if "target" in given:
-        tokenizer = open_tokenizer(options)
         given["target"] = parse_target(
             given["target"], lambda name: number_symbol(name, tokenizer, "--target")
         )
-    question = Question(**given)
-    check_query(question.query, lengths[0])
-    check_target(model, question.target)
+    check_query(Question(**given).query, lengths[0])
     one = options.input if "input" in options else None
     source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
     if one is not None and one >= source.count:
@@ -73,5 +71,12 @@ def read_subject(
             "from 0"
         )
     inputs = draw_inputs(source, lengths, None if one is None else [one])
+    target = given.get("target")
+    if isinstance(target, InputSum):
+        (tokens,) = inputs.values()
+        special = () if tokenizer is None else tokenizer.special
+        given["target"] = target.of(tokens, special)
+    question = Question(**given)
+    check_target(model, question.target)
     hashed = model_sha256(options, model)
     return Subject(model, hashed, source, inputs, question, options.seed)

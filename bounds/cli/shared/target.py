@@ -1,14 +1,17 @@
 """The flag that says what is watched: rows, logits, or an operation on the logits."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared.flags import validate_grammar
 from bounds.curves.curve import UNITS
 from bounds.influence.problem import Watched
+from bounds.influence.row_targets import LogProbabilitySum
 from bounds.influence.targets import (
     LogitDifference,
     LogOdds,
@@ -20,10 +23,16 @@ from jax_models.arguments import show
 # More digits are no number of a symbol; Python reads no more than some thousand.
 MAX_DIGITS = 18
 PLAIN = ("activation", "logits", "log_probabilities", "pooled")
-GRAMMAR = (
-    f"{', '.join(PLAIN)}, log_probability:S, loss:S, logit_difference:S:T, or "
-    "log_odds:S,T,...[:EPSILON]"
-)
+FORMS = {
+    "log_probability": "log_probability:S",
+    "loss": "loss:S",
+    "logit_difference": "logit_difference:S:T",
+    "log_odds": "log_odds:S,T,...[:EPSILON]",
+    "log_probability_sum": "log_probability_sum:S,T,...[:ROW] with own or next for S,T,...",
+}
+GRAMMAR = ", ".join((*PLAIN, *FORMS.values()))
+# Which symbol of the input a row is asked for, counted from its own.
+AHEAD = {"own": 0, "next": 1}
 # How what is watched moves, where it is no norm that `UNITS` has.
 MOVED = {
     "log_probabilities": "‖Δ log-probabilities‖₂, nats",
@@ -32,7 +41,41 @@ MOVED = {
     "loss": "|Δ loss|, nats",
     "logit_difference": "|Δ difference of logits|, nats",
     "log_odds": "‖Δ log-odds‖₂, bits",
+    "log_probability_sum": "|Δ sum of log-probabilities|, nats",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSum:
+    """The sum over rows of the log-probability of a symbol of the input each.
+
+    Attributes:
+        ahead: How far behind a row its symbol stands: 0 is its own, 1 the next.
+        row: The first row, counted from 0.
+    """
+
+    ahead: int
+    row: int
+
+    def of(self, tokens: np.ndarray, special: Sequence[int]) -> LogProbabilitySum:
+        """Returns it of an input.
+
+        Args:
+            tokens: The input [n].
+            special: Symbols that are not asked for.
+
+        Raises:
+            InputError: No row is left.
+        """
+        rows = np.arange(self.row, max(self.row, tokens.size - self.ahead))
+        rows = rows[~np.isin(tokens[rows + self.ahead], special)]
+        if not rows.size:
+            raise jm.InputError(
+                f"log_probability_sum from row {self.row} on has no row: the input has "
+                f"n = {tokens.size} tokens, of which special ones are not asked for"
+            )
+        symbols = tokens[rows + self.ahead]
+        return LogProbabilitySum(tuple(symbols.tolist()), tuple(rows.tolist()))
 
 
 def define_target(values: flags.FlagValues) -> None:
@@ -40,8 +83,10 @@ def define_target(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "target",
         "activation",
-        f"What is watched of the output at the query: {GRAMMAR}, of symbols S, T by name "
-        "(with a tokenizer) or number.",
+        f"What is watched of the output at the query: {GRAMMAR}; symbols S, T by name "
+        "(with a tokenizer) or number. A sum is over rows from ROW (0) on, one a symbol; "
+        "own and next are the input's symbols, at each row or behind it, special ones "
+        "left out.",
         flag_values=values,
     )
     seen: dict[str, int] = {}
@@ -52,7 +97,7 @@ def define_target(values: flags.FlagValues) -> None:
     )
 
 
-def parse_target(text: str, symbol: Callable[[str], int]) -> Watched:
+def parse_target(text: str, symbol: Callable[[str], int]) -> Watched | InputSum:
     """Returns what a value of `--target` means.
 
     Args:
@@ -67,8 +112,15 @@ def parse_target(text: str, symbol: Callable[[str], int]) -> Watched:
         for plain in PLAIN:
             if plain == word:
                 return plain
-    if all(given):
+    if all(name for part in given for name in part.split(",")):
         match word, given:
+            case "log_probability_sum", [several, *row] if len(row) < 2:
+                first = _row(*row) if row else 0
+                if several in AHEAD:
+                    return InputSum(AHEAD[several], first)
+                symbols = _listed(several, symbol)
+                rows = range(first, first + len(symbols))
+                return LogProbabilitySum(symbols, tuple(rows))
             case "log_probability", [one]:
                 return LogProbability(symbol(one))
             case "loss", [one]:
@@ -76,9 +128,9 @@ def parse_target(text: str, symbol: Callable[[str], int]) -> Watched:
             case "logit_difference", [one, other]:
                 return LogitDifference(symbol(one), symbol(other))
             case "log_odds", [several, *epsilon] if len(epsilon) < 2:
-                symbols = tuple(symbol(name) for name in several.split(","))
-                return LogOdds(symbols, *map(_number, epsilon))
-    raise jm.InputError(f"{show(text)} is no target; expected {GRAMMAR}")
+                return LogOdds(_listed(several, symbol), *map(_number, epsilon))
+    expected = FORMS.get(word, GRAMMAR)
+    raise jm.InputError(f"{show(text)} is no target; expected {expected}")
 
 
 def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
@@ -110,6 +162,19 @@ def unit_of(text: str) -> str:
 def target_key(target: Any) -> str:
     """Returns what names a target in a store: a word, or its operation with numbers."""
     return target if isinstance(target, str) else repr(target)
+
+
+def _listed(text: str, symbol: Callable[[str], int]) -> tuple[int, ...]:
+    return tuple(symbol(name) for name in text.split(","))
+
+
+def _row(text: str) -> int:
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise jm.InputError(
+            f"row {show(text)} of log_probability_sum is no position; expected an integer "
+            "from 0 on"
+        )
+    return int(text)
 
 
 def _number(text: str) -> float:

@@ -7,7 +7,9 @@ import pytest
 
 import jax_models as jm
 from bounds.cli.main import main
+from tests.bounds.cli.letters import NAMES, QUICK
 from tests.bounds.cli.shape import SHAPE
+from tests.jax_models.format.pretrained.folders import copied
 
 
 @dataclasses.dataclass
@@ -65,3 +67,17 @@ def model_file(tmp_path, make_model):
         return path
 
     return write
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint with its vocabulary."""
+    found = copied("bert", tmp_path)
+    (found / "vocab.txt").write_text("\n".join(NAMES))
+    return found
+
+
+@pytest.fixture
+def ask(run, folder):
+    """Run `influence` on the folder."""
+    return lambda *flags: run("influence", f"--model={folder}", *QUICK, *flags)

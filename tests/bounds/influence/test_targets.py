@@ -320,6 +320,7 @@ def test_a_target_that_is_none_of_the_models_is_refused(target, message):
         (lambda: LogProbability(-1), "symbol = -1"),
         (lambda: Loss(1.5), "symbol = 1.5"),
         (lambda: LogitDifference(0, "1"), "other = '1'"),
+        (lambda: LogitDifference(1, 1), "expected two different symbols"),
         (lambda: LogOdds((1,)), "two or more different"),
         (lambda: LogOdds((1, 1)), "two or more different"),
         (lambda: LogOdds(3), "symbols = 3"),

@@ -1,0 +1,136 @@
+"""`influence` puts in the symbols that `--symbols` and `--candidates` list."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import compute_influence, read_store
+from tests.bounds.cli.letters import NAMES, OUT, QUICK, record, rows, tokens_of
+
+
+def pairs():
+    """What was put where: names by position."""
+    found = {}
+    for row in rows():
+        found.setdefault(int(row["position"]), []).append(row["symbol_name"])
+    return found
+
+
+def test_symbols_that_are_listed_are_put_in_everywhere(ask, folder):
+    assert ask("--sequence=ACDE", "--query=2", "--symbols=C,7,[MASK]").code == 0
+    assert pairs() == {
+        1: ["[MASK]", "C", "D"],
+        3: ["[MASK]", "C"],
+        4: ["[MASK]", "C", "D"],
+    }
+    found = compute_influence(
+        jm.from_pretrained(folder, dtype="float64"),
+        tokens_of("ACDE"),
+        query=2,
+        symbols=[4, 6, 7],
+        positions=range(1, 5),
+        method="exhaustive",
+    )
+    assert record()["max"] == pytest.approx(found.max, rel=1e-12)
+    assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)
+    # Another list is another question, the same by number is not.
+    ask("--sequence=ACDE", "--query=2", "--symbols=4,6,D")
+    assert len(read_store(OUT / "results.sqlite")) == 1
+    ask("--sequence=ACDE", "--query=2", "--symbols=4,6,E")
+    assert len(read_store(OUT / "results.sqlite")) == 2
+
+
+@pytest.mark.parametrize("name", ["file", "file.npy"])
+def test_candidates_of_each_position_are_put_in_there(name, ask, monkeypatch):
+    monkeypatch.setattr("bounds.cli.influence_blocks.block_size", lambda *given: 2)
+    # What is listed of a special symbol's position, or the query's, is not put there.
+    if name == "file":
+        Path(name).write_text("A\nC D\n\n5 D\nN\nA\n")
+    else:
+        filled = [[5, -1], [6, 7], [-1, -1], [-1, 5], [18, 18], [5, 6]]
+        np.save(name, filled)
+    flags = ["--sequence=ACDE", "--query=2", f"--candidates={name}"]
+    assert ask(*flags).code == 0
+    last = "N" if name == "file" else NAMES[18]
+    assert pairs() == {1: ["C", "D"], 3: ["A"], 4: [last]}
+    # Another list of a position is another question.
+    before = len(read_store(OUT / "results.sqlite"))
+    Path("other").write_text("A\nC D\n\n5 D\nA\nA\n")
+    ask(*flags, "--candidates=other")
+    assert len(read_store(OUT / "results.sqlite")) > before
+
+
+BAD_SUBSTITUTES = [
+    ("--symbols=", "expected symbols, separated by commas"),
+    ("--symbols=A,,C", "expected symbols, separated by commas"),
+    ("--symbols=A,Z", "'Z' is not in the vocabulary: A C D"),
+    (
+        "--symbols=A,20",
+        "--symbols lists the symbol 20, which is no substitute: the model",
+    ),
+    ("--symbols=[PAD]", "--symbols lists the symbol 1, which is no substitute"),
+    (f"--symbols={'1' * 5000}", "111' of --symbols is no number of a symbol"),
+    ("--candidates=none", "--candidates 'none' does not exist"),
+    (
+        "--candidates=short",
+        "short: 2 rows; expected one for each of the n = 6 positions",
+    ),
+    ("--candidates=strange", "strange: line 3: 'Z' is not in the vocabulary: A C D"),
+    ("--candidates=empty", "empty: 0 rows; expected one for each of the n = 6"),
+    ("--candidates=floats.npy", "floats.npy: expected integers, one row or several"),
+    ("--candidates=row.npy", "row.npy: integers of shape [6]; expected (n, K)"),
+    ("--candidates=below.npy", "below.npy lists the symbol -2, which is no substitute"),
+    ("--candidates=short.npy", "short.npy: 5 rows; expected one for each of the n = 6"),
+    ("--candidates=short --symbols=A", "give --symbols or --candidates, not both"),
+]
+
+
+@pytest.mark.parametrize(("flags", "complaint"), BAD_SUBSTITUTES)
+def test_substitutes_that_are_none_are_one_line(flags, complaint, ask):
+    Path("short").write_text("A\nC\n")
+    Path("strange").write_text("A\nC\nZ\n\n\n\n")
+    Path("empty").write_text("")
+    np.save("floats.npy", np.zeros((6, 1)))
+    np.save("row.npy", np.full(6, 5))
+    np.save("below.npy", np.full((6, 2), -2))
+    np.save("short.npy", np.full((5, 2), 5))
+    ask("--sequence=ACDE", *flags.split()).assert_refused(complaint)
+
+
+def test_nothing_listed_is_nothing_substituted(ask):
+    Path("file").write_text("\n" * 6)
+    result = ask("--sequence=ACDE", "--candidates=file")
+    assert result.code == 0
+    assert "nothing can be substituted" in result.out
+
+
+def test_names_without_a_tokenizer_are_one_line(run, folder):
+    model = [f"--model={folder}", "--inputs=random", "--length=4", *QUICK]
+    asked = run("influence", *model, "--symbols=C")
+    asked.assert_refused("symbol 'C' of --symbols is no number")
+    assert run("influence", *model, "--symbols=6,7").code == 0
+    assert {row["symbol"] for row in rows()} == {"6", "7"}
+
+
+def test_candidates_are_part_of_a_sweeps_key(run, folder):
+    command = ["batch", "--command=influence", f"--model={folder}", *QUICK]
+    sweep = [*command, "--sequence=AC", "--candidates=file", "--sweep", "query=1,2"]
+    Path("file").write_text("\nC\nD\n\n")
+    assert run(*sweep).code == 0
+    assert "0 to run, 2 done" in run(*sweep).out
+    Path("file").write_text("\nD\nD\n\n")
+    assert "2 to run, 0 done" in run(*sweep).out
+
+
+def test_tokens_are_asked_about_without_their_padding(run, ask, folder):
+    for name, tokens in (("full", [0, 5, 6, 2]), ("filled", [0, 5, 6, 2, 1, 1])):
+        np.save(f"{name}.npy", tokens)
+        assert ask(f"--tokens={name}.npy", "--symbols=7").code == 0
+        assert (record()["n"], record()["query"]) == (4, 3)
+    assert len(read_store(OUT / "results.sqlite")) == 1
+    asked = ask("--tokens=filled.npy", "--length=5")
+    asked.assert_refused("length n = 5 is more than the 4 tokens of input 0")
+    np.save("between.npy", [0, 1, 5, 2])
+    ask("--tokens=between.npy").assert_refused("stands at position 1 of 4")
