@@ -1,8 +1,9 @@
 """One influence question, checked: every method, certificate and benchmark asks it here."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import jax
@@ -135,15 +136,18 @@ class Problem:
         Raises:
             InputError: for anything that does not fit the model.
         """
+        padding = 0
         if isinstance(model, Transformer):
             model = check_model(model)
             target = check_target(model, target)
             _check_dtype(model, dtype)
             checked = np.asarray(check_tokens(model.vocab_size, tokens))
             if model.padding is not None:
-                checked = model.padding.leave(checked)
+                given, checked = checked, model.padding.leave(checked)
+                padding = given.size - checked.size
             if isinstance(target, RowsTarget):
-                target.check(model, checked.size)
+                with _naming(padding):
+                    target.check(model, checked.size)
                 include_query = True  # no row is watched more than another
             vocab_size, allowed = model.vocab_size, model.substitutable
             if radius is not None:
@@ -166,19 +170,21 @@ class Problem:
             if radius is not None and not callable(radius):
                 radius = check_radius(radius)
             choose_name("target", target, get_args(Target))
-        query = check_query(query, checked.size)
+        with _naming(padding):
+            query = check_query(query, checked.size)
         if isinstance(target, TargetFunction):
             assert isinstance(model, Transformer)
             model, radius = target_function(model, target, query), target.radius
-        pairs = list_substitutions(
-            checked,
-            vocab_size,
-            query=query,
-            symbols=symbols,
-            positions=positions,
-            substitutable=allowed,
-            include_query=include_query,
-        )
+        with _naming(padding):
+            pairs = list_substitutions(
+                checked,
+                vocab_size,
+                query=query,
+                symbols=symbols,
+                positions=positions,
+                substitutable=allowed,
+                include_query=include_query,
+            )
         if isinstance(model, Transformer):
             model = _of_input(model, checked, pairs)
         if memory_limit is not None:
@@ -219,6 +225,20 @@ class Problem:
         Formed and sorted once for all that ask; None where they are too many to lump.
         """
         return distinct_places(self.model, self.tokens.size)
+
+
+@contextlib.contextmanager
+def _naming(padding: int) -> Iterator[None]:
+    """Says in errors how many of the tokens given are padding, and no positions."""
+    try:
+        yield
+    except InputError as error:
+        if not padding:
+            raise
+        raise InputError(
+            f"{error} (positions are counted without the padding, the last {padding} of "
+            "the tokens given)"
+        ) from error
 
 
 def one_row(problem: Problem) -> str | None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from bounds.influence.classes import equal_rows
 from jax_models import InputError
-from jax_models.arguments import expect_array, expect_integer, expect_integers
+from jax_models.arguments import expect_array, expect_integer, expect_integers, show
 from jax_models.model.mask import Sight
 from jax_models.model.transformer import Transformer
 
@@ -158,8 +158,8 @@ def list_substitutions(
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
     allowed = np.asarray(sorted(listed), np.int64)
-    if symbols is not None and expect_array("symbols", symbols).ndim == 2:
-        at, to = _listed_pairs(np.asarray(symbols), positions, n, vocab_size)
+    if symbols is not None and (rows := _as_array(symbols)).ndim == 2:
+        at, to = _listed_pairs(rows, positions, n, vocab_size)
         keep = np.isin(tokens[at], allowed) & np.isin(to, allowed) & (tokens[at] != to)
         if not include_query:
             keep &= at != query
@@ -177,6 +177,18 @@ def list_substitutions(
     position = np.repeat(at.astype(np.int32), keep.sum(axis=1))
     symbol = np.broadcast_to(to.astype(np.int32), keep.shape)[keep]
     return Substitutions(position, symbol, n, vocab_size)
+
+
+def _as_array(symbols: Any) -> np.ndarray:
+    """Symbols as an array, of integers where it is empty."""
+    try:
+        found = expect_array("symbols", symbols)
+    except InputError as error:
+        raise InputError(
+            f"symbols = {show(symbols)}; expected symbols, or rows [P, K] of them, of one "
+            "length: fill up shorter ones with -1"
+        ) from error
+    return found if found.size else found.astype(np.int64)
 
 
 def _listed_pairs(

@@ -58,7 +58,9 @@ def test_padding_alone_substitutes_nothing():
         (ROWS, [0, 1], r"shape \(6, 3\).* P = 2 positions"),
         (ROWS.astype(float), None, "symbols is float64"),
         (ROWS > 0, None, "symbols is bool"),
-        ([[0], [1, 2]], [0, 1], r"symbols = \[\[0\], \[1, 2\]\]; expected an array"),
+        ([[0], [1, 2]], [0, 1], r"symbols = \[\[0\], \[1, 2\]\]; .* fill .* with -1"),
+        ([[], []], [0, 1, 2], r"a row for each of the P = 3 positions"),
+        ([0, [1]], [0, 1], r"fill up shorter ones with -1"),
         (
             [[0, 5], [1, 2]],
             [0, 1],
@@ -74,6 +76,11 @@ def test_what_lists_no_substitutes_is_refused_in_a_line(symbols, positions, mess
     with pytest.raises(jm.InputError, match=message) as caught:
         pairs(symbols, positions)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("symbols", [[], [[], [], []], np.zeros((3, 0))])
+def test_empty_lists_are_no_substitutes(symbols):
+    assert len(pairs(symbols, [0, 1, 2])) == 0
 
 
 def drawn(num_layers=1):

@@ -10,6 +10,7 @@ import pytest
 
 import bounds
 import jax_models as jm
+from bounds.influence import LogProbabilitySum
 from jax_models.format.config import FORMATS, decode_config
 from jax_models.model.position import PowerTerm
 from jax_models.model.token_dropout import TokenDropout
@@ -92,6 +93,23 @@ def test_influences_are_those_without_the_padding(method, target):
     np.testing.assert_array_equal(found.upper, alone.upper)
     assert np.isnan(np.asarray(found.upper)[:, PAD]).all()
     assert found.query == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"symbols": [[0]] * 7}, "the P = 4 positions"),
+        ({"query": 5}, "query = 5 is out of range for n = 4"),
+        ({"positions": [4]}, r"positions\[0\] = 4"),
+        ({"target": LogProbabilitySum((0,), (6,))}, "at lists row 6"),
+    ],
+)
+def test_what_counts_the_padding_is_told_of_it(asked, said):
+    with pytest.raises(jm.InputError, match=f"{said}.*the padding, the last 3 of the "):
+        bounds.compute_influence(padded(), batch()[1], **asked)
+    with pytest.raises(jm.InputError, match=said) as caught:
+        bounds.compute_influence(padded(), batch()[1, :4], **asked)
+    assert "padding" not in str(caught.value)
 
 
 @pytest.mark.parametrize("tokens", [[0, 3, 1], [3, 1, 2], [3, 3]])
