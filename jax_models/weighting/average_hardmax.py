@@ -11,7 +11,6 @@ from jax_models.model.pytree import register
 from jax_models.weighting.base import (
     Column,
     MovedKeys,
-    TieReport,
     contract,
     tallied,
 )
@@ -24,8 +23,6 @@ from jax_models.weighting.cells import (
     merge_levels,
     reaches,
     remove_levels,
-    report_replaced,
-    report_ties,
     to_cells,
 )
 
@@ -274,19 +271,3 @@ class AverageHardmax(HardWeighting):
         # The third cell's values are not in the summary: none of them may be needed.
         known = ~emptied | (found.levels.best > summary.levels.cell[..., 2])
         return found, known & certain & reaches(found.levels, summary.levels)
-
-    def ties(self, summary: AverageSummary, rows: Array) -> TieReport:
-        """Returns the tie report of base summaries."""
-        return report_ties(self, summary.levels, rows)
-
-    def ties_replaced(
-        self, summary: AverageSummary, column: Column, rows: Array
-    ) -> TieReport:
-        """Returns the tie report of the rows after each replacement."""
-        return report_replaced(self, summary.levels, column, rows)
-
-    def ties_changed(
-        self, change: AverageChange, rows: Array, relevant: Array | None = None
-    ) -> TieReport:
-        """Returns the tie report of moved rows."""
-        return report_ties(self, change.levels, rows, relevant)

@@ -67,6 +67,20 @@ class HardWeighting(Weighting):
         """Returns k u: how far a score may be rounded, over its magnitude."""
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
+    def ties(self, summary: Any, rows: Array) -> TieReport:
+        """Returns the tie report of base summaries, which have `levels`."""
+        return report_ties(self, summary.levels, rows)
+
+    def ties_replaced(self, summary: Any, column: Column, rows: Array) -> TieReport:
+        """Returns the tie report of the rows after each replacement."""
+        return report_replaced(self, summary.levels, column, rows)
+
+    def ties_changed(
+        self, change: Any, rows: Array, relevant: Array | None = None
+    ) -> TieReport:
+        """Returns the tie report of moved rows, whose change has `levels` too."""
+        return report_ties(self, change.levels, rows, relevant)
+
     def least_touching(self, summary: Any, queries: Array) -> Array:
         """Returns the lowest score in the second of a row's cells, less its rounding.
 

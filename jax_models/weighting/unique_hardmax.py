@@ -16,7 +16,6 @@ from jax_models.model.pytree import register
 from jax_models.weighting.base import (
     Column,
     MovedKeys,
-    TieReport,
     same_position,
 )
 from jax_models.weighting.cells import (
@@ -27,8 +26,6 @@ from jax_models.weighting.cells import (
     merge_levels,
     reaches,
     remove_levels,
-    report_replaced,
-    report_ties,
     to_cells,
 )
 
@@ -232,22 +229,6 @@ class _UniqueHardmax(HardWeighting):
             lifted.cell, lifted.index, runner_up.cell, runner_up.index
         )
         return found, known & certain & reaches(found.levels, summary.levels)
-
-    def ties(self, summary: UniqueSummary, rows: Array) -> TieReport:
-        """Returns the tie report of base summaries."""
-        return report_ties(self, summary.levels, rows)
-
-    def ties_replaced(
-        self, summary: UniqueSummary, column: Column, rows: Array
-    ) -> TieReport:
-        """Returns the tie report of the rows after each replacement."""
-        return report_replaced(self, summary.levels, column, rows)
-
-    def ties_changed(
-        self, change: UniqueChange, rows: Array, relevant: Array | None = None
-    ) -> TieReport:
-        """Returns the tie report of moved rows."""
-        return report_ties(self, change.levels, rows, relevant)
 
 
 @register
