@@ -45,6 +45,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "svg.fonttype": "none",
 }
+SMALL_LEGEND: dict[Any, Any] = {**STYLE, "legend.fontsize": 7.5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,10 +271,8 @@ def _floor(series: Sequence[Series]) -> float:
     )
 
 
-def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
-    """Draw the floor line and label it 0, where any value stands on it."""
-    if all(np.all(one.y > 0) for one in series):
-        return
+def draw_floor(axes: "Axes", floor: float) -> None:
+    """Draw the line on which values stand that are zero, and label it 0."""
     axes.axhline(floor, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
     axes.annotate(
         "0",
@@ -285,6 +284,13 @@ def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
         va="center",
         fontsize=8,
     )
+
+
+def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
+    """Draw the floor line and label it 0, where any value stands on it."""
+    if all(np.all(one.y > 0) for one in series):
+        return
+    draw_floor(axes, floor)
     top = axes.get_ylim()[1]
     # No ticks around the floor, where the axis is no longer logarithmic.
     low = min(one.y[one.y > 0].min(initial=np.inf) for one in series)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds.curves.figures import SMALL_LEGEND
 from bounds.store.table import Table
 
 if TYPE_CHECKING:
@@ -21,15 +22,6 @@ FLOORS = {
     "floor_r2": ("floor, read at an end token", "#56B4E9", "^"),
 }
 MODEL_COLOUR = "#0072B2"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "none",
-}
 
 
 def entropy_figure(table: Table, language: str) -> "Figure":
@@ -48,7 +40,7 @@ def entropy_figure(table: Table, language: str) -> "Figure":
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(_STYLE):
+    with rc_context(SMALL_LEGEND):
         figure = Figure(figsize=(5.2, 4.2), layout="constrained")
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curves.figures import LOOKS
+from bounds.curves.figures import LOOKS, SMALL_LEGEND, draw_floor
 from bounds.store.table import Table
 
 if TYPE_CHECKING:
@@ -21,15 +21,6 @@ MOST_LENGTHS = 5
 FLOOR = 1e-17
 # What is beyond is not an error any more, but another output.
 CEILING = 1e3
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "none",
-}
 
 
 def simulation_figure(table: Table) -> "Figure":
@@ -50,7 +41,7 @@ def simulation_figure(table: Table) -> "Figure":
             np.linspace(0, len(rows) - 1, MOST_LENGTHS).round().astype(int)
         )
         rows = [rows[index] for index in chosen]
-    with rc_context(_STYLE):
+    with rc_context(SMALL_LEGEND):
         figure = Figure(figsize=(5.2, 4.2), layout="constrained")
         axes = figure.add_subplot()
         axes.set_xscale("log")
@@ -128,17 +119,7 @@ def _draw_epsilon(axes: "Axes", rows: list[Mapping[str, Any]]) -> None:
             color="0.4",
             va="bottom",
         )
-    axes.axhline(FLOOR, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
-    axes.annotate(
-        "0",
-        (0.0, FLOOR),
-        xycoords=("axes fraction", "data"),
-        xytext=(-4, 0),
-        textcoords="offset points",
-        ha="right",
-        va="center",
-        fontsize=8,
-    )
+    draw_floor(axes, FLOOR)
     ticks = [10.0**k for k in range(-15, 4, 3)]
     axes.set_yticks(ticks)
     axes.set_yticks([], minor=True)

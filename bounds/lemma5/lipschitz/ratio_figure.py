@@ -4,12 +4,12 @@ A closed form that is hundreds of decades up would leave nothing of the rest to 
 lies beyond `DECADES` above the estimate is named above the axes with its size instead.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bounds.curves.decay import fit_decay
-from bounds.curves.figures import LOOKS
+from bounds.curves.figures import LOOKS, SMALL_LEGEND
 from bounds.lemma5.lipschitz.result import PROPORTIONAL
 from bounds.store.table import Table
 
@@ -37,15 +37,6 @@ BOUNDS = {
     "printed_tight": "claim: printed, tight F",
     "printed": "claim: printed",
 }
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "none",
-}
 
 
 def lipschitz_figure(table: Table, target: str) -> "Figure":
@@ -62,7 +53,7 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    with rc_context(_STYLE):
+    with rc_context(SMALL_LEGEND):
         figure = Figure(figsize=(5.2, 4.0), layout="constrained")
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)
