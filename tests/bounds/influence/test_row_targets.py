@@ -16,7 +16,7 @@ import pytest
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import LogProbabilitySum, row_targets
+from bounds.influence import LogProbabilitySum, SharedBase, row_targets
 from jax_models.model.pooling import KINDS, Pooling
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
@@ -39,6 +39,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "three layers": {"num_layers": 3, "head": "masked_lm"},
     "hard": {"num_layers": 3, "weighting": "average_hard"},
     "no positions": {"position": None},
+    "tied": {"num_layers": 3, "layer_norm": "post", "mask": "future"},
 }
 
 
@@ -46,6 +47,9 @@ MODELS: dict[str, dict[str, Any]] = {
 def passes(name):
     """The model, and the final rows of the input and of every substitution, 40 digits."""
     model, rows = build(MODELS[name], seed=1), {}
+    if name == "tied":  # the last layer stands below too
+        first, last = model.layers[0], model.layers[-1]
+        model = dataclasses.replace(model, layers=(last, first, last))
     config, tensors = written(model)
     rows[None] = reference.forward(config, tensors, INPUT, DIGITS)
     logits = {None: reference.logits(config, tensors, INPUT, DIGITS)}
@@ -99,6 +103,7 @@ CASES = [
     ("one layer", "mean unit"),
     ("float32", "mean"),
     ("hard", "mean unit"),
+    ("tied", "mean unit"),
     *(
         pytest.param(name, pooling, marks=pytest.mark.slow)
         for name in MODELS
@@ -128,6 +133,38 @@ def test_the_value_is_the_sum_of_log_probabilities():
     found = jax.nn.log_softmax(logits)[jnp.asarray(SUM.at), jnp.asarray(SUM.symbols)]
     rows = jm.apply(model, INPUT)[jnp.asarray(SUM.at)]
     np.testing.assert_allclose(SUM.read(model, rows), [found.sum()], rtol=1e-13)
+
+
+@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize("target", ["pooled", SUM], ids=["pooled", "sum"])
+def test_devices_share_the_substitutions_of_many_rows(method, target):
+    pooling = Pooling("mean", True)
+    model = dataclasses.replace(passes("two layers")[0], pooling=pooling)
+    alone, shared = (
+        bounds.compute_influence(model, INPUT, method=method, target=target, mesh=mesh)
+        for mesh in (None, bounds.device_mesh(2))
+    )
+    there = ~np.isnan(alone.upper)
+    np.testing.assert_array_equal(there, ~np.isnan(shared.upper))
+    assert (shared.lower <= alone.upper)[there].all()
+    assert (alone.lower <= shared.upper)[there].all()
+    assert (shared.position, shared.symbol) == (alone.position, alone.symbol)
+
+
+def test_targets_that_share_a_base_pass_are_those_asked_alone():
+    """One after another, so that each could read what another one left."""
+    pooling = Pooling("first")
+    model = dataclasses.replace(passes("two layers")[0], pooling=pooling)
+    held, other = SharedBase(), LogProbabilitySum((1, 0, 2), (1, 2, 5))
+    for target in (SUM, other, "logits"):
+        found, alone = (
+            bounds.compute_influence(
+                model, INPUT, method="incremental", target=target, shared=shared
+            )
+            for shared in (held, None)
+        )
+        np.testing.assert_array_equal(found.upper, alone.upper)
+        np.testing.assert_array_equal(found.lower, alone.lower)
 
 
 def tiny(pooling):

@@ -81,6 +81,8 @@ def test_masked_tokens_are_counted_without_padding():
     [
         *itertools.product(["exhaustive", "incremental"], ["activation", "pooled"]),
         ("screened", "activation"),
+        ("lumped", "activation"),
+        ("lumped", "logits"),
     ],
 )
 def test_influences_are_those_without_the_padding(method, target):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import bounds
 import jax_models as jm
 from jax_models.format.pretrained.families import FAMILIES
 from tests.jax_models.format.pretrained.folders import (
@@ -81,10 +82,32 @@ def test_a_pooler_is_asked_for_by_name():
     assert_rows_are(found[0], expected("bert_model")["logits"], 1e-12)
 
 
+NO_RULE = "the scale of the model's embeddings goes with"
+ROTARY = "it needs a rule for rotary positions, which layer 0 has"
+LLAMAS = dict.fromkeys(("llama", "llama_linear", "mistral", "qwen2"), ROTARY)
+MASKED = dict.fromkeys(("gpt2", "gpt2_inverse_layers"), "attention without a mask")
+REFUSED = {
+    "lumped": {"esm": NO_RULE, **LLAMAS, **MASKED},
+    "screened": {"esm": NO_RULE, **LLAMAS},
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [(way, name) for way in REFUSED for name in REFUSED[way]]
+)
+def test_a_method_without_a_rule_for_a_family_refuses_by_name(method, name):
+    with pytest.raises(jm.InputError, match=REFUSED[method][name]):
+        bounds.compute_influence(
+            imported(name), expected(name)["tokens"], method=method
+        )
+
+
 def cases():
     for name in NAMES:
-        for method in ("exhaustive", "incremental"):
-            fast = name in FAST and method == "incremental"
+        for method in ("exhaustive", "incremental", "lumped", "screened"):
+            if name in REFUSED.get(method, {}):
+                continue
+            fast = name in FAST and method in ("incremental", "lumped")
             yield pytest.param(name, method, marks=[] if fast else [slow])
 
 
