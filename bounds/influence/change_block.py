@@ -46,6 +46,7 @@ from bounds.influence.sizes import (
     row_condition,
     scaled_norm,
     score_rounding,
+    sharpest_row,
     substitutes,
 )
 from bounds.influence.target import AnyTarget
@@ -158,7 +159,8 @@ def _first_rounding(
 ) -> Array:
     """That of the first layer, whatever symbol comes in."""
     attention, n = layer.attention, first.store.length
-    anywhere = jnp.broadcast_to(at[:1], others.shape[:1])
+    anywhere = sharpest_row(attention, n, at)
+    anywhere = jnp.broadcast_to(anywhere, others.shape[:1])
     queries = project_queries(attention, others, n, anywhere)
     keys = keys_about(attention, others, first.centre, n, anywhere)
     both = jnp.concatenate([first.store.keys, keys], axis=1)

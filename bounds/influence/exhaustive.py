@@ -39,6 +39,7 @@ from bounds.influence.sizes import (
     entered_size,
     scaled_norm,
     score_rounding,
+    sharpest_row,
     substitutes,
     written_size,
 )
@@ -171,7 +172,8 @@ def base_outputs(
         keys = store.keys
         if depth == 0:  # whatever symbol comes in
             others = substitutes(model, tokens, below)
-            place = jnp.broadcast_to(asked[:1], others.shape[:1])
+            place = sharpest_row(attention, n, asked)
+            place = jnp.broadcast_to(place, others.shape[:1])
             more = project_queries(attention, others, n, place)
             queries = jnp.concatenate([queries, more], axis=1)
             more = project_keys(attention, others, n, place)

@@ -11,6 +11,7 @@ from jax import Array
 from bounds.influence.target import AnyTarget, change_target, exit_program
 from bounds.influence.targets import TargetOperation
 from bounds.readings.rules import no_rule
+from jax_models.model.attending import score_scale
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.rows import (
@@ -227,6 +228,15 @@ def score_rounding(
     tau = scale / attention.scoring.square_scale(attention.key_width) ** 0.5
     largest = attention.distance_bias.largest(length) / tau.min()
     return found + attention.placing_steps * largest
+
+
+def sharpest_row(attention: Attention, length: int, at: Array) -> Array:
+    """Returns the row [1] of those given [r] that divides its scores by the least.
+
+    Where a symbol's scores are the largest, whichever row it comes to.
+    """
+    scale = score_scale(attention, length, at)
+    return at[:1] if scale.ndim == 0 else at[jnp.argmin(scale)][None]
 
 
 # A layer above the first may meet larger scores than the base pass when a row moves.
