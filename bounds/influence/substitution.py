@@ -62,13 +62,38 @@ def may_move(
     """
     if all(layer.attention.weighting.hard for layer in model.layers):
         return np.zeros(position.shape, bool)
+    return reached(model, tokens, rows, position, symbol).any(axis=1)
+
+
+def reached(
+    model: Transformer,
+    tokens: np.ndarray,
+    rows: np.ndarray,
+    position: np.ndarray,
+    symbol: np.ndarray,
+) -> np.ndarray:
+    """Returns which rows a substitution may move at all [p, r].
+
+    The others read no row that has moved: masks keep the position from them, or the two
+    symbols have one embedding.
+
+    Args:
+        model: a transformer.
+        tokens: the input [n].
+        rows: the positions that are watched [r].
+        position: the replaced positions [p].
+        symbol: the substitutes [p].
+    """
+    dropout = model.token_dropout
+    if dropout is not None and dropout.scale is None:  # all rows are scaled anew
+        return np.ones((position.size, rows.size), bool)
     sights = [layer.attention.sight for layer in model.layers]
-    ends = [reaching(sights, tokens.size, int(row)) for row in rows]
-    first, last = min(low for low, _ in ends), max(high for _, high in ends)
+    ends = np.array([reaching(sights, tokens.size, int(row)) for row in rows])
+    first, last = ends.reshape(-1, 2).T
     of = equal_rows(np.asarray(model.embedding))
-    return (
-        (of[symbol] != of[tokens[position]]) & (first <= position) & (position <= last)
-    )
+    differs = of[symbol] != of[tokens[position]]
+    at = position[:, None]
+    return differs[:, None] & (first <= at) & (at <= last)
 
 
 def least_size(dtype: object) -> float:
