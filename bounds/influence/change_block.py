@@ -38,7 +38,8 @@ from bounds.influence.query_row import (
     prepare_query_row,
     read_query_row,
 )
-from bounds.influence.row_targets import RowsTarget, measure_watched
+from bounds.influence.reading import Reading, over_rows, read_changes
+from bounds.influence.row_targets import RowsTarget
 from bounds.influence.sizes import (
     ABOVE,
     entry_condition,
@@ -241,7 +242,7 @@ def block_bytes(
 
 
 @functools.partial(
-    jax.jit, static_argnames=("query", "target", "row_tile", "own_query")
+    jax.jit, static_argnames=("query", "target", "row_tile", "own_query", "reading")
 )
 def change_block(
     model: Transformer,
@@ -254,6 +255,7 @@ def change_block(
     target: AnyTarget | RowsTarget,
     row_tile: int,
     own_query: bool = False,
+    reading: Reading | None = None,
 ) -> tuple[Any, TieReport]:
     """Returns the influences of a block of substitutions and the ties they met.
 
@@ -268,10 +270,12 @@ def change_block(
         row_tile: rows per tile of the second layer.
         own_query: for one layer, whether the block is the query's own token; otherwise
             it must not hold it.
+        reading: of a scan; None reads norms.
 
     Returns:
         Norms of the change [i], with what they are rounded relative to [i] where that is
-        not they themselves, and a tie report over everything that was evaluated.
+        not they themselves, or what is read [i, r, ...] and its like [i, r]; and a tie
+        report over everything that was evaluated.
     """
     first, layer, last = state.first, model.layers[0], state.last
     replaced = replace_tokens(model, tokens, first, position, symbol)
@@ -301,10 +305,11 @@ def change_block(
                 model.layers, bases, last, columns, own, at[0], row_tile
             )
     reports.append(ties)
-    norms, relative = measure_watched(model, state.output, change, target)
+    read, relative = read_changes(model, state.output, change, target, reading)
     if len(model.layers) > 1:
-        relative = relative * shrinkage(model, first, position, symbol)
-    found = norms if relative is norms else (norms, relative)
+        shrunk = shrinkage(model, first, position, symbol)
+        relative = relative * over_rows(shrunk, relative)
+    found = read if relative is read else (read, relative)
     return found, merge_reports(model, reports)
 
 

@@ -141,24 +141,31 @@ class Choice:
     sizes: BlockSizes | None  # None where they are found on the way
 
 
-def choose_method(name: str, problem: Problem) -> Choice:
+def choose_method(
+    name: str, problem: Problem, among: Sequence[Method | Screen] = _ALL
+) -> Choice:
     """Returns how a problem is done by the method of a name.
+
+    Args:
+        name: of one of them, or "auto".
+        problem: the question.
+        among: methods that answer it, in the order that equal costs are taken.
 
     Raises:
         InputError: for an unknown name, a method that cannot do this model, or too small
             a memory limit.
     """
-    choose_name("method", name, METHOD_NAMES)
-    refusals = {way.name: way.refuse(problem) for way in _ALL}
+    choose_name("method", name, ("auto", *(way.name for way in among)))
+    refusals = {way.name: way.refuse(problem) for way in among}
     if name != "auto":
         if refusals[name] is not None:
             raise InputError(
                 f"method {name!r} cannot do this model: {refusals[name]}; use "
                 'method="auto"'
             )
-        (way,) = (way for way in _ALL if way.name == name)
+        (way,) = (way for way in among if way.name == name)
         return Choice(way, "asked for", _sizes(way, problem))
-    able = [way for way in METHODS.values() if refusals[way.name] is None]
+    able = [x for x in among if isinstance(x, Method) and refusals[x.name] is None]
     best = min(able, key=lambda method: method.cost(problem))
     cost = f"about {best.cost(problem):.3g} forward passes"
     others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]
@@ -300,7 +307,7 @@ def answer(
     stopping = stopping or Stopping()
     found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
     if len(pairs) and problem.mesh is not None:
-        _agree(problem, stopping, choice.sizes)
+        agree(problem, stopping, choice.sizes)
     if len(pairs) and isinstance(way, Screen):
         enclosed = way.enclose(problem, stopping, progress)
         found.enclose(enclosed)
@@ -344,12 +351,22 @@ def answer(
     )
 
 
-def _agree(problem: Problem, stopping: Stopping, sizes: BlockSizes | None) -> None:
-    """Raises `InputError` in every process unless all of them ask the same."""
+def agree(
+    problem: Problem, stopping: Stopping | None, sizes: BlockSizes | None
+) -> None:
+    """Raises `InputError` in every process unless all of them ask the same.
+
+    Args:
+        problem: the question, over a mesh.
+        stopping: of a screen; None of a scan.
+        sizes: of blocks.
+    """
     assert problem.mesh is not None
     arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
     # All or none keep where they stand: process 0 reads it for the others. Blocks are
     # of one size in all of them, whatever memory each has.
+    stopping = stopping or Stopping()
     kept = stopping.checkpoint is not None
     asked = (problem.query, problem.target, stopping.rtol, stopping.budget, kept, sizes)
+    asked += (problem.watched, problem.reading)
     check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))

@@ -27,6 +27,7 @@ from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem, Radius, check_radius
+from bounds.influence.reading import Reading
 from bounds.influence.result import Block
 from bounds.influence.row_targets import (
     RowsTarget,
@@ -228,7 +229,7 @@ def changed_outputs(
     return changes, growth, reduce_reports(reports)
 
 
-@functools.partial(jax.jit, static_argnames="target")
+@functools.partial(jax.jit, static_argnames=("target", "reading"))
 def _rerun(
     model: Transformer,
     tokens: Array,
@@ -239,10 +240,17 @@ def _rerun(
     symbol: Array,
     *,
     target: AnyTarget | RowsTarget,
+    reading: Reading | None = None,
 ) -> Any:
-    """Norms [p] of the difference of what is watched, what rounds beyond the base, ties."""
+    """Norms [p] of the difference of what is watched, what rounds beyond the base, ties.
+
+    Or what is read of it [p, r, ...], and what rounds [p, r].
+    """
     shared = model, tokens, rows, base
     changes, growth, ties = changed_outputs(*shared, position, symbol, target)
+    if reading is not None:
+        relative = scaled_norm(changes) + (growth - 1)[:, None] * sizes
+        return (reading(changes), relative), ties
     norms = scaled_norm(changes[:, 0])
     if not isinstance(target, RowsTarget):
         return norms, ties
@@ -316,7 +324,8 @@ def _kernel(problem: Problem) -> Kernel | None:
     tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
     base, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
     steps = steps_of(problem, float(score_steps))
-    size = float(sizes[0])
+    size = np.asarray(sizes, np.float64)
+    size = float(size[0]) if problem.reading is None else size
     return Kernel(
         _rerun,
         (model, tokens, rows, base, sizes),
@@ -350,7 +359,7 @@ def _sizes(problem: Problem) -> BlockSizes | None:
 
 
 def _parts(problem: Problem) -> tuple[Part]:
-    options = {"target": problem.target}
+    options = {"target": problem.target, "reading": problem.reading}
     return (Part.of(0, problem.position.size, _batch(problem), options),)
 
 

@@ -30,9 +30,9 @@ from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
+from bounds.influence.reading import over_rows, read_changes
 from bounds.influence.result import Block
 from bounds.influence.row_targets import watched_sizes, watched_steps
-from bounds.influence.sizes import measure_target
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move
 from bounds.influence.ties import Ties
@@ -77,7 +77,7 @@ def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
 
 _prepare_last = jax.jit(prepare_layer)
 shrink = jax.jit(shrinkage)
-measure = jax.jit(measure_target, static_argnames="target")
+measure = jax.jit(read_changes, static_argnames=("target", "reading"))
 
 
 def _cost(problem: Problem) -> float:
@@ -111,13 +111,17 @@ def _radius(
     elif places_repeat(model, problem.tokens.size):  # some columns may be equal
         share = float(column_share(model, bases, state.last))
     outputs = jnp.atleast_2d(state.output)
-    size = float(watched_sizes(model, outputs, None, problem.target)[0])
+    size = watched_sizes(model, outputs, None, problem.target)
+    size = np.asarray(size, np.float64) if problem.reading else float(size[0])
     base = share and share * size
     beyond = watched_steps(model, problem.target, problem.tokens.size)
 
-    replaced = problem.position, problem.symbol
-    moves = may_move(model, problem.tokens, problem.rows, *replaced)
-    least = least_size(model.dtype) * max(1.0, size)
+    if problem.reading:
+        moves = problem.reached()
+    else:
+        replaced = problem.position, problem.symbol
+        moves = may_move(model, problem.tokens, problem.rows, *replaced)
+    least = least_size(model.dtype) * np.maximum(1.0, size)
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
         # A change of exactly zero is one where nothing that is read has moved, or no
@@ -179,11 +183,13 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     done = 0
     for window in follow(problem, state):
         change = jnp.asarray(window.change)
-        found = measure(problem.model, state.output, change, target=problem.target)
+        options = {"target": problem.target, "reading": problem.reading}
+        found = measure(problem.model, state.output, change, **options)
         influence, relative = (np.asarray(x, np.float64) for x in found)
-        these, done = slice(done, done + influence.size), done + influence.size
+        these, done = slice(done, done + len(influence)), done + len(influence)
         replaced = problem.position[these], problem.symbol[these]
-        relative = relative * np.asarray(shrink(problem.model, state.first, *replaced))
+        shrunk = np.asarray(shrink(problem.model, state.first, *replaced))
+        relative = relative * over_rows(shrunk, relative)
         seen = seen.merge(window.ties)
         yield Block(influence, radius(relative, these), seen)
 
@@ -220,6 +226,7 @@ def _parts(problem: Problem) -> Iterator[Part]:
         "target": problem.target,
         "row_tile": sizes.rows,
         "own_query": False,
+        "reading": problem.reading,
     }
     if len(model.layers) > 1 or problem.watches_many:
         yield Part.of(0, count, sizes.substitutions, options)

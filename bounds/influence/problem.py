@@ -12,12 +12,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.classes import Places, distinct_places
+from bounds.influence.reading import Reading
 from bounds.influence.row_targets import Pooled, RowsTarget
 from bounds.influence.substitution import (
     Substitutions,
     Symbols,
     check_query,
     list_substitutions,
+    reached,
 )
 from bounds.influence.targets import (
     LogProbabilities,
@@ -95,6 +97,9 @@ class Problem:
     memory_limit: int | None = None
     # Of each evaluation of a bare function; None where nothing is stated.
     radius: Radius | None = None
+    # Of a scan: the rows that are watched, where they are many, and what is read of each.
+    watched: tuple[int, ...] | None = None
+    reading: Reading | None = None
 
     @classmethod
     def ask(
@@ -209,14 +214,26 @@ class Problem:
     @property
     def watches_many(self) -> bool:
         """Whether many rows are watched together, whatever the query."""
-        return isinstance(self.target, RowsTarget)
+        return isinstance(self.target, RowsTarget) or self.watched is not None
 
     @property
     def rows(self) -> np.ndarray:
         """The rows that are watched [r]: the query, but where the target says so itself."""
         if isinstance(self.target, RowsTarget):
             return self.target.rows(self.model, self.tokens.size).astype(np.int32)
-        return np.asarray([self.query], np.int32)
+        watched = (self.query,) if self.watched is None else self.watched
+        return np.asarray(watched, np.int32)
+
+    def reached(self, these: slice = slice(None)) -> np.ndarray:
+        """Returns what some substitutions may move at all [p, g], of a transformer.
+
+        Args:
+            these: the substitutions; g is the rows, or 1 for a target of many.
+        """
+        where = self.position[these], self.symbol[these]
+        moves = reached(self.model, self.tokens, self.rows, *where)
+        many = isinstance(self.target, RowsTarget)
+        return np.asarray(moves.any(axis=1, keepdims=True) if many else moves)
 
     @functools.cached_property
     def places(self) -> Places | None:

@@ -13,7 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.sizes import measure_target, output_size, scaled_norm
+from bounds.influence.sizes import (
+    measure_target,
+    move_target,
+    output_size,
+    scaled_norm,
+)
 from bounds.influence.target import (
     AnyTarget,
     change_target,
@@ -63,10 +68,10 @@ class RowsTarget(abc.ABC):
         """Returns how many unit roundoffs it adds to those of the rows or logits."""
 
     @abc.abstractmethod
-    def measure(
+    def move(
         self, model: Transformer, outputs: Array, changes: Array
     ) -> tuple[Array, Array]:
-        """Returns norms [i] of its change, and what they are rounded relative to [i].
+        """Returns its changes [i, c], and what their norms are rounded relative to [i].
 
         Args:
             model: a transformer.
@@ -115,10 +120,10 @@ class Pooled(RowsTarget):
         """Returns those of a sum over rows, and of a norm."""
         return SCALAR_STEPS + length + model.width
 
-    def measure(
+    def move(
         self, model: Transformer, outputs: Array, changes: Array
     ) -> tuple[Array, Array]:
-        """Returns norms of the pooled change, and the mean of those of rows.
+        """Returns the pooled change, and the mean of norms of those of rows.
 
         Over a norm, the mean p of rows y becomes p + m, and r is the lesser of |p| and
         |p + m|: a change is off by what rounds in m, times 2 / r, and by what rounds in y,
@@ -127,7 +132,6 @@ class Pooled(RowsTarget):
         """
         moved = _by_row(change_target, model, outputs, changes, "activation")
         rows = value_at_exit(model, outputs, "activation")
-        found = scaled_norm(_pooling(model).change(rows, moved))
         relative = scaled_norm(moved).mean(axis=-1)
         if _pooling(model).normalised:
             mean, by = rows.mean(axis=0), moved.mean(axis=-2)
@@ -135,7 +139,7 @@ class Pooled(RowsTarget):
             curved = jnp.minimum(4, 16 * scaled_norm(by) / least)
             relative = 2 * relative + curved * scaled_norm(rows).mean()
             relative = relative / least
-        return found, jnp.maximum(found, relative)
+        return _pooling(model).change(rows, moved), relative
 
 
 def _pooling(model: Transformer) -> Pooling:
@@ -203,10 +207,10 @@ class LogProbabilitySum(RowsTarget):
         """Returns those of a log-probability, and of the sum."""
         return target_steps(model, LogProbability(0)) + len(self.symbols)
 
-    def measure(
+    def move(
         self, model: Transformer, outputs: Array, changes: Array
     ) -> tuple[Array, Array]:
-        """Returns the size of the sum's change, and the sum of those of rows."""
+        """Returns the sum's change, and the sum of what those of rows are rounded by."""
         logits = value_at_exit(model, outputs, "logits")
         moved = _by_row(change_target, model, outputs, changes, "logits")
         others = moved - self._own(moved)
@@ -215,8 +219,7 @@ class LogProbabilitySum(RowsTarget):
         _, relative = _by_row(
             measure_target, model, outputs, changes, LogProbability(0)
         )
-        found = jnp.abs(found.sum(axis=-1))
-        return found, jnp.maximum(found, relative.sum(axis=-1))
+        return found.sum(axis=-1, keepdims=True), relative.sum(axis=-1)
 
     def _each(self, logits: Array) -> Array:
         """Of every row's logits [r, v] its symbol's log-probability [r]."""
@@ -263,9 +266,33 @@ def measure_watched(
         changes: of those [i, d], or [i, r, d].
         target: as in `exit_program`, or of all rows.
     """
+    if not isinstance(target, RowsTarget):
+        return measure_target(model, outputs, changes, target)
+    moved, relative = target.move(model, outputs, changes)
+    found = scaled_norm(moved)
+    return found, jnp.maximum(found, relative)
+
+
+def move_watched(
+    model: Transformer,
+    outputs: Array,
+    changes: Array,
+    target: AnyTarget | RowsTarget,
+) -> tuple[Array, Array]:
+    """Returns the changes of all targets [i, g, c], and what norms are relative to [i, g].
+
+    Args:
+        model: a transformer.
+        outputs: rows after the last layer, before the final norm [r, d].
+        changes: of those [i, r, d].
+        target: as in `exit_program`, of each row, or of all rows.
+    """
     if isinstance(target, RowsTarget):
-        return target.measure(model, outputs, changes)
-    return measure_target(model, outputs, changes, target)
+        moved, relative = (x[:, None] for x in target.move(model, outputs, changes))
+    else:
+        moved, relative = _by_row(move_target, model, outputs, changes, target)
+    found = scaled_norm(moved)
+    return moved, found if relative is None else jnp.maximum(found, relative)
 
 
 def watched_sizes(

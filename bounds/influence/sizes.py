@@ -133,26 +133,41 @@ def measure_target(
 ) -> tuple[Array, Array]:
     """Returns norms [...] of the target's change, and what they are rounded relative to.
 
-    Of an operation on the logits that is their Lipschitz constant times the change of the
-    logits, whose terms may cancel in the target, and once more for each unit that the
-    logits' own terms come to: exponentials are off by that. Behind an activation that is
-    flat far out, as tanh, it counts as often for each unit of what that reads. Else it is
-    the norm itself.
-
     Args:
         model: a transformer.
         output: the query row after the last layer, before the final norm [d].
         change: of that row [..., d].
         target: as in `exit_program`.
     """
+    moved, relative = move_target(model, output, change, target)
+    found = scaled_norm(moved)
+    return found, found if relative is None else jnp.maximum(found, relative)
+
+
+def move_target(
+    model: Transformer, output: Array, change: Array, target: AnyTarget
+) -> tuple[Array, Array | None]:
+    """Returns the target's change [..., c], and what its norm is rounded relative to.
+
+    Of an operation on the logits that is their Lipschitz constant times the change of the
+    logits, whose terms may cancel in the target, and once more for each unit that the
+    logits' own terms come to: exponentials are off by that. Behind an activation that is
+    flat far out, as tanh, it counts as often for each unit of what that reads. Else it is
+    the norm itself, and None stands for it.
+
+    Args:
+        model: a transformer.
+        output: a row after the last layer, before the final norm [d].
+        change: of that row [..., d].
+        target: as in `exit_program`.
+    """
     program = exit_program(model, target)
     flat = [x.inputs[0] for x in program.steps if isinstance(x.operation, Tanh)]
     if not flat and not isinstance(target, TargetOperation):
-        found = scaled_norm(change_target(model, output, change, target))
-        return found, found
+        return change_target(model, output, change, target), None
     base = program.value({"y": output})
     moved = program.change(base, {"y": change})
-    found = relative = scaled_norm(moved[program.output])
+    relative = scaled_norm(moved[program.output])
     if isinstance(target, TargetOperation):
         (logits,) = program.steps[-1].inputs
         flat.append(logits)
@@ -160,7 +175,7 @@ def measure_target(
         relative = steep * scaled_norm(moved[logits])
     for name in flat:
         relative = relative * (1 + 2 * _entry_size(program, base, name))
-    return found, jnp.maximum(found, relative)
+    return moved[program.output], relative
 
 
 def _entry_size(program: Program, base: Mapping[str, Array], name: str) -> Array:

@@ -62,7 +62,7 @@ def may_move(
     """
     if all(layer.attention.weighting.hard for layer in model.layers):
         return np.zeros(position.shape, bool)
-    return reached(model, tokens, rows, position, symbol).any(axis=1)
+    return np.any(reached(model, tokens, rows, position, symbol), axis=1)
 
 
 def reached(

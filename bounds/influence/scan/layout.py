@@ -1,0 +1,131 @@
+"""How a scan's table lies: its axes, and which substitution each cell is."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bounds.influence.problem import Problem
+from bounds.influence.result import Block
+from bounds.influence.substitution import Symbols, not_finite
+from jax_models import InputError, Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The axes of positions and symbols, and what fills them."""
+
+    positions: np.ndarray  # [P]
+    symbols: np.ndarray  # [P, K], -1 where a row has no more
+    rows: np.ndarray  # [r]
+    cells: np.ndarray  # [P, K] substitutions of the problem, -1 where there is none
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        symbols: Symbols | None,
+        positions: Sequence[int] | None,
+        allowed: Sequence[int],
+    ) -> "Layout":
+        """Returns the layout of a problem's substitutions, in the order asked for.
+
+        Args:
+            problem: the question, of all of them.
+            symbols: as it was asked.
+            positions: likewise.
+            allowed: what stands for all symbols.
+
+        Raises:
+            InputError: a position, or a symbol of all positions, is given twice.
+        """
+        n, each = problem.tokens.size, problem.pairs.vocab_size
+        at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
+        to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
+        for what, listed in (("positions", at), ("symbols", to)):
+            if listed.ndim == 1 and np.unique(listed).size < listed.size:
+                raise InputError(
+                    f"{what} lists one twice; a table has one place for each: give "
+                    "each of them once"
+                )
+        to = np.broadcast_to(to, (at.size, to.shape[-1]))
+        listed = problem.position.astype(np.int64) * each + problem.symbol
+        wanted = np.where(to >= 0, at[:, None] * each + to, -1)
+        cells = np.searchsorted(listed, wanted)
+        found = (listed if listed.size else np.array([-2]))[
+            np.minimum(cells, max(listed.size - 1, 0))
+        ]
+        return cls(at, to, problem.rows, np.where(found == wanted, cells, -1))
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Where the position is the row [P, r]."""
+        return self.positions[:, None] == self.rows
+
+    def rows_of(self, block: slice) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yields rows whose substitutions a slice of the problem has, all of a position.
+
+        Args:
+            block: of the problem's substitutions.
+
+        Yields:
+            The row p, its columns that are filled, and where in the slice they are.
+        """
+        there = (self.cells >= block.start) & (self.cells < block.stop)
+        for row in np.flatnonzero(there.any(axis=1)):
+            columns = np.flatnonzero(there[row])
+            yield int(row), columns, self.cells[row, columns] - block.start
+
+
+def by_position(
+    problem: Problem, blocks: Iterable[Block]
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray, Any]]:
+    """Yields what blocks found, all substitutions of some positions at a time.
+
+    Cells that no substitution moves are exactly 0.
+
+    Args:
+        problem: the question, of a reading.
+        blocks: of it, in order.
+
+    Yields:
+        A slice of the substitutions, what is read of them [p, r, ...], its radius [p, r],
+        and what the last block met of ties.
+
+    Raises:
+        InputError: something found is no finite number.
+    """
+    position, held, start, end = problem.position, [], 0, 0
+    for block in blocks:
+        these = slice(end, end + len(block.influence))
+        end = these.stop
+        held.append(_checked(problem, these, block))
+        # Of the last position there may be more to come.
+        whole = (
+            end
+            if end == position.size
+            else int(np.searchsorted(position, position[end - 1]))
+        )
+        if whole > start:
+            values, radius = (np.concatenate(x) for x in zip(*held, strict=True))
+            count = whole - start
+            yield slice(start, whole), values[:count], radius[:count], block.ties
+            held, start = [(values[count:], radius[count:])], whole
+
+
+def _checked(
+    problem: Problem, these: slice, block: Block
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a block found, and its radii; both 0 where nothing can move."""
+    values, radius = block.influence, block.radius
+    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if not finite.all():
+        at = these.start + int(np.flatnonzero(~finite)[0])
+        raise not_finite(*problem.pairs[at])
+    if isinstance(problem.model, Transformer):
+        moves = problem.reached(these)
+        radius = np.where(moves, radius, 0.0)
+        moves = moves.reshape(moves.shape + (1,) * (values.ndim - 2))
+        values = np.where(moves, values, 0.0)
+    return values, radius

@@ -1,0 +1,306 @@
+"""A scan that was asked for, checked: what is watched, where it goes, what is made of it."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from bounds.influence.compute import agree, choose_method
+from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.method import Method, Progress
+from bounds.influence.problem import Problem, Watched
+from bounds.influence.reading import Reading
+from bounds.influence.row_targets import RowsTarget, read_watched
+from bounds.influence.scan.layout import Layout, by_position
+from bounds.influence.scan.reductions import (
+    NAMED,
+    Function,
+    Piece,
+    Reduce,
+    Reduction,
+    require_table,
+)
+from bounds.influence.scan.result import Scan
+from bounds.influence.substitution import Symbols, check_query
+from bounds.influence.targets import LogOdds, LogProbabilities, TargetFunction
+from bounds.influence.ties import judge_ties
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name, expect_integers
+from jax_models.run.evaluate import TieRule
+
+METHODS = (INCREMENTAL, EXHAUSTIVE)
+AXES = ("position", "symbol", "row", "target")
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """One scan, checked. `ask` makes it.
+
+    Attributes:
+        problem: All substitutions, and what is read of each.
+        layout: Where they stand.
+        reduction: What is made of them.
+        alone: Whether there is no axis of rows.
+        width: Entries that count of what is watched.
+        target_symbols: Their symbols; None where they have none.
+        diagonal: Whether cells whose position is the row count.
+    """
+
+    problem: Problem
+    layout: Layout
+    reduction: Reduction
+    alone: bool
+    width: int
+    target_symbols: np.ndarray | None
+    diagonal: bool
+
+    @classmethod
+    def ask(
+        cls,
+        model: Transformer,
+        tokens: Any,
+        *,
+        symbols: Symbols | None = None,
+        positions: Sequence[int] | None = None,
+        rows: Any = -1,
+        target: Watched = "activation",
+        target_symbols: Sequence[int] | None = None,
+        reduce: Reduce = None,
+        diagonal: bool = True,
+        dtype: Any = None,
+        mesh: Mesh | None = None,
+        memory_limit: int | None = None,
+    ) -> "Question":
+        """Returns the question about a model and an input; see `scan`.
+
+        Args:
+            model: a transformer.
+            tokens: integers in [0, V) [n].
+            symbols: substitutes, or rows of them.
+            positions: positions that are changed.
+            rows: a row, a list of rows, or "all".
+            target: what is watched of each.
+            target_symbols: entries of it that count.
+            reduce: what is made of the table.
+            diagonal: whether cells whose position is the row count.
+            dtype: asserts the float type.
+            mesh: devices to share the substitutions out over.
+            memory_limit: bytes for the blocks under way.
+
+        Raises:
+            InputError: for anything that does not fit.
+        """
+        if not isinstance(model, Transformer) or isinstance(target, TargetFunction):
+            raise InputError(
+                f"a scan is of a Transformer and a target that is its own; got "
+                f"{type(model).__name__} and {target!r}"
+            )
+        problem = Problem.ask(
+            model,
+            tokens,
+            target=target,
+            symbols=symbols,
+            positions=positions,
+            include_query=True,
+            dtype=dtype,
+            mesh=mesh,
+            memory_limit=memory_limit,
+        )
+        reduction = _reduction(reduce)
+        every = isinstance(rows, str) and rows == "all"
+        if every and reduction.square and positions is None:
+            positions = np.unique(problem.position).tolist()
+        problem, alone = _watch(problem, rows, positions if reduction.square else None)
+        allowed = range(model.vocab_size)
+        if model.substitutable is not None:
+            allowed = model.substitutable
+        layout = Layout.of(problem, symbols, positions, allowed)
+        width = _width(problem)
+        chosen, names = _chosen(problem.target, target_symbols, width)
+        width = width if chosen is None else len(chosen)
+        reduction.check(layout, width)
+        if isinstance(reduction, Function):  # it is given the axes that there are
+            apply = reduction.apply
+            reduction = Function(
+                lambda x: apply(_trimmed(x, AXES[1:], alone, width)[0])
+            )
+        reading = Reading(reduction.kind, chosen)
+        problem = dataclasses.replace(problem, reading=reading)
+        return cls(problem, layout, reduction, alone, width, names, diagonal)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is read of one substitution, (r,) or (r, c)."""
+        many = isinstance(self.problem.target, RowsTarget)
+        rows = 1 if many else self.problem.rows.size
+        return (rows, self.width) if self.reduction.by_target else (rows,)
+
+    def answer(self, method: str, ties: TieRule, progress: Progress | None) -> Scan:
+        """Returns what is found.
+
+        Args:
+            method: its name, or "auto".
+            ties: what to do where rounding decides a hard-attention winner.
+            progress: called with (substitutions done, all).
+
+        Raises:
+            InputError: the method cannot do it, or a change is no finite number.
+            TieError: for an ambiguous tie under ties="error".
+        """
+        problem, layout = self.problem, self.layout
+        by_symbol = layout.symbols.shape[1:] if self.reduction.by_symbol else ()
+        made = self.shape if self.reduction.by_symbol else self.shape[:1]
+        require_table("the table", len(layout.positions), *by_symbol, *made)
+        choice = choose_method(method, problem, METHODS)
+        way, met = choice.way, []
+        assert isinstance(way, Method)
+        if len(problem.pairs) and problem.mesh is not None:
+            agree(problem, None, choice.sizes)
+
+        def pieces() -> Iterator[Piece]:
+            blocks = way.blocks(problem) if len(problem.pairs) else ()
+            for these, values, radius, seen in by_position(problem, blocks):
+                met[:] = [seen]
+                for row, columns, at in layout.rows_of(these):
+                    own = self._zeroed(row)
+                    found, off = values[at], radius[at]
+                    found[:, own], off[:, own] = 0, 0
+                    yield row, columns, found, off
+                if progress is not None:
+                    progress(these.stop, len(problem.pairs))
+
+        ends = self.reduction.make(layout, self.shape, pieces)
+        seen = met[0] if met else None
+        if seen is not None:
+            judge_ties(problem.model, seen, f"row {seen.row}", ties)
+        symbols = layout.symbols
+        alike = (symbols == symbols[:1]).all()
+        axes = self._axes
+        if not isinstance(self.reduction, Function):
+            trimmed = [_trimmed(x, axes, self.alone, self.width) for x in ends]
+            ends, axes = [x for x, _ in trimmed], trimmed[0][1]
+        return Scan(
+            *ends,
+            axes=axes,
+            positions=layout.positions,
+            symbols=symbols[0] if alike and len(symbols) else symbols,
+            rows=problem.rows,
+            target_symbols=self.target_symbols if self.reduction.by_target else None,
+            tokens=problem.tokens,
+            target=problem.target,
+            kind="estimated" if self.reduction.estimated else "exact",
+            method=way.name,
+            reason=choice.reason,
+            substitutions=len(problem.pairs),
+            ties=seen,
+            seconds=0.0,
+        )
+
+    @property
+    def _axes(self) -> tuple[str, ...]:
+        """The axes of what is made, where none is left out."""
+        made = self.reduction
+        has = {"symbol": made.by_symbol, "target": made.by_symbol and made.by_target}
+        return tuple(
+            x
+            for x in AXES
+            if has.get(x, x == "position" or not isinstance(made, Function))
+        )
+
+    def _zeroed(self, row: int) -> np.ndarray:
+        """Which watched rows of a table's row are left at 0 [r]."""
+        whole = self.diagonal or self.reduction.square
+        if whole or isinstance(self.problem.target, RowsTarget):
+            return np.zeros(self.shape[0], bool)
+        return self.layout.diagonal[row]
+
+
+def _trimmed(
+    array: np.ndarray, axes: Sequence[str], alone: bool, width: int
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """An array without the axes of one row and of one entry, and its axes."""
+    gone = {"row"} if alone else set()
+    gone |= {"target"} if width == 1 else set()
+    array = array.squeeze(tuple(i for i, x in enumerate(axes) if x in gone))
+    return array, tuple(x for x in axes if x not in gone)
+
+
+def _reduction(reduce: Reduce) -> Reduction:
+    """What is made of a table, by its name or as it is."""
+    if isinstance(reduce, Reduction):
+        return reduce
+    if callable(reduce):
+        return Function(reduce)
+    if reduce is not None:
+        choose_name("reduce", reduce, tuple(x for x in NAMED if x is not None))
+    return NAMED[reduce]
+
+
+def _watch(
+    problem: Problem, rows: Any, instead: Sequence[int] | None
+) -> tuple[Problem, bool]:
+    """Returns the problem about rows, and whether there is no axis of them.
+
+    Args:
+        problem: about the last row.
+        rows: as they were asked.
+        instead: of all.
+    """
+    n = problem.tokens.size
+    if isinstance(problem.target, RowsTarget):
+        if not (isinstance(rows, int) and rows == -1):
+            raise InputError(
+                f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
+                "leave rows out"
+            )
+        return problem, True
+    if isinstance(rows, str):
+        choose_name("rows", rows, ("all",))
+        listed = range(n) if instead is None else instead
+    elif np.ndim(rows) == 0:
+        return dataclasses.replace(problem, query=check_query(rows, n)), True
+    else:
+        listed = [x % n for x in expect_integers("rows", rows, -n, n - 1)]
+    if not len(listed) or len(set(listed)) < len(listed):
+        raise InputError(
+            f"rows lists {len(listed)} rows, {len(set(listed))} of them different; expected "
+            "one or more, each of them once"
+        )
+    return dataclasses.replace(problem, watched=tuple(map(int, listed))), False
+
+
+def _width(problem: Problem) -> int:
+    """How many entries what is watched has."""
+    model = problem.model
+    final = jax.ShapeDtypeStruct((problem.rows.size, model.width), model.dtype)
+    read = jax.eval_shape(lambda m, y: read_watched(m, y, problem.target), model, final)
+    return read.shape[-1]
+
+
+def _chosen(
+    target: Any, wanted: Sequence[int] | None, width: int
+) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
+    """Which entries of a target count, and the symbols that these are of."""
+    if isinstance(target, LogOdds):
+        symbols = np.asarray(target.symbols)
+    elif target == "logits" or isinstance(target, LogProbabilities):
+        symbols = np.arange(width)
+    else:
+        symbols = None
+    if wanted is None:
+        return None, symbols
+    if symbols is None or isinstance(target, LogOdds):
+        raise InputError(
+            f"target_symbols chooses among the entries of target={target!r}, which has "
+            'none for each symbol; use "logits" or "log_probabilities", or leave it out'
+        )
+    chosen = tuple(map(int, expect_integers("target_symbols", wanted, 0, width - 1)))
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(
+            f"target_symbols = {wanted}; expected one or more, each of them once"
+        )
+    return chosen, np.asarray(chosen)
