@@ -1,6 +1,7 @@
 """Bounds on what attention can and cannot compute: exact, certified, estimated.
 
 `compute_influence` gives the exact influence of every single-symbol substitution,
+`scan` what each of them does to every row and every entry of a target,
 `supremum` the largest over all inputs of a length, where positions are few or none,
 `certify_influence` what is certain of it for the same input, in less time,
 `closed_form_bounds` what is certain of it for all inputs of a length. `find_restriction`
@@ -14,6 +15,7 @@ from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.curves.curve import BoundCurve, bound_curve
 from bounds.entropy import ModelEntropy, measure_entropy
 from bounds.influence import Influence, compute_influence
+from bounds.influence.scan import Frobenius, Scan, scan
 from bounds.lemma5.certificate import Certificate, certify_influence
 from bounds.lemma5.constants import closed_form_bounds, read_constants
 from bounds.lemma5.lipschitz import (
@@ -38,10 +40,12 @@ from jax_models.run.mesh import device_mesh
 __all__ = [
     "BoundCurve",
     "Certificate",
+    "Frobenius",
     "Influence",
     "LipschitzEstimate",
     "ModelEntropy",
     "Restriction",
+    "Scan",
     "Simulation",
     "SimulationCurve",
     "Supremum",
@@ -57,6 +61,7 @@ __all__ = [
     "measure_entropy",
     "read_constants",
     "read_store",
+    "scan",
     "search_inputs",
     "simulate",
     "simulation_curve",
