@@ -36,6 +36,7 @@ from jax_models.run.device_memory import memory_planned
 MAIN_RESULTS = {
     "curve": ("influence_upper",),
     "influence": ("max",),
+    "scan": ("max",),
     "lipschitz": ("estimate",),
     "simulate": ("error_certificate", "tau_certificate", "gap"),
     "restrict": ("free",),

@@ -32,12 +32,10 @@ from bounds.cli.shared.devices import (
     explained_loss,
     open_devices,
 )
-from bounds.cli.shared.input_source import num_symbols, read_given
-from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
-from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
 from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
 from bounds.cli.shared.target import define_target, target_key, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
@@ -62,7 +60,6 @@ from bounds.store.sweep import (
 from bounds.version import __version__
 from jax_models.arguments import show
 
-DEFAULT_LENGTH = 64
 ENDS = ("max_lower", "max_upper")
 
 
@@ -132,22 +129,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_weighting(values)
     shared.define_inputs(values, default_count=None)
     define_texts(values)
-    flags.DEFINE_integer(
-        "length",
-        None,
-        f"Tokens n: of a sampled input (default: {DEFAULT_LENGTH}), or how many of a "
-        "file's (default: all).",
-        lower_bound=1,
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "input",
-        0,
-        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
-        "SMILES file, or number of the sample.",
-        lower_bound=0,
-        flag_values=values,
-    )
+    define_one_input(values)
     shared.define_query(values)
     define_target(values)
     define_substitutes(values)
@@ -190,7 +172,7 @@ def run(options: flags.FlagValues) -> None:
         return
     if not devices.leads:
         with quiet_ties():
-            _follow(make_blocks(asked, None, devices.mesh), devices)
+            devices.follow(make_blocks(asked, None, devices.mesh))
         return
     n = len(asked.tokens)
     with (
@@ -287,27 +269,12 @@ def _so_far(blocks: Iterable[Mapping[str, Any] | None]) -> str:
     return f"largest so far {best['max']:.6g} at position {best['position']}"
 
 
-def _follow(cells: list[Cell], devices: Devices) -> None:
-    """Compute a share of what the leading process says is missing."""
-    chosen = devices.agree(cells, [False] * len(cells))
-    for cell, missing in zip(cells, chosen, strict=True):
-        if missing:
-            cell.compute()
-
-
 def _ask(options: flags.FlagValues) -> Asked:
     """Returns what the flags ask for."""
     prepare_jax(options)
-    given = read_given(options, None)
-    length = options.length or DEFAULT_LENGTH
-    sequence = None
-    if given is not None and options.length is None:
-        sequence = given.sequences[min(options.input, given.count - 1)]  # else refused
-        length = len(sequence)
-    model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
-    if sequence is not None and model.padding is not None:
-        length = model.padding.leave(sequence).size
-    subject = read_subject(options, model, [length])
+    subject = read_one(options)
+    (tokens,) = subject.inputs.values()
+    length = tokens.size
     question = subject.question
     question = dataclasses.replace(question, query=question.query % length)
     tokenizer = open_tokenizer(options)
@@ -317,7 +284,7 @@ def _ask(options: flags.FlagValues) -> Asked:
         Stopping(options.rtol, options.budget),
         Path(options.out),
         tokenizer,
-        read_substitutes(options, model, tokenizer, length),
+        read_substitutes(options, subject.model, tokenizer, length),
     )
 
 

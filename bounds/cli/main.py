@@ -63,6 +63,11 @@ COMMANDS = (
         "The influence of every position and symbol of one input on one model.",
     ),
     Command(
+        "scan",
+        "bounds.cli.scan",
+        "What every substitution of one input does to one row, to many or to all.",
+    ),
+    Command(
         "supremum",
         "bounds.cli.supremum",
         "The largest influence over all inputs of a length, and one that has it.",

@@ -43,7 +43,7 @@ def sequence_figure(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    names, substitutes = [*map(_drawable, names)], [*map(_drawable, substitutes)]
+    names, substitutes = [*map(drawable, names)], [*map(drawable, substitutes)]
     shown = [names[position] for position in series.x]
     letters = max(map(len, [*shown, *substitutes]), default=1) == 1
     ends = [*series.x.tolist(), *([] if query is None else [query])] or [0]
@@ -77,7 +77,7 @@ def sequence_figure(
     return figure
 
 
-def _drawable(name: str) -> str:
+def drawable(name: str) -> str:
     """A name in letters that the font has, of no more than a dozen."""
     drawn = "".join(x if x <= LAST_LETTER or x == SPACE else BOX for x in name)
     return drawn if len(drawn) <= LONGEST else f"{drawn[: LONGEST - 1]}…"

@@ -88,6 +88,18 @@ class Devices:
         told = multihost_utils.broadcast_one_to_all(np.array(chosen, np.int32))
         return [bool(one) for one in np.asarray(told)]
 
+    def follow(self, cells: Sequence[Cell]) -> None:
+        """Compute a share of what the leading process says is missing.
+
+        Args:
+            cells: Of the sweep, the same in all processes.
+        """
+        for cell, missing in zip(
+            cells, self.agree(cells, [False] * len(cells)), strict=True
+        ):
+            if missing:
+                cell.compute()
+
 
 def open_devices(options: flags.FlagValues) -> Devices:
     """Returns where to compute, connected to the other processes if there are any.

@@ -7,8 +7,8 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared.flags import validate_grammar
-from bounds.cli.shared.input_source import load_inputs
-from bounds.cli.shared.model_source import model_sha256
+from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
+from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.inputs import draw_inputs
@@ -17,6 +17,28 @@ from bounds.influence.problem import check_target
 from bounds.influence.substitution import check_query
 from bounds.numbers.notation import parse_bytes
 from jax_models.model.transformer import encode_positions
+
+DEFAULT_LENGTH = 64
+
+
+def define_one_input(values: flags.FlagValues) -> None:
+    """Add what names one input of those that there are: `--length`, `--input`."""
+    flags.DEFINE_integer(
+        "length",
+        None,
+        f"Tokens n: of a sampled input (default: {DEFAULT_LENGTH}), or how many of a "
+        "file's (default: all).",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "input",
+        0,
+        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
+        "SMILES file, or number of the sample.",
+        lower_bound=0,
+        flag_values=values,
+    )
 
 
 def define_memory_limit(values: flags.FlagValues) -> None:
@@ -30,6 +52,29 @@ def define_memory_limit(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     validate_grammar(values, "memory_limit", parse_bytes)
+
+
+def read_one(options: flags.FlagValues) -> Subject:
+    """Returns what the flags ask of a model and one input.
+
+    Args:
+        options: Flags of `define_model`, `define_weighting`, `define_one_input`, and
+            those of `read_subject`.
+
+    Raises:
+        InputError: As `read_subject` does.
+        OSError: A file cannot be read.
+    """
+    given = read_given(options, None)
+    length = options.length or DEFAULT_LENGTH
+    sequence = None
+    if given is not None and options.length is None:
+        sequence = given.sequences[min(options.input, given.count - 1)]  # else refused
+        length = len(sequence)
+    model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
+    if sequence is not None and model.padding is not None:
+        length = model.padding.leave(sequence).size
+    return read_subject(options, model, [length])
 
 
 def read_subject(

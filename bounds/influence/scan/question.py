@@ -8,16 +8,17 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bounds.influence.compute import agree, choose_method
+from bounds.influence.compute import Choice, agree, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
-from bounds.influence.problem import Problem, Watched
+from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import RowsTarget, read_watched
 from bounds.influence.scan.layout import Layout, by_position
 from bounds.influence.scan.reductions import (
     NAMED,
+    Ends,
     Function,
     Piece,
     Reduce,
@@ -27,7 +28,7 @@ from bounds.influence.scan.reductions import (
 from bounds.influence.scan.result import Scan
 from bounds.influence.substitution import Symbols, check_query
 from bounds.influence.targets import LogOdds, LogProbabilities, TargetFunction
-from bounds.influence.ties import judge_ties
+from bounds.influence.ties import Ties, judge_ties
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integers
 from jax_models.run.evaluate import TieRule
@@ -74,6 +75,7 @@ class Question:
         dtype: Any = None,
         mesh: Mesh | None = None,
         memory_limit: int | None = None,
+        shared: SharedBase | None = None,
     ) -> "Question":
         """Returns the question about a model and an input; see `scan`.
 
@@ -90,6 +92,7 @@ class Question:
             dtype: asserts the float type.
             mesh: devices to share the substitutions out over.
             memory_limit: bytes for the blocks under way.
+            shared: holds a base pass for several questions about the same rows.
 
         Raises:
             InputError: for anything that does not fit.
@@ -109,6 +112,7 @@ class Question:
             dtype=dtype,
             mesh=mesh,
             memory_limit=memory_limit,
+            shared=shared,
         )
         reduction = _reduction(reduce)
         every = isinstance(rows, str) and rows == "all"
@@ -151,11 +155,39 @@ class Question:
             InputError: the method cannot do it, or a change is no finite number.
             TieError: for an ambiguous tie under ties="error".
         """
-        problem, layout = self.problem, self.layout
-        by_symbol = layout.symbols.shape[1:] if self.reduction.by_symbol else ()
+        choice = self.plan(method)
+        ends, seen = self.find(choice, progress)
+        if seen is not None:
+            judge_ties(self.problem.model, seen, f"row {seen.row}", ties)
+        return self.result(ends, choice.way.name, choice.reason, seen)
+
+    def plan(self, method: str) -> Choice:
+        """Returns how it is done.
+
+        Args:
+            method: a name, or "auto".
+
+        Raises:
+            InputError: the method cannot do it, or the table does not fit the memory.
+        """
+        by_symbol = self.layout.symbols.shape[1:] if self.reduction.by_symbol else ()
         made = self.shape if self.reduction.by_symbol else self.shape[:1]
-        require_table("the table", len(layout.positions), *by_symbol, *made)
-        choice = choose_method(method, problem, METHODS)
+        require_table("the table", len(self.layout.positions), *by_symbol, *made)
+        return choose_method(method, self.problem, METHODS)
+
+    def find(
+        self, choice: Choice, progress: Progress | None
+    ) -> tuple[Ends, Ties | None]:
+        """Returns what the reduction makes, all its axes there, and what is met of ties.
+
+        Args:
+            choice: how it is done.
+            progress: called with (substitutions done, all).
+
+        Raises:
+            InputError: a change is no finite number.
+        """
+        problem, layout = self.problem, self.layout
         way, met = choice.way, []
         assert isinstance(way, Method)
         if len(problem.pairs) and problem.mesh is not None:
@@ -174,15 +206,25 @@ class Question:
                     progress(these.stop, len(problem.pairs))
 
         ends = self.reduction.make(layout, self.shape, pieces)
-        seen = met[0] if met else None
-        if seen is not None:
-            judge_ties(problem.model, seen, f"row {seen.row}", ties)
+        return ends, met[0] if met else None
+
+    def result(self, ends: Ends, method: str, reason: str, seen: Ties | None) -> Scan:
+        """Returns the result that has what was made.
+
+        Args:
+            ends: as `find` returns them.
+            method: the name of what found them.
+            reason: why it did.
+            seen: what was met of ties.
+        """
+        problem, layout = self.problem, self.layout
         symbols = layout.symbols
         alike = (symbols == symbols[:1]).all()
         axes = self._axes
         if not isinstance(self.reduction, Function):
             trimmed = [_trimmed(x, axes, self.alone, self.width) for x in ends]
-            ends, axes = [x for x, _ in trimmed], trimmed[0][1]
+            values, lower, upper = (x for x, _ in trimmed)
+            ends, axes = (values, lower, upper), trimmed[0][1]
         return Scan(
             *ends,
             axes=axes,
@@ -193,8 +235,8 @@ class Question:
             tokens=problem.tokens,
             target=problem.target,
             kind="estimated" if self.reduction.estimated else "exact",
-            method=way.name,
-            reason=choice.reason,
+            method=method,
+            reason=reason,
             substitutions=len(problem.pairs),
             ties=seen,
             seconds=0.0,

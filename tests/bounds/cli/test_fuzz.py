@@ -15,6 +15,7 @@ from bounds.cli.main import COMMANDS
 BASES = {
     "curve": "--lengths=3,4 --d_model=4 --d_ff=4",
     "influence": "--length=4 --d_model=4 --d_ff=4",
+    "scan": "--length=4 --d_model=4 --d_ff=4",
     "supremum": "--length=4 --d_model=4 --d_ff=4 --position=none --mask=none",
     "constants": "--lengths=4 --d_model=4 --d_ff=4",
     "lipschitz": "--lengths=4 --d_model=4 --d_ff=4 --restarts=1 --steps=2 --num_inputs=1",

@@ -51,7 +51,7 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
 @pytest.mark.parametrize(
     ("flag", "complaint"),
     [
-        ("--sed=1", "Unknown command line flag 'sed'. Did you mean: seed"),
+        ("--seeed=1", "Unknown command line flag 'seeed'. Did you mean: seed"),
         ("--seed=one", "--seed=one"),
         ("--seed=-1", "--seed=-1"),
         ("--seed", "seed"),

@@ -12,6 +12,7 @@ from tests.bounds.cli.shape import SHAPE_FLAGS
 RUNS = {
     "curve": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--weighting=softmax"],
     "influence": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive"],
+    "scan": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive", "--rows=all"],
     "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--restarts=0"],
     "simulate": [*SHAPE_FLAGS, "--lengths=2,3", "--num_inputs=2"],
     "restrict": ["--preset=ones", "--language=ones", "--length=6"],

@@ -1,0 +1,362 @@
+"""What every substitution does to one row, to many or to all, of one input on one model.
+
+`scan.csv` lists every cell with its symbols; `scan.npz` has the arrays, `scan.json` the
+largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
+Long work is kept in --out in parts of positions as they are found: the same command
+continues where it stopped.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+import jax_models as jm
+from bounds.cli.scan_parts import Asked, Parts
+from bounds.cli.shared import flags as shared
+from bounds.cli.shared.devices import (
+    Devices,
+    define_devices,
+    explained_loss,
+    open_devices,
+)
+from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.record import Output
+from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
+from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
+from bounds.cli.shared.target import (
+    MAX_DIGITS,
+    define_target,
+    number_symbol,
+    target_key,
+    unit_of,
+)
+from bounds.cli.shared.texts import define_texts, open_tokenizer
+from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.curves.scan_figure import scan_figure
+from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.scan.export import NAMES, place, write_arrays, write_table
+from bounds.influence.scan.question import METHODS
+from bounds.influence.scan.reductions import Reduce
+from bounds.numbers.notation import enclosure_label
+from bounds.store.output import write_json
+from bounds.store.sweep import (
+    Results,
+    finish_cells,
+    found_rows,
+    missing_cells,
+    run_cells,
+)
+from jax_models.arguments import show
+
+# Lines of scan.csv beyond which it is not written.
+MAX_ROWS = 10**6
+WORDS = ("none", "max", "mean")
+# What stands behind frobenius, and what it says of the map.
+FROBENIUS: dict[str, dict[str, Any]] = {
+    "tensor": {"symmetrize": "tensor"},
+    "map": {"symmetrize": "map"},
+    "nocenter": {"center": False},
+    "noapc": {"apc": False},
+}
+GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
+
+
+def parse_reduce(text: str | None) -> Reduce:
+    """Returns what a value of `--reduce` means.
+
+    Args:
+        text: As typed; None where it is not given.
+
+    Raises:
+        InputError: It means nothing.
+    """
+    if text is None:
+        return None
+    for word in WORDS:
+        if word == text:
+            return word
+    first, *more = text.split(":")
+    given: dict[str, Any] = {}
+    known = first == "frobenius"
+    for word in more:
+        entry = FROBENIUS.get(word, {})
+        known = known and bool(entry) and not given.keys() & entry.keys()
+        given |= entry
+    if not known:
+        raise jm.InputError(f"{show(text)} is no reduction; expected {GRAMMAR}")
+    return Frobenius(**given)
+
+
+def parse_rows(text: str) -> Any:
+    """Returns what a value of `--rows` means, as `bounds.scan` takes it.
+
+    Args:
+        text: As typed.
+
+    Raises:
+        InputError: It is no number, list of numbers, or all.
+    """
+    if text == "all":
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        digits = part.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()) or len(digits) > MAX_DIGITS:
+            raise jm.InputError(
+                f"{show(text)} names no rows; expected a position, negative ones counting "
+                "from the end, several separated by commas, or all"
+            )
+    rows = [int(part) for part in parts]
+    return rows[0] if len(rows) == 1 else rows
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the command."""
+    values = flags.FlagValues()
+    shared.define_model(values)
+    shared.define_weighting(values)
+    shared.define_inputs(values, default_count=None)
+    define_texts(values)
+    define_one_input(values)
+    flags.DEFINE_string(
+        "rows",
+        "-1",
+        "Rows whose output is watched: a position, negative ones counting from the end, "
+        "several separated by commas, or all.",
+        flag_values=values,
+    )
+    shared.validate_grammar(values, "rows", parse_rows)
+    define_target(values)
+    flags.DEFINE_list(
+        "target_symbols",
+        None,
+        "Entries of logits or log_probabilities that alone count: symbols by name (with a "
+        "tokenizer) or number, separated by commas.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "reduce",
+        None,
+        "What is made of the changes: none keeps them signed with the target's axis, max "
+        "is the largest over substitutes and entries, mean that over substitutes, "
+        "frobenius the map of the categorical Jacobian, centred and less its average "
+        "product but for :nocenter and :noapc, symmetrised by :tensor or :map. By default "
+        "a target of one entry is signed, of others it is the norm.",
+        flag_values=values,
+    )
+    shared.validate_grammar(values, "reduce", parse_reduce)
+    flags.DEFINE_boolean(
+        "diagonal",
+        True,
+        "Whether cells whose position is the row count; else they are 0.",
+        flag_values=values,
+    )
+    define_substitutes(values)
+    shared.define_integers(
+        values,
+        "positions",
+        "Positions that are changed, from 0, separated by commas; by default all, but "
+        "for special symbols of a tokenizer.",
+        "positions",
+    )
+    flags.DEFINE_enum(
+        "method",
+        "auto",
+        ("auto", *(method.name for method in METHODS)),
+        "How changes are computed; auto picks the cheaper, both are exact.",
+        flag_values=values,
+    )
+    shared.define_ties(values)
+    define_memory_limit(values)
+    shared.define_dtype(values)
+    define_platform(values)
+    shared.define_output(values, "scan")
+    shared.define_store(values)
+    define_devices(values)
+    shared.define_figure(values)
+    return values
+
+
+@explained_loss()
+def run(options: flags.FlagValues) -> None:
+    """Compute the parts that the store does not hold, then report from the store."""
+    devices, output = open_devices(options), Output.of("scan", options)
+    if devices.leads:
+        print(f"scan: results go to {output.folder}", flush=True)
+    asked = _ask(options)
+    if not devices.leads:
+        with quiet_ties():
+            devices.follow(Parts.plan(asked, devices.mesh).cells())
+        return
+    found, parts, seconds = _compute(asked, devices, output)
+    scan = parts.join(found)
+    ambiguous = sum(part["ambiguous"] for part in found)
+    record = {
+        **output.record(),
+        **describe(asked, scan),
+        "reduce": options.reduce,
+        "ambiguous": ambiguous > 0,
+        "seconds": seconds,
+    }
+    names = _write(output, asked, scan, record)
+    print(_finding(asked, scan, record))
+    print(f"Written to {output.folder}: {', '.join(names)}")
+    warn_of_ties(ambiguous)
+
+
+def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+    """Returns one row, the largest cell, without a word or a file of results.
+
+    Args:
+        options: The command's flags, without those that share out over devices.
+        store: Where parts are kept.
+
+    Returns:
+        What `scan.json` says of the scan and its largest cell.
+
+    Raises:
+        InputError: The flags do not fit together, or the input is refused.
+    """
+    asked = _ask(options)
+    parts = Parts.plan(asked)
+    cells = parts.cells()
+    with quiet_ties():
+        finish_cells(store, cells)
+    found = found_rows(store, cells)
+    described = describe(asked, parts.join(found))
+    return [{**described, "ambiguous": any(part["ambiguous"] for part in found)}]
+
+
+def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
+    """Returns what is said of a scan, and of the largest cell in absolute value.
+
+    Args:
+        asked: What was asked.
+        scan: What was found.
+    """
+    size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
+    at = np.unravel_index(int(size.argmax()), size.shape)
+    cell = tuple(map(int, at))
+    where = place(scan, cell)
+    entry = where.pop("target")
+    record = {
+        "n": len(scan.tokens),
+        "rows": scan.rows.tolist(),
+        "shape": dict(zip(scan.axes, scan.values.shape, strict=True)),
+        "substitutions": scan.substitutions,
+        "max": float(size[cell]),
+        "value": float(scan.values[cell]),
+        "lower": float(scan.lower[cell]),
+        "upper": float(scan.upper[cell]),
+        **where,
+        "target_symbol": entry,
+        "target": target_key(asked.subject.question.target),
+        "kind": scan.kind,
+        "method": scan.method,
+        "reason": scan.reason,
+        **asked.hashes,
+    }
+    if asked.tokenizer is not None:
+        wild, symbol = int(asked.tokens[where["position"] or 0]), where["symbol"]
+        known = None if symbol is None else asked.tokenizer.name(symbol)
+        record |= dict(zip(NAMES, (asked.tokenizer.name(wild), known), strict=True))
+    return record
+
+
+def _compute(
+    asked: Asked, devices: Devices, output: Output
+) -> tuple[list[Mapping[str, Any]], Parts, float]:
+    """What every part found, from the store or computed and kept there."""
+    parts = Parts.plan(asked, devices.mesh)
+    count = len(parts.whole.layout.positions)
+    with (
+        output.open_store() as store,
+        Progress(count, "positions") as progress,
+        quiet_ties(),
+    ):
+        cells = parts.cells(progress)
+        todo = missing_cells(store, cells, fresh=output.fresh)
+        devices.agree(cells, [cell in todo for cell in cells])
+        for cell in cells:
+            if cell not in todo:
+                done = cell.config["stop"] - cell.config["start"]
+                progress.advance(f"{cell.label}, from the store", done)
+        for cell in todo:
+            for failure in run_cells(store, [cell]):
+                raise jm.InputError(failure.message)
+        seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
+        return list(found_rows(store, cells)), parts, seconds
+
+
+def _ask(options: flags.FlagValues) -> Asked:
+    """Returns what the flags ask for."""
+    prepare_jax(options)
+    subject = read_one(options)
+    tokenizer = open_tokenizer(options)
+    (tokens,) = subject.inputs.values()
+    length = tokens.size
+    positions, rows = shared.integers(options.positions), parse_rows(options.rows)
+    if positions is None and tokenizer is not None:
+        positions = np.flatnonzero(~np.isin(tokens, tokenizer.special)).tolist()
+    if beyond := [x for x in positions or () if x >= length]:
+        raise jm.InputError(
+            f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
+        )
+    reduce = parse_reduce(options.reduce)
+    if isinstance(reduce, Frobenius) and positions is not None and rows == "all":
+        rows = positions
+    entries = options.target_symbols
+    if entries is not None:
+        entries = [number_symbol(x, tokenizer, "--target_symbols") for x in entries]
+    symbols = read_substitutes(options, subject.model, tokenizer, length)
+    return Asked(
+        subject, rows, reduce, positions, symbols, entries, options.diagonal, tokenizer
+    )
+
+
+def _write(
+    output: Output, asked: Asked, scan: Scan, record: dict[str, Any]
+) -> list[str]:
+    """Write the CSV, npz, JSON and figure files; return their names."""
+    names = []
+    name: Callable[[int], str] | None = None
+    if asked.tokenizer is not None:
+        name = asked.tokenizer.name
+    cells = int((~np.isnan(scan.values)).sum())
+    if cells <= MAX_ROWS:
+        write_table(scan, output.path("scan.csv"), name)
+        names.append("scan.csv")
+    else:
+        print(
+            f"scan.csv would have {cells} lines, more than {MAX_ROWS}, and is not "
+            "written; scan.npz has all of them"
+        )
+        output.path("scan.csv").unlink(missing_ok=True)  # of another run
+    write_arrays(scan, output.path("scan.npz"))
+    write_json(output.path("scan.json"), record)
+    quantity = unit_of(output.values["target"])
+    figure = scan_figure(scan, quantity, name)
+    return [*names, "scan.npz", "scan.json", *output.draw(figure)]
+
+
+def _finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
+    """Returns what was found, in one sentence."""
+    where = f"at position {record['position']}"
+    if "wild_type" in record:
+        where += f" ({record['wild_type']})"
+    if record["symbol"] is not None:
+        where += f", symbol {record['symbol']}"
+        if "symbol_name" in record:
+            where += f" ({record['symbol_name']})"
+    if record["row"] is not None:
+        where += f", row {record['row']}"
+    ends = sorted(abs(record[end]) for end in ("lower", "upper"))
+    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
+    return (
+        f"n = {record['n']}: {scan.substitutions} substitutions of "
+        f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
+        f"{enclosure_label(record['max'], *ends)}, {scan.kind} by {scan.method}, {where}."
+    )

@@ -1,0 +1,277 @@
+"""A scan in parts of positions, so that long work is kept as it is found and resumed.
+
+Tables, maxima and means go position by position: theirs are put behind one another. A
+Frobenius map is of all positions at once, and is made of the parts of their table.
+"""
+
+import base64
+import dataclasses
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+
+import jax_models as jm
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.target import target_key
+from bounds.curves.measurement import Subject, block_columns, tokens_sha256
+from bounds.influence.problem import SharedBase
+from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.scan.question import Question
+from bounds.influence.scan.reductions import Piece, Reduce, require_table
+from bounds.influence.ties import judge_ties
+from bounds.store.output import canonical_json, sha256
+from bounds.store.sweep import Cell
+from bounds.version import __version__
+
+# Substitutions of a part, at least; of a method that works in blocks some of these.
+PART, BLOCKS = 1024, 4
+# Bytes of its table, if more than one position has more.
+PART_BYTES = 2**26
+ENDS = ("values", "lower", "upper")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the flags of `scan` ask.
+
+    Attributes:
+        subject: The model, its hash, the input, and what is asked.
+        rows: Which are watched, as `bounds.scan` takes them.
+        reduce: What is made of the table.
+        positions: Which are changed; None is all.
+        symbols: What is put in [K], or at each position of the input [n, K], filled up
+            with -1; None is all that the model substitutes.
+        target_symbols: The entries of the target that count; None is all.
+        diagonal: Whether cells whose position is the row count.
+        tokenizer: What names symbols; None where they are numbers.
+    """
+
+    subject: Subject
+    rows: Any
+    reduce: Reduce
+    positions: Sequence[int] | None = None
+    symbols: np.ndarray | None = None
+    target_symbols: Sequence[int] | None = None
+    diagonal: bool = True
+    tokenizer: jm.Tokenizer | None = None
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """The input [n]."""
+        (tokens,) = self.subject.inputs.values()
+        return tokens
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """What names the model and the input."""
+        return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
+
+    def question(self, **changed: Any) -> Question:
+        """Returns the scan's question.
+
+        Args:
+            changed: Arguments of `Question.ask` that are others for a part.
+
+        Raises:
+            InputError: It does not fit the model, or nothing can be substituted.
+        """
+        asked = self.subject.question
+        symbols, positions = self.symbols, changed.get("positions", self.positions)
+        if symbols is not None and symbols.ndim == 2 and positions is not None:
+            symbols = symbols[np.asarray(positions)]
+        return Question.ask(
+            self.subject.model,
+            self.tokens,
+            **{
+                "symbols": symbols,
+                "positions": self.positions,
+                "rows": self.rows,
+                "target": asked.target,
+                "target_symbols": self.target_symbols,
+                "reduce": self.reduce,
+                "diagonal": self.diagonal,
+                "memory_limit": asked.memory_limit,
+                **changed,
+            },
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """A scan in parts of positions. `plan` says which.
+
+    Attributes:
+        asked: What is asked.
+        whole: The question about all positions.
+        method: Of all parts.
+        reason: Why it is that one.
+        size: Positions of a part.
+        mesh: Devices that substitutions are shared out over; None is one.
+    """
+
+    asked: Asked
+    whole: Question
+    method: str
+    reason: str
+    size: int
+    mesh: Mesh | None
+    shared: SharedBase = dataclasses.field(default_factory=SharedBase)
+
+    @classmethod
+    def plan(cls, asked: Asked, mesh: Mesh | None = None) -> "Parts":
+        """Returns the parts of what is asked.
+
+        Args:
+            asked: What is asked.
+            mesh: Devices that substitutions are shared out over; None is one.
+
+        Raises:
+            InputError: It does not fit the model or the memory, or nothing can be
+                substituted.
+        """
+        whole = asked.question(mesh=mesh)
+        if not len(whole.problem.pairs):
+            raise jm.InputError(
+                "nothing can be substituted: at every position that is changed there are "
+                "no symbols but the one that stands there; name other symbols or positions"
+            )
+        choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
+        square = isinstance(asked.reduce, Frobenius)
+        if square:
+            require_table("the table of the map", *cells.shape, *whole.shape)
+        each = cells.shape[1] if square or whole.reduction.by_symbol else 1
+        blocks = BLOCKS * (choice.sizes.substitutions if choice.sizes else 0)
+        size = min(
+            -(-max(blocks, PART) // cells.shape[1]),
+            int(PART_BYTES / (24.0 * each * np.prod(whole.shape))),
+            len(cells),
+        )
+        return cls(asked, whole, choice.way.name, choice.reason, max(1, size), mesh)
+
+    def cells(self, progress: Progress | None = None) -> list[Cell]:
+        """Returns the parts as cells of a sweep.
+
+        Args:
+            progress: Counts positions as they are done; None counts nothing.
+        """
+        asked, whole = self.asked, self.whole
+        key = {
+            "command": "scan",
+            "version": __version__,
+            "dtype": asked.subject.model.dtype.name,
+            "target": target_key(asked.subject.question.target),
+            "target_symbols": asked.target_symbols,
+            "rows": None if whole.alone and asked.rows == -1 else self._rows,
+            "reduce": self._reduce,
+            "diagonal": asked.diagonal,
+            "method": self.method,
+            "ties": asked.subject.question.ties,
+            "symbols_sha256": _sha256(whole.layout.symbols),
+            "positions_sha256": _sha256(whole.layout.positions),
+            # Sizes change the last bits: results of others are not gone on from.
+            **block_columns(self._ask(0, self.size).plan(self.method).sizes),
+            **asked.hashes,
+        }
+        starts = range(0, len(whole.layout.positions), self.size)
+        return [self._cell(key, start, progress) for start in starts]
+
+    @property
+    def _rows(self) -> Any:
+        """Which rows every part watches: where all stand for positions, these."""
+        return self.asked.rows if self.whole.alone else self.whole.layout.rows.tolist()
+
+    @property
+    def _reduce(self) -> Any:
+        """What every part makes of its own."""
+        return "none" if isinstance(self.asked.reduce, Frobenius) else self.asked.reduce
+
+    def _ask(self, start: int, stop: int) -> Question:
+        """The question about some of the positions."""
+        return self.asked.question(
+            positions=self.whole.layout.positions[start:stop].tolist(),
+            rows=self._rows,
+            reduce=self._reduce,
+            mesh=self.mesh,
+            shared=self.shared,
+        )
+
+    def _cell(
+        self, key: Mapping[str, Any], start: int, progress: Progress | None
+    ) -> Cell:
+        """The part that begins with a position."""
+        positions = self.whole.layout.positions
+        stop = min(start + self.size, len(positions))
+        label = f"positions {positions[start]} to {positions[stop - 1]}"
+        question = self.asked.subject.question
+
+        def compute() -> dict[str, Any]:
+            reported = 0
+
+            def report(done: int, total: int) -> None:
+                nonlocal reported
+                if progress is not None:
+                    now = (stop - start) * done // total
+                    progress.advance(label, now - reported)
+                    reported = now
+
+            part = self._ask(start, stop)
+            ends, seen = part.find(part.plan(self.method), report)
+            judge_ties(self.asked.subject.model, seen, label, question.ties)
+            report(1, 1)
+            return {
+                "shape": ends[0].shape,
+                "ambiguous": seen is not None and seen.ambiguous,
+                **{name: _pack(end) for name, end in zip(ENDS, ends, strict=True)},
+            }
+
+        return Cell({**key, "start": start, "stop": stop}, label, compute)
+
+    def join(self, found: Sequence[Mapping[str, Any]]) -> Scan:
+        """Returns the scan that parts make.
+
+        Args:
+            found: What was recorded of each, in order.
+        """
+        if not isinstance(self.whole.reduction, Frobenius):
+            parts = [[_unpack(one, end) for end in ENDS] for one in found]
+            values, lower, upper = (np.concatenate(x) for x in zip(*parts, strict=True))
+            ends = values, lower, upper
+        else:
+            ends = self.whole.reduction.make(
+                self.whole.layout, self.whole.shape, lambda: self._pieces(found)
+            )
+        return self.whole.result(ends, self.method, self.reason, None)
+
+    def _pieces(self, found: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
+        """The changes of each position, from the parts of the table."""
+        row = 0
+        for one in found:
+            for values, upper in zip(
+                _unpack(one, "values"), _unpack(one, "upper"), strict=True
+            ):
+                columns = np.flatnonzero(self.whole.layout.cells[row] >= 0)
+                if columns.size:
+                    changes, above = values[columns], upper[columns]
+                    # No less than the radius that was added, and rounded.
+                    radius = (above - changes + np.spacing(np.abs(above))).max(axis=-1)
+                    moved = ((changes != 0) | (above != 0)).any(axis=-1)
+                    yield row, columns, changes, np.where(moved, radius, 0.0)
+                row += 1
+
+
+def _sha256(array: np.ndarray) -> str:
+    return sha256(canonical_json(array.tolist()).encode())
+
+
+def _pack(array: np.ndarray) -> str:
+    """An array's float64 as text: JSON has no NaN, and more than twice the characters."""
+    content = np.ascontiguousarray(array, "<f8").tobytes()
+    return base64.b64encode(zlib.compress(content, 1)).decode()
+
+
+def _unpack(part: Mapping[str, Any], name: str) -> np.ndarray:
+    content = zlib.decompress(base64.b64decode(part[name]))
+    return np.frombuffer(content, "<f8").reshape(part["shape"])

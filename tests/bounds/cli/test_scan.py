@@ -1,0 +1,253 @@
+"""`scan` writes what `bounds.scan` returns, whole or in parts."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.cli import scan_parts
+from bounds.influence.scan import Frobenius, scan
+from bounds.influence.targets import LogProbability
+from bounds.store.results import ResultStore, read_store
+from tests.bounds.cli.letters import NAMES, tokens_of
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/scan")
+TOKENS = [0, 2, 1, 1, 0, 2, 1]
+FILES = ("scan.csv", "scan.npz", "scan.png")
+
+
+def read_csv():
+    with open(OUT / "scan.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json():
+    return json.loads((OUT / "scan.json").read_text(), parse_constant=pytest.fail)
+
+
+def arrays():
+    with np.load(OUT / "scan.npz") as found:
+        return dict(found)
+
+
+@pytest.fixture
+def flags(make_model, tmp_path):
+    """A model over three symbols, and an input."""
+    path = tmp_path / "tokens.txt"
+    path.write_text(" ".join(map(str, TOKENS)))
+    weight = np.random.default_rng(1).standard_normal((3, 4))
+    model = dataclasses.replace(
+        make_model(vocab_size=3, mask="none"), readout=jm.Readout(jnp.asarray(weight))
+    )
+    jm.save(model, tmp_path / "model.safetensors")
+    return [
+        f"--model={tmp_path}/model.safetensors",
+        f"--tokens={path}",
+        "--method=exhaustive",
+    ]
+
+
+def small_parts(monkeypatch, positions=2):
+    """Parts of so many positions."""
+    monkeypatch.setattr(scan_parts, "PART", 3 * positions)
+    monkeypatch.setattr(scan_parts, "BLOCKS", 0)
+
+
+CASES = {
+    "one row": ([], {}),
+    "rows": (["--rows=3,-1"], {"rows": [3, -1]}),
+    "signed": (
+        ["--rows=all", "--target=logits", "--reduce=none", "--target_symbols=2,0"],
+        {"rows": "all", "target": "logits", "reduce": "none", "target_symbols": [2, 0]},
+    ),
+    "largest": (
+        ["--rows=all", "--reduce=max", "--nodiagonal", "--positions=5,0,2"],
+        {"rows": "all", "reduce": "max", "diagonal": False, "positions": [5, 0, 2]},
+    ),
+    "mean": (
+        ["--reduce=mean", "--target=log_probability:1", "--symbols=1,2"],
+        {"reduce": "mean", "target": LogProbability(1), "symbols": [1, 2]},
+    ),
+    "map": (
+        ["--rows=all", "--target=logits", "--reduce=frobenius:tensor"],
+        {"rows": "all", "target": "logits", "reduce": Frobenius(symmetrize="tensor")},
+    ),
+}
+# Where they are not four: of fewer positions, or of two symbols.
+PARTS = {"largest": 2, "mean": 3}
+
+
+def assert_is(found):
+    """The files say what a scan says."""
+    kept = arrays()
+    assert tuple(kept["axes"]) == found.axes
+    for name in ("positions", "symbols", "rows", "tokens"):
+        assert np.array_equal(kept[name], getattr(found, name)), name
+    np.testing.assert_array_equal(np.isnan(kept["values"]), np.isnan(found.values))
+    for name in ("values", "lower", "upper"):
+        np.testing.assert_allclose(kept[name], getattr(found, name), 1e-12, 1e-12)
+    assert np.all((kept["lower"] <= kept["values"]) | np.isnan(kept["values"]))
+    rows = read_csv()
+    assert len(rows) == np.sum(~np.isnan(found.values))
+    values = [float(row["value"]) for row in rows]
+    assert values == kept["values"][~np.isnan(found.values)].tolist()
+    record = read_json()
+    assert record["max"] == max(map(abs, values))
+    (best,) = (row for row in rows if float(row["value"]) == record["value"])
+    for name in ("position", "symbol", "row"):
+        assert best[name] == ("" if record[name] is None else str(record[name]))
+    assert record["substitutions"] == found.substitutions
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_command_says_what_the_function_returns(case, run, flags, monkeypatch):
+    typed, given = CASES[case]
+    small_parts(monkeypatch)
+    ended = run("scan", *flags, *typed)
+    assert (ended.code, ended.err) == (0, "")
+    model = jm.load(flags[0].removeprefix("--model="))
+    assert_is(scan(model, TOKENS, method="exhaustive", **given))
+    assert len(read_store(OUT / "results.sqlite")) == PARTS.get(case, 4)
+    assert (OUT / "scan.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("reduce", [[], ["--reduce=frobenius"]])
+def test_a_run_that_is_ended_goes_on_and_ends_with_the_same_files(
+    reduce, run, flags, monkeypatch
+):
+    small_parts(monkeypatch)
+    typed = [*flags, "--rows=all", *reduce]
+    assert run("scan", *typed).code == 0
+    whole = [(OUT / name).read_bytes() for name in FILES]
+    record, kept = ResultStore.record, []
+
+    def recorded(self, config, *more):
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        kept.append(config["start"])
+        record(self, config, *more)
+
+    monkeypatch.setattr(ResultStore, "record", recorded)
+    assert run("scan", *typed, "--fresh").code == 130
+    (OUT / "results.sqlite").unlink()
+    kept.clear()
+    assert run("scan", *typed).code == 130
+    for name in FILES:
+        (OUT / name).unlink()
+    monkeypatch.setattr(
+        ResultStore,
+        "record",
+        lambda self, config, *more: (
+            kept.append(config["start"]),
+            record(self, config, *more),
+        ),
+    )
+    ended = run("scan", *typed)
+    assert (ended.code, kept) == (0, [0, 2, 4, 6])
+    assert "positions 0 to 1, from the store" in ended.out
+    assert [(OUT / name).read_bytes() for name in FILES] == whole
+
+
+def test_what_a_map_is_made_of_serves_another(run, flags):
+    typed = [*flags, "--rows=all", "--target=logits"]
+    for reduce in ("frobenius", "frobenius:map:noapc", "none"):
+        assert run("scan", *typed, f"--reduce={reduce}").code == 0
+    assert len(read_store(OUT / "results.sqlite")) == 1
+
+
+def test_symbols_have_names_where_a_tokenizer_has_some(run, folder):
+    typed = [f"--model={folder}", "--sequence=ACDE", "--rows=2", "--reduce=none"]
+    typed += ["--target=logits", "--target_symbols=A,C", "--method=exhaustive"]
+    assert run("scan", *typed, "--symbols=C,D").code == 0
+    found = scan(
+        jm.from_pretrained(folder, dtype="float64"),
+        tokens_of("ACDE"),
+        rows=2,
+        symbols=[6, 7],
+        positions=[1, 2, 3, 4],
+        target="logits",
+        target_symbols=[5, 6],
+        reduce="none",
+        method="exhaustive",
+    )
+    assert_is(found)
+    rows = read_csv()
+    assert rows[0]["wild_type"] == "A"
+    assert {(row["wild_type"], row["symbol_name"]) for row in rows} == {
+        *(("A", "C"), ("A", "D"), ("C", "D"), ("D", "C"), ("E", "C"), ("E", "D"))
+    }
+    assert {row["target"] for row in rows} == {"5", "6"}
+    assert NAMES[read_json()["symbol"]] == read_json()["symbol_name"]
+
+
+def test_a_map_of_a_text_is_of_its_letters(run, folder):
+    typed = [f"--model={folder}", "--sequence=ACDE", "--rows=all"]
+    assert run("scan", *typed, "--reduce=frobenius:map").code == 0
+    assert arrays()["rows"].tolist() == arrays()["positions"].tolist() == [1, 2, 3, 4]
+    assert np.array_equal(arrays()["values"], arrays()["values"].T)
+
+
+def test_a_table_of_too_many_lines_is_not_written(run, flags, monkeypatch):
+    assert run("scan", *flags).code == 0
+    monkeypatch.setattr("bounds.cli.scan.MAX_ROWS", 13)
+    ended = run("scan", *flags)
+    assert (ended.code, ended.err) == (0, "")
+    assert "scan.csv would have 14 lines, more than 13" in ended.out
+    assert not (OUT / "scan.csv").exists()
+    assert arrays()["values"].shape == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("typed", "complaint"),
+    [
+        (["--rows=7"], "query = 7"),
+        (["--rows=1,x"], "'1,x' names no rows"),
+        (["--rows="], "names no rows"),
+        (["--reduce=frobenius:map:tensor"], "is no reduction"),
+        (["--reduce=sum"], "'sum' is no reduction; expected none, max, mean"),
+        (["--positions=2,7"], "--positions lists 7; the input has positions 0 to 6"),
+        (["--positions=2,2"], "positions lists one twice"),
+        (["--method=screened"], "--method=screened"),
+        (["--symbols=2", "--positions=1,5"], "nothing can be substituted"),
+        (["--target_symbols=9", "--target=logits"], "target_symbols"),
+        (["--rows=2", "--reduce=frobenius:map"], "needs the rows to be the positions"),
+    ],
+)
+def test_a_bad_flag_is_one_line(typed, complaint, run, flags):
+    run("scan", *flags, *typed).assert_refused(complaint)
+
+
+@pytest.mark.parametrize(
+    ("typed", "content", "complaint"),
+    [
+        ("--sequence=ACZ", "", "'Z'"),
+        ("--fasta=file", "", "the file is empty"),
+        (
+            f"--sequence={'A' * 5000}",
+            "",
+            "n = 5002 is beyond the model's position table",
+        ),
+    ],
+)
+def test_a_bad_input_is_one_line(typed, content, complaint, run, folder):
+    Path("file").write_text(content)
+    run("scan", f"--model={folder}", typed).assert_refused(complaint)
+    assert not (OUT / "scan.json").exists()
+
+
+def test_a_table_beyond_the_memory_is_refused_in_bytes(run, flags, monkeypatch):
+    monkeypatch.setattr("jax_models.run.device_memory.host_bytes", lambda: 2**12)
+    monkeypatch.setattr("jax_models.run.device_memory.SMALL", 0)
+    typed = [*flags, "--rows=all", "--reduce=frobenius"]
+    run("scan", *typed).assert_refused("the table of the map of 7 x 3 x 7 x")
+
+
+def test_a_random_model_is_scanned_without_a_file(run):
+    assert run("scan", *SHAPE_FLAGS, "--length=4", "--rows=all").code == 0
+    assert read_json()["shape"] == {"position": 4, "symbol": 2, "row": 4}
