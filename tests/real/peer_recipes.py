@@ -1,7 +1,7 @@
 """Maps of a masked language model by their authors' definitions: run by PEER_PYTHON.
 
-`python peer_recipes.py CLASS FOLDER ASKED OUT` reads ASKED, a safetensors file of `tokens` [n]
-with a special symbol at either end and of `letters` [K], and writes OUT: the dependency map
+`python peer_recipes.py CLASS FOLDER ASKED OUT` reads ASKED, a safetensors file of `tokens`
+[n] with a special symbol at either end, and `letters` [K], and writes OUT: the dependency map
 and the contacts of the categorical Jacobian, of all tokens between, from logits in float64.
 
 Sources:
