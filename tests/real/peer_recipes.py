@@ -5,8 +5,9 @@
 and the contacts of the categorical Jacobian, of all tokens between, from logits in float64.
 
 Sources:
-    da Silva et al., Nucleotide dependency analysis of genomic language models, 2025: log2
-    odds of shares renormalised over the letters with 1e-10 added.
+    Tomaz da Silva et al., Nucleotide dependency analysis of DNA language models reveals
+    genomic functional elements, 2024: log2 odds of shares renormalised over the letters
+    with 1e-10 added.
     Zhang et al., Protein language models learn evolutionary statistics of interacting
     sequence motifs, 2024: the categorical Jacobian, centred, symmetrised, its norms
     without their average product.
