@@ -6,6 +6,8 @@ on, and asks PEER_PYTHON, an interpreter with torch and transformers, for the re
 
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -71,3 +73,15 @@ def test_influences_are_those_of_rerunning(checkpoint):
                 assert found.lower[i, symbol] - 1e-10 <= moved
                 assert moved <= found.upper[i, symbol] + 1e-10
                 assert moved > 1e-3
+
+
+def test_what_the_error_says_converts_a_pickle(tmp_path):
+    folder = PACKAGES / "antiberty/trained_models/AntiBERTy_md_smooth"
+    for name in ("config.json", "pytorch_model.bin"):
+        shutil.copyfile(folder / name, tmp_path / name)
+    with pytest.raises(jm.InputError, match="is a pickle") as caught:
+        jm.from_pretrained(tmp_path)
+    (said,) = re.findall(r"safetensors\.torch\.save_file\(.*\)", str(caught.value))
+    command = [PEER, "-c", f"import torch, safetensors.torch; {said}"]
+    subprocess.run(command, check=True, env=QUIET, cwd=tmp_path)
+    assert jm.from_pretrained(tmp_path, head="none").width == 512

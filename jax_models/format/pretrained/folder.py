@@ -139,7 +139,8 @@ class Folder(Source):
             return (
                 f"{said}, and {other.name} is a pickle, which is not read; convert it "
                 "where PyTorch is: safetensors.torch.save_file({k: x.clone().contiguous() "
-                f'for k, x in torch.load("{other.name}", weights_only=True).items()}}, '
+                f'for k, x in torch.load("{other.name}", map_location="cpu", '
+                "weights_only=True).items()}, "
                 f'"{WEIGHTS}")'
             )
         return f"{said}; expected the weights of a checkpoint"

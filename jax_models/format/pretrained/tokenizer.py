@@ -22,6 +22,9 @@ from jax_models.format.pretrained.folder import read_json
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
 # What else is said of special symbols.
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
+# What sentence-transformers lower before anything else; their `max_seq_length` cuts texts,
+# and nothing is cut here.
+SENTENCES = "sentence_bert_config.json"
 # The special symbols of a `vocab.txt`, as BERT and ESM-2 spell them, by what they do.
 BRACKETED = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK)\]|<\w+>")
 UNKNOWN, FIRST, LAST = ("[UNK]", "<unk>"), ("[CLS]", "<cls>"), ("[SEP]", "<eos>")
@@ -100,8 +103,8 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Returns the tokenizer of a checkpoint.
 
     Reads `tokenizer.json`, else `vocab.txt`, and of `tokenizer_config.json` and
-    `special_tokens_map.json` beside it which symbols are special. Texts are neither padded
-    nor cut.
+    `special_tokens_map.json` beside it which symbols are special, of
+    `sentence_bert_config.json` whether texts are lowered. Texts are neither padded nor cut.
 
     Args:
         path: the checkpoint's folder, or one of the two files under any name.
@@ -134,6 +137,11 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
             raise InputError(f"{str(path)!r} is no tokenizer: {error}") from error
     else:
         core = _of_vocabulary(package, path, said)
+    sentences = path.with_name(SENTENCES)
+    if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
+        lower, own = package.normalizers.Lowercase(), core.normalizer
+        both = [lower] if own is None else [lower, own]
+        core.normalizer = package.normalizers.Sequence(both)
     core.no_padding()
     core.no_truncation()
     symbols = core.get_vocab(with_added_tokens=True)

@@ -106,6 +106,20 @@ def test_a_whole_tokenizer_is_neither_cut_nor_padded_and_goes_first(tmp_path):
     assert found.names[2:4] == ("the", "cat")
 
 
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("own", ["none", "letters"])
+def test_sentences_are_lowered_where_that_is_said_and_never_cut(own, lower, tmp_path):
+    said = {"max_seq_length": 3, "do_lower_case": lower}
+    normalizer = None if own == "none" else {"type": "NFC"}
+    folder = folder_of(
+        tmp_path,
+        tokenizer=whole(normalizer=normalizer),
+        sentence_bert_config=said,
+    )
+    tokens = jm.read_tokenizer(folder).encode("The cat the <s> CAT").tolist()
+    assert tokens == ([0, 2, 3, 2, 0, 3, 1] if lower else [0, 4, 3, 2, 0, 4, 1])
+
+
 def test_what_the_configuration_names_is_special_too(tmp_path):
     named = {
         "mask_token": {"content": "cat"},
