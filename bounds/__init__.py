@@ -14,7 +14,7 @@ sets a model's cross-entropy on PARITY or 2DYCK beside the floor that its influe
 from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.curves.curve import BoundCurve, bound_curve
 from bounds.entropy import ModelEntropy, measure_entropy
-from bounds.influence import Influence, compute_influence
+from bounds.influence import Callable, Influence, compute_influence
 from bounds.influence.scan import Frobenius, Scan, scan
 from bounds.lemma5.certificate import Certificate, certify_influence
 from bounds.lemma5.constants import closed_form_bounds, read_constants
@@ -39,6 +39,7 @@ from jax_models.run.mesh import device_mesh
 
 __all__ = [
     "BoundCurve",
+    "Callable",
     "Certificate",
     "Frobenius",
     "Influence",

@@ -4,6 +4,7 @@ A new method is one file with a `Method`, or a `Screen`, and one row in the tabl
 `compute`.
 """
 
+from bounds.influence.callable import Callable
 from bounds.influence.compute import METHODS, SCREENS, compute_influence
 from bounds.influence.method import Method, Screen
 from bounds.influence.problem import Problem, SharedBase
@@ -24,6 +25,7 @@ __all__ = [
     "METHODS",
     "SCREENS",
     "Block",
+    "Callable",
     "Influence",
     "LogOdds",
     "LogProbabilities",

@@ -16,11 +16,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.block_memory import BlockSizes
+from bounds.influence.callable import Callable as Function
+from bounds.influence.callable import Radius
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, Progress, Screen, Stopping
-from bounds.influence.problem import Problem, Radius, SharedBase, Watched
+from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.result import Block, Enclosures, Influence
 from bounds.influence.screening.ladder import SCREENED
 from bounds.influence.substitution import Substitutions, Symbols, not_finite
@@ -178,7 +180,7 @@ def _sizes(way: Method | Screen, problem: Problem) -> BlockSizes | None:
 
 
 def compute_influence(
-    model: Transformer | Callable[[Any], Any],
+    model: Transformer | Function | Callable[[Any], Any],
     tokens: Any,
     *,
     method: str = "auto",
@@ -203,13 +205,14 @@ def compute_influence(
     """Returns how much each single-symbol substitution changes the query row, exactly.
 
     influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 over all positions i != q and
-    symbols s != x_i, in the units of the activations (or of the logits). Of a bare
-    function it is estimated, unless a radius is stated.
+    symbols s != x_i, in the units of the activations (or of the logits). Of a function
+    that is not ours it is estimated, unless a radius is stated.
 
     Args:
-        model: a transformer, or any function from tokens [n] to a vector (then only
-            `exhaustive` applies and `vocab_size` is needed). A function made by
-            `jax.jit` runs on a batch of inputs at a time.
+        model: a transformer, or a `Callable`, to which only `exhaustive` applies; or a
+            bare function from tokens [n] to a vector, with `vocab_size`. A function made
+            by `jax.jit` runs on a batch of inputs at a time, and is compiled anew in
+            every call: a `Callable` is not.
         tokens: integers in [0, V) [n].
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
             "incremental" (change propagation), "screened" (certified enclosures, and the
@@ -321,7 +324,7 @@ def answer(
             progress(found.done, len(pairs))
     if met is not None:
         judge_ties(problem.model, met, f"row {met.row}", ties)
-    estimated = not isinstance(problem.model, Transformer) and problem.radius is None
+    estimated = not problem.enclosed
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
         lower=found.lower,

@@ -1,9 +1,10 @@
 """One influence question, checked: every method, certificate and benchmark asks it here."""
 
+import collections.abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import Pooled, RowsTarget
@@ -43,8 +45,6 @@ Watched: TypeAlias = (
     | RowsTarget
     | TargetFunction
 )
-# Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
-Radius: TypeAlias = float | Callable[[np.ndarray], Any]
 
 
 class SharedBase:
@@ -60,7 +60,7 @@ class SharedBase:
         self._asked: tuple[Any, np.ndarray, Any] | None = None
         self._held: Any = None
 
-    def find(self, problem: "Problem", form: Callable[[], Any]) -> Any:
+    def find(self, problem: "Problem", form: collections.abc.Callable[[], Any]) -> Any:
         """Returns what `form` returned for these model, tokens and rows, or forms it.
 
         Args:
@@ -85,7 +85,7 @@ class SharedBase:
 class Problem:
     """One influence question, checked: what every method is given. `ask` makes it."""
 
-    model: Any  # a Transformer, or a function from tokens [n] to a vector
+    model: Any  # a Transformer, or a Callable
     tokens: np.ndarray  # [n] int32
     query: int
     target: Any  # "activation", "logits" or a value
@@ -95,7 +95,7 @@ class Problem:
     mesh: Mesh | None = None
     # Bytes for the blocks under way and what they share; None: what the device has.
     memory_limit: int | None = None
-    # Of each evaluation of a bare function; None where nothing is stated.
+    # Of each evaluation of a Callable; None where nothing is stated.
     radius: Radius | None = None
     # Of a scan: the rows that are watched, where they are many, and what is read of each.
     watched: tuple[int, ...] | None = None
@@ -104,7 +104,7 @@ class Problem:
     @classmethod
     def ask(
         cls,
-        model: Transformer | Callable[[Any], Any],
+        model: Transformer | Callable | collections.abc.Callable[[Any], Any],
         tokens: Any,
         *,
         query: int = -1,
@@ -122,7 +122,7 @@ class Problem:
         """Returns the question about a model and an input; see `compute_influence`.
 
         Args:
-            model: a transformer, or a function from tokens [n] to a vector.
+            model: a transformer, a `Callable`, or a function from tokens [n] to a vector.
             tokens: integers in [0, V) [n].
             query: the row that is watched; negative counts from the end.
             target: "activation", "logits", "log_probabilities", "pooled", or a value of
@@ -161,25 +161,15 @@ class Problem:
                     "rounding is known: leave radius out"
                 )
         else:
-            if not callable(model):
-                raise InputError(
-                    f"model is a {type(model).__name__}; expected a Transformer, or a "
-                    "function from tokens to a vector"
-                )
-            if vocab_size is None:
-                raise InputError(
-                    "a bare function needs vocab_size, the number of symbols"
-                )
-            vocab_size = expect_integer("vocab_size", vocab_size, 1)
+            model = _as_callable(model, vocab_size, radius)
+            vocab_size, radius = model.vocab_size, model.radius
             checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
-            if radius is not None and not callable(radius):
-                radius = check_radius(radius)
             choose_name("target", target, get_args(Target))
         with _naming(padding):
             query = check_query(query, checked.size)
         if isinstance(target, TargetFunction):
             assert isinstance(model, Transformer)
-            model, radius = target_function(model, target, query), target.radius
+            model, radius = target_function(model, target), target.radius
         with _naming(padding):
             pairs = list_substitutions(
                 checked,
@@ -210,6 +200,11 @@ class Problem:
     def symbol(self) -> np.ndarray:
         """The substitutes [P]."""
         return self.pairs.symbol
+
+    @property
+    def enclosed(self) -> bool:
+        """Whether it is known how far rounding takes what is found."""
+        return isinstance(self.model, Transformer) or self.radius is not None
 
     @property
     def watches_many(self) -> bool:
@@ -297,20 +292,42 @@ def check_target(model: Transformer, target: Any) -> Any:
     return target
 
 
-def target_function(
-    model: Transformer, target: TargetFunction, query: int
-) -> Callable[[Any], Any]:
-    """Returns a function of the tokens [n] that is watched at a row, as a bare one."""
+def target_function(model: Transformer, target: TargetFunction) -> Callable:
+    """Returns a target as a function of the tokens, which is watched at rows."""
+    options = {"vocab_size": model.vocab_size, "radius": target.radius}
 
-    @jax.jit
-    def logits(tokens: Any) -> Any:
-        rows, _ = forward(model, tokens, jnp.asarray([query], jnp.int32))
-        return read_logits(model, rows[0])
+    def logits(model: Transformer, tokens: Any, rows: Any) -> Any:
+        return read_logits(model, forward(model, tokens, rows)[0])
 
     apply = target.apply
     if isinstance(apply, jax.stages.Wrapped):
-        return jax.jit(lambda tokens: apply(logits(tokens)))
-    return lambda tokens: apply(np.asarray(logits(tokens)))
+        traced = jax.vmap(apply)
+        return Callable.of_rows(lambda *x: traced(logits(*x)), model, **options)
+    compiled = jax.jit(logits)
+
+    def on_host(tokens: Any, rows: Any) -> Any:
+        return [apply(x) for x in np.asarray(compiled(model, tokens, rows))]
+
+    return Callable.of_rows(on_host, host=True, **options)
+
+
+def _as_callable(model: Any, vocab_size: Any, radius: Any) -> Callable:
+    """What is no transformer as a `Callable`; a bare function with what is stated of it."""
+    if isinstance(model, Callable):
+        if radius is not None or vocab_size not in (None, model.vocab_size):
+            raise InputError(
+                f"the model is a Callable with vocab_size = {model.vocab_size} and a radius "
+                "of its own; give them to it, and leave vocab_size and radius out"
+            )
+        return model
+    if not callable(model):
+        raise InputError(
+            f"model is a {type(model).__name__}; expected a Transformer, a "
+            "bounds.Callable, or a function from tokens to a vector"
+        )
+    if vocab_size is None:
+        raise InputError("a bare function needs vocab_size, the number of symbols")
+    return Callable.of_function(model, vocab_size, radius)
 
 
 def _of_input(
@@ -324,26 +341,6 @@ def _of_input(
     if any((symbols == dropout.mask).any() for symbols in masked):
         return model
     return of_input(model, jnp.asarray(tokens))
-
-
-def check_radius(value: Any, where: str = "") -> float:
-    """Returns a radius of one evaluation.
-
-    Args:
-        value: what the caller stated.
-        where: what it is the radius of, in words.
-
-    Raises:
-        InputError: it is no finite number of at least 0.
-    """
-    found = np.asarray(value)
-    number = found.ndim == 0 and found.dtype.kind in "iuf"
-    if not (number and 0 <= found < np.inf):
-        raise InputError(
-            f"radius{where} = {value!r}; expected a finite number of at least 0, or a "
-            "function of the tokens that returns one"
-        )
-    return float(found)
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:

@@ -8,8 +8,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.callable import Callable
 from bounds.influence.compute import Choice, agree, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.function_blocks import function_base
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
 from bounds.influence.problem import Problem, SharedBase, Watched
@@ -27,7 +29,7 @@ from bounds.influence.scan.reductions import (
 )
 from bounds.influence.scan.result import Scan
 from bounds.influence.substitution import Symbols, check_query
-from bounds.influence.targets import LogOdds, LogProbabilities, TargetFunction
+from bounds.influence.targets import LogOdds, LogProbabilities
 from bounds.influence.ties import Ties, judge_ties
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integers
@@ -46,6 +48,7 @@ class Question:
         layout: Where they stand.
         reduction: What is made of them.
         alone: Whether there is no axis of rows.
+        of_row: Whether what is watched is of one row each.
         width: Entries that count of what is watched.
         target_symbols: Their symbols; None where they have none.
         diagonal: Whether cells whose position is the row count.
@@ -55,6 +58,7 @@ class Question:
     layout: Layout
     reduction: Reduction
     alone: bool
+    of_row: bool
     width: int
     target_symbols: np.ndarray | None
     diagonal: bool
@@ -62,7 +66,7 @@ class Question:
     @classmethod
     def ask(
         cls,
-        model: Transformer,
+        model: Transformer | Callable,
         tokens: Any,
         *,
         symbols: Symbols | None = None,
@@ -80,7 +84,7 @@ class Question:
         """Returns the question about a model and an input; see `scan`.
 
         Args:
-            model: a transformer.
+            model: a transformer, or a `Callable`.
             tokens: integers in [0, V) [n].
             symbols: substitutes, or rows of them.
             positions: positions that are changed.
@@ -97,10 +101,10 @@ class Question:
         Raises:
             InputError: for anything that does not fit.
         """
-        if not isinstance(model, Transformer) or isinstance(target, TargetFunction):
+        if not isinstance(model, Transformer | Callable):
             raise InputError(
-                f"a scan is of a Transformer and a target that is its own; got "
-                f"{type(model).__name__} and {target!r}"
+                f"a scan is of a Transformer or a bounds.Callable, not of a "
+                f"{type(model).__name__}; wrap a function in bounds.Callable"
             )
         problem = Problem.ask(
             model,
@@ -119,11 +123,21 @@ class Question:
         if every and reduction.square and positions is None:
             positions = np.unique(problem.position).tolist()
         problem, alone = _watch(problem, rows, positions if reduction.square else None)
+        width, of_row = _width(problem)
+        if not of_row and (not alone or rows != -1):
+            raise InputError(
+                f"rows = {rows!r}, but {problem.model} says one thing of an input, not one "
+                "of each row; leave rows out"
+            )
+        if not of_row and reduction.square:
+            raise InputError(
+                f"reduce = {reduce!r} is over pairs of a position and a row, and what is "
+                "watched is of no one row; give another reduce"
+            )
         allowed = range(model.vocab_size)
-        if model.substitutable is not None:
+        if isinstance(model, Transformer) and model.substitutable is not None:
             allowed = model.substitutable
         layout = Layout.of(problem, symbols, positions, allowed)
-        width = _width(problem)
         chosen, names = _chosen(problem.target, target_symbols, width)
         width = width if chosen is None else len(chosen)
         reduction.check(layout, width)
@@ -134,13 +148,12 @@ class Question:
             )
         reading = Reading(reduction.kind, chosen)
         problem = dataclasses.replace(problem, reading=reading)
-        return cls(problem, layout, reduction, alone, width, names, diagonal)
+        return cls(problem, layout, reduction, alone, of_row, width, names, diagonal)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what is read of one substitution, (r,) or (r, c)."""
-        many = isinstance(self.problem.target, RowsTarget)
-        rows = 1 if many else self.problem.rows.size
+        rows = self.problem.rows.size if self.of_row else 1
         return (rows, self.width) if self.reduction.by_target else (rows,)
 
     def answer(self, method: str, ties: TieRule, progress: Progress | None) -> Scan:
@@ -218,6 +231,9 @@ class Question:
             seen: what was met of ties.
         """
         problem, layout = self.problem, self.layout
+        known = problem.enclosed and not self.reduction.estimated
+        if not known:
+            ends = ends[0], ends[0], ends[0]
         symbols = layout.symbols
         alike = (symbols == symbols[:1]).all()
         axes = self._axes
@@ -234,7 +250,7 @@ class Question:
             target_symbols=self.target_symbols if self.reduction.by_target else None,
             tokens=problem.tokens,
             target=problem.target,
-            kind="estimated" if self.reduction.estimated else "exact",
+            kind="exact" if known else "estimated",
             method=method,
             reason=reason,
             substitutions=len(problem.pairs),
@@ -256,7 +272,7 @@ class Question:
     def _zeroed(self, row: int) -> np.ndarray:
         """Which watched rows of a table's row are left at 0 [r]."""
         whole = self.diagonal or self.reduction.square
-        if whole or isinstance(self.problem.target, RowsTarget):
+        if whole or not self.of_row:
             return np.zeros(self.shape[0], bool)
         return self.layout.diagonal[row]
 
@@ -315,12 +331,15 @@ def _watch(
     return dataclasses.replace(problem, watched=tuple(map(int, listed))), False
 
 
-def _width(problem: Problem) -> int:
-    """How many entries what is watched has."""
+def _width(problem: Problem) -> tuple[int, bool]:
+    """How many entries what is watched has, and whether it is of one row each."""
     model = problem.model
+    if isinstance(model, Callable):
+        base = function_base(problem)
+        return base.outputs.shape[-1], base.by_row
     final = jax.ShapeDtypeStruct((problem.rows.size, model.width), model.dtype)
     read = jax.eval_shape(lambda m, y: read_watched(m, y, problem.target), model, final)
-    return read.shape[-1]
+    return read.shape[-1], not isinstance(problem.target, RowsTarget)
 
 
 def _chosen(

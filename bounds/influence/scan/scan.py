@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.callable import Callable as Function
 from bounds.influence.problem import Watched
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
@@ -20,7 +21,7 @@ Rows: TypeAlias = int | Sequence[int] | Literal["all"]
 
 
 def scan(
-    model: Transformer,
+    model: Transformer | Function,
     tokens: Any,
     *,
     symbols: Symbols | None = None,
@@ -44,7 +45,7 @@ def scan(
     included. `compute_influence` gives the norm over t for one row j and leaves i = j out.
 
     Args:
-        model: a transformer.
+        model: a transformer, or a `Callable`.
         tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
         symbols: substitutes, in the order of the table; by default all that the model's
             `substitutable` allows. Or [P, K] padded with -1: row p are those of the p-th

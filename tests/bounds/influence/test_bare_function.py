@@ -11,7 +11,7 @@ import pytest
 
 import jax_models as jm
 from bounds.influence import compute_influence
-from bounds.influence.exhaustive import _norm_rounding, _norms
+from bounds.influence.function_blocks import _norm_rounding, _norms
 from tests.bounds.influence.models import build
 
 TERMS = 100_000

@@ -1,0 +1,279 @@
+"""A function of the tokens that is not ours, as every method calls it: many inputs at once.
+
+Shapes: b inputs of n tokens, r rows that are watched, c what is watched of each.
+"""
+
+import collections.abc
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models import InputError
+from jax_models.arguments import expect_integer, expect_kind, show
+
+# Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
+Radius: TypeAlias = float | collections.abc.Callable[[np.ndarray], Any]
+# What is returned of one input: a number, [c] or [n, c]; a vector [c] alone; or, of a
+# function that is told the rows [r], their vectors [r, c].
+_Form: TypeAlias = Literal["any", "vector", "rows"]
+_EXPECTED: dict[_Form, str] = {
+    "any": "a number, a vector [m], or a matrix [n, m] with a row for each token",
+    "vector": "a vector [m]",
+    "rows": "a vector [m]",
+}
+# Inputs of one call.
+INPUTS_AT_ONCE = 32
+# Integers up to here are numbers of float64.
+LARGEST_INTEGER = 2**53
+
+
+class Callable:
+    """Any function from tokens to numbers, for `compute_influence` and `scan`.
+
+    It says a number, a vector [c], or a matrix [n, c] of which `query` and `rows` pick.
+    Parameters are arguments of its compiled program, which is made once for each length, as
+    long as the object lives.
+    """
+
+    def __init__(
+        self,
+        apply: collections.abc.Callable[..., Any],
+        params: Any = None,
+        *,
+        batched: bool,
+        vocab_size: int,
+        radius: Radius | None = None,
+        host: bool = False,
+        check: bool = True,
+    ) -> None:
+        """Holds a function and its parameters.
+
+        Args:
+            apply: from `params` and int32 tokens, [b, n] if `batched` and else [n], to
+                an array, [b, ...] if `batched`. Of JAX, without side effects.
+            params: any tree; its arrays are arguments of the compiled program, the rest
+                is part of it.
+            batched: whether `apply` takes many inputs at once; else it is `jax.vmap`ped.
+            vocab_size: V.
+            radius: how far what `apply` returns of an input (of a matrix, each row), as
+                float64, may be from the true value in the 2-norm; a number, or a function
+                of the tokens [n] that returns one. Without it influences are estimates.
+            host: whether `apply` takes the tokens alone and NumPy arrays in and out, as a
+                model of PyTorch or ONNX Runtime behind a function does.
+            check: whether a batch of inputs is compared with single passes first, in
+                every question. They may differ by the square root of the float type's
+                epsilon times the largest entry: 1.5e-8 in float64, 3.5e-4 in float32, so
+                return what is computed in float32 as float32.
+
+        Raises:
+            InputError: an argument is not what is expected.
+        """
+        if not callable(apply):
+            raise InputError(f"apply = {show(apply)}; expected a function")
+        for name, flag in (("batched", batched), ("host", host), ("check", check)):
+            expect_kind(name, flag, bool, "True or False")
+        if host and params is not None:
+            raise InputError(
+                "host=True calls apply with the tokens alone, but params were given; let "
+                "apply hold them, and leave params out"
+            )
+        if radius is not None and not callable(radius):
+            radius = check_radius(radius)
+        self.vocab_size = expect_integer("vocab_size", vocab_size, 1)
+        self.radius, self.check = radius, check
+        self._apply, self._batched, self._host = apply, batched, host
+        self._form: _Form = "any"
+        leaves, tree = jax.tree.flatten(params)
+        kinds = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
+        pairs = list(zip(leaves, kinds, strict=True))
+        self._arrays = [jnp.asarray(x) for x, array in pairs if array]
+        others = [None if array else x for x, array in pairs]
+
+        def run(arrays: Any, tokens: Any, rows: Any) -> Any:
+            given = iter(arrays)
+            filled = [
+                next(given) if array else x
+                for x, array in zip(others, kinds, strict=True)
+            ]
+            return self._call((jax.tree.unflatten(tree, filled),), tokens, rows)
+
+        self._compiled = jax.jit(run)
+
+    @classmethod
+    def of_function(
+        cls, function: Any, vocab_size: int, radius: Radius | None
+    ) -> "Callable":
+        """Returns a bare function from tokens [n] to a vector as one.
+
+        Whether one that is not jitted could be traced cannot be found out by trying:
+        `np.array_equal` of a tracer is False, not an error. It runs once for each input.
+        """
+        if isinstance(function, jax.stages.Wrapped):
+            made = cls(
+                lambda _, tokens: function(tokens),
+                batched=False,
+                vocab_size=vocab_size,
+                radius=radius,
+                check=False,
+            )
+        else:
+            made = cls(
+                function,
+                batched=False,
+                vocab_size=vocab_size,
+                radius=radius,
+                host=True,
+                check=False,
+            )
+        made._form = "vector"
+        return made
+
+    @classmethod
+    def of_rows(
+        cls,
+        apply: collections.abc.Callable[..., Any],
+        params: Any = None,
+        **options: Any,
+    ) -> "Callable":
+        """Returns a function that is told the rows [r] too, and returns theirs [r, c].
+
+        Args:
+            apply: from params, tokens [n] and rows, or without params on the host.
+            params: as in `Callable`.
+            options: likewise.
+        """
+        made = cls(apply, params, batched=False, check=False, **options)
+        made._form = "rows"
+        return made
+
+    def __repr__(self) -> str:
+        """The function's name, and V."""
+        name = getattr(self._apply, "__name__", type(self._apply).__name__)
+        return f"Callable({name}, vocab_size={self.vocab_size})"
+
+    def evaluate(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Returns what it says of inputs: [b], [b, c], or of the rows of each [b, r, c].
+
+        Args:
+            tokens: [b, n], b at most `INPUTS_AT_ONCE`.
+            rows: positions that are watched, where it says something of each [r].
+
+        Raises:
+            InputError: what it says is of no such shape, or of no numbers.
+        """
+        if self._host:
+            return _numbers(self._call((), np.array(tokens), rows))
+        try:
+            found = self._compiled(self._arrays, tokens, rows)
+        except jax.errors.JAXTypeError as error:
+            raise InputError(
+                f"the function asks for the values of traced arrays "
+                f"({type(error).__name__}); write it in jax.numpy, or give host=True if it "
+                "is of NumPy, PyTorch or ONNX Runtime"
+            ) from error
+        return _numbers(np.asarray(found))
+
+    def batch(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Returns what `evaluate` says of up to `INPUTS_AT_ONCE` inputs, run as so many.
+
+        Blocks of one size share one program.
+        """
+        if self._host and not self._batched:
+            return self.evaluate(tokens, rows)
+        fill = INPUTS_AT_ONCE - len(tokens)
+        whole = np.pad(tokens, [(0, fill), (0, 0)], mode="edge")
+        return self.evaluate(whole, rows)[: len(tokens)]
+
+    def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
+        """What is said of inputs [b, n], of those rows alone; traced, or on the host."""
+        told = (rows,) if self._form == "rows" else ()
+
+        def one(x: Any) -> Any:
+            return self._of_array(self._apply(*params, x, *told))
+
+        if self._batched:
+            found = one(tokens)
+        elif self._host:
+            each = [one(x) for x in tokens]
+            for x in each:
+                if x.shape != each[0].shape:
+                    raise self._misshapen(x.shape)
+            found = np.stack(each)
+        else:
+            found = jax.vmap(one)(tokens)
+        size, n = tokens.shape
+        if found.ndim == 0 or found.shape[0] != size:
+            raise InputError(
+                f"apply returned an array of shape {found.shape} for a batch of {size} "
+                f"inputs; expected ({size}, ...), or give batched=False if it takes one"
+            )
+        shape = found.shape[1:]
+        ranks = {"any": (0, 1, 2), "vector": (1,), "rows": (2,)}[self._form]
+        whole = len(shape) == 2 and self._form == "any"
+        if len(shape) not in ranks or 0 in shape or (whole and shape[0] != n):
+            raise self._misshapen(shape[1:] if self._form == "rows" else shape)
+        return found[:, rows] if whole else found
+
+    def _of_array(self, found: Any) -> Any:
+        """What `apply` returned as an array, of JAX or on the host of NumPy."""
+        if not self._host:
+            if not isinstance(found, jax.Array | np.ndarray | np.generic):
+                raise InputError(
+                    f"the function returned a {type(found).__name__}; expected one array: "
+                    "pick it from what the model returns"
+                )
+            return jnp.asarray(found)
+        try:
+            return np.array(found)  # a copy: a buffer may be written to again
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"the function returned a {type(found).__name__} that is no array of one "
+                f"shape ({reason}); expected {_EXPECTED[self._form]}"
+            ) from error
+
+    def _misshapen(self, shape: tuple[int, ...]) -> InputError:
+        return InputError(
+            f"the function returned an array of shape {shape} for one input; expected "
+            f"{_EXPECTED[self._form]}, not empty and of one shape for all inputs"
+        )
+
+
+def _numbers(found: np.ndarray) -> np.ndarray:
+    """Refuses an array of what float64 does not hold."""
+    if jnp.issubdtype(found.dtype, jnp.integer):
+        if (
+            found.size
+            and max(abs(int(found.min())), int(found.max())) > LARGEST_INTEGER
+        ):
+            raise InputError(
+                f"the function returned {found.dtype.name} beyond 2^53, which float64 does "
+                "not hold; return floats"
+            )
+    elif not (jnp.issubdtype(found.dtype, jnp.floating) or found.dtype == bool):
+        raise InputError(
+            f"the function returned an array of {found.dtype}; expected real numbers"
+        )
+    return found
+
+
+def check_radius(value: Any, where: str = "") -> float:
+    """Returns a radius of one evaluation.
+
+    Args:
+        value: what the caller stated.
+        where: what it is the radius of, in words.
+
+    Raises:
+        InputError: it is no finite number of at least 0.
+    """
+    found = np.asarray(value)
+    number = found.ndim == 0 and found.dtype.kind in "iuf"
+    if not (number and 0 <= found < np.inf):
+        raise InputError(
+            f"radius{where} = {value!r}; expected a finite number of at least 0, or a "
+            "function of the tokens that returns one"
+        )
+    return float(found)

@@ -1,0 +1,167 @@
+"""Influences on a function of the tokens that is not ours: called again and again.
+
+How far rounding takes such a function from what it stands for cannot be seen from
+outside. Its influences are estimates, unless the caller states a radius r(x) of each
+evaluation: |f(x) - what f stands for|_2 <= r(x). Then
+
+    | |f(x') - f(x)| - influence | <= r(x') + r(x) + the rounding of the norm.
+
+Shapes: p substitutions, g rows that are watched (1 of a function that has none), c what
+is watched of each.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
+from bounds.influence.problem import Problem
+from bounds.influence.result import Block
+from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
+from jax_models import InputError
+
+# What a float64 product can lose to underflow.
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionBase:
+    """What a function says of the input itself."""
+
+    outputs: np.ndarray  # [g, c] float64
+    by_row: bool  # whether it says something of each row
+
+
+def function_base(problem: Problem) -> FunctionBase:
+    """Returns the base pass of a `Callable`, checked as it asks for; once for a question.
+
+    Args:
+        problem: the question.
+
+    Raises:
+        InputError: batches are not what single passes are, or the base is not finite.
+    """
+    return problem.shared.find(problem, lambda: _form_base(problem))
+
+
+def _form_base(problem: Problem) -> FunctionBase:
+    model, rows = problem.model, problem.rows
+    inputs = problem.tokens[None]
+    if model.check:  # with substitutions from everywhere
+        count = min(len(problem.pairs), INPUTS_AT_ONCE - 1)
+        chosen = np.linspace(0, max(len(problem.pairs) - 1, 0), count).astype(np.int64)
+        inputs = np.concatenate([inputs, _changed(problem, chosen)])
+    raw = model.batch(inputs, rows)
+    found = _by_row(raw)
+    if not np.isfinite(found[0]).all():
+        raise InputError(
+            "what the function returns of the input itself is not a finite number; mend "
+            "the function, or leave out entries that are infinite"
+        )
+    if model.check:
+        _compare(model, inputs, rows, raw)
+    return FunctionBase(found[0], raw.ndim == 3)
+
+
+def _compare(
+    model: Callable, inputs: np.ndarray, rows: np.ndarray, raw: np.ndarray
+) -> None:
+    """Refuses a batch whose base, or what moved most or least, is not its single pass."""
+    found = _by_row(raw)
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = np.nan_to_num(np.abs(found - found[0]).max(axis=(1, 2)), posinf=0)
+    order = np.argsort(moved, kind="stable")
+    at = np.unique([0, order[0], *order[-2:]])
+    single = [model.evaluate(inputs[k : k + 1], rows) for k in at]
+    if any(x.shape[1:] != raw.shape[1:] for x in single):
+        raise InputError(
+            f"the function returned an array of shape {single[0].shape[1:]} for an input "
+            f"alone and {raw.shape[1:]} for one in a batch; expected one shape"
+        )
+    floating = jnp.issubdtype(raw.dtype, jnp.floating)
+    allowed = float(jnp.finfo(raw.dtype).eps) ** 0.5 if floating else 0.0
+    together, alone = found[at], _by_row(np.concatenate(single))
+    # What is not finite is refused where it is met, by its name.
+    finite = np.isfinite(together) & np.isfinite(alone)
+    alike = (together == alone) | (np.isnan(together) & np.isnan(alone))
+    largest = np.abs(np.where(finite, alone, 0)).max()
+    differs = np.abs(np.where(finite, together, 0) - np.where(finite, alone, 0))
+    differs = np.where(finite | alike, differs, np.inf)
+    if differs.max() > allowed * largest:
+        k = int(np.argmax(differs.max(axis=(1, 2))))
+        raise InputError(
+            f"input {at[k]} of a batch of {len(inputs)} differs by {differs[k].max():.3g} "
+            f"from its single pass, where {raw.dtype.name} allows "
+            f"{allowed * largest:.3g}: inputs of a batch influence each other, dropout is "
+            "left on, or outputs are out of order; mend the function, return the float "
+            "type it computes in, or give check=False"
+        )
+
+
+def function_blocks(problem: Problem) -> Iterator[Block]:
+    """Yields the influences on a `Callable`, with radius 0 where none is stated.
+
+    Or what a scan reads [p, g, ...], with a radius of each row [p, g].
+    """
+    model, stated, reading = problem.model, problem.radius, problem.reading
+    base = function_base(problem).outputs
+    base_radius = _radii(stated, problem.tokens[None])[0]
+    for start in range(0, problem.position.size, INPUTS_AT_ONCE):
+        stop = min(start + INPUTS_AT_ONCE, problem.position.size)
+        changed = _changed(problem, np.arange(start, stop))
+        found = _by_row(model.batch(changed, problem.rows))
+        if found.shape[1:] != base.shape:
+            raise InputError(
+                f"the function returned an array of shape {found.shape[1:]}, and one of "
+                f"{base.shape} for the input itself; expected vectors [m], of one length "
+                "for all inputs"
+            )
+        # What is not finite is refused by its name, without a warning.
+        with np.errstate(invalid="ignore", over="ignore"):
+            change = found - base
+            norms = _norms(change)
+            values = norms if reading is None else reading(change, norm=_norms)
+        radius = np.zeros(norms.shape)
+        if stated is not None:
+            evaluations = _radii(stated, changed) + base_radius
+            radius += (evaluations * (1 + gamma_upper(SCALAR_STEPS)))[:, None]
+            radius += _norm_rounding(norms, base.shape[1])
+        if reading is None:  # of the one row
+            values, radius = values[:, 0], radius[:, 0]
+        yield Block(values, radius, None)
+
+
+def _changed(problem: Problem, chosen: np.ndarray) -> np.ndarray:
+    """The inputs of some substitutions [p, n]."""
+    changed = np.repeat(problem.tokens[None], chosen.size, axis=0)
+    at = problem.position[chosen]
+    changed[np.arange(chosen.size), at] = problem.symbol[chosen]
+    return changed
+
+
+def _by_row(found: np.ndarray) -> np.ndarray:
+    """What is said of inputs [p], [p, c] or [p, g, c] as float64 [p, g, c]."""
+    missing = {1: (1, 2), 2: (1,), 3: ()}[found.ndim]
+    return np.expand_dims(found.astype(np.float64), missing)
+
+
+def _norms(change: np.ndarray) -> np.ndarray:
+    """Norms over the last axis, which neither overflow nor underflow on the way."""
+    scale = np.abs(change).max(axis=-1, initial=0.0)
+    divisor = np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
+    return divisor * np.linalg.norm(change / divisor[..., None], axis=-1)
+
+
+def _norm_rounding(norm: np.ndarray, size: int) -> np.ndarray:
+    """The rounding of a difference, its norm, and the ends: 0 where nothing differs."""
+    rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
+    return np.where(norm > 0, rounding, 0.0)
+
+
+def _radii(stated: Radius | None, inputs: np.ndarray) -> np.ndarray:
+    """The stated radius of each input [p, n]; 0 where there is none."""
+    if callable(stated):
+        return np.asarray([check_radius(stated(x), f" of {x}") for x in inputs])
+    return np.full(len(inputs), 0.0 if stated is None else stated)
