@@ -337,9 +337,32 @@ def _write(
         output.path("scan.csv").unlink(missing_ok=True)  # of another run
     write_arrays(scan, output.path("scan.npz"))
     write_json(output.path("scan.json"), record)
-    quantity = unit_of(output.values["target"])
+    quantity = _quantity(unit_of(output.values["target"]), asked, scan)
     figure = scan_figure(scan, quantity, name)
     return [*names, "scan.npz", "scan.json", *output.draw(figure)]
+
+
+def _quantity(unit: str, asked: Asked, scan: Scan) -> str:
+    """Returns what the values are: of a norm's unit what is made of it.
+
+    Args:
+        unit: As in `‖Δ logits‖₂, nats`.
+        asked: What is asked.
+        scan: What was found.
+    """
+    whole, comma, measured = unit.partition(",")
+    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
+    match asked.reduce:
+        case "none":
+            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
+        case "max":
+            return f"largest |{change}|{rest}"
+        case Frobenius(apc=apc):
+            return (
+                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
+            )
+    signed = change + rest if np.nanmin(scan.values) < 0 else unit
+    return f"mean {signed}" if asked.reduce == "mean" else signed
 
 
 def _finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:

@@ -26,8 +26,8 @@ from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
 
-# Substitutions of a part, at least; of a method that works in blocks some of these.
-PART, BLOCKS = 1024, 4
+# Substitutions of a part, at least, and blocks of a method that works in such.
+PART, BLOCKS = 256, 2
 # Bytes of its table, if more than one position has more.
 PART_BYTES = 2**26
 ENDS = ("values", "lower", "upper")

@@ -19,7 +19,6 @@ from bounds.store.output import sha256
 from bounds.store.sweep import MemoryResults, Results, finish_cells
 from bounds.store.table import RowPerLength, Table
 from jax_models.arguments import choose_names
-from jax_models.errors import InputError
 from jax_models.format.file import model_bytes
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
@@ -194,12 +193,7 @@ def plot_curves(
     quantity = f"maximum influence ({UNITS[curves[0].target]})"
     figure = figures.curve_figure(series, quantity)
     if path is not None:
-        stem, suffix = os.path.splitext(os.fspath(path))
-        if suffix[1:] not in figures.FORMATS:
-            raise InputError(
-                f"{os.fspath(path)}: figures are {', '.join(figures.FORMATS)} files"
-            )
-        figures.save_figure(figure, stem, [suffix[1:]])
+        figures.save_as_named(figure, path)
     return figure
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from bounds.curves.panel import Decades, draw_bounds
 from bounds.store.output import write_bytes
+from jax_models.errors import InputError
 from jax_models.languages.source import Levels
 
 if TYPE_CHECKING:
@@ -201,6 +202,23 @@ def save_figure(
         paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
         write_bytes(paths[-1], image.getvalue())
     return paths
+
+
+def save_as_named(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Write a figure in the format that a file's suffix names.
+
+    Args:
+        figure: The figure.
+        path: The file.
+
+    Raises:
+        InputError: The suffix names no such format.
+        OSError: The file cannot be written.
+    """
+    stem, suffix = os.path.splitext(os.fspath(path))
+    if suffix[1:] not in FORMATS:
+        raise InputError(f"{os.fspath(path)}: figures are {', '.join(FORMATS)} files")
+    save_figure(figure, stem, [suffix[1:]])
 
 
 def largest(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

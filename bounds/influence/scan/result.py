@@ -1,11 +1,16 @@
 """What a scan found: values with their ends, and the names of their axes."""
 
 import dataclasses
-from typing import Any
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bounds.influence.ties import Ties
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,3 +53,63 @@ class Scan:
             f"Scan({shape}, largest={largest} [{self.kind}], method={self.method!r}, "
             f"substitutions={self.substitutions})"
         )
+
+    def to_csv(
+        self, path: str | os.PathLike[str], name: Callable[[int], str] | None = None
+    ) -> None:
+        """Writes a line for each cell in which something is substituted.
+
+        Args:
+            path: the file, with the columns position, symbol (empty where a cell is of
+                all), row, target (where it has an axis), value, lower and upper.
+            name: of a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from bounds.influence.scan.export import write_table
+
+        write_table(self, path, name)
+
+    def to_npz(self, path: str | os.PathLike[str]) -> None:
+        """Writes the arrays with their axes as a NumPy archive.
+
+        Args:
+            path: the file, with values, lower, upper, axes, positions, symbols, rows,
+                tokens, and target_symbols where there are some.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from bounds.influence.scan.export import write_arrays
+
+        write_arrays(self, path)
+
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        quantity: str = "change",
+        name: Callable[[int], str] | None = None,
+    ) -> "Figure":
+        """Draws a map of rows against positions, or a heat map of substitutes.
+
+        Args:
+            path: where to save the figure, as PNG, PDF or SVG by its suffix; None draws
+                without saving.
+            quantity: what the values are, with their unit.
+            name: of a symbol, as `Tokenizer.name`; its number by default.
+
+        Returns:
+            The Matplotlib figure.
+
+        Raises:
+            InputError: the suffix names no such format.
+            OSError: the file cannot be written.
+        """
+        from bounds.curves.figures import save_as_named
+        from bounds.curves.scan_figure import scan_figure
+
+        figure = scan_figure(self, quantity, name)
+        if path is not None:
+            save_as_named(figure, path)
+        return figure

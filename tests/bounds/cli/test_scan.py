@@ -11,6 +11,7 @@ import pytest
 
 import jax_models as jm
 from bounds.cli import scan_parts
+from bounds.curves.scan_figure import scan_figure
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.targets import LogProbability
 from bounds.store.results import ResultStore, read_store
@@ -191,6 +192,31 @@ def test_a_map_of_a_text_is_of_its_letters(run, folder):
     assert run("scan", *typed, "--reduce=frobenius:map").code == 0
     assert arrays()["rows"].tolist() == arrays()["positions"].tolist() == [1, 2, 3, 4]
     assert np.array_equal(arrays()["values"], arrays()["values"].T)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--target=logits", "‖Δ logits‖₂, nats"),
+        ("--target=log_probability:1", "Δ log-probability, nats"),
+        ("--target=logits --reduce=none", "largest |Δ logits|, nats"),
+        ("--target=logits --reduce=mean", "mean ‖Δ logits‖₂, nats"),
+        (
+            "--reduce=frobenius:noapc --rows=all",
+            "Frobenius norm of Δy, activation units",
+        ),
+    ],
+)
+def test_the_figure_says_what_is_drawn(typed, said, run, flags, monkeypatch):
+    told, draw = [], scan_figure
+    monkeypatch.setattr(
+        "bounds.cli.scan.scan_figure",
+        lambda scan, quantity, name: (
+            told.append(quantity) or draw(scan, quantity, name)
+        ),
+    )
+    assert run("scan", *flags, *typed.split()).code == 0
+    assert told == [said]
 
 
 def test_a_table_of_too_many_lines_is_not_written(run, flags, monkeypatch):

@@ -1,0 +1,132 @@
+"""Figures of scans show every cell in its place, the wild type marked."""
+
+import numpy as np
+import pytest
+
+from bounds.curves.scan_figure import scan_figure
+from bounds.influence.scan import Scan
+from jax_models import InputError
+
+LETTERS = "ACDEFGHIKLMNPQRSTVWY"
+
+
+def made(values, axes, tokens, **changed):
+    """A scan of letters that has these values."""
+    n = len(tokens)
+    return Scan(
+        **{
+            **dict.fromkeys(("values", "lower", "upper"), values),
+            **{"axes": axes, "positions": np.arange(n), "symbols": np.arange(20)},
+            **{"rows": np.arange(n), "target_symbols": None, "tokens": tokens},
+            **{"target": "logits", "kind": "exact", "method": "exhaustive"},
+            **{"reason": "", "substitutions": 0, "ties": None, "seconds": 0.0},
+            **changed,
+        }
+    )
+
+
+def image(axes):
+    """The values of a panel's cells [rows, columns], NaN where there are none."""
+    (drawn,) = axes.images
+    return np.ma.filled(drawn.get_array().astype(float), np.nan)
+
+
+def letter(symbol):
+    return LETTERS[symbol]
+
+
+@pytest.fixture(params=[30, 127, 512])
+def tokens(request):
+    return np.random.default_rng(request.param).integers(0, 20, request.param)
+
+
+def test_a_heat_map_has_all_substitutes_and_marks_the_wild_type(tokens):
+    n = len(tokens)
+    values = np.random.default_rng(1).random((n, 20))
+    values[np.arange(n), tokens] = np.nan
+    scan = made(values, ("position", "symbol"), tokens, rows=np.array([2]))
+    figure = scan_figure(scan, "‖Δ logits‖₂", letter)
+    panels = [axes for axes in figure.axes if axes.images]
+    assert len(panels) == -(-n // 128)
+    drawn = np.concatenate([image(axes) for axes in panels], axis=1)
+    np.testing.assert_array_equal(drawn, values.T)
+    marks = [axes.lines[0].get_xydata() for axes in panels]
+    starts = np.cumsum([0, *(image(axes).shape[1] for axes in panels)])
+    marked = np.concatenate(
+        [np.add(m, (s, 0)) for m, s in zip(marks, starts, strict=False)]
+    )
+    np.testing.assert_array_equal(marked, np.stack([np.arange(n), tokens], 1))
+    assert [t.get_text() for t in panels[0].get_yticklabels()] == list(LETTERS)
+
+
+def test_a_map_has_positions_across_and_rows_down(tokens):
+    n = len(tokens)
+    values = np.random.default_rng(2).random((n, n))
+    values[np.arange(n), np.arange(n)] = 50
+    values[1, 2] = 3.0
+    figure = scan_figure(made(values, ("position", "row"), tokens), "change", letter)
+    axes, bar = figure.axes
+    np.testing.assert_array_equal(image(axes), values.T)
+    # The diagonal does not set the scale, which says that it lies beyond.
+    assert axes.images[0].get_clim() == (0, 3)
+    assert axes.images[0].colorbar.extend == "max"
+    assert "replaced" in axes.get_xlabel()
+    assert "watched" in axes.get_ylabel()
+    assert bar.get_ylabel() == "change"
+    shown = [text.get_text() for text in axes.get_yticklabels()]
+    expected = [letter(s) for s in tokens] if n == 30 else None
+    assert shown == expected or (expected is None and 6 < len(shown) < 20)
+
+
+def test_signed_changes_are_about_zero_and_axes_beyond_two_are_largest():
+    tokens = np.array([3, 1, 0])
+    values = np.zeros((3, 20, 3))
+    values[0, 5, 1], values[0, 6, 1] = 1.0, -2.0
+    (axes, _) = scan_figure(
+        made(values, ("position", "symbol", "row"), tokens), "x"
+    ).axes
+    assert image(axes)[1, 0] == 2.0
+    (axes, _) = scan_figure(
+        made(values[:, :, 1], ("position", "symbol"), tokens, rows=np.array([1])), "x"
+    ).axes
+    assert axes.images[0].get_clim() == (-2, 2)
+
+
+def test_symbols_of_each_position_stand_in_their_own_row():
+    tokens, symbols = np.array([3, 1]), np.array([[7, 4], [4, -1]])
+    values = np.array([[0.5, 0.25], [0.75, np.nan]])
+    scan = made(values, ("position", "symbol"), tokens, symbols=symbols)
+    (axes, _) = scan_figure(scan, "x", letter).axes
+    np.testing.assert_array_equal(image(axes), [[0.25, 0.75], [0.5, np.nan]])
+
+
+def test_many_symbols_are_drawn_as_the_largest_of_each_position():
+    values = np.random.default_rng(0).random((5, 100))
+    scan = made(values, ("position", "symbol"), np.arange(5), symbols=np.arange(100))
+    (axes,) = scan_figure(scan, "x").axes
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), values.max(axis=1))
+
+
+def test_a_scan_writes_its_own_files(tmp_path):
+    values = np.array([[np.nan, 0.5], [-0.25, np.nan]])
+    scan = made(
+        values,
+        ("position", "symbol"),
+        np.array([0, 1]),
+        symbols=np.array([0, 1]),
+        rows=np.array([1]),
+    )
+    scan.to_csv(tmp_path / "scan.csv")
+    assert (tmp_path / "scan.csv").read_text().splitlines() == [
+        "position,symbol,row,value,lower,upper",
+        "0,1,1,0.5,0.5,0.5",
+        "1,0,1,-0.25,-0.25,-0.25",
+    ]
+    scan.to_npz(tmp_path / "scan.npz")
+    with np.load(tmp_path / "scan.npz") as found:
+        np.testing.assert_array_equal(found["values"], values)
+        assert found["axes"].tolist() == ["position", "symbol"]
+    scan.plot(tmp_path / "scan.svg", "Δ logits", letter)
+    assert "Δ logits" in (tmp_path / "scan.svg").read_text()
+    with pytest.raises(InputError, match="figures are png, pdf, svg files"):
+        scan.plot(tmp_path / "scan.gif")
