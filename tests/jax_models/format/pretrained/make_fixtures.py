@@ -2,16 +2,18 @@
 
 Run by an interpreter that has torch and transformers: `python make_fixtures.py` writes a
 folder for each row of `CASES` beside this file. Whatever transformers computes in float32
-whatever the model's type (RMSNorm, rotary tables, some softmaxes) is computed in float64.
+whatever the model's type (RMSNorm, rotary tables, some softmaxes) is computed in float64;
+`python make_fixtures.py unpatched` then adds the rows of transformers as it is.
 """
 
 import importlib
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 torch: Any  # of the interpreter that runs this, not of the tests'
 transformers: Any
@@ -168,6 +170,16 @@ def make(name: str, kind: str, said: dict) -> None:
     save_file(expected, folder / "expected.safetensors")
 
 
+def add_unpatched(name: str, kind: str) -> None:
+    """Writes the rows that transformers has in its own types beside the others."""
+    path = FOLDER / name / "expected.safetensors"
+    family = getattr(transformers, kind)
+    model = family.from_pretrained(path.parent, attn_implementation="eager")
+    expected = load_file(path)
+    rows, _ = run(model.double().eval(), expected["tokens"][None])
+    save_file(expected | {"unpatched_rows": rows[0]}, path)
+
+
 def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
     """Tokens, rows, logits where there are some, and influences of all substitutes.
 
@@ -197,7 +209,9 @@ def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     torch, transformers = map(importlib.import_module, ("torch", "transformers"))
-    in_float64()
+    as_it_is = sys.argv[1:] == ["unpatched"]
+    if not as_it_is:
+        in_float64()
     for case, row in CASES.items():
-        make(case, *row)
+        add_unpatched(case, row[0]) if as_it_is else make(case, *row)
         print(case, flush=True)

@@ -49,6 +49,12 @@ def test_every_row_is_that_of_the_reference(name):
 
 
 @folders
+def test_every_row_is_near_that_of_what_computes_parts_in_float32(name):
+    found = jm.apply(imported(name), expected(name)["tokens"])
+    assert_rows_are(found, expected(name)["unpatched_rows"], 1e-5)
+
+
+@folders
 def test_padding_behind_the_tokens_changes_no_row(name):
     """But for decoders whose folder has none, or ends texts with it."""
     model, tokens = imported(name), expected(name)["tokens"][:-1]
