@@ -37,9 +37,9 @@ from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.scan_figure import scan_figure
 from bounds.influence.scan import Frobenius, Scan
-from bounds.influence.scan.export import NAMES, place, write_arrays, write_table
 from bounds.influence.scan.question import METHODS
 from bounds.influence.scan.reductions import Reduce
+from bounds.influence.scan.result import SYMBOL_NAMES
 from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_json
 from bounds.store.sweep import (
@@ -240,7 +240,7 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     at = np.unravel_index(int(size.argmax()), size.shape)
     cell = tuple(map(int, at))
-    where = place(scan, cell)
+    where = scan.place(cell)
     entry = where.pop("target")
     record = {
         "n": len(scan.tokens),
@@ -262,7 +262,9 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
     if asked.tokenizer is not None:
         wild, symbol = int(asked.tokens[where["position"] or 0]), where["symbol"]
         known = None if symbol is None else asked.tokenizer.name(symbol)
-        record |= dict(zip(NAMES, (asked.tokenizer.name(wild), known), strict=True))
+        record |= dict(
+            zip(SYMBOL_NAMES, (asked.tokenizer.name(wild), known), strict=True)
+        )
     return record
 
 
@@ -327,7 +329,7 @@ def _write(
         name = asked.tokenizer.name
     cells = int((~np.isnan(scan.values)).sum())
     if cells <= MAX_ROWS:
-        write_table(scan, output.path("scan.csv"), name)
+        scan.to_csv(output.path("scan.csv"), name)
         names.append("scan.csv")
     else:
         print(
@@ -335,7 +337,7 @@ def _write(
             "written; scan.npz has all of them"
         )
         output.path("scan.csv").unlink(missing_ok=True)  # of another run
-    write_arrays(scan, output.path("scan.npz"))
+    scan.to_npz(output.path("scan.npz"))
     write_json(output.path("scan.json"), record)
     quantity = _quantity(unit_of(output.values["target"]), asked, scan)
     figure = scan_figure(scan, quantity, name)

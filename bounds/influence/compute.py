@@ -144,19 +144,21 @@ class Choice:
 
 
 def choose_method(
-    name: str, problem: Problem, among: Sequence[Method | Screen] = _ALL
+    name: str, problem: Problem, among: Sequence[Method | Screen] | None = None
 ) -> Choice:
     """Returns how a problem is done by the method of a name.
 
     Args:
         name: of one of them, or "auto".
         problem: the question.
-        among: methods that answer it, in the order that equal costs are taken.
+        among: methods that answer it, in the order that equal costs are taken; None for
+            all.
 
     Raises:
         InputError: for an unknown name, a method that cannot do this model, or too small
             a memory limit.
     """
+    among = _ALL if among is None else among
     choose_name("method", name, ("auto", *(way.name for way in among)))
     refusals = {way.name: way.refuse(problem) for way in among}
     if name != "auto":

@@ -1,16 +1,23 @@
 """What a scan found: values with their ends, and the names of their axes."""
 
 import dataclasses
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bounds.influence.ties import Ties
+from bounds.store.output import write_bytes, write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Of a scan's file; `target` stands behind `row` where there is such an axis.
+_COLUMNS = ("position", "symbol", "row", "value", "lower", "upper")
+# Behind them, where symbols have names.
+SYMBOL_NAMES = ("wild_type", "symbol_name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,9 +74,40 @@ class Scan:
         Raises:
             OSError: the file cannot be written.
         """
-        from bounds.influence.scan.export import write_table
+        target = ("target",) if "target" in self.axes else ()
+        names = SYMBOL_NAMES if name is not None else ()
+        columns = [*_COLUMNS[:3], *target, *_COLUMNS[3:], *names]
+        write_csv(path, columns, self._lines(name))
 
-        write_table(self, path, name)
+    def _lines(self, name: Callable[[int], str] | None) -> Iterator[dict[str, Any]]:
+        for cell in np.argwhere(~np.isnan(self.values)):
+            at = tuple(cell.tolist())
+            line: dict[str, Any] = self.place(at)
+            ends = self.values[at], self.lower[at], self.upper[at]
+            line |= dict(zip(_COLUMNS[3:], map(float, ends), strict=True))
+            if name is not None:
+                line["wild_type"] = name(int(self.tokens[line["position"]]))
+                if line["symbol"] is not None:
+                    line["symbol_name"] = name(line["symbol"])
+            yield line
+
+    def place(self, cell: tuple[int, ...]) -> dict[str, Any]:
+        """Returns which position, symbol, row and target a cell is of, None for all.
+
+        Args:
+            cell: where in `values`.
+        """
+        at = dict(zip(self.axes, cell, strict=False))
+        p, symbol, row, target = at["position"], None, None, at.get("target")
+        if "symbol" in at:
+            own = self.symbols if self.symbols.ndim == 1 else self.symbols[p]
+            symbol = int(own[at["symbol"]])
+        if "row" in at or self.rows.size == 1:
+            row = int(self.rows[at.get("row", 0)])
+        if target is not None and self.target_symbols is not None:
+            target = int(self.target_symbols[target])
+        position = int(self.positions[p])
+        return {"position": position, "symbol": symbol, "row": row, "target": target}
 
     def to_npz(self, path: str | os.PathLike[str]) -> None:
         """Writes the arrays with their axes as a NumPy archive.
@@ -81,9 +119,13 @@ class Scan:
         Raises:
             OSError: the file cannot be written.
         """
-        from bounds.influence.scan.export import write_arrays
-
-        write_arrays(self, path)
+        names = ("values", "lower", "upper", "positions", "symbols", "rows", "tokens")
+        arrays = {name: getattr(self, name) for name in names}
+        if self.target_symbols is not None:
+            arrays["target_symbols"] = self.target_symbols
+        content = io.BytesIO()
+        np.savez(content, axes=np.array(self.axes), **arrays)
+        write_bytes(path, content.getvalue())
 
     def plot(
         self,

@@ -95,6 +95,7 @@ ENTRANCES = {
     "with_weighting": lambda m: jm.with_weighting(m, "softmax"),
     "train": lambda m: jm.train(m, SOURCE, jm.Training(8, 1), jax.random.key(0)),
     "compute_influence": lambda m: bounds.compute_influence(m, TOKENS),
+    "scan": lambda m: bounds.scan(m, TOKENS),
     "certify_influence": lambda m: bounds.certify_influence(m, TOKENS),
     "supremum": lambda m: bounds.supremum(m, 4),
     "search_inputs": lambda m: bounds.search_inputs(m, 4),
@@ -125,7 +126,9 @@ def test_every_public_function_refuses_what_is_no_model(
     temperature = replaced(model, ATTENTION + "temperature", 0)
     with pytest.raises(jm.InputError, match=r"temperature\.value = 0"):
         ENTRANCES[entrance](temperature)
-    with pytest.raises(jm.InputError, match=r"model is a int|int is no network"):
+    with pytest.raises(
+        jm.InputError, match=r"(model is|not of) a int|int is no network"
+    ):
         ENTRANCES[entrance](3)
     assert not os.listdir(tmp_path)
 
