@@ -329,7 +329,9 @@ def _write(
         name = asked.tokenizer.name
     cells = int((~np.isnan(scan.values)).sum())
     if cells <= MAX_ROWS:
-        scan.to_csv(output.path("scan.csv"), name)
+        model = asked.subject.model  # a classifier's classes are no symbols
+        vocabulary = model.classes == model.vocab_size
+        scan.to_csv(output.path("scan.csv"), name, named_target=vocabulary)
         names.append("scan.csv")
     else:
         print(

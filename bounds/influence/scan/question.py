@@ -28,11 +28,11 @@ from bounds.influence.scan.reductions import (
     require_table,
 )
 from bounds.influence.scan.result import Scan
-from bounds.influence.substitution import Symbols, check_query
+from bounds.influence.substitution import Symbols
 from bounds.influence.targets import LogOdds, LogProbabilities
 from bounds.influence.ties import Ties, judge_ties
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integers
+from jax_models.arguments import choose_name, expect_integer, expect_integers
 from jax_models.run.evaluate import TieRule
 
 METHODS = (INCREMENTAL, EXHAUSTIVE)
@@ -320,7 +320,8 @@ def _watch(
         choose_name("rows", rows, ("all",))
         listed = range(n) if instead is None else instead
     elif np.ndim(rows) == 0:
-        return dataclasses.replace(problem, query=check_query(rows, n)), True
+        row = expect_integer("rows", rows, -n, n - 1)
+        return dataclasses.replace(problem, query=row % n), True
     else:
         listed = [x % n for x in expect_integers("rows", rows, -n, n - 1)]
     if not len(listed) or len(set(listed)) < len(listed):

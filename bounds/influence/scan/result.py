@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("position", "symbol", "row", "value", "lower", "upper")
 # Behind them, where symbols have names.
 SYMBOL_NAMES = ("wild_type", "symbol_name")
+TARGET_NAME = "target_name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,11 @@ class Scan:
         )
 
     def to_csv(
-        self, path: str | os.PathLike[str], name: Callable[[int], str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        name: Callable[[int], str] | None = None,
+        *,
+        named_target: bool = False,
     ) -> None:
         """Writes a line for each cell in which something is substituted.
 
@@ -70,12 +75,16 @@ class Scan:
             path: the file, with the columns position, symbol (empty where a cell is of
                 all), row, target (where it has an axis), value, lower and upper.
             name: of a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
+            named_target: whether it names the target's symbols too, as it does where
+                logits are of the vocabulary and not of classes; adds target_name.
 
         Raises:
             OSError: the file cannot be written.
         """
         target = ("target",) if "target" in self.axes else ()
         names = SYMBOL_NAMES if name is not None else ()
+        named_target = named_target and bool(names) and self.target_symbols is not None
+        names += (TARGET_NAME,) if named_target and target else ()
         columns = [*_COLUMNS[:3], *target, *_COLUMNS[3:], *names]
         write_csv(path, columns, self._lines(name))
 
@@ -89,6 +98,8 @@ class Scan:
                 line["wild_type"] = name(int(self.tokens[line["position"]]))
                 if line["symbol"] is not None:
                     line["symbol_name"] = name(line["symbol"])
+                if line["target"] is not None and self.target_symbols is not None:
+                    line[TARGET_NAME] = name(line["target"])
             yield line
 
     def place(self, cell: tuple[int, ...]) -> dict[str, Any]:

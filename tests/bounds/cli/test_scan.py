@@ -183,8 +183,20 @@ def test_symbols_have_names_where_a_tokenizer_has_some(run, folder):
     assert {(row["wild_type"], row["symbol_name"]) for row in rows} == {
         *(("A", "C"), ("A", "D"), ("C", "D"), ("D", "C"), ("E", "C"), ("E", "D"))
     }
-    assert {row["target"] for row in rows} == {"5", "6"}
+    assert {(row["target"], row["target_name"]) for row in rows} == {
+        *(("5", "A"), ("6", "C"))
+    }
     assert NAMES[read_json()["symbol"]] == read_json()["symbol_name"]
+
+
+def test_classes_are_not_named_as_symbols(run, folder, tmp_path, make_model):
+    path = tmp_path / "classifier.safetensors"
+    jm.save(make_model(vocab_size=len(NAMES), num_classes=2), path)
+    typed = [f"--model={path}", f"--tokenizer={folder}", "--sequence=ACDE"]
+    typed += ["--target=logits", "--reduce=none", "--method=exhaustive"]
+    assert run("scan", *typed).code == 0
+    assert {row["target"] for row in read_csv()} == {"0", "1"}
+    assert "target_name" not in read_csv()[0]
 
 
 def test_a_map_of_a_text_is_of_its_letters(run, folder):
@@ -232,7 +244,7 @@ def test_a_table_of_too_many_lines_is_not_written(run, flags, monkeypatch):
 @pytest.mark.parametrize(
     ("typed", "complaint"),
     [
-        (["--rows=7"], "query = 7"),
+        (["--rows=7"], "rows = 7; expected an integer from -7 to 6"),
         (["--rows=1,x"], "'1,x' names no rows"),
         (["--rows="], "names no rows"),
         (["--reduce=frobenius:map:tensor"], "is no reduction"),
