@@ -48,6 +48,7 @@ OWN_FLAGS = (
     "out",
     "fresh",
     "figure_format",
+    "figure",
     "dry_run",
     "verify",
     "num_devices",

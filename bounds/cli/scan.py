@@ -35,7 +35,7 @@ from bounds.cli.shared.target import (
 )
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
-from bounds.curves.scan_figure import scan_figure
+from bounds.curves.scan_figure import SHAPES, check_shape, scan_figure
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.question import METHODS
 from bounds.influence.scan.reductions import Reduce
@@ -177,6 +177,15 @@ def define_flags() -> flags.FlagValues:
     shared.define_store(values)
     define_devices(values)
     shared.define_figure(values)
+    flags.DEFINE_enum(
+        "figure",
+        "auto",
+        tuple(SHAPES),
+        "What is drawn: map of rows against positions, heat map of substitutes, or the "
+        "input in letters as high as the largest change there; auto is a map of rows "
+        "where several are watched, else heat.",
+        flag_values=values,
+    )
     return values
 
 
@@ -273,6 +282,7 @@ def _compute(
 ) -> tuple[list[Mapping[str, Any]], Parts, float]:
     """What every part found, from the store or computed and kept there."""
     parts = Parts.plan(asked, devices.mesh)
+    check_shape(output.values["figure"], parts.whole.axes)
     count = len(parts.whole.layout.positions)
     with (
         output.open_store() as store,
@@ -342,7 +352,7 @@ def _write(
     scan.to_npz(output.path("scan.npz"))
     write_json(output.path("scan.json"), record)
     quantity = _quantity(unit_of(output.values["target"]), asked, scan)
-    figure = scan_figure(scan, quantity, name)
+    figure = scan_figure(scan, quantity, name, output.values["figure"])
     return [*names, "scan.npz", "scan.json", *output.draw(figure)]
 
 

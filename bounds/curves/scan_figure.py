@@ -1,19 +1,23 @@
-"""Figures of a scan: what each substitute changes, and how rows depend on positions.
+"""Figures of a scan: substitutes at positions, rows against positions, or letters.
 
 A position x substitute heat map marks the symbol that stands there; a position x row map
-shows what is largest over substitutes. Signed changes are red and blue about 0; others go
-from light to dark with their square root, so that small ones show. A scale ends at the
-largest value off the diagonal, since a row's own position outshines all others.
+shows what is largest over substitutes; letters are as high as the largest change. Signed
+changes are red and blue about 0; others go from light to dark with their square root, so
+that small ones show. A scale ends at the largest value off the diagonal, since a row's own
+position outshines all others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bounds.curves.figures import STYLE, Series, influence_figure
+from bounds.curves.letter_figure import letter_figure
 from bounds.curves.sequence_figure import drawable
 from bounds.influence.scan.result import Scan
+from jax_models.arguments import choose_name
+from jax_models.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,10 +28,33 @@ ACROSS, MOST_SYMBOLS = 128, 64
 # Positions of a row, or of a map, up to which each has its name.
 NAMED = 64
 SIGNED, UNSIGNED = "RdBu_r", "magma_r"
+# What can be drawn, and the axis that it needs.
+SHAPES = {"auto": None, "map": "row", "heat": "symbol", "letters": None}
+
+
+def check_shape(shape: str, axes: Sequence[str]) -> None:
+    """Refuses a shape of figure that a scan lacks the axis for.
+
+    Args:
+        shape: One of `SHAPES`.
+        axes: Of the scan.
+
+    Raises:
+        InputError: There is no such shape, or no such axis.
+    """
+    choose_name("figure", shape, tuple(SHAPES))
+    if (needed := SHAPES[shape]) is not None and needed not in axes:
+        raise InputError(
+            f"figure = {shape!r} needs an axis of {needed}s, and the scan has "
+            f"{', '.join(axes)}; ask for another figure, or scan with {needed}s kept"
+        )
 
 
 def scan_figure(
-    scan: Scan, quantity: str, name: Callable[[int], str] | None = None
+    scan: Scan,
+    quantity: str,
+    name: Callable[[int], str] | None = None,
+    shape: str = "auto",
 ) -> "Figure":
     """Draw a scan: a map where many rows are watched, else a heat map of substitutes.
 
@@ -38,22 +65,33 @@ def scan_figure(
         scan: What was found; not what one's own function made of it.
         quantity: What the values are, with their unit.
         name: Of a symbol; its number by default.
+        shape: "map", "heat", "letters" (the input, each symbol as high as the largest
+            absolute value at its position), or "auto".
 
     Returns:
         The figure, a page wide.
+
+    Raises:
+        InputError: The scan has no axis that the shape needs.
     """
     from matplotlib import rc_context
 
     name = name or str
+    check_shape(shape, scan.axes)
+    row = int(scan.rows[0]) if scan.rows.size == 1 else None
+    if shape == "letters":
+        heights = np.abs(_over(scan, ("position",)))
+        names = [name(int(symbol)) for symbol in scan.tokens]
+        return letter_figure(scan.positions, heights, names, quantity, row)
+    few = scan.symbols.shape[-1] <= MOST_SYMBOLS
     with rc_context(STYLE):
-        if "row" in scan.axes:
+        if shape == "map" or (shape == "auto" and "row" in scan.axes):
             values = _over(scan, ("position", "row"))
             return _map(scan, values, quantity, name)
-        if "symbol" in scan.axes and scan.symbols.shape[-1] <= MOST_SYMBOLS:
+        if shape == "heat" or ("symbol" in scan.axes and few):
             return _heat(scan, _over(scan, ("position", "symbol")), quantity, name)
     values = np.abs(_over(scan, ("position",)))
     there = ~np.isnan(values)
-    row = int(scan.rows[0]) if scan.rows.size == 1 else None
     return influence_figure(
         Series("", scan.positions[there], values[there]), quantity, row
     )

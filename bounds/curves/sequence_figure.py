@@ -64,7 +64,7 @@ def sequence_figure(
             inside = (series.x >= start) & (series.x < start + across)
             chosen = np.flatnonzero(inside)
             _draw_row(axes, series, chosen, substitutes, floor, letters)
-            _name_positions(
+            name_positions(
                 axes, range(start, min(start + across, last + 1)), names, letters
             )
             if query is not None and start <= query < start + across:
@@ -83,10 +83,17 @@ def drawable(name: str) -> str:
     return drawn if len(drawn) <= LONGEST else f"{drawn[: LONGEST - 1]}…"
 
 
-def _name_positions(
+def name_positions(
     axes: "Axes", positions: range, names: list[str], letters: bool
 ) -> None:
-    """Write the symbols below a row, and every tenth position below letters."""
+    """Write the symbols below a row, and every tenth position below letters.
+
+    Args:
+        axes: Of positions.
+        positions: Of the row.
+        names: Of the symbol at every position of the input.
+        letters: Whether most are of one letter; then longer ones are left out.
+    """
     # Names of special symbols would stand across their neighbours.
     labels = [names[p] if len(names[p]) == 1 or not letters else "" for p in positions]
     rotation = 0 if letters else 90

@@ -259,6 +259,13 @@ class Question:
         )
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of what is found."""
+        return _trimmed(
+            np.empty((1,) * len(self._axes)), self._axes, self.alone, self.width
+        )[1]
+
+    @property
     def _axes(self) -> tuple[str, ...]:
         """The axes of what is made, where none is left out."""
         made = self.reduction

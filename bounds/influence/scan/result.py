@@ -143,26 +143,32 @@ class Scan:
         path: str | os.PathLike[str] | None = None,
         quantity: str = "change",
         name: Callable[[int], str] | None = None,
+        *,
+        figure: str = "auto",
     ) -> "Figure":
-        """Draws a map of rows against positions, or a heat map of substitutes.
+        """Draws rows against positions, substitutes at positions, or letters.
 
         Args:
             path: where to save the figure, as PNG, PDF or SVG by its suffix; None draws
                 without saving.
             quantity: what the values are, with their unit.
             name: of a symbol, as `Tokenizer.name`; its number by default.
+            figure: "map" (rows against positions), "heat" (substitutes at positions),
+                "letters" (the input, each symbol as high as the largest absolute value
+                at its position), or "auto": a map where there is an axis of rows.
 
         Returns:
             The Matplotlib figure.
 
         Raises:
-            InputError: the suffix names no such format.
+            InputError: the suffix names no such format, or the scan lacks the axis that
+                the figure needs.
             OSError: the file cannot be written.
         """
         from bounds.curves.figures import save_as_named
         from bounds.curves.scan_figure import scan_figure
 
-        figure = scan_figure(self, quantity, name)
+        drawn = scan_figure(self, quantity, name, figure)
         if path is not None:
-            save_as_named(figure, path)
-        return figure
+            save_as_named(drawn, path)
+        return drawn

@@ -223,12 +223,12 @@ def test_the_figure_says_what_is_drawn(typed, said, run, flags, monkeypatch):
     told, draw = [], scan_figure
     monkeypatch.setattr(
         "bounds.cli.scan.scan_figure",
-        lambda scan, quantity, name: (
-            told.append(quantity) or draw(scan, quantity, name)
+        lambda scan, quantity, name, shape: (
+            told.append((quantity, shape)) or draw(scan, quantity, name, shape)
         ),
     )
-    assert run("scan", *flags, *typed.split()).code == 0
-    assert told == [said]
+    assert run("scan", *flags, *typed.split(), "--figure=letters").code == 0
+    assert told == [(said, "letters")]
 
 
 def test_a_table_of_too_many_lines_is_not_written(run, flags, monkeypatch):
@@ -254,6 +254,8 @@ def test_a_table_of_too_many_lines_is_not_written(run, flags, monkeypatch):
         (["--method=screened"], "--method=screened"),
         (["--symbols=2", "--positions=1,5"], "nothing can be substituted"),
         (["--target_symbols=9", "--target=logits"], "target_symbols"),
+        (["--figure=map"], "figure = 'map' needs an axis of rows"),
+        (["--figure=heat", "--reduce=max"], "figure = 'heat' needs an axis of symbols"),
         (["--rows=2", "--reduce=frobenius:map"], "needs the rows to be the positions"),
     ],
 )

@@ -107,6 +107,64 @@ def test_many_symbols_are_drawn_as_the_largest_of_each_position():
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), values.max(axis=1))
 
 
+def glyphs(panel):
+    """Where the panel's glyphs and bars stand, and how high they are."""
+    boxes = [patch.get_path().get_extents() for patch in panel.patches]
+    boxes = [
+        patch.get_transform()
+        .transform_bbox(box)
+        .transformed(panel.transData.inverted())
+        for patch, box in zip(panel.patches, boxes, strict=True)
+    ]
+    return {round((box.x0 + box.x1) / 2): (box.y0, box.y1) for box in boxes}
+
+
+@pytest.mark.parametrize(
+    "names", [letter, lambda s: f"##{LETTERS[s]}", lambda s: ".-"[s % 2]]
+)
+def test_letters_are_as_high_as_the_largest_change_at_their_position(tokens, names):
+    n = len(tokens)
+    values = np.random.default_rng(3).normal(size=(n, 20, 3))
+    values[np.arange(n), tokens] = np.nan
+    scan = made(values, ("position", "symbol", "row"), tokens, rows=np.arange(3))
+    figure = scan_figure(scan, "change", names, "letters")
+    across = 64 if len(names(0)) == 1 else 40
+    assert len(figure.axes) == -(-n // across)
+    drawn = {at: box for panel in figure.axes for at, box in glyphs(panel).items()}
+    expected = np.nanmax(np.abs(values), axis=(1, 2))
+    assert set(drawn) == set(range(n))
+    found = np.array([drawn[at] for at in range(n)])
+    np.testing.assert_allclose(found[:, 0], 0, atol=1e-9)
+    np.testing.assert_allclose(found[:, 1], expected, rtol=1e-9)
+    written = [
+        tick.get_text() for panel in figure.axes for tick in panel.get_xticklabels()
+    ]
+    assert written == [names(s) for s in tokens]
+
+
+def test_the_watched_rows_own_letter_is_cut_and_says_its_value():
+    scan = made(
+        np.array([1.0, -2.0, 64.0, np.nan, 0.0]),
+        ("position",),
+        np.array([3, 1, 2, 0, 4]),
+        rows=np.array([2]),
+    )
+    (axes,) = scan_figure(scan, "change", letter, "letters").axes
+    top = axes.get_ylim()[1]
+    assert 2 < top < 3
+    shown = {at: high for at, (low, high) in glyphs(axes).items() if low == 0}
+    assert shown == pytest.approx({0: 1, 1: 2, 2: top})
+    assert "64" in [text.get_text() for text in axes.texts]
+    assert "row 2" in axes.figure.get_supxlabel()
+
+
+@pytest.mark.parametrize("shape", ["map", "heat", "tree"])
+def test_a_figure_of_an_axis_that_is_not_there_is_refused(shape):
+    scan = made(np.ones(3), ("position",), np.array([3, 1, 2]))
+    with pytest.raises(InputError, match=f"figure = '{shape}'"):
+        scan.plot(figure=shape)
+
+
 def test_a_scan_writes_its_own_files(tmp_path):
     values = np.array([[np.nan, 0.5], [-0.25, np.nan]])
     scan = made(
