@@ -105,7 +105,7 @@ $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 
 $(TOOLS): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the pinned packages and tools into $(VENV) ..."
-	$(INSTALL) --editable '.[test,dev,texts]'
+	$(INSTALL) --editable '.[test,dev,texts,html]'
 	@touch $(RUNTIME) $@
 
 $(QUICK): $(JAXLIB) | $(TOOLS)

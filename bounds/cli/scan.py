@@ -14,6 +14,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.scan_parts import Asked, Parts
+from bounds.cli.scan_words import parse_reduce, parse_rows
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
     Devices,
@@ -27,7 +28,6 @@ from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
 from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
 from bounds.cli.shared.target import (
-    MAX_DIGITS,
     define_target,
     number_symbol,
     target_key,
@@ -35,13 +35,14 @@ from bounds.cli.shared.target import (
 )
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.curves.figures import FORMATS
 from bounds.curves.scan_figure import SHAPES, check_shape, scan_figure
+from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.question import METHODS
-from bounds.influence.scan.reductions import Reduce
 from bounds.influence.scan.result import SYMBOL_NAMES
 from bounds.numbers.notation import enclosure_label
-from bounds.store.output import write_json
+from bounds.store.output import write_bytes, write_json
 from bounds.store.sweep import (
     Results,
     finish_cells,
@@ -49,68 +50,11 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
-from jax_models.arguments import show
 
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
-WORDS = ("none", "max", "mean")
-# What stands behind frobenius, and what it says of the map.
-FROBENIUS: dict[str, dict[str, Any]] = {
-    "tensor": {"symmetrize": "tensor"},
-    "map": {"symmetrize": "map"},
-    "nocenter": {"center": False},
-    "noapc": {"apc": False},
-}
-GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
-
-
-def parse_reduce(text: str | None) -> Reduce:
-    """Returns what a value of `--reduce` means.
-
-    Args:
-        text: As typed; None where it is not given.
-
-    Raises:
-        InputError: It means nothing.
-    """
-    if text is None:
-        return None
-    for word in WORDS:
-        if word == text:
-            return word
-    first, *more = text.split(":")
-    given: dict[str, Any] = {}
-    known = first == "frobenius"
-    for word in more:
-        entry = FROBENIUS.get(word, {})
-        known = known and bool(entry) and not given.keys() & entry.keys()
-        given |= entry
-    if not known:
-        raise jm.InputError(f"{show(text)} is no reduction; expected {GRAMMAR}")
-    return Frobenius(**given)
-
-
-def parse_rows(text: str) -> Any:
-    """Returns what a value of `--rows` means, as `bounds.scan` takes it.
-
-    Args:
-        text: As typed.
-
-    Raises:
-        InputError: It is no number, list of numbers, or all.
-    """
-    if text == "all":
-        return text
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        digits = part.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal()) or len(digits) > MAX_DIGITS:
-            raise jm.InputError(
-                f"{show(text)} names no rows; expected a position, negative ones counting "
-                "from the end, several separated by commas, or all"
-            )
-    rows = [int(part) for part in parts]
-    return rows[0] if len(rows) == 1 else rows
+# The format that is no figure of all commands.
+PAGE = "html"
 
 
 def define_flags() -> flags.FlagValues:
@@ -176,7 +120,14 @@ def define_flags() -> flags.FlagValues:
     shared.define_output(values, "scan")
     shared.define_store(values)
     define_devices(values)
-    shared.define_figure(values)
+    formats = (*FORMATS, PAGE)
+    flags.DEFINE_list(
+        "figure_format",
+        ["png"],
+        f"Formats of the figure: some of {', '.join(formats)}, a page to hover over.",
+        flag_values=values,
+    )
+    shared.validate_choices(values, "figure_format", formats)
     flags.DEFINE_enum(
         "figure",
         "auto",
@@ -283,6 +234,8 @@ def _compute(
     """What every part found, from the store or computed and kept there."""
     parts = Parts.plan(asked, devices.mesh)
     check_shape(output.values["figure"], parts.whole.axes)
+    if PAGE in output.values["figure_format"]:
+        open_plotly()
     count = len(parts.whole.layout.positions)
     with (
         output.open_store() as store,
@@ -353,7 +306,12 @@ def _write(
     write_json(output.path("scan.json"), record)
     quantity = _quantity(unit_of(output.values["target"]), asked, scan)
     figure = scan_figure(scan, quantity, name, output.values["figure"])
-    return [*names, "scan.npz", "scan.json", *output.draw(figure)]
+    names += ["scan.npz", "scan.json", *output.draw(figure)]
+    if PAGE in output.values["figure_format"]:
+        page = scan_page(scan, quantity, name, output.values["figure"])
+        write_bytes(output.path("scan.html"), page)
+        names.append("scan.html")
+    return names
 
 
 def _quantity(unit: str, asked: Asked, scan: Scan) -> str:

@@ -107,13 +107,39 @@ def _over(scan: Scan, axes: tuple[str, ...]) -> np.ndarray:
     return np.where(there.any(axis=others), largest, np.nan)
 
 
+def top_of(values: np.ndarray, apart: np.ndarray) -> float:
+    """Returns where a scale ends: at the largest absolute value, 1 where all are 0.
+
+    Args:
+        values: NaN where there is none.
+        apart: Which do not count, where others are not 0.
+    """
+    scale = values[~np.isnan(values) & ~apart]
+    scale = scale if scale.size and scale.any() else values[~np.isnan(values)]
+    return float(np.abs(scale).max(initial=0)) or 1.0
+
+
+def spread(scan: Scan, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Returns the symbols that are put in anywhere, and tables with a column for each.
+
+    Args:
+        scan: What was found.
+        tables: Over positions and the scan's symbols [P, K].
+    """
+    symbols = _columns(scan)
+    own = np.broadcast_to(scan.symbols, tables[0].shape)
+    at, to = np.nonzero(~np.isnan(tables[0]))
+    filled = [np.full((len(scan.positions), symbols.size), np.nan) for _ in tables]
+    for table, new in zip(tables, filled, strict=True):
+        new[at, np.searchsorted(symbols, own[at, to])] = table[at, to]
+    return symbols, *filled
+
+
 def _colours(values: np.ndarray, apart: np.ndarray) -> dict[str, Any]:
     """How values are coloured, the scale to what is not apart."""
     from matplotlib.colors import Normalize, PowerNorm
 
-    scale = values[~np.isnan(values) & ~apart]
-    scale = scale if scale.size and scale.any() else values[~np.isnan(values)]
-    top = float(np.abs(scale).max(initial=0)) or 1.0
+    top = top_of(values, apart)
     if (values < 0).any():
         return {"cmap": SIGNED, "norm": Normalize(-top, top)}
     return {"cmap": UNSIGNED, "norm": PowerNorm(0.5, 0.0, top)}
@@ -159,11 +185,7 @@ def _heat(
     """Draw substitutes against positions, in rows of positions, the wild type marked."""
     from matplotlib.figure import Figure
 
-    symbols = _columns(scan)
-    at, to = np.nonzero(~np.isnan(values))
-    filled = np.full((len(scan.positions), symbols.size), np.nan)
-    own = np.broadcast_to(scan.symbols, values.shape)
-    filled[at, np.searchsorted(symbols, own[at, to])] = values[at, to]
+    symbols, filled = spread(scan, values)
     count = len(scan.positions)
     rows = -(-count // ACROSS)
     across = -(-count // rows)

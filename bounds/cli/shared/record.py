@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from absl import flags
 
 import jax_models as jm
-from bounds.curves.figures import save_figure
+from bounds.curves.figures import FORMATS, save_figure
 from bounds.store.output import sha256, write_bytes
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore
@@ -85,14 +85,12 @@ class Output:
         return ResultStore(self.path(STORE_NAME))
 
     def draw(self, figure: "Figure", stem: str | None = None) -> list[str]:
-        """Write a figure in every format asked for, and return the files' names.
+        """Write a figure in every format of figures asked for, and return the files' names.
 
         Args:
             figure: The figure.
             stem: Of the names; the command's by default.
         """
         where = self.path(stem or self.command)
-        return [
-            path.name
-            for path in save_figure(figure, where, self.values["figure_format"])
-        ]
+        formats = [x for x in self.values["figure_format"] if x in FORMATS]
+        return [path.name for path in save_figure(figure, where, formats)]

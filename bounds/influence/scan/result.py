@@ -138,6 +138,31 @@ class Scan:
         np.savez(content, axes=np.array(self.axes), **arrays)
         write_bytes(path, content.getvalue())
 
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        quantity: str = "change",
+        name: Callable[[int], str] | None = None,
+        *,
+        figure: str = "auto",
+    ) -> None:
+        """Writes what `plot` draws as a page to hover over and zoom into.
+
+        Args:
+            path: the file; it needs no network, and the package plotly to be written.
+            quantity: what the values are, with their unit.
+            name: of a symbol, as `Tokenizer.name`; its number by default.
+            figure: as `plot` takes it; letters become bars.
+
+        Raises:
+            InputError: plotly is not installed, or the scan lacks the axis that the
+                figure needs.
+            OSError: the file cannot be written.
+        """
+        from bounds.curves.scan_page import scan_page
+
+        write_bytes(path, scan_page(self, quantity, name, figure))
+
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,

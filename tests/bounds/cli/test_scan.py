@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -229,6 +230,19 @@ def test_the_figure_says_what_is_drawn(typed, said, run, flags, monkeypatch):
     )
     assert run("scan", *flags, *typed.split(), "--figure=letters").code == 0
     assert told == [(said, "letters")]
+
+
+def test_a_page_is_written_beside_figures(run, flags, monkeypatch):
+    pytest.importorskip("plotly")
+    typed = [*flags, "--figure_format=html,svg", "--rows=all", "--target=logits"]
+    ended = run("scan", *typed)
+    assert (ended.code, ended.err) == (0, "")
+    assert "scan.svg, scan.html" in ended.out
+    assert "\\u0394 logits" in (OUT / "scan.html").read_text()
+    (OUT / "results.sqlite").unlink()
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    run("scan", *typed).assert_refused("pip install 'attention-bounds[html]'")
+    assert not (OUT / "results.sqlite").exists()
 
 
 def test_a_table_of_too_many_lines_is_not_written(run, flags, monkeypatch):
