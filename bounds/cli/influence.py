@@ -102,11 +102,19 @@ def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[
     outline = None if isinstance(way, Screen) else way.outline(largest)
     if outline is None:
         return [*lines, f"blocks: {way.name} has none that can be told ahead"]
-    return lines + _blocks(outline, [one.position.size for one in problems], count)
+    return lines + describe_blocks(
+        outline, [one.position.size for one in problems], count
+    )
 
 
-def _blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
-    """Returns the lines on blocks, from the outline of the largest part of the work."""
+def describe_blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
+    """Returns the lines on blocks, from the outline of the largest part of the work.
+
+    Args:
+        outline: Of that part.
+        sizes: Substitutions of each part.
+        devices: How many a block is shared out over.
+    """
     work = estimate_work(outline, devices)
     pass_flops = work.base.flops
     alike = sum(sizes) / max(sizes)  # parts, the last perhaps a fraction of one

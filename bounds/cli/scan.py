@@ -14,6 +14,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.scan_parts import Asked, Parts
+from bounds.cli.scan_plan import describe_plan
 from bounds.cli.scan_words import parse_reduce, parse_rows
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
@@ -128,6 +129,13 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.validate_choices(values, "figure_format", formats)
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Check everything, say the method, the parts, the blocks and what they take, and "
+        "stop: nothing is run or written.",
+        flag_values=values,
+    )
     flags.DEFINE_enum(
         "figure",
         "auto",
@@ -144,9 +152,14 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Compute the parts that the store does not hold, then report from the store."""
     devices, output = open_devices(options), Output.of("scan", options)
-    if devices.leads:
+    if devices.leads and not options.dry_run:
         print(f"scan: results go to {output.folder}", flush=True)
     asked = _ask(options)
+    if options.dry_run:
+        parts = _plan(asked, devices, output)
+        if devices.leads:
+            print("\n".join(describe_plan(parts)))
+        return
     if not devices.leads:
         with quiet_ties():
             devices.follow(Parts.plan(asked, devices.mesh).cells())
@@ -232,10 +245,7 @@ def _compute(
     asked: Asked, devices: Devices, output: Output
 ) -> tuple[list[Mapping[str, Any]], Parts, float]:
     """What every part found, from the store or computed and kept there."""
-    parts = Parts.plan(asked, devices.mesh)
-    check_shape(output.values["figure"], parts.whole.axes)
-    if PAGE in output.values["figure_format"]:
-        open_plotly()
+    parts = _plan(asked, devices, output)
     count = len(parts.whole.layout.positions)
     with (
         output.open_store() as store,
@@ -254,6 +264,15 @@ def _compute(
                 raise jm.InputError(failure.message)
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
         return list(found_rows(store, cells)), parts, seconds
+
+
+def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
+    """The parts of what is asked, of which a figure can be drawn."""
+    parts = Parts.plan(asked, devices.mesh)
+    check_shape(output.values["figure"], parts.whole.axes)
+    if PAGE in output.values["figure_format"]:
+        open_plotly()
+    return parts
 
 
 def _ask(options: flags.FlagValues) -> Asked:

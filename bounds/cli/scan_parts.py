@@ -172,11 +172,17 @@ class Parts:
             "symbols_sha256": _sha256(whole.layout.symbols),
             "positions_sha256": _sha256(whole.layout.positions),
             # Sizes change the last bits: results of others are not gone on from.
-            **block_columns(self._ask(0, self.size).plan(self.method).sizes),
+            **block_columns(self.part(0, self.size).plan(self.method).sizes),
             **asked.hashes,
         }
-        starts = range(0, len(whole.layout.positions), self.size)
-        return [self._cell(key, start, progress) for start in starts]
+        return [self._cell(key, start, progress) for start, _ in self.bounds]
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The first of each part's positions, and what is behind its last."""
+        count = len(self.whole.layout.positions)
+        starts = range(0, count, self.size)
+        return [(start, min(start + self.size, count)) for start in starts]
 
     @property
     def _rows(self) -> Any:
@@ -188,8 +194,13 @@ class Parts:
         """What every part makes of its own."""
         return "none" if isinstance(self.asked.reduce, Frobenius) else self.asked.reduce
 
-    def _ask(self, start: int, stop: int) -> Question:
-        """The question about some of the positions."""
+    def part(self, start: int, stop: int) -> Question:
+        """Returns the question about some of the positions.
+
+        Args:
+            start: The first.
+            stop: Behind the last.
+        """
         return self.asked.question(
             positions=self.whole.layout.positions[start:stop].tolist(),
             rows=self._rows,
@@ -217,7 +228,7 @@ class Parts:
                     progress.advance(label, now - reported)
                     reported = now
 
-            part = self._ask(start, stop)
+            part = self.part(start, stop)
             ends, seen = part.find(part.plan(self.method), report)
             judge_ties(self.asked.subject.model, seen, label, question.ties)
             report(1, 1)

@@ -232,6 +232,37 @@ def test_the_figure_says_what_is_drawn(typed, said, run, flags, monkeypatch):
     assert told == [(said, "letters")]
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+def test_a_dry_run_says_what_the_run_does_and_writes_nothing(
+    case, method, run, flags, monkeypatch
+):
+    small_parts(monkeypatch)
+    typed = ["scan", *flags[:2], f"--method={method}", *CASES[case][0]]
+    ended = run(*typed, "--dry_run")
+    assert (ended.code, ended.err) == (0, "")
+    assert not OUT.exists()
+    told = dict(line.split(": ", 1) for line in ended.out.splitlines()[1:])
+    assert run(*typed).code == 0
+    record = read_json()
+    assert told["method"] == f"{record['method']} ({record['reason']})"
+    shape = " x ".join(f"{n} {axis}s" for axis, n in record["shape"].items())
+    assert told["scan"] == shape
+    store = read_store(OUT / "results.sqlite")
+    count = f"{record['substitutions']}, in {len(store)} parts"
+    assert told["substitutions"].startswith(count)
+    kept = sum(np.prod(row["shape"]) for row in store)
+    assert told["store"].startswith(f"{kept} cells, ")
+    assert told["scan.npz"].startswith(f"{arrays()['values'].size} cells, ")
+    assert {"estimated cost", "blocks"} <= set(told)
+
+
+def test_a_dry_run_refuses_what_the_run_would(run, flags):
+    typed = [*flags, "--dry_run"]
+    run("scan", *typed, "--figure=map").assert_refused("needs an axis of rows")
+    run("scan", *typed, "--rows=9").assert_refused("rows = 9")
+
+
 def test_a_page_is_written_beside_figures(run, flags, monkeypatch):
     pytest.importorskip("plotly")
     typed = [*flags, "--figure_format=html,svg", "--rows=all", "--target=logits"]

@@ -1,0 +1,73 @@
+"""What a dry run of `scan` says: what would be computed, how, and what it takes."""
+
+import math
+
+import jax
+import numpy as np
+
+from bounds.cli.influence import describe_blocks
+from bounds.cli.scan_parts import Parts
+from bounds.cli.shared.target import target_key
+from bounds.influence.method import Method
+from bounds.influence.scan import Frobenius
+from bounds.version import __version__
+from jax_models.arguments import show
+
+# Bytes of a cell: three float64. In the store they are text, four characters for three
+# bytes where they cannot be compressed.
+ARRAYS, STORED = 24, 32
+
+
+def describe_plan(parts: Parts) -> list[str]:
+    """Returns the lines that a dry run prints.
+
+    Args:
+        parts: What would be computed.
+
+    Raises:
+        InputError: The method cannot do this model.
+    """
+    asked, whole = parts.asked, parts.whole
+    model, problem = asked.subject.model, whole.problem
+    count = 1 if parts.mesh is None else parts.mesh.size
+    way = whole.plan(parts.method).way
+    assert isinstance(way, Method)
+    questions = [parts.part(start, stop).problem for start, stop in parts.bounds]
+    problems = [one for one in questions if len(one.pairs)]
+    sizes = [len(one.pairs) for one in problems]
+    positions, symbols = whole.layout.cells.shape
+    shape = [
+        {"position": positions, "symbol": symbols, "row": problem.rows.size}.get(
+            axis, whole.width
+        )
+        for axis in whole.axes
+    ]
+    cells = math.prod(shape)
+    kept = cells
+    if isinstance(asked.reduce, Frobenius):  # made of the whole table
+        kept = positions * symbols * math.prod(whole.shape)
+    outline = way.outline(max(problems, key=lambda one: len(one.pairs)))
+    return [
+        f"version {__version__}, jax {jax.__version__}, {count} of "
+        f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
+        f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
+        f"{np.dtype(model.dtype).name}; n = {asked.tokens.size}, "
+        f"{show(target_key(asked.subject.question.target))}",
+        "scan: "
+        + " x ".join(f"{n} {x}s" for n, x in zip(shape, whole.axes, strict=True)),
+        f"method: {parts.method} ({parts.reason})",
+        f"substitutions: {sum(sizes)}, in {len(parts.bounds)} parts of at most "
+        f"{parts.size} positions; each is kept when it is done",
+        f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
+        *(
+            [f"blocks: {parts.method} has none that can be told ahead"]
+            if outline is None
+            else describe_blocks(outline, sizes, count)
+        ),
+        f"store: {kept} cells, at most {_bytes(STORED * kept)}",
+        f"scan.npz: {cells} cells, {_bytes(ARRAYS * cells)}",
+    ]
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:.3g} MB"
