@@ -79,10 +79,11 @@ def scan_figure(
     name = name or str
     check_shape(shape, scan.axes)
     row = int(scan.rows[0]) if scan.rows.size == 1 else None
+    largest = largest_label(scan, quantity)
     if shape == "letters":
         heights = np.abs(_over(scan, ("position",)))
         names = [name(int(symbol)) for symbol in scan.tokens]
-        return letter_figure(scan.positions, heights, names, quantity, row)
+        return letter_figure(scan.positions, heights, names, largest, row)
     few = scan.symbols.shape[-1] <= MOST_SYMBOLS
     with rc_context(STYLE):
         if shape == "map" or (shape == "auto" and "row" in scan.axes):
@@ -93,8 +94,20 @@ def scan_figure(
     values = np.abs(_over(scan, ("position",)))
     there = ~np.isnan(values)
     return influence_figure(
-        Series("", scan.positions[there], values[there]), quantity, row
+        Series("", scan.positions[there], values[there]), largest, row
     )
+
+
+def largest_label(scan: Scan, quantity: str) -> str:
+    """Returns what the largest absolute value at each position is of.
+
+    Args:
+        scan: What was found.
+        quantity: What its values are, with their unit.
+    """
+    chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
+    said = not chosen or quantity.startswith("largest")
+    return quantity if said else f"largest absolute value: {quantity}"
 
 
 def _over(scan: Scan, axes: tuple[str, ...]) -> np.ndarray:

@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bounds.curves.scan_figure import MOST_SYMBOLS, check_shape, spread, top_of
+from bounds.curves.scan_figure import (
+    MOST_SYMBOLS,
+    check_shape,
+    largest_label,
+    spread,
+    top_of,
+)
 from bounds.influence.scan.result import Scan
 from jax_models.errors import InputError
 
@@ -76,6 +82,7 @@ def scan_page(
         layout["yaxis"]["title"] = {"text": "substitute"}
     else:
         values, radius, best = _cells(scan, ("position",), names)
+        quantity = largest_label(scan, quantity)
         lines = _hover(quantity, scan.kind, best, None).replace("%{z", "%{y")
         figure = plotly.Figure(
             plotly.Bar(

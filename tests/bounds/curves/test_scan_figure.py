@@ -156,6 +156,8 @@ def test_the_watched_rows_own_letter_is_cut_and_says_its_value():
     assert shown == pytest.approx({0: 1, 1: 2, 2: top})
     assert "64" in [text.get_text() for text in axes.texts]
     assert "row 2" in axes.figure.get_supxlabel()
+    # Signed changes are drawn by their size, which the label says.
+    assert axes.figure.get_supylabel() == "largest absolute value: change"
 
 
 @pytest.mark.parametrize("shape", ["map", "heat", "tree"])

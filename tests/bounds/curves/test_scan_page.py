@@ -90,7 +90,8 @@ def test_what_has_more_axes_names_the_substitute_of_the_largest_change():
             assert array(trace["z"])[row, p] == np.nanmax(cells)
             assert trace["text"][row][p] == letter(symbols[at])
             assert array(trace["customdata"])[row, p] == pytest.approx(at)
-    bars, _ = drawn(scan_page(scan, "change", letter, "letters"))
+    bars, layout = drawn(scan_page(scan, "change", letter, "letters"))
+    assert layout["yaxis"]["title"]["text"] == "largest absolute value: change"
     assert array(bars["y"]) == pytest.approx(np.nanmax(np.abs(values), axis=(1, 2, 3)))
 
 
