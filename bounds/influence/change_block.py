@@ -26,7 +26,6 @@ from bounds.influence.first_layer import (
     prepare_layer,
     replace_tokens,
     replaced_columns,
-    shrinkage,
     slice_rows,
     take_rows,
 )
@@ -48,6 +47,7 @@ from bounds.influence.sizes import (
     scaled_norm,
     score_rounding,
     sharpest_row,
+    shrinkage,
     substitutes,
 )
 from bounds.influence.target import AnyTarget

@@ -22,6 +22,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, Progress, Screen, Stopping
+from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.result import Block, Enclosures, Influence
 from bounds.influence.screening.ladder import SCREENED
@@ -32,7 +33,13 @@ from jax_models.arguments import choose_name
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import check_agreement, written_out
 
-_ALL: tuple[Method | Screen, ...] = (LUMPED, INCREMENTAL, SCREENED, EXHAUSTIVE)
+_ALL: tuple[Method | Screen, ...] = (
+    LUMPED,
+    INCREMENTAL,
+    SCREENED,
+    EXHAUSTIVE,
+    PARTIAL,
+)
 METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
 SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
 METHOD_NAMES = ("auto", *(way.name for way in _ALL))
@@ -218,7 +225,8 @@ def compute_influence(
         tokens: integers in [0, V) [n].
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
             "incremental" (change propagation), "screened" (certified enclosures, and the
-            exact maximum where they close), or "exhaustive".
+            exact maximum where they close), "exhaustive" (a pass for each), or "partial"
+            (passes of what can move and is read).
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations), "logits", "log_probabilities", "pooled"
             (the model's own pooling), or a value of `bounds.influence`: the

@@ -107,45 +107,6 @@ def base_outputs(
     return outputs, sizes, steps, merge_reports(model, reports)
 
 
-def changed_outputs(
-    model: Transformer,
-    tokens: Array,
-    rows: Array,
-    base: Array,
-    position: Array,
-    symbol: Array,
-    target: AnyTarget | RowsTarget,
-) -> tuple[Array, Array, TieReport]:
-    """Returns the changes of the targets by rerunning [p, r, c], and ties.
-
-    Between them is how many times the size that rounding is relative to may have grown [p].
-
-    Args:
-        model: a transformer.
-        tokens: the input [n].
-        rows: positions that are watched [r].
-        base: their targets [r, c].
-        position: replaced positions [p].
-        symbol: substitutes [p].
-        target: as in `exit_program`.
-    """
-
-    def one(at: Array, to: Array) -> Any:
-        y, reports = forward(model, tokens.at[at].set(to), rows)
-        change = read_watched(model, y, target) - base
-        return change, steep(y), merge_reports(model, list(reports))
-
-    def steep(y: Array) -> Array:
-        if isinstance(target, RowsTarget):
-            return target.steepness(model, y)
-        return jnp.ones((), model.dtype)
-
-    changes, growth, reports = jax.vmap(one)(position, symbol)
-    if isinstance(target, RowsTarget):
-        growth = jnp.maximum(growth / steep(forward(model, tokens, rows)[0]), 1)
-    return changes, growth, reduce_reports(reports)
-
-
 @functools.partial(jax.jit, static_argnames=("target", "reading"))
 def _rerun(
     model: Transformer,
@@ -159,19 +120,68 @@ def _rerun(
     target: AnyTarget | RowsTarget,
     reading: Reading | None = None,
 ) -> Any:
-    """Norms [p] of the difference of what is watched, what rounds beyond the base, ties.
+    """What `read_differences` returns of a block of passes [p], and their ties."""
 
-    Or what is read of it [p, r, ...], and what rounds [p, r].
+    def one(at: Array, to: Array) -> Any:
+        y, reports = forward(model, tokens.at[at].set(to), rows)
+        return y, merge_reports(model, list(reports))
+
+    finals, reports = jax.vmap(one)(position, symbol)
+    steep = steepness(model, tokens, rows, target)
+    found = read_differences(model, finals, base, sizes, steep, target, reading)
+    return found, reduce_reports(reports)
+
+
+def steepness(
+    model: Transformer, tokens: Array, rows: Array, target: AnyTarget | RowsTarget
+) -> Array:
+    """Returns how steep a target of many rows is at the input, 1 of any other [].
+
+    Args:
+        model: a transformer.
+        tokens: the input [n].
+        rows: positions that are watched [r].
+        target: as in `exit_program`.
     """
-    shared = model, tokens, rows, base
-    changes, growth, ties = changed_outputs(*shared, position, symbol, target)
-    if reading is not None:
-        relative = scaled_norm(changes) + (growth - 1)[:, None] * sizes
-        return (reading(changes), relative), ties
-    norms = scaled_norm(changes[:, 0])
     if not isinstance(target, RowsTarget):
-        return norms, ties
-    return (norms, norms + (growth - 1) * sizes[0]), ties
+        return jnp.ones((), model.dtype)
+    return target.steepness(model, forward(model, tokens, rows)[0])
+
+
+def read_differences(
+    model: Transformer,
+    finals: Array,
+    base: Array,
+    sizes: Array,
+    steep: Array,
+    target: AnyTarget | RowsTarget,
+    reading: Reading | None,
+) -> Any:
+    """Returns what is read of the differences from the base, and what rounds beyond it.
+
+    Args:
+        model: a transformer.
+        finals: final activations of the watched rows of changed inputs [p, r, d].
+        base: their targets in the base pass [r, c].
+        sizes: what rounding is relative to in it [r].
+        steep: of the base pass (`steepness`).
+        target: as in `exit_program`.
+        reading: what is read of differences; None for the norm of one target.
+
+    Returns:
+        Norms [p], of a target of many rows with their like; or what is read [p, r, ...],
+        and what rounds [p, r].
+    """
+    changes = jax.vmap(lambda y: read_watched(model, y, target))(finals) - base
+    relative = scaled_norm(changes)
+    if isinstance(target, RowsTarget):
+        # How many times the size that rounding is relative to may have grown.
+        steeper = jax.vmap(lambda y: target.steepness(model, y))(finals) / steep
+        relative = relative + (jnp.maximum(steeper, 1) - 1)[:, None] * sizes
+    if reading is not None:
+        return reading(changes), relative
+    norms = scaled_norm(changes[:, 0])
+    return (norms, relative[:, 0]) if isinstance(target, RowsTarget) else norms
 
 
 def batch_size(

@@ -226,26 +226,6 @@ def replace_tokens(
     )
 
 
-def shrinkage(
-    model: Transformer, first: PreparedLayer, position: Array, symbol: Array
-) -> Array:
-    """Returns how much larger replaced rows are than those that come in, at least 1 [i].
-
-    Above the first layer a row that has moved is the sum of what it was and its change,
-    and has the rounding of either.
-
-    Args:
-        model: a transformer.
-        first: the base pass of its first layer.
-        position: the replaced positions [i].
-        symbol: the substitutes [i].
-    """
-    places = None if first.places is None else first.places[position]
-    rows = first.rows[position], symbol_rows(model, symbol, places)
-    before, after = (jnp.abs(x).max(axis=1) for x in rows)
-    return jnp.maximum(before / jnp.where(after > 0, after, jnp.inf), 1)
-
-
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
     """Returns the columns of a block of substitutions, formed once for all tiles."""
     at = replaced.position
@@ -274,7 +254,23 @@ def other_rows(
     Returns:
         Changes [j, d, i], zero where j = i or the mask hides i from j; and the ties.
     """
-    queries, summary, base = rows
+    heads, ties = other_heads(layer, first, columns, at, rows)
+    return change_many_rows(layer, rows[2], heads), ties
+
+
+def other_heads(
+    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
+) -> tuple[Array, TieReport | None]:
+    """Returns the changes of what the heads of rows j != i attend to [j, h v, i], and ties.
+
+    Args:
+        layer: the first layer.
+        first: its base pass.
+        columns: the replaced columns [i].
+        at: positions of the rows [j].
+        rows: as in `other_rows`.
+    """
+    queries, summary, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
     scores = compute_scores(attention, queries, keys, n, at, position)
@@ -291,9 +287,8 @@ def other_rows(
         new_value=columns.new_values,
     )
     heads = attention.weighting.replace(summary, column)
-    joined = heads.reshape(heads.shape[0], -1, heads.shape[-1])
     ties = attention.weighting.ties_replaced(summary, column, at)
-    return change_many_rows(layer, base, joined), ties
+    return heads.reshape(heads.shape[0], -1, heads.shape[-1]), ties
 
 
 def take_rows(first: PreparedLayer, slots: Array) -> Any:

@@ -23,7 +23,7 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   the query's of the last, what is read of them is rounded relative to that: the influence
   counts (entered or written / row) times. Above the first layer a row that has moved is
   the sum of what it was and its change: where a far smaller one comes in, the influence
-  counts (row before / row after) times (`first_layer.shrinkage`).
+  counts (row before / row after) times (`sizes.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
@@ -38,7 +38,8 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   and one of a hard layer that is computed as 0.
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
   largest size |y| met in the pass (rows, and what the heads can write to one):
-  radius = 2 u sum_layers steps * |y|.
+  radius = 2 u sum_layers steps * |y|. In `partial` the first layer's heads are what they were
+  and a change, each rounded as a pass is: that layer counts twice more.
 
 This is a rounding *model*, first order in u. It leaves out the growth that an ill-conditioned
 layer adds: terms that cancel one another within the model (two heads that write opposite
@@ -83,14 +84,7 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
     """
     steps = 0.0
     for layer in model.layers:
-        attention = layer.attention
-        heads, width = attention.num_heads, attention.value_width
-        steps += summation_depth(length) + score_steps + SCALAR_STEPS
-        steps += 2 * model.width + attention.key_width + heads * width
-        steps += attention.placing_steps
-        steps += layer.feed_forward.w1.shape[0]
-        degree = max(x.degree for x in layer.operations)
-        steps += (degree - 1) * (model.width + SCALAR_STEPS)
+        steps += layer_steps(model, layer, length, score_steps)
     # A read-out is one map: the last of a head counts as little.
     for step in () if model.readout is None else model.head.steps[:-1]:
         steps += SCALAR_STEPS
@@ -101,6 +95,20 @@ def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> A
             model.embedding_width + SCALAR_STEPS for _ in model.entry.operations
         )
     return steps + SCALAR_STEPS
+
+
+def layer_steps(
+    model: Transformer, layer: Layer, length: int, score_steps: Any = 0.0
+) -> Any:
+    """Returns the part of a layer in `rounding_steps`."""
+    attention = layer.attention
+    heads, width = attention.num_heads, attention.value_width
+    steps = summation_depth(length) + score_steps + SCALAR_STEPS
+    steps += 2 * model.width + attention.key_width + heads * width
+    steps += attention.placing_steps
+    steps += layer.feed_forward.w1.shape[0]
+    degree = max(x.degree for x in layer.operations)
+    return steps + (degree - 1) * (model.width + SCALAR_STEPS)
 
 
 def summation_depth(length: int) -> int:

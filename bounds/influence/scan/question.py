@@ -14,6 +14,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.function_blocks import function_base
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
+from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import RowsTarget, read_watched
@@ -35,7 +36,7 @@ from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 from jax_models.run.evaluate import TieRule
 
-METHODS = (INCREMENTAL, EXHAUSTIVE)
+METHODS = (INCREMENTAL, EXHAUSTIVE, PARTIAL)
 AXES = ("position", "symbol", "row", "target")
 
 

@@ -64,7 +64,9 @@ def scan(
             position with the axes (symbol, row, target) that there are, 0 where nothing is
             replaced.
         diagonal: False makes 0 of the cells whose position is the row.
-        method: "auto" (the cheaper), "incremental" (change propagation), or "exhaustive".
+        method: "auto" (the cheapest by count), "incremental" (change propagation),
+            "exhaustive" (a pass for each), or "partial" (passes of what can move and is
+            read).
         ties: what to do where rounding decides a hard-attention winner: "error", "warn"
             or "ignore".
         dtype: asserts the float type.

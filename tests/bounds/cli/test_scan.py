@@ -101,7 +101,8 @@ def assert_is(found):
     assert values == kept["values"][~np.isnan(found.values)].tolist()
     record = read_json()
     assert record["max"] == max(map(abs, values))
-    (best,) = (row for row in rows if float(row["value"]) == record["value"])
+    # The first of equal ones.
+    best = next(row for row in rows if float(row["value"]) == record["value"])
     for name in ("position", "symbol", "row"):
         assert best[name] == ("" if record[name] is None else str(record[name]))
     assert record["substitutions"] == found.substitutions

@@ -77,6 +77,7 @@ def test_on_a_cpu_with_memory_sizes_are_those_of_its_cache(options, n, expected)
     [
         ("incremental", 2, 2**21),
         pytest.param("exhaustive", 2, 2**20, marks=pytest.mark.slow),
+        pytest.param("partial", 2, 2**21, marks=pytest.mark.slow),
         pytest.param("incremental", 1, 2**19, marks=pytest.mark.slow),
         pytest.param("incremental", 3, 2**22, marks=pytest.mark.slow),
         pytest.param("screened", 3, 2**22, marks=pytest.mark.slow),
@@ -111,7 +112,7 @@ def test_a_screen_whose_exact_evaluations_do_not_fit_is_refused_before_it_runs()
             {**METHODS, **SCREENS}[method].sizes(pose(model, N, limit))
 
 
-@pytest.mark.parametrize("method", ["incremental", "exhaustive", "screened"])
+@pytest.mark.parametrize("method", ["incremental", "exhaustive", "partial", "screened"])
 def test_a_method_refuses_what_one_substitution_does_not_fit_in(method):
     with pytest.raises(jm.InputError, match="a block of one substitution takes about"):
         bounds.compute_influence(draw(), draw_tokens(), method=method, memory_limit=99)

@@ -287,6 +287,6 @@ def test_the_cheapest_able_method_is_chosen_and_the_reason_given():
     none = ask(build({"num_layers": 0}), TOKENS)
     assert none.method == "exhaustive"
     assert "incremental cannot: it needs a layer, and the model has none" in none.reason
-    assert ask(build({"num_layers": 3}), TOKENS).method == "exhaustive"
+    assert ask(build({"num_layers": 3}), TOKENS).method == "partial"
     asked = ask(MODEL, TOKENS, method="exhaustive", positions=[0])
     assert asked.reason == "asked for"

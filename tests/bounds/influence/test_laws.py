@@ -117,6 +117,15 @@ def test_exhaustive_is_the_definition_on_every_feature(case):
     assert_encloses(result, expected)
 
 
+@pytest.mark.usefixtures("quick_compilation", "small_tiles")
+@pytest.mark.parametrize("case", marked(cover(FACTORS, 2, allowed)), ids=name)
+def test_partial_passes_are_the_definition_where_any_two_features_meet(case):
+    model, expected, question = asked_of(case)
+    result = compute_influence(model, TOKENS, method="partial", **question)
+    assert_encloses(result, expected)
+    assert result.ties is None or not result.ties.ambiguous
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", cover(FACTORS, 3, allowed), ids=name)
 def test_all_methods_agree_where_any_three_features_meet(case):

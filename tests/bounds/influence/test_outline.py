@@ -38,8 +38,9 @@ def pose(num_layers, weighting="softmax", include_query=False, temperature=None)
         ("incremental", pose(2, "average_hard")),
         ("incremental", pose(3, temperature=jm.InverseLogTemperature(1.5))),
         ("exhaustive", pose(2)),
+        ("partial", pose(2)),
     ],
-    ids=["one layer", "two", "three", "exhaustive"],
+    ids=["one layer", "two", "three", "exhaustive", "partial"],
 )
 def test_an_outline_is_the_kernel_without_numbers(name, problem):
     outline, kernel = (

@@ -92,7 +92,9 @@ def exact_influences(found, watched):
     return table
 
 
-def assert_holds(model, target, exact, methods=("exhaustive", "incremental")):
+def assert_holds(
+    model, target, exact, methods=("exhaustive", "incremental", "partial")
+):
     for method in methods:
         found = bounds.compute_influence(model, INPUT, method=method, target=target)
         assert found.exact
@@ -141,7 +143,7 @@ def test_the_value_is_the_sum_of_log_probabilities():
     np.testing.assert_allclose(SUM.read(model, rows), [found.sum()], rtol=1e-13)
 
 
-@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
 @pytest.mark.parametrize("target", ["pooled", SUM], ids=["pooled", "sum"])
 def test_devices_share_the_substitutions_of_many_rows(method, target):
     pooling = Pooling("mean", True)
@@ -249,7 +251,7 @@ FIRST = (0, (int(INPUT[0]) + 1) % 3)
 
 @pytest.mark.parametrize("share", [1e-4, 1e-7, 1e-10])
 @pytest.mark.parametrize("vanishing", [None, FIRST], ids=["base", "changed"])
-@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
 def test_pooled_vectors_that_nearly_vanish_are_enclosed(method, vanishing, share):
     assert beyond(method, vanishing, share) <= 1
 
@@ -375,13 +377,13 @@ def beyond_at_a_late_row(num_layers, target, method):
 COOLING = [(1, LogProbabilitySum((1, 2), (0, LATE))), (2, "logits")]
 
 
-@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
 @pytest.mark.parametrize(("num_layers", "target"), COOLING, ids=["rows", "layers"])
 def test_scores_of_rows_with_a_lower_temperature_round_more(num_layers, target, method):
     assert beyond_at_a_late_row(num_layers, target, method) <= 1
 
 
-@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
 def test_scores_that_are_taken_at_the_first_row_are_caught(method, monkeypatch):
     jax.clear_caches()
     for module in (change_block, exhaustive):

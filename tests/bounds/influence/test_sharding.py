@@ -65,6 +65,7 @@ def influences(method, problem):
     ("name", "num_layers", "weighting"),
     [
         pytest.param("exhaustive", 2, "softmax", marks=pytest.mark.slow),
+        ("partial", 2, "softmax"),
         ("incremental", 1, "softmax"),
         ("incremental", 2, "softmax"),
         pytest.param("incremental", 2, "average_hard", marks=pytest.mark.slow),

@@ -192,7 +192,12 @@ def test_influences_are_those_of_the_definition(name, target):
     value = TARGETS[target]
     asked: Any = target if target == "log_probabilities" else value
     exact = exact_influences(name, value)
-    methods = ["exhaustive", "incremental", *(["lumped"] if name == "lumped" else [])]
+    methods = [
+        "exhaustive",
+        "incremental",
+        "partial",
+        *(["lumped"] if name == "lumped" else []),
+    ]
     for method in methods:
         found = bounds.compute_influence(model, TOKENS[:6], method=method, target=asked)
         assert found.target == value

@@ -41,6 +41,7 @@ def pose(num_layers=2, **options):
         pytest.param("incremental", {"num_layers": 2}, marks=pytest.mark.slow),
         pytest.param("incremental", {"num_layers": 3}, marks=pytest.mark.slow),
         pytest.param("exhaustive", {"num_layers": 2}, marks=pytest.mark.slow),
+        pytest.param("partial", {"num_layers": 2}, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])

@@ -24,17 +24,17 @@ from jax_models.model.pooling import Pooling
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("quick_compilation", "small_tiles")
 INPUT = TOKENS[:6]
 N, V = 6, 3
 MODELS: dict[str, dict[str, Any]] = {
     "one layer": {"num_layers": 1, "mask": "future"},
     "two layers": {"layer_norm": "pre", "final_norm": True},
     "three layers": {"num_layers": 3, "head": "masked_lm", "mask": "future"},
-    "hard": {"num_layers": 3, "weighting": "average_hard"},
+    "hard": {"num_layers": 3, "weighting": "average_hard", "mask": "past"},
     "float32": {"layer_norm": "post", "dtype": "float32"},
 }
-METHODS = ("exhaustive", "incremental")
+METHODS = ("exhaustive", "incremental", "partial")
 
 
 @functools.cache

@@ -110,7 +110,7 @@ def test_a_method_without_a_rule_for_a_family_refuses_by_name(method, name):
 
 def cases():
     for name in NAMES:
-        for method in ("exhaustive", "incremental", "lumped", "screened"):
+        for method in ("exhaustive", "incremental", "partial", "lumped", "screened"):
             if name in REFUSED.get(method, {}):
                 continue
             fast = name in FAST and method in ("incremental", "lumped")

@@ -1,0 +1,222 @@
+"""`partial`: passes of the changed inputs that form only what can move and is read.
+
+As exact as `exhaustive`, whose outputs it subtracts from alike, in fewer operations: the
+first layer by replaced columns, rows that masks keep from the position not at all, and of
+the last layer the rows that are watched.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.change_block import merge_reports
+from bounds.influence.exhaustive import (
+    base_outputs,
+    batches_under_way,
+    pass_bytes,
+    read_differences,
+    steepness,
+    steps_of,
+)
+from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.method import Method
+from bounds.influence.outline import Outline, shapes_of
+from bounds.influence.partial_pass import (
+    BasePass,
+    by_columns,
+    changed_rows,
+    is_bounded,
+    prepare_passes,
+    spans,
+)
+from bounds.influence.problem import Problem
+from bounds.influence.reading import Reading
+from bounds.influence.result import Block
+from bounds.influence.row_targets import RowsTarget
+from bounds.influence.target import AnyTarget
+from bounds.influence.ties import Ties
+from bounds.numbers.rounding import layer_steps, subtraction_radius
+from bounds.readings.rules import lacks_of_dropout
+from jax_models import Transformer
+from jax_models.model.transformer import reduce_reports
+from jax_models.run.blocks import tile_elements
+
+# Scores to a row of a matrix product: what makes 512 rows of a CPU's tile, which its
+# matrix rate needs, and 32,768 of an accelerator's.
+SCORES_PER_ROW = 1024
+# Rows of a tile where masks leave rows out: half of them are formed in vain.
+TILE = 64
+AT_ONCE = 32
+# What all passes share takes as much: two passes of every layer, and the first layer's
+# summaries.
+BASE_PASSES = 3
+# Operations of a replaced column for each number of a key or value, and of a score.
+COLUMN, SCALARS = 3, 32
+# Rows of all passes of a block, so that long sequences show progress pass by pass.
+ROWS_PER_BLOCK = 2**14
+
+
+def _refuse(problem: Problem) -> str | None:
+    model = problem.model
+    if not isinstance(model, Transformer):
+        return "it needs the model's layers, and a bare function has none to see"
+    if not model.layers:
+        return "it needs a layer, and the model has none"
+    return lacks_of_dropout(model)
+
+
+@functools.partial(jax.jit, static_argnames=("target", "reading", "together", "tile"))
+def _partial_block(
+    model: Transformer,
+    tokens: Array,
+    rows: Array,
+    outputs: Array,
+    sizes: Array,
+    base: BasePass,
+    position: Array,
+    symbol: Array,
+    *,
+    target: AnyTarget | RowsTarget,
+    reading: Reading | None,
+    together: int,
+    tile: int,
+) -> Any:
+    """What `exhaustive` finds of a block, some sequences together."""
+
+    def some(pairs: tuple[Array, Array]) -> Any:
+        found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
+        read = read_differences(model, found, outputs, sizes, steep, target, reading)
+        return read, merge_reports(model, reports)
+
+    steep = steepness(model, tokens, rows, target)
+    together = math.gcd(position.shape[0], together)
+    groups = position.shape[0] // together
+    pairs = position.reshape(groups, together), symbol.reshape(groups, together)
+    if groups == 1:
+        return some(jax.tree.map(lambda x: x[0], pairs))
+    read, reports = jax.lax.map(some, pairs)
+    read = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), read)
+    return read, reduce_reports(reports)
+
+
+def _tile(model: Transformer, length: int) -> int:
+    return min(length, TILE) if is_bounded(model) else length
+
+
+def _cost(problem: Problem) -> float:
+    """Forward passes' work, by the operations of rows and of scores."""
+    model, n, rows = problem.model, problem.tokens.size, problem.rows
+    tile, watched = _tile(model, n), (int(rows.min()), int(rows.max()))
+    sights = [layer.attention.sight for layer in model.layers]
+    alone = rows.size < n
+    places, counts = np.unique(problem.position, return_counts=True)
+    work = whole = 0.0
+    for depth, layer in enumerate(model.layers):
+        attention, block = layer.attention, layer.feed_forward
+        heads, d = attention.num_heads, model.width
+        by_head = attention.key_width + attention.value_width
+        enter, score = heads * by_head * d, heads * by_head * n
+        ask = heads * attention.key_width * d
+        leave = heads * attention.value_width * d + 2 * d * block.hidden
+        asked = rows.size if alone and depth == len(model.layers) - 1 else None
+        whole += n * enter + (asked or n) * (ask + score + leave)
+        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
+            needed = spans(sights, n, (place, place), watched)
+            tiles = (math.ceil((b - a + 1) / tile) for a, b in needed)
+            formed = [min(n, max(0, t) * tile) for t in tiles]
+            here = asked or formed[depth + 1]
+            each = here * (ask + score + leave) + formed[depth] * enter
+            if depth == 0 and by_columns(model) and asked is None:
+                each = here * (leave + heads * (COLUMN * by_head + SCALARS))
+            work += count * each
+    return BASE_PASSES + work / whole
+
+
+def _sizes(problem: Problem) -> BlockSizes:
+    block, _ = _block_sizes(problem)
+    return BlockSizes(block)
+
+
+def _block_sizes(problem: Problem) -> tuple[int, int]:
+    """How many substitutions a block has, and how many of them go together."""
+    model, n, count = problem.model, problem.tokens.size, problem.position.size
+    most = max(1, tile_elements() // SCORES_PER_ROW // _tile(model, n))
+    suited = min(AT_ONCE, most, max(1, count))
+    shared = base_bytes(model, n)
+
+    def taken(size: int) -> float:
+        each = pass_bytes(model, n, problem.rows.size)
+        return shared + batches_under_way() * size * each
+
+    together = fit_block(suited, taken, problem.memory_limit)
+    # Evenly: 19 substitutes do not run as 32, nor 33 as 64.
+    block = max(together, min(AT_ONCE, ROWS_PER_BLOCK // n))
+    block = block if together == suited else together
+    block = math.ceil(count / math.ceil(count / block))
+    groups = math.ceil(block / together)
+    together = math.ceil(block / groups)
+    return groups * together, together
+
+
+def _parts(problem: Problem) -> tuple[Part]:
+    block, together = _block_sizes(problem)
+    options = {
+        "target": problem.target,
+        "reading": problem.reading,
+        "together": together,
+        "tile": _tile(problem.model, problem.tokens.size),
+    }
+    # Not `Part.of`: what fills the last block up keeps groups whole.
+    return (Part(0, problem.position.size, block, options),)
+
+
+def _kernel(problem: Problem) -> Kernel:
+    model, target = problem.model, problem.target
+    tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
+    outputs, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
+    steps = steps_of(problem, float(score_steps))
+    if by_columns(model):
+        # The heads of the first layer are a sum of what they were and of a change, that
+        # is rounded as both are.
+        first = layer_steps(model, model.layers[0], tokens.size, float(score_steps))
+        steps += 2 * first
+    size = np.asarray(sizes, np.float64)
+    size = float(size[0]) if problem.reading is None else size
+    return Kernel(
+        _partial_block,
+        (model, tokens, rows, outputs, sizes, prepare_passes(model, tokens)),
+        _parts(problem),
+        lambda relative, these: subtraction_radius(model.dtype, steps, size + relative),
+        Ties.of(ties) if model.is_hard else None,
+        batches_under_way(),
+    )
+
+
+def _outline(problem: Problem) -> Outline:
+    model, tokens, rows = shapes_of((problem.model, problem.tokens, problem.rows))
+    base = base_outputs.trace(model, tokens, rows, target=problem.target)
+    passes = shapes_of(prepare_passes.trace(model, tokens).out_info)
+    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2], passes)
+    return Outline(base, _partial_block, shared, _parts(problem))
+
+
+def _blocks(problem: Problem) -> Iterator[Block]:
+    return run_kernel(_kernel(problem), problem)
+
+
+PARTIAL = Method(
+    name="partial",
+    refuse=_refuse,
+    cost=_cost,
+    blocks=_blocks,
+    kernel=_kernel,
+    outline=_outline,
+    sizes=_sizes,
+)
