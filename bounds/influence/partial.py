@@ -53,7 +53,7 @@ from jax_models.run.blocks import tile_elements
 SCORES_PER_ROW = 1024
 # Rows of a tile where masks leave rows out: half of them are formed in vain.
 TILE = 64
-AT_ONCE = 32
+AT_ONCE = 256
 # What all passes share takes as much: two passes of every layer, and the first layer's
 # summaries.
 BASE_PASSES = 3
@@ -146,9 +146,11 @@ def _sizes(problem: Problem) -> BlockSizes:
 
 def _block_sizes(problem: Problem) -> tuple[int, int]:
     """How many substitutions a block has, and how many of them go together."""
-    model, n, count = problem.model, problem.tokens.size, problem.position.size
+    model, n, mesh = problem.model, problem.tokens.size, problem.mesh
+    # Of each device.
+    count = math.ceil(problem.position.size / (1 if mesh is None else mesh.size))
     most = max(1, tile_elements() // SCORES_PER_ROW // _tile(model, n))
-    suited = min(AT_ONCE, most, max(1, count))
+    suited = max(1, min(AT_ONCE, most, count))
     shared = base_bytes(model, n)
 
     def taken(size: int) -> float:

