@@ -26,7 +26,7 @@ TARGETS = 64  # entries of the watched row
 def norm_cap(model: jm.Transformer) -> float:
     """Returns what two rows behind the last layer norm may differ by at most.
 
-    Of g * u + b, where u has a mean of 0 and a norm of sqrt(d) at most: 2 sqrt(d) max |g|, the scale g.
+    Of g * u + b, g its scale, where u has a norm of sqrt(d) at most: 2 sqrt(d) max |g|.
 
     Args:
         model: whose output leaves a layer norm.

@@ -367,7 +367,9 @@ def _finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
             where += f" ({record['symbol_name']})"
     if record["row"] is not None:
         where += f", row {record['row']}"
-    ends = sorted(abs(record[end]) for end in ("lower", "upper"))
+    lower, upper = record["lower"], record["upper"]
+    ends = sorted((abs(lower), abs(upper)))
+    ends[0] = 0.0 if lower < 0 < upper else ends[0]
     shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
     return (
         f"n = {record['n']}: {scan.substitutions} substitutions of "

@@ -205,6 +205,8 @@ class Parts:
             positions=self.whole.layout.positions[start:stop].tolist(),
             rows=self._rows,
             reduce=self._reduce,
+            # A Frobenius map is of the whole table, whatever becomes of its diagonal.
+            diagonal=self.asked.diagonal or self.whole.reduction.square,
             mesh=self.mesh,
             shared=self.shared,
         )

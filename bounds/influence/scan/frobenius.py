@@ -20,7 +20,7 @@ from bounds.influence.scan.layout import Layout
 from bounds.influence.scan.reductions import Ends, Piece, Reduction
 from bounds.numbers.rounding import unit_roundoff
 from jax_models import InputError
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_kind
 from jax_models.run.device_memory import bytes_label, host_bytes
 
 Symmetry = Literal["tensor", "map"]
@@ -46,6 +46,8 @@ class Frobenius(Reduction):
     square = True
 
     def __post_init__(self) -> None:
+        for name in ("center", "apc"):
+            expect_kind(name, getattr(self, name), bool, "True or False")
         if self.symmetrize is not None:
             choose_name("symmetrize", self.symmetrize, get_args(Symmetry))
 
@@ -62,13 +64,7 @@ class Frobenius(Reduction):
                 f"positions; there are {layout.rows.size} rows and {layout.positions.size} "
                 'positions: give rows="all", or the same list for both'
             )
-        columns = layout.symbols.shape[1]
-        if self.symmetrize == "tensor" and columns != width:
-            raise InputError(
-                f'Frobenius(symmetrize="tensor") needs as many symbols as target symbols; '
-                f"there are {columns} and {width}: give target_symbols="
-            )
-        tensor = layout.positions.size, columns, layout.rows.size, width
+        tensor = layout.positions.size, layout.symbols.shape[1], layout.rows.size, width
         if self.symmetrize == "tensor" and not _fits(tensor):
             raise InputError(
                 f"the tensor of all pairs takes {bytes_label(8.0 * math.prod(tensor))}, "
@@ -91,7 +87,7 @@ class Frobenius(Reduction):
             for row, columns, found, radius in pieces():
                 one = np.zeros(tensor[1:])
                 one[columns] = found
-                off[row], size[row] = np.linalg.norm(radius, axis=0), _norms(one)
+                off[row], size[row] = _norms(radius[..., None]), _norms(one)
                 missing.remove(row)
                 yield row, one
             for row in missing:  # nothing is substituted there, and nothing changes
@@ -136,9 +132,42 @@ class Frobenius(Reduction):
         return values, lower if self.apc else np.maximum(lower, 0), values + off
 
 
+def pair_symbols(
+    symbols: np.ndarray,
+    chosen: tuple[int, ...] | None,
+    names: np.ndarray | None,
+    width: int,
+) -> tuple[tuple[int, ...], np.ndarray]:
+    """Returns the entries of a target in the order of the symbols that come in.
+
+    Args:
+        symbols: those that come in [K].
+        chosen: which entries count; None is all.
+        names: the symbols of these [c]; None where they are of none.
+        width: entries of the target.
+
+    Raises:
+        InputError: they are of other symbols, or of none.
+    """
+    if names is None or set(names.tolist()) != set(symbols.tolist()):
+        found = "no symbols" if names is None else f"{len(names)} symbols"
+        raise InputError(
+            'Frobenius(symmetrize="tensor") needs the symbols that come in to be the '
+            f"target's; {len(symbols)} come in, and the target is of {found}, not all of "
+            'them these: give symbols= and target_symbols= the same, with target="logits" '
+            'or the like; or symmetrize="map"'
+        )
+    order = [names.tolist().index(symbol) for symbol in symbols.tolist()]
+    entries = np.arange(width) if chosen is None else np.asarray(chosen)
+    return tuple(entries[order].tolist()), names[order]
+
+
 def _norms(block: np.ndarray) -> np.ndarray:
     """Of a block [K, r, c] its norms over symbols and target symbols [r]."""
-    return np.sqrt((block**2).sum(axis=(0, 2)))
+    # Scaled by their largest: squares of small numbers underflow.
+    top = np.abs(block).max(axis=(0, 2), initial=0.0)
+    scaled = block / np.where(top > 0, top, 1.0)[:, None]
+    return top * np.sqrt((scaled**2).sum(axis=(0, 2)))
 
 
 def _centred(block: np.ndarray) -> np.ndarray:

@@ -49,6 +49,12 @@ class Layout:
                     f"{what} lists one twice; a table has one place for each: give "
                     "each of them once"
                 )
+        for row in to if to.ndim == 2 else ():
+            if np.unique(row[row >= 0]).size < (row >= 0).sum():
+                raise InputError(
+                    f"symbols has the row {row.tolist()}, which lists one twice; give each "
+                    "of them once, and fill up with -1"
+                )
         to = np.broadcast_to(to, (at.size, to.shape[-1]))
         listed = problem.position.astype(np.int64) * each + problem.symbol
         wanted = np.where(to >= 0, at[:, None] * each + to, -1)

@@ -18,6 +18,7 @@ from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import RowsTarget, read_watched
+from bounds.influence.scan.frobenius import Frobenius, pair_symbols
 from bounds.influence.scan.layout import Layout, by_position
 from bounds.influence.scan.reductions import (
     NAMED,
@@ -33,7 +34,12 @@ from bounds.influence.substitution import Symbols
 from bounds.influence.targets import LogOdds, LogProbabilities
 from bounds.influence.ties import Ties, judge_ties
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integer, expect_integers
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_integers,
+    expect_kind,
+)
 from jax_models.run.evaluate import TieRule
 
 METHODS = (INCREMENTAL, EXHAUSTIVE, PARTIAL)
@@ -107,6 +113,7 @@ class Question:
                 f"a scan is of a Transformer or a bounds.Callable, not of a "
                 f"{type(model).__name__}; wrap a function in bounds.Callable"
             )
+        expect_kind("diagonal", diagonal, bool, "True or False")
         problem = Problem.ask(
             model,
             tokens,
@@ -123,6 +130,8 @@ class Question:
         every = isinstance(rows, str) and rows == "all"
         if every and reduction.square and positions is None:
             positions = np.unique(problem.position).tolist()
+            if symbols is not None and np.ndim(symbols) == 2:
+                symbols = np.asarray(symbols)[positions]
         problem, alone = _watch(problem, rows, positions if reduction.square else None)
         width, of_row = _width(problem)
         if not of_row and (not alone or rows != -1):
@@ -140,6 +149,12 @@ class Question:
             allowed = model.substitutable
         layout = Layout.of(problem, symbols, positions, allowed)
         chosen, names = _chosen(problem.target, target_symbols, width)
+        if isinstance(reduction, Frobenius) and reduction.symmetrize == "tensor":
+            if isinstance(
+                model, Callable
+            ):  # its entries are those of symbols 0, 1, ...
+                names = np.arange(width)
+            chosen, names = pair_symbols(layout.symbols[0], chosen, names, width)
         width = width if chosen is None else len(chosen)
         reduction.check(layout, width)
         if isinstance(reduction, Function):  # it is given the axes that there are

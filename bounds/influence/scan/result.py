@@ -10,6 +10,7 @@ import numpy as np
 
 from bounds.influence.ties import Ties
 from bounds.store.output import write_bytes, write_csv
+from jax_models import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,8 +80,10 @@ class Scan:
                 logits are of the vocabulary and not of classes; adds target_name.
 
         Raises:
+            InputError: a function's values have axes without names.
             OSError: the file cannot be written.
         """
+        self._named()
         target = ("target",) if "target" in self.axes else ()
         names = SYMBOL_NAMES if name is not None else ()
         named_target = named_target and bool(names) and self.target_symbols is not None
@@ -101,6 +104,15 @@ class Scan:
                 if line["target"] is not None and self.target_symbols is not None:
                     line[TARGET_NAME] = name(line["target"])
             yield line
+
+    def _named(self) -> None:
+        """Refuses axes without names: of what one's own function made of a position."""
+        if self.values.ndim != len(self.axes):
+            raise InputError(
+                f"values have {self.values.ndim} axes, of which only {self.axes} have names, "
+                "as a function made them: a table or a figure cannot say which is which; "
+                "use to_npz, or values"
+            )
 
     def place(self, cell: tuple[int, ...]) -> dict[str, Any]:
         """Returns which position, symbol, row and target a cell is of, None for all.
@@ -159,6 +171,7 @@ class Scan:
                 figure needs.
             OSError: the file cannot be written.
         """
+        self._named()
         from bounds.curves.scan_page import scan_page
 
         write_bytes(path, scan_page(self, quantity, name, figure))
@@ -191,6 +204,8 @@ class Scan:
             OSError: the file cannot be written.
         """
         from bounds.curves.figures import save_as_named
+
+        self._named()
         from bounds.curves.scan_figure import scan_figure
 
         drawn = scan_figure(self, quantity, name, figure)

@@ -346,6 +346,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "the same at all positions",
     ),
     "square": ({"rows": [1], "reduce": Frobenius(symmetrize="map")}, "1 rows and 6"),
+    "row of symbols twice": (
+        {"symbols": [[0, 0], [1, 2]], "positions": [2, 3]},
+        "lists one twice; give each",
+    ),
+    "diagonal": ({"diagonal": "no"}, "diagonal = 'no'; expected True or False"),
     "method": ({"method": "lumped"}, "method = 'lumped'"),
 }
 
