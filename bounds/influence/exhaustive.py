@@ -5,7 +5,7 @@ unit roundoffs of the output's size and not of the influence.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from bounds.influence.change_block import merge_reports
 from bounds.influence.function_blocks import function_blocks
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
+from bounds.influence.noise import sample_noise
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.reading import Reading
@@ -40,7 +41,12 @@ from bounds.influence.sizes import (
 )
 from bounds.influence.target import AnyTarget, value_at_exit
 from bounds.influence.ties import Ties
-from bounds.numbers.rounding import rounding_steps, subtraction_radius
+from bounds.numbers.rounding import (
+    SCALAR_STEPS,
+    noise_radius,
+    rounding_steps,
+    subtraction_radius,
+)
 from jax_models import Transformer, forward
 from jax_models.model.attending import (
     project_keys,
@@ -57,6 +63,9 @@ from jax_models.model.transformer import (
 )
 from jax_models.run.blocks import key_tile, tile_elements
 from jax_models.weighting import TieReport
+
+# Radii beyond this share of what is watched are worth some passes of their own.
+WIDE = 1e-4
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -251,17 +260,49 @@ def _kernel(problem: Problem) -> Kernel | None:
     tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
     base, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
     steps = steps_of(problem, float(score_steps))
-    size = np.asarray(sizes, np.float64)
-    size = float(size[0]) if problem.reading is None else size
     return Kernel(
         _rerun,
         (model, tokens, rows, base, sizes),
         _parts(problem),
-        # Both passes are within this size.
-        lambda relative, these: subtraction_radius(model.dtype, steps, size + relative),
+        subtraction_radii(problem, steps, sizes, base),
         Ties.of(ties) if model.is_hard else None,
         batches_under_way(),
     )
+
+
+def subtraction_radii(
+    problem: Problem, steps: float, sizes: Array, base: Array
+) -> Callable[[np.ndarray, Any], np.ndarray]:
+    """Returns radii of norms of differences from a base pass.
+
+    Products of norms of matrices are compared with samples of what rounding does (`noise`)
+    where they come to a share of the target that is worth it, and the lesser counts.
+
+    Args:
+        problem: about a transformer.
+        steps: roundoffs of one evaluation.
+        sizes: what its rounding is relative to [g].
+        base: the targets in the base pass [g, c].
+    """
+    dtype = problem.model.dtype
+    size, own = (np.asarray(x, np.float64) for x in (sizes, scaled_norm(base)))
+    sampled = None
+    if (subtraction_radius(dtype, steps, size) > WIDE * own).any():
+        sampled = noise_radius(dtype, sample_noise(problem, base.shape[-1]))
+    if problem.reading is None:
+        size, own = float(size[0]), float(own[0])
+        sampled = None if sampled is None else float(sampled[0])
+
+    def radius(relative: np.ndarray, these: Any) -> np.ndarray:
+        # Both passes are within this size.
+        widest = subtraction_radius(dtype, steps, size + relative)
+        if sampled is None:
+            return widest
+        grown = 1 + relative / np.where(own > 0, own, np.inf)
+        norm = subtraction_radius(dtype, base.shape[-1] + SCALAR_STEPS, relative)
+        return np.minimum(widest, sampled * grown + norm)
+
+    return radius
 
 
 def steps_of(problem: Problem, score_steps: float) -> float:

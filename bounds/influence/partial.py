@@ -24,6 +24,7 @@ from bounds.influence.exhaustive import (
     read_differences,
     steepness,
     steps_of,
+    subtraction_radii,
 )
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
@@ -42,7 +43,7 @@ from bounds.influence.result import Block
 from bounds.influence.row_targets import RowsTarget
 from bounds.influence.target import AnyTarget
 from bounds.influence.ties import Ties
-from bounds.numbers.rounding import layer_steps, subtraction_radius
+from bounds.numbers.rounding import layer_steps
 from bounds.readings.rules import lacks_of_dropout
 from jax_models import Transformer
 from jax_models.model.transformer import reduce_reports
@@ -189,13 +190,11 @@ def _kernel(problem: Problem) -> Kernel:
         # is rounded as both are.
         first = layer_steps(model, model.layers[0], tokens.size, float(score_steps))
         steps += 2 * first
-    size = np.asarray(sizes, np.float64)
-    size = float(size[0]) if problem.reading is None else size
     return Kernel(
         _partial_block,
         (model, tokens, rows, outputs, sizes, prepare_passes(model, tokens)),
         _parts(problem),
-        lambda relative, these: subtraction_radius(model.dtype, steps, size + relative),
+        subtraction_radii(problem, steps, sizes, outputs),
         Ties.of(ties) if model.is_hard else None,
         batches_under_way(),
     )

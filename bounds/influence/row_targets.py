@@ -193,14 +193,14 @@ class LogProbabilitySum(RowsTarget):
 
     def read(self, model: Transformer, rows: Array) -> Array:
         """Returns the sum."""
-        return self._each(read_logits(model, rows)).sum(keepdims=True)
+        return self.each(read_logits(model, rows)).sum(keepdims=True)
 
     def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
         """Returns the sum of those of rows; a log-probability rises by the root of 2."""
         each = jax.vmap(lambda row: output_size(model, row, within, "logits"))
         logits = value_at_exit(model, outputs, "logits")
         own = LogProbability(0).lipschitz(0) * each(outputs)
-        own = own + jnp.abs(self._each(logits)) + jnp.abs(logits).max(axis=-1)
+        own = own + jnp.abs(self.each(logits)) + jnp.abs(logits).max(axis=-1)
         return own.sum()
 
     def steps(self, model: Transformer, length: int) -> int:
@@ -221,8 +221,8 @@ class LogProbabilitySum(RowsTarget):
         )
         return found.sum(axis=-1, keepdims=True), relative.sum(axis=-1)
 
-    def _each(self, logits: Array) -> Array:
-        """Of every row's logits [r, v] its symbol's log-probability [r]."""
+    def each(self, logits: Array) -> Array:
+        """Returns of every row's logits [r, v] its symbol's log-probability [r]."""
         own = self._own(logits)[..., 0]
         return own - jax.nn.logsumexp(logits, axis=-1)
 

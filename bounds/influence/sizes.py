@@ -239,11 +239,22 @@ def score_rounding(
     if attention.rotary is not None:  # whatever the positions are
         queries, keys = map(attention.rotary.sizes, (queries, keys))
     found = steps * attention.scoring.largest_terms(queries, keys, scale)
+    return found + bias_rounding(attention, scale, length)
+
+
+def bias_rounding(attention: Attention, scale: Any, length: int) -> Array:
+    """Returns how many of them a bias of the distance adds to scores [].
+
+    Args:
+        attention: the sublayer.
+        scale: the score scale.
+        length: n.
+    """
     if attention.distance_bias is None:
-        return found
+        return jnp.zeros((), attention.query.dtype)
     tau = scale / attention.scoring.square_scale(attention.key_width) ** 0.5
     largest = attention.distance_bias.largest(length) / tau.min()
-    return found + attention.placing_steps * largest
+    return attention.placing_steps * largest
 
 
 def sharpest_row(attention: Attention, length: int, at: Array) -> Array:

@@ -40,6 +40,11 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   largest size |y| met in the pass (rows, and what the heads can write to one):
   radius = 2 u sum_layers steps * |y|. In `partial` the first layer's heads are what they were
   and a change, each rounded as a pass is: that layer counts twice more.
+* *Sampled form*, of the same two passes: what single roundings make of the output, as the
+  layers are at this input, in place of products of norms; `influence.noise` samples it,
+  and `noise_radius` says how many of its deviations are stated. It supposes more: that
+  roundings do not agree in sign but where rows or keys are equal. Deep models need it, and
+  the lesser of the two forms is stated where the first comes to 1e-4 of the output.
 
 This is a rounding *model*, first order in u. It leaves out the growth that an ill-conditioned
 layer adds: terms that cancel one another within the model (two heads that write opposite
@@ -71,6 +76,8 @@ from jax_models.run.blocks import MAX_KEY_TILE
 SCALAR_STEPS = 16
 # Of what a neuron at its kink reads, seen from the share that one of n columns has in it.
 KINK_STEPS = 2
+# Standard deviations of a sum of roundings that a radius holds.
+DEVIATIONS = 16
 
 
 def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> Any:
@@ -183,6 +190,19 @@ def subtraction_radius(dtype: Any, steps: float, size: Any) -> Any:
         size: the norm of the outputs.
     """
     return 2 * unit_roundoff(dtype) * steps * size
+
+
+def noise_radius(dtype: Any, noise: Any) -> Any:
+    """Returns the radius of a difference of two outputs whose errors were sampled.
+
+    L u noise for either, L = 16: beyond that with probability 2 e^-128 if roundings were
+    independent and the sample their deviation itself, which it may be some times above.
+
+    Args:
+        dtype: the float type of the outputs.
+        noise: the largest of samples of an evaluation's errors, in units of u.
+    """
+    return 2 * DEVIATIONS * unit_roundoff(dtype) * noise
 
 
 def term_roundoff(count: int) -> float:
