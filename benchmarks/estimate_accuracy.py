@@ -28,7 +28,7 @@ from bounds.batch.cells import BatchCell
 from bounds.batch.plan import CostModel, choose_calibration, fit_cost
 from bounds.batch.specification import Specification, read_sweep
 from bounds.cli.batch_cells import make_cells
-from bounds.cli.shared.flags import validate_choices
+from bounds.cli.shared.validators import validate_choices
 from bounds.store.results import read_store
 from jax_models.errors import InputError
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli.shared.flags import DTYPES, validate_choices
+from bounds.cli.shared.flags import DTYPES
 from bounds.cli.shared.platforms import define_platform
+from bounds.cli.shared.validators import validate_choices
 from bounds.cli.shared.values import LengthsParser, LengthsSerializer
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS

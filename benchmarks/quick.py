@@ -22,8 +22,8 @@ from benchmarks import pages
 from benchmarks.device import file_stem
 from benchmarks.results_file import FOLDER, Line, read_lines, write_lines
 from benchmarks.script import run_program
-from bounds.cli.shared.flags import validate_choices
 from bounds.cli.shared.platforms import define_platform
+from bounds.cli.shared.validators import validate_choices
 from jax_models import InputError
 
 

@@ -33,6 +33,7 @@ from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import curve_report, describe_decay
 from bounds.cli.shared.subject import define_memory_limit, read_subject
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared.validators import validate_alone, validate_choices
 from bounds.curves.cells import CurveCells, curve_cells
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
@@ -88,8 +89,8 @@ def define_flags() -> flags.FlagValues:
         f"{', '.join(CURVE_BOUNDS)}.",
         flag_values=values,
     )
-    shared.validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
-    shared.validate_alone(values, "bounds", "none")
+    validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
+    validate_alone(values, "bounds", "none")
     shared.define_dtype(values)
     define_platform(values)
     shared.define_output(values, "curve")

@@ -36,6 +36,7 @@ from bounds.cli.shared.target import (
 )
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared.validators import validate_choices, validate_grammar
 from bounds.curves.figures import FORMATS
 from bounds.curves.scan_figure import SHAPES, check_shape, scan_figure
 from bounds.curves.scan_page import open_plotly, scan_page
@@ -73,7 +74,7 @@ def define_flags() -> flags.FlagValues:
         "several separated by commas, or all.",
         flag_values=values,
     )
-    shared.validate_grammar(values, "rows", parse_rows)
+    validate_grammar(values, "rows", parse_rows)
     define_target(values)
     flags.DEFINE_list(
         "target_symbols",
@@ -92,7 +93,7 @@ def define_flags() -> flags.FlagValues:
         "a target of one entry is signed, of others it is the norm.",
         flag_values=values,
     )
-    shared.validate_grammar(values, "reduce", parse_reduce)
+    validate_grammar(values, "reduce", parse_reduce)
     flags.DEFINE_boolean(
         "diagonal",
         True,
@@ -128,7 +129,7 @@ def define_flags() -> flags.FlagValues:
         f"Formats of the figure: some of {', '.join(formats)}, a page to hover over.",
         flag_values=values,
     )
-    shared.validate_choices(values, "figure_format", formats)
+    validate_choices(values, "figure_format", formats)
     flags.DEFINE_boolean(
         "dry_run",
         False,

@@ -140,7 +140,7 @@ def _ask(options: flags.FlagValues) -> Training:
 __all__ = ["define_flags", "run"]
 
 SHAPE = (
-    "dtype num_layers num_heads d_model d_ff mask score position layer_norm"
+    "dtype num_layers num_heads d_model d_ff mask score position layer_norm scale"
 ).split()
 # The flags that a run depends on beside those of its training.
 SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")

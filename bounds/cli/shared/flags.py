@@ -3,15 +3,15 @@
 A command adds the groups it needs to `FlagValues` of its own, not to absl's global ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 
+from bounds.cli.shared.validators import validate_choices, validate_grammar
 from bounds.cli.shared.values import LengthsParser, LengthsSerializer
 from bounds.curves.figures import FORMATS
 from bounds.curves.inputs import RANDOM
 from bounds.influence.compute import METHOD_NAMES
-from bounds.numbers.notation import parse_temperature
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES
 from jax_models.model.layer import NORM_PLACEMENTS
@@ -33,6 +33,7 @@ SHAPE_FLAGS = (
     "score",
     "position",
     "layer_norm",
+    "scale",
 )
 
 
@@ -177,6 +178,13 @@ def define_shape(values: flags.FlagValues) -> None:
     )
     choice("position", "sinusoidal", POSITIONS, "Random model: position encoding.")
     choice("layer_norm", "none", NORM_PLACEMENTS, "Random model: layer normalisation.")
+    flags.DEFINE_float(
+        "scale",
+        1.0,
+        "Random model: deviation of its weights, in units of 1 / sqrt(fan-in).",
+        lower_bound=0.0,
+        flag_values=values,
+    )
 
 
 def define_weighting(values: flags.FlagValues) -> None:
@@ -341,60 +349,3 @@ def define_ties(values: flags.FlagValues) -> None:
         "Hard attention: what an ambiguous tie is.",
         flag_values=values,
     )
-
-
-def validate_choices(
-    values: flags.FlagValues, name: str, choices: tuple[str, ...]
-) -> None:
-    """Refuse entries of a list flag that are not among the choices."""
-
-    def check(entries: list[str] | None) -> bool:
-        for entry in entries or ():
-            if entry not in choices:
-                raise flags.ValidationError(
-                    f"{entry!r} is not one of {', '.join(choices)}"
-                )
-        if entries is not None and not entries:
-            raise flags.ValidationError(f"name at least one of {', '.join(choices)}")
-        return True
-
-    flags.register_validator(name, check, flag_values=values)
-
-
-def validate_alone(values: flags.FlagValues, name: str, word: str) -> None:
-    """Refuse a word of a list flag beside other entries."""
-
-    def check(entries: list[str] | None) -> bool:
-        if entries is not None and word in entries and len(entries) > 1:
-            raise flags.ValidationError(
-                f"{word} stands alone, found {', '.join(entries)}"
-            )
-        return True
-
-    flags.register_validator(name, check, flag_values=values)
-
-
-def validate_grammar(
-    values: flags.FlagValues,
-    name: str,
-    parse: Callable[[str], object] = parse_temperature,
-) -> None:
-    """Refuse a flag, or an entry of a list of them, that does not parse.
-
-    Args:
-        values: Where the flag is.
-        name: Its name.
-        parse: Raises `ValueError` for what it cannot read.
-    """
-
-    def check(entry: str | list[str] | None) -> bool:
-        if entry == []:
-            raise flags.ValidationError("name at least one")
-        try:
-            for text in [entry] if isinstance(entry, str) else entry or ():
-                parse(text)
-        except ValueError as error:
-            raise flags.ValidationError(str(error)) from error
-        return True
-
-    flags.register_validator(name, check, flag_values=values)

@@ -6,11 +6,11 @@ from typing import Any
 from absl import flags
 
 import jax_models as jm
-from bounds.cli.shared.flags import validate_grammar
 from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
+from bounds.cli.shared.validators import validate_grammar
 from bounds.curves.inputs import draw_inputs
 from bounds.curves.measurement import Question, Subject
 from bounds.influence.problem import check_target

@@ -8,7 +8,7 @@ import numpy as np
 from absl import flags
 
 import jax_models as jm
-from bounds.cli.shared.flags import validate_grammar
+from bounds.cli.shared.validators import validate_grammar
 from bounds.curves.curve import UNITS
 from bounds.influence.problem import Watched
 from bounds.influence.row_targets import LogProbabilitySum

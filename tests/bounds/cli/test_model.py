@@ -18,7 +18,7 @@ OUT = Path("results/model/model.safetensors")
 
 def test_a_random_model_is_the_one_of_the_python_interface(run, make_model):
     flags = ["--seed=3", "--vocab_size=3", "--mask=past", "--score=additive"]
-    flags += ["--weighting=average_hard", "--temperature=inverse_log:2"]
+    flags += ["--weighting=average_hard", "--temperature=inverse_log:2", "--scale=0.5"]
     assert run("model", *SHAPE_FLAGS, *flags).code == 0
     model = make_model(
         key=3,
@@ -27,6 +27,7 @@ def test_a_random_model_is_the_one_of_the_python_interface(run, make_model):
         score="additive",
         weighting="average_hard",
         temperature=jm.InverseLogTemperature(2.0),
+        scale=0.5,
     )
     assert OUT.read_bytes() == jm.model_bytes(model)
 
@@ -109,6 +110,8 @@ def test_an_empty_name_is_the_name_of_no_file(run):
         (["--temperature=power:1:1:position", "--mask=none"], "future mask"),
         (["--d_model=0"], "--d_model=0"),
         (["--d_model=5"], "even width"),
+        (["--scale=-1"], "--scale=-1"),
+        (["--scale=inf"], "scale = inf"),
     ],
 )
 def test_a_bad_flag_is_one_line(run, flags, complaint):
@@ -123,3 +126,6 @@ def test_a_construction_takes_its_own_numbers_of_layers_and_heads(run):
     result = run("model", "--preset=hard_parity", "--d_ff=3")
     assert result.code == 1
     assert "--d_ff describes a random model" in result.err
+    result = run("model", "--preset=hard_parity", "--scale=0.5")
+    assert result.code == 1
+    assert "--scale describes a random model" in result.err

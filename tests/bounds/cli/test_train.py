@@ -67,7 +67,7 @@ def stop_at(monkeypatch):
 
 
 def test_the_model_is_the_one_of_the_python_interface(run):
-    assert run("train", *QUICK).code == 0
+    assert run("train", *QUICK, "--scale=0.5").code == 0
     weights, batches = jax.random.split(jax.random.key(0))
     model = jm.init_transformer(
         weights,
@@ -78,6 +78,7 @@ def test_the_model_is_the_one_of_the_python_interface(run):
         vocab_size=2,
         num_classes=3,
         mask="future",
+        scale=0.5,
         dtype="float64",
     )
     model = dataclasses.replace(model, vocabulary=("0", "1"), substitutable=(0, 1))
