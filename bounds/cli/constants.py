@@ -40,6 +40,7 @@ TABLE = (
     ("A", "A"),
     ("D", "D"),
     ("abar", "abar"),
+    ("n_half", "log10_half_weight"),
     ("corrected", "log10_corrected"),
     ("linear", "log10_corrected_linear"),
     ("C1", "log10_c1"),
@@ -155,6 +156,7 @@ def _row(forms: ClosedForms) -> dict[str, Any]:
         "A": constants.half_oscillation(layer),
         "D": constants.embedding.distance,
         "abar": constants.attention_weight(layer, forms.query),
+        "log10_half_weight": constants.log10_half_weight(layer),
         "log10_printed": _log10(forms.printed),
         "log10_printed_tight": _log10(forms.printed_tight),
         "printed_proved": forms.printed is not None and forms.printed.proved,
@@ -210,7 +212,9 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "
         f"logarithms; the last of {depth} layers is the output. F bounds what the "
         "attention reads, A (nats) half the range of a row of its logits, D the "
-        "distance of two embeddings, abar a weight."
+        "distance of two embeddings, abar a weight; n_half = 1 + e^(2A), a logarithm too, "
+        "is the n at which the bound on a weight of a row of n is 1/2, about where "
+        "constants begin to fall."
     )
     notes = (textwrap.fill(note, WIDTH) for note in _notes(rows))
     lines = ["", textwrap.fill(intro, WIDTH), rule, table[0], rule, *table[1:], rule]

@@ -4,7 +4,8 @@ Without flags: leftmost-hard, average-hard, softmax, and softmax with temperatur
 1 / ln n, on one random model (the same weights for all four) and sampled bit strings.
 Beside the exact influence stand what --bounds names: the certificate for each input,
 the corrected and the printed constants of Lemma 5 for all inputs of a length, and an
-estimate of what they bound, the largest influence that a search over inputs met.
+estimate of what they bound, the largest influence that a search over inputs met. The
+constants, which cost no forward pass, go on beyond the lengths that are measured.
 A file or a construction is measured as it is, unless --weighting or --temperature ask
 for others. Several of both are combined; of several temperatures the hard weightings,
 whose winners no temperature changes, take the first. Results are kept in --out as they
@@ -34,7 +35,7 @@ from bounds.cli.shared.report import curve_report, describe_decay
 from bounds.cli.shared.subject import define_memory_limit, read_subject
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.cli.shared.validators import validate_alone, validate_choices
-from bounds.curves.cells import CurveCells, curve_cells
+from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
 from bounds.curves.figures import MAX_SERIES
@@ -48,6 +49,7 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
+from jax_models.arguments import MAX_LENGTH
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
@@ -58,6 +60,10 @@ MAIN_JOB: tuple[Variant, ...] = (
     ("softmax", None),
     ("softmax", "inverse_log:1"),
 )
+# Of the random model: small enough for its constants to fall within lengths that can be
+# run, and those to which its closed forms alone go on.
+SCALE = 0.5
+EXTEND_TO = 10**6
 COLUMNS = (
     "n",
     "weighting",
@@ -76,7 +82,7 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the command."""
     values = flags.FlagValues()
     shared.define_lengths(values, "16:4096:9")
-    shared.define_model(values)
+    shared.define_model(values, scale=SCALE)
     shared.define_weightings(values)
     shared.define_inputs(values, default_count=8)
     shared.define_read(values)
@@ -91,6 +97,15 @@ def define_flags() -> flags.FlagValues:
     )
     validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
     validate_alone(values, "bounds", "none")
+    flags.DEFINE_integer(
+        "extend_to",
+        None,
+        "Closed forms, which need no forward pass, are evaluated on beyond --lengths, at "
+        f"powers of ten up to this n; by default {EXTEND_TO} for a random model, else not.",
+        lower_bound=1,
+        upper_bound=MAX_LENGTH,
+        flag_values=values,
+    )
     shared.define_dtype(values)
     define_platform(values)
     shared.define_output(values, "curve")
@@ -102,7 +117,10 @@ def define_flags() -> flags.FlagValues:
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     lengths, output = options.lengths, Output.of("curve", options)
-    asked = _ask(options)
+    beyond = options.extend_to
+    if beyond is None and is_random(options.model, options.preset):
+        beyond = EXTEND_TO
+    asked = _ask(options, lengths_beyond(lengths[-1], beyond))
     every = _every(asked)
     with output.open_store() as store:
         print(
@@ -154,11 +172,16 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 def _every(asked: Sequence[CurveCells]) -> list[Cell]:
     """Returns the measurements of all curves, then what stands beside them."""
     measured = [cell for cells in asked for cell in cells.measurements]
-    return measured + [cell for cells in asked for cell in cells.beside.values()]
+    return measured + [cell for cells in asked for cell in cells.bounds]
 
 
-def _ask(options: flags.FlagValues) -> list[CurveCells]:
-    """Returns what the flags ask for: a curve for each weighting."""
+def _ask(options: flags.FlagValues, beyond: Sequence[int] = ()) -> list[CurveCells]:
+    """Returns what the flags ask for: a curve for each weighting.
+
+    Args:
+        options: The command's flags.
+        beyond: Lengths at which closed forms are had without inputs.
+    """
     prepare_jax(options)
     longest = options.lengths[-1]
     model = load_model(options, vocab_size=num_symbols(options), max_length=longest)
@@ -175,6 +198,7 @@ def _ask(options: flags.FlagValues) -> list[CurveCells]:
                 subject, model=model, model_sha256=model_sha256(options, model)
             ),
             bounds,
+            beyond,
         )
         for model in models
     ]
@@ -229,6 +253,7 @@ def _write(
             "fit": dataclasses.asdict(curve.fit),
             "finding": describe_decay(curve),
             "largest": list(curve),
+            "beyond": list(curve.beyond),
             "without": list(curve.without),
         }
         for curve, model_sha256 in zip(curves, hashes, strict=True)

@@ -35,11 +35,34 @@ class CurveCells:
         subject: What it is of.
         measurements: A cell per length and input.
         beside: The cells of what stands beside them.
+        beyond: The cells of what is had at longer lengths too, by kind and n.
     """
 
     subject: Subject
     measurements: Sequence[Cell]
     beside: Mapping[BesideKey, Cell]
+    beyond: Mapping[tuple[str, int], Cell]
+
+    @property
+    def bounds(self) -> list[Cell]:
+        """The cells of everything but the exact influences."""
+        return [*self.beside.values(), *self.beyond.values()]
+
+    def read_beyond(self, store: Results) -> list[dict[str, Any]]:
+        """Returns a row for each longer length that a store holds something of.
+
+        Args:
+            store: Where the cells were recorded.
+        """
+        rows: dict[int, dict[str, Any]] = {}
+        for (name, n), cell in self.beyond.items():
+            found = store.find(cell.config)
+            # A length that the model cannot have is no reason to complain of: none asked.
+            if found is not None and found[REASON] is None:
+                columns = CURVE_BOUNDS[name].columns
+                row = {column.name: found[column.name] for column in columns}
+                rows.setdefault(n, {"n": n}).update(row)
+        return list(rows.values())
 
     def read(self, store: Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """Returns the rows that a store holds, bounds among them, and what has none and why.
@@ -66,23 +89,42 @@ class CurveCells:
         return rows, why
 
 
-def curve_cells(subject: Subject, bounds: Sequence[str]) -> CurveCells:
+def lengths_beyond(last: int, extend_to: int | None) -> list[int]:
+    """Returns the powers of ten beyond the last length, up to a given one and with it.
+
+    Args:
+        last: The last length that is measured.
+        extend_to: The end; None for no length at all.
+    """
+    end = extend_to or 0
+    powers = [10**k for k in range(len(str(end)))]
+    return sorted({n for n in (*powers, end) if last < n <= end})
+
+
+def curve_cells(
+    subject: Subject, bounds: Sequence[str], beyond: Sequence[int] = ()
+) -> CurveCells:
     """Returns the cells of one curve.
 
     Args:
         subject: The model, its inputs at each length, and what is asked.
         bounds: Names of `CURVE_BOUNDS`.
+        beyond: Lengths without inputs, for what is read off the weights alone.
     """
-    beside = {}
+    beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():
             if kind.per_input or not index:
                 beside[kind.name, n, index] = _bound(subject, kind, index, tokens)
+        if kind.of_weights and not (subject.model.is_hard and not kind.of_hard):
+            for n in beyond:
+                tokens = np.broadcast_to(np.int32(0), (n,))  # none is looked at
+                far[kind.name, n] = _bound(subject, kind, 0, tokens)
     measurements = [
         _measurement(subject, index, tokens)
         for (_, index), tokens in subject.inputs.items()
     ]
-    return CurveCells(subject, measurements, beside)
+    return CurveCells(subject, measurements, beside, far)
 
 
 def _measurement(subject: Subject, index: int, tokens: np.ndarray) -> Cell:
@@ -113,6 +155,7 @@ def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -
     config = {
         **_shared(subject),
         "bound": kind.name,
+        "columns": [column.name for column in kind.columns],
         "weighting": subject.label,
         "n": len(tokens),
         "query": question.query,

@@ -29,6 +29,8 @@ from jax_models.model.transformer import Transformer
 # Beyond two layers a certificate costs a forward pass per substitution.
 LONGEST_DEEP_CERTIFICATE = 512
 REASON = "reason"
+# Of the n at which the bound on an attention weight is 1/2, the decimal logarithm.
+HALF_WEIGHT = "log10_half_weight"
 HARD = (
     "a hard weighting jumps, so it has no Lipschitz constant, and its exact influence "
     "stands alone"
@@ -42,15 +44,15 @@ class CurveColumn:
     Attributes:
         name: In rows and files.
         heading: In a printed table.
-        legend: In a figure.
+        legend: In a figure; None where it is not drawn.
         look: Of its line there, as Matplotlib's `plot` takes it.
         in_decades: Whether the numbers are decimal logarithms.
     """
 
     name: str
     heading: str
-    legend: str
-    look: Mapping[str, Any]
+    legend: str | None
+    look: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     in_decades: bool = False
 
     def decades(self, value: float | None) -> float | None:
@@ -73,6 +75,8 @@ class CurveBound:
         compute: Its columns by name, from the model, the tokens (of any input where
             `per_input` is false), the question and a seed.
         of_hard: Whether hard weightings have it too.
+        of_weights: Whether it is read off the weights and n alone, without a pass, so that
+            it can be had far beyond the lengths that are measured.
     """
 
     name: str
@@ -81,6 +85,7 @@ class CurveBound:
     per_input: bool
     compute: Callable[[Transformer, np.ndarray, Question, int], Mapping[str, Any]]
     of_hard: bool = False
+    of_weights: bool = False
 
     @property
     def missing(self) -> dict[str, None]:
@@ -137,14 +142,17 @@ def _closed_forms(
     return {
         "log10_corrected": _log10(forms.corrected.others),
         "log10_printed": _log10(printed),
+        HALF_WEIGHT: _finite(forms.constants.log10_half_weight(forms.layer)),
     }
 
 
 def _log10(statement: Bound | Claim | None) -> float | None:
     """Returns the decimal logarithm; None where it is not finite."""
-    if statement is None or not math.isfinite(statement.log10_value):
-        return None
-    return statement.log10_value
+    return None if statement is None else _finite(statement.log10_value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _estimate(
@@ -209,9 +217,11 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
                     {"linestyle": ":", "marker": "v", "linewidth": 0.9},
                     in_decades=True,
                 ),
+                CurveColumn(HALF_WEIGHT, "n_half, log10", None, in_decades=True),
             ),
             False,
             _closed_forms,
+            of_weights=True,
         ),
         CurveBound(
             "estimate",

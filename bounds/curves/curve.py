@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curves.cells import CurveCells, curve_cells
+from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns, shown_bounds
 from bounds.curves.decay import DecayFit, fit_decay
+from bounds.curves.gap import corrected_gap
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
 from bounds.influence.problem import Target
@@ -18,7 +19,7 @@ from bounds.numbers.notation import legend_label
 from bounds.store.output import sha256
 from bounds.store.sweep import MemoryResults, Results, finish_cells
 from bounds.store.table import RowPerLength, Table
-from jax_models.arguments import choose_names
+from jax_models.arguments import MAX_LENGTH, choose_names, expect_integer
 from jax_models.format.file import model_bytes
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
@@ -45,10 +46,12 @@ class BoundCurve(RowPerLength):
         measurements: One row per length and input.
         failures: Number of inputs that could not be measured and are left out.
         without: Which bounds this curve has not, and why.
+        beyond: A row per longer length, of what is read off the weights alone.
     """
 
     failures: int = 0
     without: tuple[str, ...] = ()
+    beyond: Table = dataclasses.field(default_factory=lambda: Table(()))
 
     @property
     def table(self) -> Table:
@@ -92,6 +95,7 @@ def bound_curve(
     method: str = "auto",
     ties: TieRule = "error",
     bounds: Sequence[str] = (),
+    extend_to: int | None = None,
     store: Results | None = None,
 ) -> BoundCurve:
     """Measure the maximum influence of one symbol at each of several lengths.
@@ -109,6 +113,8 @@ def bound_curve(
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
         bounds: What is to stand beside the exact influence: some of `CURVE_BOUNDS`,
             "certified", "closed_forms", "estimate" and "supremum".
+        extend_to: Closed forms, which need no forward pass, are evaluated on beyond the
+            lengths, at powers of ten up to this n; by default not.
         store: A `bounds.store.results.ResultStore`, open: what it holds is not computed
             again, and what is found is kept there, as the command `curve` does. By default
             nothing is kept.
@@ -137,9 +143,11 @@ def bound_curve(
     drawn = draw_inputs(source, lengths)
     named = sha256(model_bytes(model))
     subject = Subject(model, named, source, drawn, question, seed)
-    cells = curve_cells(subject, bounds)
+    if extend_to is not None:
+        extend_to = expect_integer("extend_to", extend_to, 1, MAX_LENGTH)
+    cells = curve_cells(subject, bounds, lengths_beyond(lengths[-1], extend_to))
     results = MemoryResults() if store is None else store
-    finish_cells(results, [*cells.measurements, *cells.beside.values()])
+    finish_cells(results, [*cells.measurements, *cells.bounds])
     curve = read_curve(cells, results)
     rows = tuple(
         {
@@ -163,7 +171,12 @@ def read_curve(cells: CurveCells, store: Results) -> BoundCurve:
     missing = len(cells.measurements) - len(rows)
     subject = cells.subject
     return BoundCurve(
-        subject.label, subject.question.target, Table(tuple(rows)), missing, without
+        subject.label,
+        subject.question.target,
+        Table(tuple(rows)),
+        missing,
+        without,
+        Table(tuple(cells.read_beyond(store))),
     )
 
 
@@ -187,7 +200,12 @@ def plot_curves(
     from bounds.curves import figures
 
     series = [
-        figures.Series(_legend(curve), *_points(curve.measurements), _decades(curve))
+        figures.Series(
+            _legend(curve),
+            *_points(curve.measurements),
+            _decades(curve),
+            corrected_gap(curve),
+        )
         for curve in curves
     ]
     quantity = f"maximum influence ({UNITS[curves[0].target]})"
@@ -219,8 +237,10 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
 
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):
+        if column.legend is None:
+            continue
         largest: dict[int, float] = {}
-        for row in curve.measurements:
+        for row in (*curve.measurements, *curve.beyond):
             value = column.decades(row.get(column.name))
             if value is not None:
                 largest[row["n"]] = max(value, largest.get(row["n"], -math.inf))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curves.panel import Decades, draw_bounds
+from bounds.curves.gap import Gap
+from bounds.curves.panel import Decades, draw_bounds, draw_gap
 from bounds.store.output import write_bytes
 from jax_models.errors import InputError
 from jax_models.languages.source import Levels
@@ -58,12 +59,14 @@ class Series:
         x: Lengths or positions; several values may share one.
         y: Non-negative values.
         bounds: What stands beside them, in decades.
+        gap: How far the corrected constant is from them, and where it begins to fall.
     """
 
     label: str
     x: np.ndarray
     y: np.ndarray
     bounds: tuple[Decades, ...] = ()
+    gap: Gap | None = None
 
 
 def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
@@ -94,6 +97,11 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
                 c for c, one in zip(_COLOURS, series, strict=False) if one.bounds
             ]
             draw_bounds(below, [one.bounds for one in bounded], colours)
+            # One gap: of the first line whose constant falls, else of the first.
+            pairs = zip(bounded, colours, strict=True)
+            gaps = [(one.gap, c) for one, c in pairs if one.gap is not None]
+            for gap, colour in sorted(gaps, key=lambda pair: pair[0].bend is None)[:1]:
+                draw_gap(below, gap, colour)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         floor = _floor(series)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds.curves.gap import Gap
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -52,3 +54,35 @@ def draw_bounds(
         for name, look in drawn.items()
     ]
     axes.legend(handles=handles, frameon=False, fontsize=7, loc="best")
+
+
+def draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
+    """Mark the decades between constant and exact influence, and where the constant bends.
+
+    Args:
+        axes: Those of `draw_bounds`.
+        gap: Of one curve.
+        colour: Of the curve.
+    """
+    if (decades := gap.decades) is not None:
+        ends = (gap.last, gap.corrected - decades), (gap.last, gap.corrected)
+        arrow = {"arrowstyle": "<->", "color": colour, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", *ends, arrowprops=arrow)
+        axes.annotate(
+            f"{decades:.1f} decades",
+            (gap.last, gap.corrected - decades / 2),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
+    if gap.bend is not None:
+        axes.axvline(10**gap.bend, color=colour, linewidth=0.8, linestyle=":", zorder=0)
+        axes.annotate(
+            "n = 1 + e²ᴬ",
+            (10**gap.bend, 0.02),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize=7,
+        )

@@ -117,8 +117,13 @@ def define_dtype(values: flags.FlagValues) -> None:
     )
 
 
-def define_model(values: flags.FlagValues) -> None:
-    """Add `--model`, `--preset` and the shape of a random model, not its weighting."""
+def define_model(values: flags.FlagValues, scale: float = 1.0) -> None:
+    """Add `--model`, `--preset` and the shape of a random model, not its weighting.
+
+    Args:
+        values: The command's flags.
+        scale: Of a random model's weights where nothing is said.
+    """
     flags.DEFINE_string(
         "model",
         None,
@@ -145,7 +150,7 @@ def define_model(values: flags.FlagValues) -> None:
         lower_bound=1,
         flag_values=values,
     )
-    define_shape(values)
+    define_shape(values, scale)
 
 
 def define_head(values: flags.FlagValues) -> None:
@@ -159,7 +164,7 @@ def define_head(values: flags.FlagValues) -> None:
     )
 
 
-def define_shape(values: flags.FlagValues) -> None:
+def define_shape(values: flags.FlagValues, scale: float = 1.0) -> None:
     """Add the shape of a random model, not its symbols nor its weighting."""
 
     def size(name: str, default: int, text: str) -> None:
@@ -180,7 +185,7 @@ def define_shape(values: flags.FlagValues) -> None:
     choice("layer_norm", "none", NORM_PLACEMENTS, "Random model: layer normalisation.")
     flags.DEFINE_float(
         "scale",
-        1.0,
+        scale,
         "Random model: deviation of its weights, in units of 1 / sqrt(fan-in).",
         lower_bound=0.0,
         flag_values=values,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bounds.curves.columns import shown_bounds
 from bounds.curves.curve import BoundCurve
+from bounds.curves.gap import describe_gap
 from bounds.curves.measurement import influence_value
 
 # Standard errors within which an exponent is not told apart from a given one.
@@ -91,6 +92,8 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
                     cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
                     table.append([curve.label, str(row["n"]), exact, *cells])
         lines += ["", *textwrap.wrap(_meanings(), WIDTH), *_aligned(table)]
+        said = [sentence for curve in curves for sentence in describe_gap(curve)]
+        lines += [line for one in said for line in textwrap.wrap(one, WIDTH)]
     lacking: dict[str, list[str]] = {}
     for curve in curves:
         for without in curve.without:

@@ -7,7 +7,7 @@ from bounds.lemma5.constants.embeddings import EmbeddingNorms, read_embeddings
 from bounds.lemma5.constants.head import HeadConstants, read_head
 from bounds.lemma5.constants.layer import read_layer
 from bounds.lemma5.constants.row_form import NormConstants, read_norm
-from bounds.numbers.interval import interval, maximum, upper
+from bounds.numbers.interval import exp, interval, log, maximum, upper
 from bounds.readings.rules import lacks_of_model
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
@@ -49,6 +49,15 @@ class ModelConstants:
     def half_oscillation(self, layer: int) -> float:
         """A: half the largest difference of two logits of a row, layers 1 … k; nats."""
         return upper(maximum(*map(_half_oscillation, self.layers[:layer])))
+
+    def log10_half_weight(self, layer: int) -> float:
+        """log10(1 + e^{2A}): the n at which the bound on a weight of a row of n is 1/2.
+
+        A is that of this length, layers 1 … k. In shorter rows the bound is larger and
+        says next to nothing; in longer ones it falls like 1/n.
+        """
+        half = interval(self.half_oscillation(layer))
+        return upper(log(1 + exp(2 * half)) / log(interval(10)))
 
     def attention_weight(self, layer: int, query: int) -> float:
         """ᾱ: the largest weight the query row can give a position, layers 1 … k."""

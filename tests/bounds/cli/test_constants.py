@@ -48,6 +48,8 @@ def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
         assert row["hypotheses"] == [*forms.hypotheses, absent]
         weight = 1 / (1 + (row["n"] - 1) * math.exp(-2 * row["A"]))
         assert row["abar"] == pytest.approx(weight, rel=1e-12)
+        half = math.log10(1 + math.exp(2 * row["A"]))
+        assert row["log10_half_weight"] == pytest.approx(half, rel=1e-12)
 
 
 def test_the_exact_influence_is_below_every_row(run, model_file):

@@ -61,7 +61,7 @@ def test_the_main_job_measures_four_weightings_of_one_model(run, make_model):
     assert (result.code, result.err) == (0, "")
     rows = read_csv("results/curve/curve.csv")
     assert len(rows) == len(LABELS) * len(LENGTHS) * 2
-    base = make_model(key=5, mask="future", position="sinusoidal")
+    base = make_model(key=5, mask="future", position="sinusoidal", scale=0.5)
     for row in rows:
         model = reweighted(base, row["weighting"])
         source = sampled_inputs(model, "parity", 2, seed=5)
@@ -103,11 +103,11 @@ def test_the_report_has_a_table_and_a_sentence_per_weighting(run):
 
 
 def test_bounds_stand_beside_the_exact_influence_in_their_order(run):
-    bounded = [*QUICK, "--bounds=certified,closed_forms"]
+    bounded = [*QUICK, "--bounds=certified,closed_forms", "--extend_to=200"]
     run("curve", *QUICK)
-    # Four certificates, one per input, and two closed forms, one per length.
+    # Four certificates, one per input, and five closed forms: three of longer lengths.
     result = run("curve", *bounded)
-    assert "6 of 10 measurements to make" in result.out
+    assert "9 of 13 measurements to make" in result.out
     for row in read_csv("results/curve/curve.csv"):
         exact, certified = float(row["influence_lower"]), float(row["certified"])
         corrected, printed = (
@@ -117,7 +117,7 @@ def test_bounds_stand_beside_the_exact_influence_in_their_order(run):
         assert np.log10(certified) <= corrected <= printed
         assert row["estimate"] == ""
     assert "corrected, log10" in result.out
-    assert "0 of 10" in run("curve", *bounded).out
+    assert "0 of 13" in run("curve", *bounded).out
 
 
 def test_hard_attention_stands_alone_and_says_why(run):

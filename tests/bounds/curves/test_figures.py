@@ -14,6 +14,7 @@ from bounds.curves.figures import (
     largest,
     save_figure,
 )
+from bounds.curves.gap import Gap
 from bounds.curves.panel import Decades
 
 N = np.repeat([16, 32, 64], 2)
@@ -121,3 +122,16 @@ def test_bounds_stand_in_a_panel_of_their_own_in_decades():
     assert colours == {LOOKS[1]["color"]}
     names = [text.get_text() for text in below.get_legend().get_texts()]
     assert names == ["exact", "as printed"]
+    assert list(below.texts) == []
+
+
+def test_the_gap_of_the_line_that_bends_is_marked():
+    line = (Decades("corrected", {}, np.array([16, 1000]), np.array([1.0, 0.0])),)
+    flat = Gap(64, -2.0, 1.0, half_weight=20.0, bend=None, end=1000, at_end=1.0)
+    bent = Gap(64, -2.5, 0.5, half_weight=2.1, bend=2.0, end=1000, at_end=0.0)
+    series = [Series(str(k), N, 1 / N, line, gap) for k, gap in enumerate((flat, bent))]
+    _, below = curve_figure(series, "influence").axes
+    texts = [text.get_text() for text in below.texts]
+    assert texts == ["", "3.0 decades", "n = 1 + e²ᴬ"]
+    assert list(below.lines[-1].get_xdata()) == [100, 100]
+    assert {line.get_color() for line in below.lines[-1:]} == {LOOKS[1]["color"]}

@@ -216,6 +216,9 @@ def test_abar_is_the_largest_weight_of_the_query_row(mask):
         expected = 1 / (1 + (seen - 1) * math.exp(-2 * a))
         found = constants.attention_weight(2, query)
         assert found == pytest.approx(expected, rel=1e-13)
+    # A row of n = 1 + e^{2A} keys can give half its weight to one of them, no more.
+    half = 10 ** constants.log10_half_weight(2)
+    assert 1 / (1 + (half - 1) * math.exp(-2 * a)) == pytest.approx(0.5, rel=1e-12)
 
 
 def test_a_question_that_does_not_fit_is_refused():
