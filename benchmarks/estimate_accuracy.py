@@ -29,7 +29,7 @@ from bounds.batch.plan import CostModel, choose_calibration, fit_cost
 from bounds.batch.specification import Specification, read_sweep
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.shared.validators import validate_choices
-from bounds.store.results import read_store
+from bounds.store.results import read_cells
 from jax_models.errors import InputError
 
 SMALL = {"d_model": "8", "d_ff": "16"}
@@ -158,7 +158,7 @@ def read_sweep_store(command: str, folder: Path, calibrate: int) -> Sweep:
     cells = {cell.key: cell for cell in make_cells(specification(command))}
     rows = {
         row["key"]: dict(row)
-        for row in read_store(folder / "results.sqlite")
+        for row in read_cells(folder / "results.sqlite")
         if row["key"] in cells and row["status"] == "done"
     }
     if len(rows) <= calibrate:

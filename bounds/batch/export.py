@@ -18,7 +18,7 @@ def sweep_table(
     """Returns the results of a sweep, one row for each that its cells have found.
 
     Args:
-        stored: The rows of the store, as `read_store` returns them.
+        stored: The rows of the store, as `read_cells` returns them.
         cells: The sweep.
         swept: The names of the swept flags.
 

@@ -37,7 +37,7 @@ from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
 from bounds.store.output import write_json
-from bounds.store.results import ResultStore, read_store
+from bounds.store.results import ResultStore, read_cells
 from bounds.store.table import Table
 from jax_models.errors import InputError
 
@@ -66,7 +66,7 @@ def run(options: flags.FlagValues) -> None:
     pending_of = functools.partial(_pending, cells, options.fresh, options.retry_failed)
     if options.dry_run and not options.calibrate:
         path = output.path(STORE_NAME)
-        rows = _rows(read_store(path) if path.exists() else Table(()))
+        rows = _rows(read_cells(path) if path.exists() else Table(()))
         plan = make_plan(cells, rows, pending_of(rows))
         print("\n".join([*list_cells(plan), *sum_up(plan)]))
         return

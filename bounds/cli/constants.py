@@ -123,15 +123,18 @@ def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
         {name: str(value) for name, value in row.items() if value in _ENDLESS}
         for row in rows
     ]
-    return {"rows": rows, "endless": endless}
+    return {
+        "rows": [{**row, "endless": e} for row, e in zip(rows, endless, strict=True)]
+    }
 
 
 def _read(payload: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns what `_recorded` was given."""
-    return [
-        row | {name: float(text) for name, text in endless.items()}
-        for row, endless in zip(payload["rows"], payload["endless"], strict=True)
-    ]
+    found = []
+    for row in payload["rows"]:
+        numbers = {name: float(text) for name, text in row.pop("endless").items()}
+        found.append(row | numbers)
+    return found
 
 
 def _layers(

@@ -34,7 +34,14 @@ from bounds.store.provenance import Provenance, provenance
 from bounds.store.table import Table
 from jax_models.arguments import expect_kind
 
-__all__ = ["ResultStore", "StoreBusyError", "StoreError", "cell_key", "read_store"]
+__all__ = [
+    "ResultStore",
+    "StoreBusyError",
+    "StoreError",
+    "cell_key",
+    "read_cells",
+    "read_store",
+]
 
 
 class ResultStore:
@@ -156,7 +163,7 @@ class ResultStore:
         self._write(config, "failed", None, message, seconds, origin)
 
     def table(self) -> Table:
-        """Returns all rows; see `read_store` for the columns."""
+        """Returns a row for each cell; see `read_cells`."""
         with explained(self.path):
             return _read_table(self._connection, self.path)
 
@@ -222,7 +229,10 @@ def cell_key(config: Mapping[str, Any]) -> str:
 
 
 def read_store(path: str | os.PathLike[str]) -> Table:
-    """Read all rows of a result store; it may be in use by a run meanwhile.
+    """Read all results of a store; it may be in use by a run meanwhile.
+
+    A cell that found several rows, as those of `batch` do, has a line for each of them,
+    under their own names as in `batch.csv`; every other cell has one.
 
     Args:
         path: The SQLite file, as in `results/curve/results.sqlite`.
@@ -240,6 +250,12 @@ def read_store(path: str | os.PathLike[str]) -> Table:
             version than this program writes.
         StoreBusyError: Another program keeps readers out.
     """
+    cells = read_cells(path)
+    return cells.expand("rows") if "rows" in cells.columns else cells
+
+
+def read_cells(path: str | os.PathLike[str]) -> Table:
+    """Read a store as `read_store` does, but a row for each cell, whatever it found."""
     expect_kind("result store", path, str | os.PathLike, "a path")
     path = Path(path)
     if not path.is_file():

@@ -10,14 +10,13 @@ import textwrap
 
 import pytest
 
-from bounds import read_store
 from bounds.batch.cells import TIMING
 from bounds.batch.specification import Specification
 from bounds.cli import batch
 from bounds.cli.batch_cells import make_cells
 from bounds.cli.shared import record
 from bounds.store.file import explained
-from bounds.store.results import ResultStore
+from bounds.store.results import ResultStore, read_cells, read_store
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FAILING = ["--command=entropy", "--sweep=lengths=2,4", "--sweep=p=0.2,7"]
@@ -30,13 +29,13 @@ def result_rows(path):
     left_out = (*TIMING, "git_commit")
     rows = [
         {name: value for name, value in row.items() if name not in left_out}
-        for row in read_store(path)
+        for row in read_cells(path)
     ]
     return sorted(rows, key=lambda row: row["key"])
 
 
 def finished(path):
-    return {row["key"]: row["finished"] for row in read_store(path)}
+    return {row["key"]: row["finished"] for row in read_cells(path)}
 
 
 def test_a_sweep_writes_the_rows_of_all_cells(run):
@@ -99,9 +98,22 @@ def test_a_column_that_cannot_be_drawn_leaves_every_other_file(run, tmp_path):
     assert {"batch.csv", "batch.jsonl", "batch.json"} <= names
 
 
+def test_the_store_is_read_as_the_table_that_is_exported(run):
+    run("batch", "--command=entropy", "--sweep=p=0.2,0.7", "--lengths=2,4")
+    table = read_store(STORE)
+    assert "rows" not in table.columns
+    with open("results/batch/batch.csv", newline="") as file:
+        exported = list(csv.DictReader(file))
+    assert len(table) == len(exported) == 4
+    assert sorted(map(str, table.column("optimal"))) == sorted(
+        row["optimal"] for row in exported
+    )
+    assert list(table.column("n")) == [2, 4, 2, 4]
+
+
 def test_a_seed_is_shared_by_all_cells(run):
     run("batch", *SWEEP, "--seed=5")
-    assert set(read_store(STORE).column("seed")) == {5}
+    assert set(read_cells(STORE).column("seed")) == {5}
 
 
 def test_a_larger_sweep_adds_the_cells_that_are_new(run):
@@ -115,7 +127,7 @@ def test_a_larger_sweep_adds_the_cells_that_are_new(run):
 
 def test_a_failed_cell_is_kept_with_its_message_and_tried_again_when_asked(run):
     run("batch", *FAILING).assert_refused("2 of 4 cells failed")
-    table = read_store(STORE)
+    table = read_cells(STORE)
     messages = [row["message"] for row in table if row["status"] == "failed"]
     assert len(messages) == 2
     assert all("p = 7" in message for message in messages)
@@ -137,7 +149,7 @@ def test_a_bug_in_a_cell_does_not_stop_the_others(run, monkeypatch):
 
     monkeypatch.setattr(entropy, "measure_rows", broken)
     run("batch", *SWEEP).assert_refused("3 of 6 cells failed")
-    messages = [row["message"] for row in read_store(STORE) if row["message"]]
+    messages = [row["message"] for row in read_cells(STORE) if row["message"]]
     assert set(messages) == {
         "ZeroDivisionError: integer division or modulo by zero",
     }
@@ -147,13 +159,13 @@ def test_a_sweep_stops_cleanly_when_its_time_is_over(run, monkeypatch):
     result = run("batch", *SWEEP, "--max_seconds=0")
     assert (result.code, result.err) == (0, "")
     assert "6 cells are left" in result.out
-    assert len(read_store(STORE)) == 0
+    assert len(read_cells(STORE)) == 0
     with monkeypatch.context() as calibrating:
         calibrating.setattr(batch, "perform", None)  # no cell is begun to warm up
         result = run("batch", *SWEEP, "--max_seconds=0", "--calibrate=2")
     assert (result.code, result.err) == (0, "")
     assert run("batch", *SWEEP).code == 0
-    assert len(read_store(STORE)) == 6
+    assert len(read_cells(STORE)) == 6
 
 
 def test_a_dry_run_says_the_plan_and_writes_nothing(run, tmp_path):
@@ -258,7 +270,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line_and_what_was_found_is_kept(
 KILLS = """
     import os, random, signal, sys, time
     from bounds.cli.main import main
-    from bounds.store.results import read_store
+    from bounds.store.results import read_cells
     kills, longest, seed, store, *arguments = sys.argv[1:]
     generator = random.Random(int(seed))
 
@@ -284,9 +296,9 @@ KILLS = """
 
     for _ in range(int(kills)):
         code = start(generator.uniform(0.0, float(longest)))
-        held = len(read_store(store)) if os.path.exists(store) else 0
+        held = len(read_cells(store)) if os.path.exists(store) else 0
         print(int(code == -signal.SIGKILL), held)
-    print(start(None), len(read_store(store)))
+    print(start(None), len(read_cells(store)))
 """
 
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from bounds import read_store
+from bounds.store.results import read_cells
 
 # A cluster in a process of its own: says where it is, ends when its input does.
 CLUSTER = """
@@ -58,7 +58,7 @@ def running_cluster(folder):
 def result_rows(path):
     return sorted(
         (row["key"], row["status"], row["message"], str(row.get("rows")))
-        for row in read_store(path)
+        for row in read_cells(path)
     )
 
 
@@ -74,7 +74,7 @@ def test_a_sweep_joins_a_running_scheduler_and_outlives_a_worker(run, tmp_path):
         """Kill the worker when some cells are finished and most are not."""
         while not killed:
             with contextlib.suppress(OSError):
-                if (held := len(read_store(store))) >= 5:
+                if (held := len(read_cells(store))) >= 5:
                     os.kill(worker, signal.SIGKILL)
                     killed.append(held)
             time.sleep(0.01)
