@@ -74,7 +74,7 @@ def from_pretrained(
             family.heads[asked](parts, prefix)
         except InputError as error:
             raise InputError(f"head = {asked!r}: {error}") from error
-    if (pooling := read_pooling(source.path)) is not None:
+    if (pooling := read_pooling(source.path, parts.width)) is not None:
         parts.config["pooling"] = pooling
     put_padding(parts)
     model = finish(parts, (x for x in source.left if not _is_known(x, prefix)))

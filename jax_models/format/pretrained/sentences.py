@@ -20,11 +20,16 @@ MODES = {
 OTHERWISE = "leave {} out to read the rows alone"
 
 
-def read_pooling(folder: Path) -> dict[str, Any] | None:
+def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
     """Returns the format's entry for the pooling of a folder, None where it has none.
 
+    Args:
+        folder: where the checkpoint is.
+        width: d of its model.
+
     Raises:
-        InputError: another module follows the transformer, or another mode is asked for.
+        InputError: another module follows the transformer, another mode is asked for, or
+            rows of another width.
     """
     listed, normalised = folder / "modules.json", False
     path = folder / "1_Pooling" / "config.json"
@@ -61,6 +66,12 @@ def read_pooling(folder: Path) -> dict[str, Any] | None:
         raise InputError(
             f"{str(path)!r} asks for {' and '.join(modes) or 'no mode'}; expected one of "
             f"{', '.join(MODES)}; {OTHERWISE.format('the pooling')}"
+        )
+    if asked.get("word_embedding_dimension", width) != width:
+        raise InputError(
+            f"word_embedding_dimension in {str(path)!r} is "
+            f"{show(asked['word_embedding_dimension'])}, and the model's rows have {width} "
+            f"numbers: it is another model's; {OTHERWISE.format('the pooling')}"
         )
     return {"kind": MODES[modes[0]], "normalised": normalised}
 

@@ -91,15 +91,28 @@ def _windows(folder: Source, count: int) -> list[dict[str, int]]:
 def rotary_of(folder: Source, width: int) -> dict[str, Any]:
     """Returns the format's entry for the rotary positions of a configuration.
 
-    They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it.
+    They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it; where
+    a configuration has both, they have to agree: readers of it differ in which they take.
     """
-    found = folder.get("rope_parameters") or folder.get("rope_scaling") or {}
+    found, older = folder.get("rope_parameters"), folder.get("rope_scaling")
     where = folder.where("rope_parameters")
+    if found and older and found != older:
+        raise InputError(
+            f"{where} is {show(found)} and `rope_scaling` {show(older)}, which disagree; "
+            "leave one out"
+        )
+    found = found or older or {}
     if not isinstance(found, dict):
         raise InputError(f"{where} is {found!r}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))
     choose_name(f"rope_type in {where}", kind, ("default", "linear", "llama3"))
-    theta = found.get("rope_theta", folder.get("rope_theta", 10000.0))
+    theta, outer = (said.get("rope_theta") for said in (found, folder.config))
+    if None not in (theta, outer) and theta != outer:
+        raise InputError(
+            f"{where} has rope_theta = {show(theta)}, and the configuration itself "
+            f"{show(outer)}, which disagree; leave one out"
+        )
+    theta = next((x for x in (theta, outer) if x is not None), 10000.0)
     for said in (found, folder.config):
         if (share := said.get("partial_rotary_factor")) not in (None, 1):
             raise InputError(

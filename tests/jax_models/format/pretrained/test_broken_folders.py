@@ -260,6 +260,36 @@ def test_a_scaling_of_positions_that_is_not_read_is_named(key, rope, parts, tmp_
     assert_says(refusal(copied("llama", tmp_path, **said)), *parts)
 
 
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "parts"),
+    [
+        (
+            {"rope_parameters": LINEAR, "rope_scaling": LINEAR | {"factor": 4.0}},
+            ("'factor': 2.0", "`rope_scaling`", "'factor': 4.0", "disagree; leave one"),
+        ),
+        (
+            {"rope_parameters": LINEAR | {"rope_theta": 5e5}, "rope_theta": 1e4},
+            ("rope_theta = 500000.0", "itself 10000.0", "disagree; leave one"),
+        ),
+    ],
+)
+def test_two_words_on_positions_that_disagree_are_refused(said, parts, tmp_path):
+    assert_says(refusal(copied("llama", tmp_path, **said)), "rope_parameters", *parts)
+
+
+def test_two_words_on_positions_that_agree_are_one(tmp_path):
+    twice = {"rope_parameters": LINEAR, "rope_scaling": LINEAR, "rope_theta": 1e4}
+    once = {"rope_parameters": LINEAR | {"rope_theta": 1e4}}
+    models = []
+    for name, said in (("twice", twice), ("once", once)):
+        (tmp_path / name).mkdir()
+        models.append(jm.from_pretrained(copied("llama", tmp_path / name, **said)))
+    assert jm.model_bytes(models[0]) == jm.model_bytes(models[1])
+
+
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_becomes_float32_and_one_line_says_so(kind, tmp_path):
     held = {name: x.astype(kind) for name, x in weights_of("bert").items()}

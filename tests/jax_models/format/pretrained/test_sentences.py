@@ -35,13 +35,13 @@ def write(tmp_path):
     folder = tmp_path / "folder"
     shutil.copytree(FIXTURES / "bert", folder)
 
-    def written(listed, *on):
+    def written(listed, *on, width=16):
         if listed is not None:
             (folder / "modules.json").write_text(json.dumps(listed))
         if on:
             (folder / "1_Pooling").mkdir()
             modes = {f"pooling_mode_{mode}": mode in on for mode in MODES}
-            asked = {"word_embedding_dimension": 8, "include_prompt": True} | modes
+            asked = {"word_embedding_dimension": width, "include_prompt": True} | modes
             (folder / "1_Pooling" / "config.json").write_text(json.dumps(asked))
         return folder
 
@@ -111,6 +111,14 @@ def test_influences_on_it_are_those_of_the_pooled_rows(write):
 def test_what_is_not_read_is_said_in_one_line(write, listed, on, said):
     with pytest.raises(jm.InputError, match=said) as caught:
         jm.from_pretrained(write(listed, *on))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("width", [8, "16", None])
+def test_a_pooling_of_rows_of_another_width_is_refused(write, width):
+    said = f"word_embedding_dimension in .* is {width!r}, and the model's rows have 16"
+    with pytest.raises(jm.InputError, match=said) as caught:
+        jm.from_pretrained(write(None, "mean_tokens", width=width))
     assert "\n" not in str(caught.value)
 
 
