@@ -12,7 +12,7 @@ from bounds.influence.classes import (
     tie_orders,
 )
 from bounds.influence.lumped import refuse_length, refuse_model
-from bounds.influence.problem import Target
+from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
 from bounds.readings.rules import lacks_of_dropout
 from jax_models import InputError, Transformer
@@ -127,6 +127,7 @@ def list_inputs(
     length = expect_length(length)
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length)
+    check_head_row(model, target, [query], length)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)
     if not len(symbols):

@@ -167,6 +167,8 @@ class Problem:
             choose_name("target", target, get_args(Target))
         with _naming(padding):
             query = check_query(query, checked.size)
+        if isinstance(model, Transformer):
+            check_head_row(model, target, [query], checked.size)
         if isinstance(target, TargetFunction):
             assert isinstance(model, Transformer)
             model, radius = target_function(model, target), target.radius
@@ -290,6 +292,34 @@ def check_target(model: Transformer, target: Any) -> Any:
                 "has hard attention; use one of the targets of bounds.influence.targets"
             )
     return target
+
+
+def check_head_row(
+    model: Transformer, target: Any, rows: Sequence[int], length: int
+) -> None:
+    """Refuses to watch a head of sequences at a row that it is not of.
+
+    Args:
+        model: a transformer.
+        target: what is watched of it.
+        rows: where, from 0; not looked at where the target has rows of its own.
+        length: n.
+
+    Raises:
+        InputError: a row is not the head's.
+    """
+    if model.head_row is None or target == "activation" or isinstance(target, Pooled):
+        return
+    if isinstance(target, RowsTarget):
+        rows = target.rows(model, length).tolist()
+    own = 0 if model.head_row == "first" else length - 1
+    for row in rows:
+        if row != own:
+            raise InputError(
+                f"row {row} is watched, and the model's head, a pooler or classifier of "
+                f"sequences, is of the {model.head_row} row alone; watch row "
+                f"{0 if own == 0 else -1}, or the activation"
+            )
 
 
 def target_function(model: Transformer, target: TargetFunction) -> Callable:

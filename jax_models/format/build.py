@@ -234,6 +234,10 @@ def build_model(
             raise InputError(
                 f"accept.class = {accept.class_}; the read-out has {classes} classes"
             )
+    if (head_row := config.get("head_row")) is not None and readout is None:
+        raise InputError(
+            f"head_row = {head_row!r}, and the model has no head to be of it"
+        )
     dropout = config.get("token_dropout")
     if dropout is not None and dropout.mask >= vocab_size:
         raise InputError(
@@ -266,6 +270,7 @@ def build_model(
         token_dropout=dropout,
         pooling=config.get("pooling"),
         padding=padding,
+        head_row=head_row,
     )
 
 

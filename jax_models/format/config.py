@@ -41,7 +41,10 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     "activation": ("relu", "gelu"),
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
     **dict.fromkeys(
-        ("window", "distance_bias", "token_dropout", "pooling", "padding", *NORMED),
+        (
+            *("window", "distance_bias", "token_dropout", "pooling", "padding"),
+            *("head_row", *NORMED),
+        ),
         (None,),
     ),
 }
@@ -52,6 +55,7 @@ NOT_IN_1 = (
     "entry.projection",
 )
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
+HEAD_ROWS = ("first", "last")
 # What a layer says where layers differ in it; its entry wins over the top level's.
 SAID_ONCE = {
     "combine": "residual",
@@ -63,7 +67,7 @@ SAID_ONCE = {
 }
 TOP_KEYS = [
     *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
-    *"substitutable position accept head token_dropout pooling padding".split(),
+    *"substitutable position accept head head_row token_dropout pooling padding".split(),
     *SAID_ONCE,
 ]
 LAYER_KEYS = [
@@ -124,6 +128,8 @@ def decode_config(
                 f"{name} = {show(entry)}; expected a list of {kind.__name__}"
             )
     checked["head"] = decode_head(config.get("head"))
+    if (head_row := config.get("head_row")) is not None:
+        choose_name("head_row", head_row, HEAD_ROWS)
     checked["position"] = decode_position(config.get("position"))
     dropout = config.get("token_dropout")
     if dropout is not None:
@@ -316,6 +322,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     head = encode_head(model.readout)
     if head is not None:
         config["head"] = head
+    if model.head_row is not None:
+        config["head_row"] = model.head_row
     if model.token_dropout is not None:
         dropout = model.token_dropout
         config["token_dropout"] = {"mask": dropout.mask, "share": dropout.share}

@@ -6,7 +6,7 @@ caller normally wants.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,8 @@ class Transformer:
     A layer may stand in several places: as the same object it has its weights once, in
     memory, in files and for derivatives. Rows of the `padding` are seen by no row, so that
     sequences of different lengths, filled up behind their ends, go through `jax.vmap`
-    of a forward pass together.
+    of a forward pass together. A head with a `head_row` is of that row of an input alone,
+    as those of whole sequences are.
     """
 
     embedding: Array  # [V, E], E = d but where the entry projects
@@ -46,6 +47,9 @@ class Transformer:
     token_dropout: TokenDropout | None = dataclasses.field(default=None, kw_only=True)
     pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
     padding: Padding | None = dataclasses.field(default=None, kw_only=True)
+    head_row: Literal["first", "last"] | None = dataclasses.field(
+        default=None, kw_only=True, metadata={"static": True}
+    )
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
     accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})

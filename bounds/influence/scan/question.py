@@ -15,7 +15,7 @@ from bounds.influence.function_blocks import function_base
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem, SharedBase, Watched
+from bounds.influence.problem import Problem, SharedBase, Watched, check_head_row
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import RowsTarget, read_watched
 from bounds.influence.scan.frobenius import Frobenius, pair_symbols
@@ -114,9 +114,11 @@ class Question:
                 f"{type(model).__name__}; wrap a function in bounds.Callable"
             )
         expect_kind("diagonal", diagonal, bool, "True or False")
+        first = isinstance(model, Transformer) and model.head_row == "first"
         problem = Problem.ask(
             model,
             tokens,
+            query=0 if first else -1,
             target=target,
             symbols=symbols,
             positions=positions,
@@ -133,6 +135,9 @@ class Question:
             if symbols is not None and np.ndim(symbols) == 2:
                 symbols = np.asarray(symbols)[positions]
         problem, alone = _watch(problem, rows, positions if reduction.square else None)
+        if isinstance(model, Transformer):
+            at = problem.rows.tolist()
+            check_head_row(model, problem.target, at, problem.tokens.size)
         width, of_row = _width(problem)
         if not of_row and (not alone or rows != -1):
             raise InputError(

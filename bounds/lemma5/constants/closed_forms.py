@@ -21,7 +21,7 @@ import dataclasses
 import math
 from typing import TypeVar, get_args
 
-from bounds.influence.problem import Target
+from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
 from bounds.lemma5.closed_form import (
     LayerInfluence,
@@ -39,7 +39,7 @@ from bounds.lemma5.constants.model_constants import ModelConstants, read_constan
 from bounds.numbers.bound import Bound, Claim
 from bounds.numbers.interval import interval, log, log_upper, upper
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integer
+from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.format.model_check import check_model
 from jax_models.model.mask import SIGHTS, Sight
 from jax_models.run.evaluate import require_readout
@@ -217,6 +217,8 @@ def closed_form_bounds(
     choose_name("target", target, get_args(Target))
     if target == "logits":
         require_readout(check_model(model))
+        length = expect_length(length)
+        check_head_row(model, target, [check_query(query, length)], length)
     return evaluate_closed_forms(
         read_constants(model, length), query=query, target=target
     )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
-from bounds.influence.problem import Target
+from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
 from bounds.lemma5.lipschitz.ascent import Point, ascend, ascend_tokens
 from bounds.lemma5.lipschitz.domain import (
@@ -332,6 +332,7 @@ def estimate_lipschitz(
     if target == "logits":
         require_readout(model)
     query = check_query(query, length)
+    check_head_row(model, target, [query], length)
     source = open_inputs(model, inputs, num_inputs, seed)
     model = at_length(model, length)
     search = Searches(model, query, target, include_query, effort, seed)

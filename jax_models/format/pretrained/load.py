@@ -28,6 +28,9 @@ from jax_models.format.pretrained.source import FLOATS, Source
 from jax_models.model.transformer import Transformer
 from jax_models.run.float_type import check_float_type
 
+# Heads that are of one row of a sequence.
+OF_SEQUENCES = ("pooler", "classifier")
+
 
 def from_pretrained(
     folder: str | os.PathLike[str],
@@ -48,8 +51,7 @@ def from_pretrained(
         head: what logits are read with: "none", "masked_lm", "causal_lm", "pooler",
             "classifier", "token_classifier" or "discriminator". By default what
             `architectures` of the configuration names. Poolers and classifiers of
-            sequences read the row that is watched; the families mean the first, those
-            with a future mask the last.
+            sequences are of the first row (`head_row`), those of decoders of the last.
         check: a safetensors file of reference outputs to compare with: tokens [n], and
             rows [n, d], logits [n, c] or both.
 
@@ -74,6 +76,8 @@ def from_pretrained(
             family.heads[asked](parts, prefix)
         except InputError as error:
             raise InputError(f"head = {asked!r}: {error}") from error
+    if asked in OF_SEQUENCES:
+        parts.config["head_row"] = "last" if "causal_lm" in family.heads else "first"
     if (pooling := read_pooling(source.path, parts.width)) is not None:
         parts.config["pooling"] = pooling
     put_padding(parts)

@@ -17,6 +17,8 @@ from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
     assert_influences_are,
     assert_rows_are,
+    copied,
+    weights_of,
 )
 
 NAMES = sorted(x.name for x in FIXTURES.iterdir())
@@ -86,6 +88,22 @@ def test_a_pooler_is_asked_for_by_name():
     model = jm.from_pretrained(FIXTURES / "bert_model", dtype="float64", head="pooler")
     found = jm.apply_logits(model, expected("bert_model")["tokens"])
     assert_rows_are(found[0], expected("bert_model")["logits"], 1e-12)
+
+
+@folders
+def test_heads_of_sequences_are_of_one_row(name):
+    """The first; of decoders the last, as of no fixture here."""
+    row = "first" if name.endswith("_classifier") else None
+    assert imported(name).head_row == row
+
+
+def test_a_pooler_is_of_the_first_row_and_a_decoders_classifier_of_the_last(tmp_path):
+    model = jm.from_pretrained(FIXTURES / "bert_model", head="pooler")
+    assert model.head_row == "first"
+    width = imported("llama").width
+    more = {"score.weight": np.ones((3, width), np.float32)}
+    folder = copied("llama", tmp_path, weights_of("llama") | more)
+    assert jm.from_pretrained(folder, head="classifier").head_row == "last"
 
 
 NO_RULE = "the scale of the model's embeddings goes with"
