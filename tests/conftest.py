@@ -8,6 +8,9 @@ which all but the tests of sharding use the first.
 import os
 from pathlib import Path
 
+# Neither tests nor the commands that they start keep what they compile, unless told to.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+
 import jax
 import pytest
 

@@ -22,6 +22,7 @@ from bounds.cli.batch_work import (
     shape_name,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
+from bounds.cli.shared.kept_programs import FLAG
 from bounds.cli.shared.usage import FlagGroup
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.provenance import provenance
@@ -56,6 +57,8 @@ OWN_FLAGS = (
     "num_processes",
     "process_id",
 )
+# A cell may be given these, which change nothing that it finds.
+SETTINGS = (FLAG,)
 # Flags that name a file, whose content is part of the configuration.
 FILE_FLAGS = (
     "model",
@@ -182,10 +185,12 @@ def _config(
         "cell": "run",
         "version": __version__,
         "block_memory": block_memory(),
-        "given": sorted(name for name in options if options[name].present),
+        "given": sorted(
+            name for name in options if options[name].present and name not in SETTINGS
+        ),
     }
     for name in sorted(options):
-        if name not in OWN_FLAGS:
+        if name not in (*OWN_FLAGS, *SETTINGS):
             value = options[name].value
             # JSON has no infinities, but these are values apart.
             infinite = isinstance(value, float) and math.isinf(value)

@@ -1,4 +1,4 @@
-"""The flag that says what kind of device a command computes on, and JAX's settings.
+"""The flags on what a command computes on and keeps of it, and JAX's settings.
 
 JAX takes an accelerator where it finds one. To name the platform leaves the others alone:
 `--platform=cpu` takes no memory of a GPU, `--platform=gpu` fails where JAX would have
@@ -10,6 +10,7 @@ from absl import flags
 from jax.extend import backend
 
 from bounds.cli.main import one_line
+from bounds.cli.shared.kept_programs import define_kept_programs, keep_programs
 from jax_models.errors import InputError
 
 # What JAX is asked for, by what is typed: the first that works is the default device.
@@ -24,7 +25,7 @@ REMEDIES = {
 
 
 def define_platform(values: flags.FlagValues) -> None:
-    """Add `--platform`."""
+    """Add `--platform` and `--compilation_cache`."""
     flags.DEFINE_enum(
         "platform",
         None,
@@ -33,6 +34,7 @@ def define_platform(values: flags.FlagValues) -> None:
         "accelerator before the CPU.",
         flag_values=values,
     )
+    define_kept_programs(values)
 
 
 def prepare_jax(options: flags.FlagValues) -> None:
@@ -42,7 +44,8 @@ def prepare_jax(options: flags.FlagValues) -> None:
         options: Flags with `define_platform`.
 
     Raises:
-        InputError: JAX has no such platform, or has taken another.
+        InputError: JAX has no such platform, or has taken another, or programs cannot be
+            kept where the flags say.
     """
     jax.config.update("jax_enable_x64", True)
     request_platform(options)
@@ -50,7 +53,12 @@ def prepare_jax(options: flags.FlagValues) -> None:
 
 
 def request_platform(options: flags.FlagValues) -> None:
-    """Ask JAX for the platform that the flags name; it does not look for devices yet."""
+    """Ask JAX for what the flags name; it does not look for devices yet.
+
+    Raises:
+        InputError: Programs cannot be kept where the flags say.
+    """
+    keep_programs(options.compilation_cache)
     if options.platform is not None:
         jax.config.update("jax_platforms", WANTED[options.platform])
 

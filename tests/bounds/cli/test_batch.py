@@ -197,6 +197,14 @@ def test_the_content_of_a_file_is_part_of_a_cells_configuration(tmp_path):
     assert keys[0] == keys[2] != keys[1]
 
 
+def test_where_programs_are_kept_is_no_part_of_a_cells_configuration():
+    keys = {
+        make_cells(Specification("curve", fixed, {}))[0].key
+        for fixed in ({}, {"compilation_cache": "off"})
+    }
+    assert len(keys) == 1
+
+
 def test_infinities_are_cells_of_their_own():
     sweep = {"p": ("inf", "-inf", "0.5")}
     assert len(make_cells(Specification("entropy", {}, sweep))) == 3

@@ -1,0 +1,166 @@
+"""Compiled programs are kept where the flag says, whole or not at all."""
+
+import filelock
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from bounds.cli.main import main
+from bounds.cli.shared import kept_programs
+from bounds.cli.shared.kept_programs import keep_programs, mend, user_folder
+from jax_models.errors import InputError
+
+SETTINGS = (
+    "jax_enable_compilation_cache",
+    "jax_compilation_cache_dir",
+    "jax_compilation_cache_max_size",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_enable_xla_caches",
+    "jax_logging_level",
+)
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    """JAX as a new process has it, and as it was after the test."""
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    jax.config.update("jax_enable_compilation_cache", True)
+    monkeypatch.setattr(kept_programs, "LEAST_SECONDS", 0.0)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def compute(size):
+    """Compiles a program of its own, and returns what it computes."""
+    return np.asarray(
+        jax.jit(lambda x: jnp.cumsum(x) ** 2)(jnp.arange(size, dtype=float))
+    )
+
+
+def compiled_anew(size):
+    """Returns what a program computes, and how many were compiled for it."""
+    jax.clear_caches()
+    missed = []
+    listen = lambda event, **_: missed.append(event.endswith("cache_misses"))
+    jax.monitoring.register_event_listener(listen)
+    try:
+        found = compute(size)
+    finally:
+        jax.monitoring.unregister_event_listener(listen)
+    return found, sum(missed)
+
+
+def programs(folder):
+    return sorted(folder.glob("*-cache"))
+
+
+def test_a_program_is_compiled_once_and_computes_the_same(tmp_path):
+    plain = compute(5)
+    keep_programs(str(tmp_path))
+    first, some = compiled_anew(5)
+    again, none = compiled_anew(5)
+    assert (some > 0, none) == (True, 0)
+    np.testing.assert_array_equal(first, plain)
+    np.testing.assert_array_equal(again, plain)
+
+
+def test_the_folder_is_the_users_by_default(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept_programs.sys, "platform", "linux")
+    keep_programs(None)
+    assert user_folder() == tmp_path / "attention-bounds"
+    assert jax.config.values["jax_compilation_cache_dir"] == str(user_folder())
+    assert user_folder().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("jax_compilation_cache_dir", "/mine"), ("jax_enable_compilation_cache", False)],
+)
+def test_what_jax_was_told_holds(tmp_path, monkeypatch, setting, value):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jax.config.update(setting, value)
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    keep_programs(None)
+    assert {name: getattr(jax.config, name) for name in SETTINGS} == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_off_keeps_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_programs("off")
+    compute(6)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_no_obstacle_unless_it_was_named(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    keep_programs(None)
+    assert jax.config.values["jax_compilation_cache_dir"] is None
+    with pytest.raises(InputError, match=r"file: cannot be written.*or off"):
+        keep_programs(str(tmp_path / "file"))
+
+
+def test_a_folder_that_vanishes_or_fills_up_is_no_obstacle(tmp_path):
+    keep_programs(str(tmp_path / "kept"))
+    plain, _ = compiled_anew(7)
+    for file in (tmp_path / "kept").iterdir():
+        file.unlink()
+    (tmp_path / "kept").rmdir()
+    (tmp_path / "kept").write_text("in the way")
+    found, _ = compiled_anew(7)  # a warning would be an error
+    np.testing.assert_array_equal(found, plain)
+
+
+def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_programs, "MOST_BYTES", 20_000)
+    keep_programs(str(tmp_path))
+    sizes = []
+    for size in range(8, 20):
+        compiled_anew(size)
+        sizes.append(sum(file.stat().st_size for file in programs(tmp_path)))
+    assert max(sizes) <= 20_000
+    assert sizes[-1] > 0
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_what_a_killed_process_left_is_compiled_anew(tmp_path, share):
+    keep_programs(str(tmp_path))
+    plain, _ = compiled_anew(30)
+    for program in programs(tmp_path):
+        content = program.read_bytes()
+        program.write_bytes(content[: int(share * len(content))])
+        program.with_name(program.name.removesuffix("cache") + "atime").unlink()
+    mend(tmp_path)
+    assert programs(tmp_path) == []
+    found, some = compiled_anew(30)
+    assert some > 0
+    np.testing.assert_array_equal(found, plain)
+    assert compiled_anew(30)[1] == 0
+
+
+def test_a_program_that_another_process_is_writing_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_programs, "PATIENCE", 0.0)
+    (tmp_path / "half-cache").write_text("")
+    with filelock.FileLock(tmp_path / ".lockfile"):
+        mend(tmp_path)
+    assert programs(tmp_path) == [tmp_path / "half-cache"]
+    mend(tmp_path)
+    assert programs(tmp_path) == []
+
+
+def test_a_command_keeps_programs_and_an_empty_name_is_refused(tmp_path, capsys):
+    kept = tmp_path / "kept"
+    assert main(["sample", f"--compilation_cache={kept}", f"--out={tmp_path}"]) == 0
+    assert programs(kept)
+    capsys.readouterr()
+    assert main(["sample", "--compilation_cache="]) == 1
+    assert "expected a folder, or off" in capsys.readouterr().err
