@@ -16,6 +16,7 @@ from bounds.influence.compute import compute_influence
 from bounds.influence.problem import Target
 from bounds.influence.result import Influence
 from bounds.influence.ties import Ties, judge_ties
+from bounds.numbers.kind import ROUNDING, Kind, kind_of
 from bounds.numbers.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
@@ -34,15 +35,16 @@ RERUN_LENGTH = 1024
 class Supremum:
     """The largest influence of one symbol over all inputs of a length.
 
-    Where it is `exact`, the supremum lies in [max_lower, max_upper], which differ by the
-    rounding radius. Where it is not, it is an estimate from below: `max_lower` is
-    attained, and `max_upper` is infinite.
+    Where all inputs were gone through it lies in [max_lower, max_upper], which differ by
+    the rounding radius, and is exact or, where that is more than `RTOL_EXACT` of it, an
+    enclosure. Where they were not it is an estimate from below: `max_lower` is attained,
+    and `max_upper` is infinite.
     """
 
     max: float
     max_lower: float
     max_upper: float
-    exact: bool
+    kind: Kind  # exact | enclosure | estimated
     tokens: np.ndarray  # [n] an input that attains the maximum
     position: int | None  # where it is changed; None where nothing can be
     symbol: int | None
@@ -56,11 +58,22 @@ class Supremum:
     recomputed_by: str  # by which method
     ties: Ties | None
     seconds: float
+    hypotheses: tuple[str, ...] = (ROUNDING,)  # what the ends rest on
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is the supremum but for a small rounding radius."""
+        return self.kind == "exact"
+
+    @property
+    def estimated(self) -> bool:
+        """Whether inputs were left out."""
+        return self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and what was gone through."""
-        kind = "exact" if self.exact else "estimated from below"
-        upper = self.max_upper if self.exact else self.max
+        kind = "estimated from below" if self.estimated else self.kind
+        upper = self.max if self.estimated else self.max_upper
         maximum = enclosure_label(self.max, self.max_lower, upper)
         return (
             f"Supremum(max={maximum} [{kind}], position={self.position}, "
@@ -158,7 +171,7 @@ def search_inputs(
         progress: called with (restarts done, all) after every restart.
 
     Returns:
-        A `Supremum` with exact = False and an infinite `max_upper`.
+        A `Supremum` whose kind is "estimated", with an infinite `max_upper`.
 
     Raises:
         InputError: for a question that does not fit the model.
@@ -310,7 +323,6 @@ def conclude(
         "query": universe.query,
         "target": universe.target,
         "plan": plan.name,
-        "exact": plan.exact,
         "seconds": seconds,
     }
     if found is None:
@@ -320,6 +332,7 @@ def conclude(
             max=0.0,
             max_lower=0.0,
             max_upper=0.0,
+            kind="exact" if plan.exact else "estimated",
             tokens=tokens,
             position=None,
             symbol=None,
@@ -338,10 +351,12 @@ def conclude(
             f"the influence {found.max!r} of position {found.attained.position}, symbol "
             f"{found.attained.symbol} is {again.max!r} by {again.method}"
         )
+    kind = kind_of(found.max, found.max_lower, found.max_upper)
     return Supremum(
         max=found.max,
         max_lower=found.max_lower,
         max_upper=found.max_upper if plan.exact else math.inf,
+        kind=kind if plan.exact else "estimated",
         tokens=found.attained.tokens,
         position=found.attained.position,
         symbol=found.attained.symbol,

@@ -40,6 +40,7 @@ from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
 from bounds.curves.figures import MAX_SERIES
 from bounds.curves.measurement import weighting_label
+from bounds.numbers.kind import ROUNDING
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import (
     Cell,
@@ -74,6 +75,7 @@ COLUMNS = (
     "symbol",
     "method",
     "exact",
+    "kind",
     "ambiguous",
 )
 
@@ -254,6 +256,7 @@ def _write(
             "finding": describe_decay(curve),
             "largest": list(curve),
             "beyond": list(curve.beyond),
+            "hypotheses": [ROUNDING],
             "without": list(curve.without),
         }
         for curve, model_sha256 in zip(curves, hashes, strict=True)

@@ -41,12 +41,13 @@ from bounds.cli.shared.target import define_target, target_key, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
-from bounds.curves.measurement import enclosed_value
+from bounds.curves.measurement import enclosed_value, recorded_kind
 from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
 from bounds.influence.row_targets import LogProbabilitySum
+from bounds.numbers.kind import ROUNDING
 from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import (
@@ -248,7 +249,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     with quiet_ties():
         finish_cells(store, cells)
     joined = _joined(found_rows(store, cells))
-    del joined["levels"]
+    del joined["levels"], joined["hypotheses"]
     query = asked.subject.question.query
     return [{"n": len(asked.tokens), "query": query, **joined, **asked.hashes}]
 
@@ -256,13 +257,19 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns what is said of the largest influence of all blocks."""
     best = max(blocks, key=lambda block: block["max"])  # the first of equals
+    # The ends of the maximum are the maxima of the ends, of whichever block.
+    ends = {end: max(block[end] for block in blocks) for end in ENDS}
+    left = sum(block["uncertified"] for block in blocks)
+    lower, upper = (ends[end] for end in ENDS)
+    kind = recorded_kind(best["method"], best["max"], lower, upper, left)
     return {
         **{name: best[name] for name in (*SUMMARY, *BLOCK)},
-        # The ends of the maximum are the maxima of the ends, of whichever block.
-        **{end: max(block[end] for block in blocks) for end in ENDS},
-        "exact": all(block["exact"] for block in blocks),
+        **ends,
+        "exact": kind == "exact",
+        "kind": kind,
+        "hypotheses": [ROUNDING],
         "evaluated": sum(block["evaluated"] for block in blocks),
-        "uncertified": sum(block["uncertified"] for block in blocks),
+        "uncertified": left,
         "levels": [level for block in blocks for level in block["levels"]],
         "ambiguous": any(block["ambiguous"] for block in blocks),
     }
@@ -305,13 +312,14 @@ def _write(
     write_json(output.path("influence.json"), record)
     largest: dict[int, tuple[float, int]] = {}
     for row in rows:
-        value = enclosed_value(row["lower"], row["upper"], record["exact"])
+        value = enclosed_value(row["lower"], row["upper"], asked.screens)
         position, symbol = row["position"], row["symbol"]
         if value > largest.get(position, (-1.0, 0))[0]:
             largest[position] = value, symbol
     values = np.array([value for value, _ in largest.values()])
     series = Series("influence", np.array(list(largest), int), values)
-    what = "largest influence" if record["exact"] else "upper bound on the influence"
+    what = "upper bound on the influence" if asked.screens else "largest influence"
+    what += "" if record["exact"] else f", {record['kind']}"
     quantity = f"{what} ({unit_of(output.values['target'])})"
     query = None if asked.watches_all else record["query"]
     if asked.tokenizer is None:
@@ -340,8 +348,7 @@ def _finding(asked: Asked, record: dict[str, Any]) -> str:
     if isinstance(target := asked.subject.question.target, LogProbabilitySum):
         output = f"the log-probabilities of {len(target.symbols)} rows, summed"
     ends = (record[name] for name in ("max", "max_lower", "max_upper"))
-    how = "exact" if record["exact"] else "certified"
-    maximum = f"{enclosure_label(*ends)}, {how} by {record['method']}"
+    maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
     if record["uncertified"]:
         return (
             f"n = {record['n']}: the maximum influence lies between "

@@ -37,7 +37,6 @@ SUMMARY = (
     "max_upper",
     "position",
     "symbol",
-    "exact",
     "method",
     "reason",
     "evaluated",

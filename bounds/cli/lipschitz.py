@@ -305,7 +305,8 @@ def _write(
     }
     record = {
         **output.record(),
-        "kind": "estimated: lower estimates, not bounds",
+        "kind": "estimated",
+        "meaning": "lower estimates, not bounds",
         "weighting": curve.label,
         "model_sha256": subject.model_sha256,
         "fits": fits,

@@ -171,6 +171,7 @@ def run(options: flags.FlagValues) -> None:
     record = {
         **output.record(),
         **describe(asked, scan),
+        "hypotheses": list(scan.hypotheses),
         "reduce": options.reduce,
         "ambiguous": ambiguous > 0,
         "seconds": seconds,
@@ -325,6 +326,7 @@ def _write(
     scan.to_npz(output.path("scan.npz"))
     write_json(output.path("scan.json"), record)
     quantity = _quantity(unit_of(output.values["target"]), asked, scan)
+    quantity += "" if scan.exact else f", {scan.kind}"
     figure = scan_figure(scan, quantity, name, output.values["figure"])
     names += ["scan.npz", "scan.json", *output.draw(figure)]
     if PAGE in output.values["figure_format"]:

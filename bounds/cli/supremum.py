@@ -123,8 +123,8 @@ def run(options: flags.FlagValues) -> None:
     record = {
         **output.record(),
         "n": best.length,
-        "kind": "exact" if best.exact else "estimated: attained, from below",
         **_fields(best),
+        "exact": best.exact,
         **hashes,
         "tokens_sha256": tokens_sha256(best.tokens),
         **_inputs(inputs),
@@ -216,13 +216,13 @@ def _finding(best: Supremum) -> str:
         f"attained at position {best.position}, symbol {best.symbol}; recomputed by "
         f"{best.recomputed_by}: {best.recomputed:.10g}"
     )
-    if not best.exact:
+    if best.estimated:
         return (
             f"n = {best.length}: an estimate from below of the maximum influence over "
             f"all inputs is {best.max:.6g}, {where}."
         )
     maximum = enclosure_label(best.max, best.max_lower, best.max_upper)
     return (
-        f"n = {best.length}: the maximum influence over all inputs is {maximum}, exact, "
-        f"{where}."
+        f"n = {best.length}: the maximum influence over all inputs is {maximum}, "
+        f"{best.kind}, {where}."
     )

@@ -286,7 +286,8 @@ def _write(
         "source": repr(source),
         "training": dataclasses.asdict(training),
         "training_lengths": training.lengths,
-        "kind": "estimated: means over sampled sequences",
+        "kind": "estimated",
+        "meaning": "means over sampled sequences",
         "losses": [
             {
                 "n": n,

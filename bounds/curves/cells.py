@@ -17,6 +17,7 @@ from bounds.curves.measurement import (
     block_columns,
     measure,
     plan,
+    recorded_kind,
     tokens_sha256,
 )
 from bounds.influence.compute import Choice
@@ -75,6 +76,10 @@ class CurveCells:
             row = store.find(cell.config)
             if row is None:
                 continue
+            if "kind" not in row:  # as it was written once
+                ends = row["influence_lower"], row["influence_upper"]
+                row["kind"] = recorded_kind(row["method"], sum(ends) / 2, *ends)
+                row["exact"] = row["kind"] == "exact"
             for name, kind in CURVE_BOUNDS.items():
                 index = row["input"] if kind.per_input else 0
                 beside = self.beside.get((name, row["n"], index))

@@ -62,6 +62,11 @@ class BoundCurve(RowPerLength):
         return Table(tuple(_largest(rows) for _, rows in sorted(by_length.items())))
 
     @property
+    def enclosed(self) -> int:
+        """How many of the measurements are no more than enclosures."""
+        return sum(row["kind"] == "enclosure" for row in self.measurements)
+
+    @property
     def fit(self) -> DecayFit:
         """A power law fitted to all measurements that are not zero."""
         return fit_decay(*_points(self.measurements))
@@ -261,5 +266,7 @@ def _legend(curve: BoundCurve) -> str:
     notes = [] if fit.exponent is None else [f"exponent {fit.exponent:z.2f}"]
     if fit.zeros:
         notes.append(f"{fit.zeros} of {fit.used + fit.zeros} zero")
+    if curve.enclosed:
+        notes.append(f"{curve.enclosed} enclosed")
     name = legend_label(curve.label)
     return f"{name} ({', '.join(notes)})" if notes else name

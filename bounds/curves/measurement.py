@@ -8,8 +8,9 @@ import numpy as np
 
 from bounds.curves.inputs import InputSource
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.compute import Choice, answer, choose_method
+from bounds.influence.compute import SCREENS, Choice, answer, choose_method
 from bounds.influence.problem import Problem
+from bounds.numbers.kind import Kind, kind_of
 from bounds.numbers.notation import temperature_label
 from bounds.store.output import sha256
 from jax_models.format.temperature import encode_temperature
@@ -27,6 +28,7 @@ ROW = (
     "block_substitutions",
     "block_rows",
     "exact",
+    "kind",
     "ambiguous",
 )
 
@@ -120,8 +122,8 @@ def measure(
         choice: How it is done, if that was planned.
 
     Returns:
-        `influence_lower` and `influence_upper`, which enclose the maximum and differ by
-        the rounding radius where `exact`; the `position` and `symbol` that attain it
+        `influence_lower` and `influence_upper`, which enclose the maximum, and its
+        `kind`, which is `exact` or not; the `position` and `symbol` that attain it
         (None where nothing can be substituted); the `method`, and the sizes of its
         blocks (None where it found them on the way); and whether a hard winner was
         `ambiguous`, decided within rounding.
@@ -139,7 +141,8 @@ def measure(
         "symbol": result.symbol,
         "method": result.method,
         **block_columns(result.block),
-        "exact": bool(result.exact),
+        "exact": result.exact,
+        "kind": result.kind,
         "ambiguous": result.ties is not None and result.ties.ambiguous,
     }
 
@@ -178,21 +181,39 @@ def influence_value(row: Mapping[str, Any]) -> float:
     """Returns the one number that stands for a row: the middle, or the upper bound.
 
     Args:
-        row: Has `influence_lower`, `influence_upper` and `exact`.
+        row: Has `influence_lower`, `influence_upper` and `method`.
 
     Returns:
-        For an exact row the middle of its enclosure, and 0 where that reaches down to
-        0: a change below its own rounding radius is not told apart from none. For
-        other rows the upper end.
+        Where every influence was computed the middle of its enclosure, and 0 where that
+        reaches down to 0: a change below its own rounding radius is not told apart from
+        none. Where they were screened the upper end.
     """
-    return enclosed_value(row["influence_lower"], row["influence_upper"], row["exact"])
+    screened = row["method"] in SCREENS
+    return enclosed_value(row["influence_lower"], row["influence_upper"], screened)
 
 
-def enclosed_value(lower: float, upper: float, exact: bool) -> float:
+def enclosed_value(lower: float, upper: float, screened: bool) -> float:
     """Returns the one number that stands for an enclosure; see `influence_value`."""
-    if not exact:
+    if screened:
         return upper
     return 0.5 * (lower + upper) if lower > 0 else 0.0
+
+
+def recorded_kind(
+    method: str, value: float, lower: float, upper: float, uncertified: int = 0
+) -> Kind:
+    """Returns what a recorded maximum of a transformer is, from its ends.
+
+    Args:
+        method: What found it.
+        value: The maximum that was computed.
+        lower: Its lower end.
+        upper: Its upper end.
+        uncertified: How many substitutions a screen left.
+    """
+    if method in SCREENS:
+        return "enclosure" if uncertified else "certified"
+    return kind_of(value, lower, upper)
 
 
 def weighting_label(model: Transformer) -> str:

@@ -166,7 +166,8 @@ def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
     lines += [] if word is None else [f"{word} %{{y}}"]
     lines += [] if best is None else ["largest by substitute %{text}"]
     lines += [f"{html.escape(quantity)}: %{{z:.6g}}"]
-    lines += ["radius %{customdata:.2g}"] if kind == "exact" else ["an estimate"]
+    known = kind != "estimated"
+    lines += ["radius %{customdata:.2g}"] if known else ["an estimate"]
     return "<br>".join(lines) + "<extra></extra>"
 
 

@@ -28,6 +28,7 @@ from bounds.influence.result import Block, Enclosures, Influence
 from bounds.influence.screening.ladder import SCREENED
 from bounds.influence.substitution import Substitutions, Symbols, not_finite
 from bounds.influence.ties import judge_ties
+from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.run.evaluate import TieRule
@@ -205,6 +206,7 @@ def compute_influence(
     dtype: Any = None,
     mesh: Mesh | None = None,
     rtol: float = 0.0,
+    rtol_exact: float = RTOL_EXACT,
     budget: int = 32,
     checkpoint: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
@@ -214,8 +216,10 @@ def compute_influence(
     """Returns how much each single-symbol substitution changes the query row, exactly.
 
     influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 over all positions i != q and
-    symbols s != x_i, in the units of the activations (or of the logits). Of a function
-    that is not ours it is estimated, unless a radius is stated.
+    symbols s != x_i, in the units of the activations (or of the logits). Every one comes
+    with its rounding radius, and where that of the maximum is more than rtol_exact of it
+    the answer is an enclosure, not exact. Of a function that is not ours it is estimated,
+    unless a radius is stated.
 
     Args:
         model: a transformer, or a `Callable`, to which only `exhaustive` applies; or a
@@ -250,6 +254,8 @@ def compute_influence(
             or, if all of them ask the same question, in many; by default one device.
         rtol: of "screened": stop when the maximum's upper end / lower end - 1 is at most
             this.
+        rtol_exact: the maximum is called "exact" where its rounding radius is at most
+            this times it, and "enclosure" where it is more.
         budget: of "screened": the most exact evaluations.
         checkpoint: of "screened": a file that keeps where it stands, every few seconds; a
             call that was killed goes on from it, and one with a larger budget or a
@@ -271,6 +277,7 @@ def compute_influence(
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
     choose_name("keep", keep, get_args(Keep))
+    rtol_exact = check_rtol_exact(rtol_exact)
     problem = Problem.ask(
         model,
         tokens,
@@ -290,7 +297,7 @@ def compute_influence(
         rtol, budget, None if checkpoint is None else os.fspath(checkpoint)
     )
     choice = choose_method(method, problem)
-    found = answer(problem, choice, ties, keep, stopping, progress)
+    found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact)
     return dataclasses.replace(found, seconds=time.perf_counter() - started)
 
 
@@ -301,6 +308,7 @@ def answer(
     keep: Keep = "pairs",
     stopping: Stopping | None = None,
     progress: Progress | None = None,
+    rtol_exact: float = RTOL_EXACT,
 ) -> Influence:
     """Returns the influences of a problem, done as was chosen.
 
@@ -311,6 +319,7 @@ def answer(
         keep: which tables are kept.
         stopping: of a screen; see `compute_influence`.
         progress: called with (substitutions done, all) after every block.
+        rtol_exact: the largest radius of a maximum called exact, relative to it.
 
     Raises:
         InputError: processes do not agree, or an influence is not a finite number.
@@ -334,7 +343,10 @@ def answer(
             progress(found.done, len(pairs))
     if met is not None:
         judge_ties(problem.model, met, f"row {met.row}", ties)
-    estimated = not problem.enclosed
+    kind: Kind = kind_of(found.max, found.max_lower, found.max_upper, rtol_exact)
+    if enclosed is not None:
+        kind = "enclosure" if enclosed.left.size else "certified"
+    kind = kind if problem.enclosed else "estimated"
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
         lower=found.lower,
@@ -350,8 +362,8 @@ def answer(
         query=problem.query,
         target=problem.target,
         method=way.name,
-        exact=isinstance(way, Method) and not estimated,
-        estimated=estimated,
+        kind=kind,
+        hypotheses=problem.hypotheses,
         reason=choice.reason,
         zeros=found.zeros,
         substitutions=len(pairs),

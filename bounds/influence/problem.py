@@ -28,6 +28,7 @@ from bounds.influence.targets import (
     TargetFunction,
     TargetOperation,
 )
+from bounds.numbers.kind import ROUNDING, STATED
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.format.model_check import check_model
@@ -207,6 +208,13 @@ class Problem:
     def enclosed(self) -> bool:
         """Whether it is known how far rounding takes what is found."""
         return isinstance(self.model, Transformer) or self.radius is not None
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """What the radii of what is found rest on."""
+        if isinstance(self.model, Transformer):
+            return (ROUNDING,)
+        return (STATED,) if self.enclosed else ()
 
     @property
     def watches_many(self) -> bool:

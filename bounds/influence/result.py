@@ -7,6 +7,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.ties import Ties
+from bounds.numbers.kind import Kind
 from bounds.numbers.notation import enclosure_label
 
 
@@ -55,8 +56,9 @@ class Influence:
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
     differ by the stated rounding radius only. For `screened` they are certified enclosures;
     `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
-    `uncertified` is 0; `max_upper` bounds it in any case. Where `estimated`, nothing is
-    enclosed: the ends are the computed values. The dense tables are None where only the
+    `uncertified` is 0; `max_upper` bounds it in any case. `kind` says what the maximum is:
+    exact | certified (by a screen that closed) | enclosure | estimated, where nothing is
+    enclosed and the ends are the computed values. The dense tables are None where only the
     per-position maximum was kept.
     """
 
@@ -73,7 +75,7 @@ class Influence:
     query: int
     target: Any  # "activation", "logits", or a value of `targets`
     method: str
-    exact: bool
+    kind: Kind  # "exact" to a radius of at most `rtol_exact` of the maximum
     reason: str  # why this method
     zeros: int  # how many influences are not told apart from 0: lower is 0
     substitutions: int
@@ -83,19 +85,17 @@ class Influence:
     uncertified: int = 0  # substitutions that may exceed `max`; 0 of an exact method
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where they were found on the way
-    estimated: bool = False  # of a bare function, whose rounding nobody stated
+    hypotheses: tuple[str, ...] = ()  # what the ends rest on
 
     @property
-    def kind(self) -> str:
-        """Returns how it is known.
+    def exact(self) -> bool:
+        """Whether the maximum is known but for a small rounding radius."""
+        return self.kind == "exact"
 
-        "exact", "certified" (of which only the maximum is), "enclosure", or "estimated".
-        """
-        if self.estimated:
-            return "estimated"
-        if self.exact:
-            return "exact"
-        return "enclosure" if self.uncertified else "certified"
+    @property
+    def estimated(self) -> bool:
+        """Whether nothing is known of how far rounding takes it, as of a bare function."""
+        return self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was found."""

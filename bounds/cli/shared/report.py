@@ -121,30 +121,34 @@ def describe_decay(curve: BoundCurve) -> str:
         curve: The curve.
 
     Returns:
-        How the influence depends on n, over what it was fitted, and how many of the
-        measurements are zero.
+        How the influence depends on n, over what it was fitted, how many of the
+        measurements are zero, and how many have a radius that is not small beside them.
     """
     fit = curve.fit
     total = fit.used + fit.zeros
     if not total:
         return f"{curve.label}: nothing could be measured."
+    enclosed = curve.enclosed
+    wide = f", and {enclosed} of {total} are enclosures" if enclosed else ""
     if not fit.used:
-        return (
-            f"{curve.label}: no symbol changes the output; all {total} influences "
-            "are zero."
+        upper = max(row["influence_upper"] for row in curve.measurements)
+        return f"{curve.label}: " + (
+            f"no influence is told apart from zero; all {total} are below {upper:.2g}."
+            if upper
+            else f"no symbol changes the output; all {total} influences are zero."
         )
     zeros = f"; {fit.zeros} of {total} are zero" if fit.zeros else ""
     if fit.exponent is None:
         return (
             f"{curve.label}: {fit.used} of {total} influences are not zero, all at "
-            f"n = {fit.first}: too few for a decay exponent."
+            f"n = {fit.first}: too few for a decay exponent{wide}."
         )
     error = fit.standard_error
     about = "" if error is None else f" (standard error {error:.2g})"
     return (
         f"{curve.label}: the influence {_trend(fit.exponent, error)}, fitted exponent "
         f"{fit.exponent:z.3f}{about} over {fit.used} values from n = {fit.first} to "
-        f"{fit.last}{zeros}."
+        f"{fit.last}{zeros}{wide}."
     )
 
 

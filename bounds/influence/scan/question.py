@@ -33,6 +33,7 @@ from bounds.influence.scan.result import Scan
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets import LogOdds, LogProbabilities
 from bounds.influence.ties import Ties, judge_ties
+from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact, kind_of_largest
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
@@ -59,6 +60,7 @@ class Question:
         width: Entries that count of what is watched.
         target_symbols: Their symbols; None where they have none.
         diagonal: Whether cells whose position is the row count.
+        rtol_exact: The largest radius of a value called exact, relative to it.
     """
 
     problem: Problem
@@ -69,6 +71,7 @@ class Question:
     width: int
     target_symbols: np.ndarray | None
     diagonal: bool
+    rtol_exact: float = RTOL_EXACT
 
     @classmethod
     def ask(
@@ -83,6 +86,7 @@ class Question:
         target_symbols: Sequence[int] | None = None,
         reduce: Reduce = None,
         diagonal: bool = True,
+        rtol_exact: float = RTOL_EXACT,
         dtype: Any = None,
         mesh: Mesh | None = None,
         memory_limit: int | None = None,
@@ -100,6 +104,7 @@ class Question:
             target_symbols: entries of it that count.
             reduce: what is made of the table.
             diagonal: whether cells whose position is the row count.
+            rtol_exact: the largest radius of a value called exact, relative to it.
             dtype: asserts the float type.
             mesh: devices to share the substitutions out over.
             memory_limit: bytes for the blocks under way.
@@ -115,6 +120,7 @@ class Question:
             )
         expect_kind("diagonal", diagonal, bool, "True or False")
         first = isinstance(model, Transformer) and model.head_row == "first"
+        rtol_exact = check_rtol_exact(rtol_exact)
         problem = Problem.ask(
             model,
             tokens,
@@ -169,7 +175,8 @@ class Question:
             )
         reading = Reading(reduction.kind, chosen)
         problem = dataclasses.replace(problem, reading=reading)
-        return cls(problem, layout, reduction, alone, of_row, width, names, diagonal)
+        axes = alone, of_row, width, names
+        return cls(problem, layout, reduction, *axes, diagonal, rtol_exact)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -271,7 +278,8 @@ class Question:
             target_symbols=self.target_symbols if self.reduction.by_target else None,
             tokens=problem.tokens,
             target=problem.target,
-            kind="exact" if known else "estimated",
+            kind=kind_of_largest(*ends, self.rtol_exact) if known else "estimated",
+            hypotheses=problem.hypotheses if known else (),
             method=method,
             reason=reason,
             substitutions=len(problem.pairs),

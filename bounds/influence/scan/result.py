@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bounds.influence.ties import Ties
+from bounds.numbers.kind import Kind
 from bounds.store.output import write_bytes, write_csv
 from jax_models import InputError
 
@@ -29,8 +30,8 @@ class Scan:
     `values` have the axes that `axes` names, of "position", "symbol", "row" and "target"
     (one's own function names none beyond "position"). They are NaN where nothing is
     substituted. `lower` and `upper` enclose them; where they are `estimated`, all three are
-    one. A cell that no substitution can move, such as a row before the position under a
-    causal mask, is exactly 0 and so are its ends.
+    one. `kind` is that of the largest absolute value. A cell that no substitution can move,
+    such as a row before the position under a causal mask, is exactly 0 and so are its ends.
     """
 
     values: np.ndarray
@@ -43,12 +44,25 @@ class Scan:
     target_symbols: np.ndarray | None  # [T] where the target has an axis of symbols
     tokens: np.ndarray  # [n]
     target: Any  # "activation", "logits", or a value
-    kind: str  # "exact" or "estimated"
+    kind: (
+        Kind  # "exact" to a radius of at most `rtol_exact`, "enclosure" or "estimated"
+    )
     method: str
     reason: str  # why this method
     substitutions: int
     ties: Ties | None
     seconds: float
+    hypotheses: tuple[str, ...] = ()  # what the ends rest on
+
+    @property
+    def exact(self) -> bool:
+        """Whether the largest value is known but for a small rounding radius."""
+        return self.kind == "exact"
+
+    @property
+    def estimated(self) -> bool:
+        """Whether nothing is enclosed."""
+        return self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the shape, the largest value and where it is."""

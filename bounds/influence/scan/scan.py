@@ -13,6 +13,7 @@ from bounds.influence.problem import Watched
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
+from bounds.numbers.kind import RTOL_EXACT
 from jax_models import Transformer
 from jax_models.arguments import choose_name
 from jax_models.run.evaluate import TieRule
@@ -31,6 +32,7 @@ def scan(
     target_symbols: Sequence[int] | None = None,
     reduce: Reduce = None,
     diagonal: bool = True,
+    rtol_exact: float = RTOL_EXACT,
     method: str = "auto",
     ties: TieRule = "error",
     dtype: Any = None,
@@ -64,6 +66,8 @@ def scan(
             position with the axes (symbol, row, target) that there are, 0 where nothing is
             replaced.
         diagonal: False makes 0 of the cells whose position is the row.
+        rtol_exact: the scan is called "exact" where the rounding radius of its largest
+            absolute value is at most this times it, and "enclosure" where it is more.
         method: "auto" (the cheapest by count), "incremental" (change propagation),
             "exhaustive" (a pass for each), or "partial" (passes of what can move and is
             read).
@@ -90,6 +94,7 @@ def scan(
         "target_symbols": target_symbols,
         "reduce": reduce,
         "diagonal": diagonal,
+        "rtol_exact": rtol_exact,
         "dtype": dtype,
         "mesh": mesh,
         "memory_limit": memory_limit,

@@ -13,6 +13,7 @@ import jax_models as jm
 from bounds import read_store
 from bounds.cli import influence_blocks
 from bounds.curves.inputs import sampled_inputs
+from bounds.numbers.kind import ROUNDING
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/influence")
@@ -162,7 +163,9 @@ def test_a_maximum_that_may_be_zero_is_called_zero(run, model_file):
     result = run("influence", *flags, "--method=exhaustive")
     record = read_json()
     assert record["max_lower"] == 0 < record["max_upper"] < 1e-9
-    (bound,) = re.findall(r"maximum influence is 0 \(below (\S+)\), exact", result.out)
+    said = r"maximum influence is 0 \(below (\S+)\), enclosure"
+    (bound,) = re.findall(said, result.out)
+    assert (record["kind"], record["exact"]) == ("enclosure", False)
     assert record["max_upper"] <= float(bound) <= 1.1 * record["max_upper"]
 
 
@@ -190,6 +193,7 @@ def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
     tokens = np.array(TOKENS, "<i4")
     assert record["tokens_sha256"] == hashlib.sha256(tokens.tobytes()).hexdigest()
     assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
+    assert (record["kind"], record["hypotheses"]) == ("exact", [ROUNDING])
     assert record["seconds"] > 0
     assert record["method"] in ("incremental", "exhaustive")
 

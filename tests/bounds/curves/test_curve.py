@@ -8,9 +8,16 @@ import pytest
 
 import jax_models as jm
 from bounds import bound_curve, compute_influence
+from bounds.curves.cells import curve_cells
 from bounds.curves.curve import BoundCurve, plot_curves
 from bounds.curves.inputs import GivenInputs, sampled_inputs
-from bounds.curves.measurement import influence_value, weighting_label
+from bounds.curves.measurement import (
+    Question,
+    Subject,
+    influence_value,
+    weighting_label,
+)
+from bounds.store.sweep import MemoryResults, finish_cells
 from bounds.store.table import Table
 from jax_models.model.reweight import with_temperature, with_weighting
 
@@ -37,13 +44,14 @@ def curve(model):
     )
 
 
-def measurement(n, index, lower, upper=None, exact=True):
+def measurement(n, index, lower, upper=None, method="exhaustive"):
     return {
         "n": n,
         "input": index,
         "influence_lower": lower,
         "influence_upper": lower if upper is None else upper,
-        "exact": exact,
+        "method": method,
+        "kind": "exact" if upper is None else "enclosure",
     }
 
 
@@ -98,16 +106,16 @@ def test_zeros_are_counted_per_length_and_left_out_of_the_fit():
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "exact", "value"),
+    ("lower", "upper", "method", "value"),
     [
-        (0.5, 0.75, True, 0.625),  # the middle of the rounding radius
-        (0.0, 1e-13, True, 0.0),  # not told apart from no change
-        (0.5, 0.75, False, 0.75),  # an enclosure counts as what it may be at most
-        (0.0, 0.75, False, 0.75),
+        (0.5, 0.75, "exhaustive", 0.625),  # the middle of the rounding radius
+        (0.0, 1e-13, "incremental", 0.0),  # not told apart from no change
+        (0.5, 0.75, "screened", 0.75),  # what was screened counts as its most
+        (0.0, 0.75, "screened", 0.75),
     ],
 )
-def test_what_stands_for_an_enclosure(lower, upper, exact, value):
-    assert influence_value(measurement(4, 0, lower, upper, exact)) == value
+def test_what_stands_for_an_enclosure(lower, upper, method, value):
+    assert influence_value(measurement(4, 0, lower, upper, method)) == value
 
 
 def test_a_curve_is_written_and_drawn(curve, tmp_path):
@@ -159,3 +167,21 @@ def test_labels_tell_weightings_and_temperatures_apart(model):
         for name, schedule in itertools.product(jm.WEIGHTINGS, schedules)
     }
     assert len(labels) == len(jm.WEIGHTINGS) * len(schedules)
+
+
+def test_rows_that_were_kept_without_a_kind_are_read(model):
+    tokens = np.array([0, 1, 1, 0])
+    question = Question(method="exhaustive")
+    given = {(4, 0): tokens}
+    subject = Subject(
+        model, "0" * 64, GivenInputs("file", (tokens,)), given, question, 0
+    )
+    cells, store = curve_cells(subject, ()), MemoryResults()
+    finish_cells(store, cells.measurements)
+    (cell,) = cells.measurements
+    row = dict(store.find(cell.config) or {})
+    assert row.pop("kind") == "exact"
+    for wide, kind in (({}, "exact"), ({"influence_lower": 0.0}, "enclosure")):
+        store.record(cell.config, row | wide | {"exact": True}, 0.0)
+        ((found,), _) = cells.read(store)
+        assert (found["kind"], found["exact"]) == (kind, kind == "exact")

@@ -12,6 +12,7 @@ import pytest
 import jax_models as jm
 from bounds.influence import compute_influence
 from bounds.influence.function_blocks import _norm_rounding, _norms
+from bounds.numbers.kind import STATED
 from tests.bounds.influence.models import build
 
 TERMS = 100_000
@@ -54,8 +55,21 @@ def test_a_sum_that_rounds_far_from_its_truth_is_not_called_exact():
 @pytest.mark.parametrize("radius", [summation_radius, summation_radius([1])])
 def test_a_stated_radius_encloses_the_truth(radius):
     found = ask(sequential_sum, [0, 0], radius=radius)
-    assert (found.exact, found.kind) == (True, "exact")
+    assert found.kind == "enclosure", "it is many times what the sum is"
     assert found.max_lower <= TRUTH <= found.max_upper
+    assert found.hypotheses == (STATED,)
+
+
+def test_no_change_within_a_wide_radius_is_not_called_exact():
+    found = ask(lambda tokens: np.ones(2), [0, 0], radius=0.8)
+    assert (found.max, found.kind) == (0.0, "enclosure")
+    assert "max=0 (below 1.7) [enclosure]" in repr(found)
+    found = ask(lambda tokens: np.ones(2) * tokens[0], [0, 0], radius=1e-3)
+    assert found.kind == "exact"
+    found = ask(
+        lambda tokens: np.ones(2) * tokens[0], [0, 0], radius=1e-3, rtol_exact=1e-4
+    )
+    assert found.kind == "enclosure"
 
 
 @pytest.mark.parametrize("which", ["number", "function"])

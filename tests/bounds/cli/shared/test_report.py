@@ -10,7 +10,7 @@ from bounds.curves.decay import DecayFit
 
 def sentence(exponent, error):
     fit = DecayFit(exponent, error, 1.0, 3, 0, 8, 32)
-    return describe_decay(SimpleNamespace(label="softmax", fit=fit))
+    return describe_decay(SimpleNamespace(label="softmax", fit=fit, enclosed=0))
 
 
 @pytest.mark.parametrize(

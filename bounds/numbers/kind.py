@@ -1,0 +1,77 @@
+"""What an answer is, in one of four words, and what it rests on."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from jax_models import InputError
+from jax_models.arguments import expect_number
+
+# "exact": to a rounding radius of at most `RTOL_EXACT` of it. "certified": the largest of
+# what was evaluated, and a bound proves the rest below it. "enclosure": it lies between
+# its ends. "estimated": nothing is known of its error.
+Kind = Literal["exact", "certified", "enclosure", "estimated"]
+RTOL_EXACT = 0.01
+
+# What the radii of computed influences suppose.
+ROUNDING = "first order in the unit roundoff; see bounds/numbers/rounding.py"
+# What those of a function that is not ours suppose.
+STATED = "the radius that was stated of every evaluation"
+
+
+def kind_of(
+    value: float, lower: float, upper: float, rtol_exact: float = RTOL_EXACT
+) -> Kind:
+    """Returns what a value of at least 0 is whose ends are radii of rounding.
+
+    "exact" where both ends are within rtol_exact times the value of it, else "enclosure".
+    A value of 0 is exact where its upper end is 0: nothing that is read has moved.
+
+    Args:
+        value: the computed value.
+        lower: its lower end.
+        upper: its upper end.
+        rtol_exact: the largest radius of an exact one, relative to it, below 1.
+    """
+    radius = max(value - lower, upper - value)
+    return "exact" if radius <= rtol_exact * value else "enclosure"
+
+
+def kind_of_largest(
+    values: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    rtol_exact: float = RTOL_EXACT,
+) -> Kind:
+    """Returns what the largest absolute value of many is, as `kind_of` does.
+
+    Args:
+        values: of any sign, NaN where there is none.
+        lower: their lower ends.
+        upper: their upper ends.
+        rtol_exact: the largest radius of an exact one, relative to it, below 1.
+    """
+    if np.isnan(values).all():
+        return "exact"  # of nothing
+
+    def largest(above: np.ndarray, below: np.ndarray) -> float:
+        return max(float(np.nanmax(above)), -float(np.nanmin(below)), 0.0)
+
+    ends = largest(lower, upper), largest(upper, lower)
+    return kind_of(largest(values, values), *ends, rtol_exact)
+
+
+def check_rtol_exact(rtol_exact: Any) -> float:
+    """Returns the largest relative radius of an exact answer, checked.
+
+    Args:
+        rtol_exact: what was asked for.
+
+    Raises:
+        InputError: it is no number, negative, or 1 and more: what reaches down to 0 is
+            not exact.
+    """
+    found = expect_number("rtol_exact", rtol_exact, 0)
+    if found >= 1:
+        raise InputError(f"rtol_exact = {found:g}; expected less than 1, as 0.01 is")
+    return found

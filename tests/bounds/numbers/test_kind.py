@@ -1,0 +1,51 @@
+"""An answer is exact where its radius is small beside it, and only there."""
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.numbers.kind import check_rtol_exact, kind_of, kind_of_largest
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "upper", "kind"),
+    [
+        (1.0, 0.995, 1.005, "exact"),
+        (1.0, 0.98, 1.005, "enclosure"),
+        (1.0, 0.995, 1.02, "enclosure"),  # another may be larger
+        (0.0, 0.0, 0.0, "exact"),  # nothing that is read has moved
+        (0.0, 0.0, 1.7, "enclosure"),
+        (0.0, 0.0, 1e-300, "enclosure"),
+        (np.nan, np.nan, np.nan, "enclosure"),
+    ],
+)
+def test_a_small_radius_is_exact(value, lower, upper, kind):
+    assert kind_of(value, lower, upper) == kind
+
+
+def test_how_small_is_asked():
+    assert kind_of(1.0, 0.98, 1.02, rtol_exact=0.03) == "exact"
+    assert kind_of(1.0, 0.999, 1.001, rtol_exact=0.0) == "enclosure"
+    assert kind_of(1.0, 1.0, 1.0, rtol_exact=0.0) == "exact"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_many_are_what_the_largest_is(sign):
+    values = sign * np.array([[-2.0, np.nan], [0.5, 1e-9]])
+    wide = np.array([[1e-3, np.nan], [0.4, 1e-3]])
+    assert kind_of_largest(values, values - wide, values + wide) == "exact"
+    wide[0, 0] = 0.1
+    assert kind_of_largest(values, values - wide, values + wide) == "enclosure"
+    wide[0, 0], wide[1, 0] = 0.0, 2.0  # which may be the largest
+    assert kind_of_largest(values, values - wide, values + wide) == "enclosure"
+
+
+def test_nothing_is_exact():
+    nothing = np.full((2, 2), np.nan)
+    assert kind_of_largest(nothing, nothing, nothing) == "exact"
+
+
+@pytest.mark.parametrize("rtol", [1, 1.5, -0.1, np.nan, "much"])
+def test_what_may_be_zero_is_never_called_exact(rtol):
+    with pytest.raises(jm.InputError, match="rtol_exact = "):
+        check_rtol_exact(rtol)
