@@ -14,7 +14,10 @@ Kind = Literal["exact", "certified", "enclosure", "estimated"]
 RTOL_EXACT = 0.01
 
 # What the radii of computed influences suppose.
-ROUNDING = "first order in the unit roundoff; see bounds/numbers/rounding.py"
+ROUNDING = (
+    "first order in the unit roundoff, and roundings independent where they are sampled; "
+    "see bounds/numbers/rounding.py"
+)
 # What those of a function that is not ours suppose.
 STATED = "the radius that was stated of every evaluation"
 

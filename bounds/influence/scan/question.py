@@ -4,20 +4,17 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.callable import Callable
 from bounds.influence.compute import Choice, agree, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.function_blocks import function_base
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase, Watched, check_head_row
 from bounds.influence.reading import Reading
-from bounds.influence.row_targets import RowsTarget, read_watched
 from bounds.influence.scan.frobenius import Frobenius, pair_symbols
 from bounds.influence.scan.layout import Layout, by_position
 from bounds.influence.scan.reductions import (
@@ -30,15 +27,17 @@ from bounds.influence.scan.reductions import (
     require_table,
 )
 from bounds.influence.scan.result import Scan
+from bounds.influence.scan.watched import (
+    chosen_entries,
+    watch_rows,
+    watched_width,
+)
 from bounds.influence.substitution import Symbols
-from bounds.influence.targets import LogOdds, LogProbabilities
 from bounds.influence.ties import Ties, judge_ties
 from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact, kind_of_largest
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
-    expect_integer,
-    expect_integers,
     expect_kind,
 )
 from jax_models.run.evaluate import TieRule
@@ -140,11 +139,13 @@ class Question:
             positions = np.unique(problem.position).tolist()
             if symbols is not None and np.ndim(symbols) == 2:
                 symbols = np.asarray(symbols)[positions]
-        problem, alone = _watch(problem, rows, positions if reduction.square else None)
+        problem, alone = watch_rows(
+            problem, rows, positions if reduction.square else None
+        )
         if isinstance(model, Transformer):
             at = problem.rows.tolist()
             check_head_row(model, problem.target, at, problem.tokens.size)
-        width, of_row = _width(problem)
+        width, of_row = watched_width(problem)
         if not of_row and (not alone or rows != -1):
             raise InputError(
                 f"rows = {rows!r}, but {problem.model} says one thing of an input, not one "
@@ -159,7 +160,7 @@ class Question:
         if isinstance(model, Transformer) and model.substitutable is not None:
             allowed = model.substitutable
         layout = Layout.of(problem, symbols, positions, allowed)
-        chosen, names = _chosen(problem.target, target_symbols, width)
+        chosen, names = chosen_entries(problem.target, target_symbols, width)
         if isinstance(reduction, Frobenius) and reduction.symmetrize == "tensor":
             if isinstance(
                 model, Callable
@@ -332,73 +333,3 @@ def _reduction(reduce: Reduce) -> Reduction:
     if reduce is not None:
         choose_name("reduce", reduce, tuple(x for x in NAMED if x is not None))
     return NAMED[reduce]
-
-
-def _watch(
-    problem: Problem, rows: Any, instead: Sequence[int] | None
-) -> tuple[Problem, bool]:
-    """Returns the problem about rows, and whether there is no axis of them.
-
-    Args:
-        problem: about the last row.
-        rows: as they were asked.
-        instead: of all.
-    """
-    n = problem.tokens.size
-    if isinstance(problem.target, RowsTarget):
-        if not (isinstance(rows, int) and rows == -1):
-            raise InputError(
-                f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
-                "leave rows out"
-            )
-        return problem, True
-    if isinstance(rows, str):
-        choose_name("rows", rows, ("all",))
-        listed = range(n) if instead is None else instead
-    elif np.ndim(rows) == 0:
-        row = expect_integer("rows", rows, -n, n - 1)
-        return dataclasses.replace(problem, query=row % n), True
-    else:
-        listed = [x % n for x in expect_integers("rows", rows, -n, n - 1)]
-    if not len(listed) or len(set(listed)) < len(listed):
-        raise InputError(
-            f"rows lists {len(listed)} rows, {len(set(listed))} of them different; expected "
-            "one or more, each of them once"
-        )
-    return dataclasses.replace(problem, watched=tuple(map(int, listed))), False
-
-
-def _width(problem: Problem) -> tuple[int, bool]:
-    """How many entries what is watched has, and whether it is of one row each."""
-    model = problem.model
-    if isinstance(model, Callable):
-        base = function_base(problem)
-        return base.outputs.shape[-1], base.by_row
-    final = jax.ShapeDtypeStruct((problem.rows.size, model.width), model.dtype)
-    read = jax.eval_shape(lambda m, y: read_watched(m, y, problem.target), model, final)
-    return read.shape[-1], not isinstance(problem.target, RowsTarget)
-
-
-def _chosen(
-    target: Any, wanted: Sequence[int] | None, width: int
-) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """Which entries of a target count, and the symbols that these are of."""
-    if isinstance(target, LogOdds):
-        symbols = np.asarray(target.symbols)
-    elif target == "logits" or isinstance(target, LogProbabilities):
-        symbols = np.arange(width)
-    else:
-        symbols = None
-    if wanted is None:
-        return None, symbols
-    if symbols is None or isinstance(target, LogOdds):
-        raise InputError(
-            f"target_symbols chooses among the entries of target={target!r}, which has "
-            'none for each symbol; use "logits" or "log_probabilities", or leave it out'
-        )
-    chosen = tuple(map(int, expect_integers("target_symbols", wanted, 0, width - 1)))
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise InputError(
-            f"target_symbols = {wanted}; expected one or more, each of them once"
-        )
-    return chosen, np.asarray(chosen)

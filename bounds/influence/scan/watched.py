@@ -1,0 +1,102 @@
+"""Which rows a scan watches, and which entries of what is watched of each."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bounds.influence.callable import Callable
+from bounds.influence.function_blocks import function_base
+from bounds.influence.problem import Problem
+from bounds.influence.row_targets import RowsTarget, read_watched
+from bounds.influence.targets import LogOdds, LogProbabilities
+from jax_models import InputError
+from jax_models.arguments import choose_name, expect_integer, expect_integers
+
+
+def watch_rows(
+    problem: Problem, rows: Any, instead: Sequence[int] | None
+) -> tuple[Problem, bool]:
+    """Returns the problem about rows, and whether there is no axis of them.
+
+    Args:
+        problem: about the last row.
+        rows: as they were asked.
+        instead: of all.
+
+    Raises:
+        InputError: they are no rows of the input, each of them once.
+    """
+    n = problem.tokens.size
+    if isinstance(problem.target, RowsTarget):
+        if not (isinstance(rows, int) and rows == -1):
+            raise InputError(
+                f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
+                "leave rows out"
+            )
+        return problem, True
+    if isinstance(rows, str):
+        choose_name("rows", rows, ("all",))
+        listed = range(n) if instead is None else instead
+    elif np.ndim(rows) == 0:
+        row = expect_integer("rows", rows, -n, n - 1)
+        return dataclasses.replace(problem, query=row % n), True
+    else:
+        listed = [x % n for x in expect_integers("rows", rows, -n, n - 1)]
+    if not len(listed) or len(set(listed)) < len(listed):
+        raise InputError(
+            f"rows lists {len(listed)} rows, {len(set(listed))} of them different; expected "
+            "one or more, each of them once"
+        )
+    return dataclasses.replace(problem, watched=tuple(map(int, listed))), False
+
+
+def watched_width(problem: Problem) -> tuple[int, bool]:
+    """Returns how many entries what is watched has, and whether it is of one row each.
+
+    Args:
+        problem: of the rows that are watched.
+    """
+    model = problem.model
+    if isinstance(model, Callable):
+        base = function_base(problem)
+        return base.outputs.shape[-1], base.by_row
+    final = jax.ShapeDtypeStruct((problem.rows.size, model.width), model.dtype)
+    read = jax.eval_shape(lambda m, y: read_watched(m, y, problem.target), model, final)
+    return read.shape[-1], not isinstance(problem.target, RowsTarget)
+
+
+def chosen_entries(
+    target: Any, wanted: Sequence[int] | None, width: int
+) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
+    """Returns which entries of a target count, and the symbols that these are of.
+
+    Args:
+        target: what is watched of each row.
+        wanted: entries that were asked for; None for all.
+        width: how many there are.
+
+    Raises:
+        InputError: they are not entries of it, each of them once.
+    """
+    if isinstance(target, LogOdds):
+        symbols = np.asarray(target.symbols)
+    elif target == "logits" or isinstance(target, LogProbabilities):
+        symbols = np.arange(width)
+    else:
+        symbols = None
+    if wanted is None:
+        return None, symbols
+    if symbols is None or isinstance(target, LogOdds):
+        raise InputError(
+            f"target_symbols chooses among the entries of target={target!r}, which has "
+            'none for each symbol; use "logits" or "log_probabilities", or leave it out'
+        )
+    chosen = tuple(map(int, expect_integers("target_symbols", wanted, 0, width - 1)))
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(
+            f"target_symbols = {wanted}; expected one or more, each of them once"
+        )
+    return chosen, np.asarray(chosen)
