@@ -7,6 +7,7 @@ are kept in --out as they are found, and the same command continues where it sto
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.report import WIDTH
 from bounds.cli.shared.subject import read_subject
+from bounds.curves.decay import MAX_ERROR, MIN_LENGTHS
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
 from bounds.lemma5.lipschitz.curve import LipschitzCurve, measure_lipschitz
@@ -97,12 +100,7 @@ def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
     return "\n".join(
         [
             "",
-            "Output change per embedding change of one position, as observed, by length "
-            "n (tokens);",
-            "on the right, how many decades each bound is above it: certificates above "
-            "the exact ratio",
-            "they bound, corrected above the largest influence, the others above the "
-            "estimate.",
+            *_heading([header for header, _ in bounds]),
             rule,
             table[0],
             rule,
@@ -112,6 +110,27 @@ def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
             *notes,
         ]
     )
+
+
+def _heading(bounds: Sequence[str]) -> list[str]:
+    """Returns what the table shows, in lines, of the bounds that are there."""
+    observed = (
+        "Output change per embedding change of one position, as observed, by length n "
+        "(tokens)"
+    )
+    above = {
+        **dict.fromkeys(
+            ("centred", "base"), "certificates above the exact ratio they bound"
+        ),
+        "corrected": "corrected above the largest influence",
+    }
+    said = list(dict.fromkeys(above[name] for name in bounds if name in above))
+    if set(bounds) - set(above):
+        said.append(f"{'the others' if said else 'all'} above the estimate")
+    right = (
+        f"; on the right, how many decades each bound is above it: {', '.join(said)}"
+    )
+    return textwrap.wrap(f"{observed}{right if said else ''}.", WIDTH)
 
 
 def finding(curve: LipschitzCurve, confidence: float) -> str:
@@ -132,15 +151,18 @@ def finding(curve: LipschitzCurve, confidence: float) -> str:
 def _trend(curve: LipschitzCurve, column: str, confidence: float) -> str:
     """Returns how a column depends on n, in words."""
     fit = curve.fit(column)
-    if fit.exponent is None:
-        return "has values at too few lengths for a decay exponent"
     interval = curve.interval(column, confidence)
-    about = (
-        ""
-        if interval is None
-        else f" ({confidence:.0%} interval {interval[0]:z.3f} to {interval[1]:z.3f})"
+    if fit.exponent is None or interval is None:
+        return (
+            f"has values at too few lengths to fit, of which {MIN_LENGTHS} are needed"
+        )
+    low, high = interval
+    found = (
+        f"a = {fit.exponent:z.3f} ({confidence:.0%} interval {low:z.3f} to {high:z.3f})"
     )
-    return f"goes like n^-a, a = {fit.exponent:z.3f}{about}"
+    if not fit.tells:
+        return f"has no trend told, the standard error being above {MAX_ERROR}: {found}"
+    return f"goes like n^-a, {found}"
 
 
 def _nearest(curve: LipschitzCurve) -> str:

@@ -68,7 +68,7 @@ class BoundCurve(RowPerLength):
 
     @property
     def fit(self) -> DecayFit:
-        """A power law fitted to all measurements that are not zero."""
+        """A power law fitted to what is not zero, where that is at four lengths."""
         return fit_decay(*_points(self.measurements))
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
@@ -263,7 +263,7 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
 def _legend(curve: BoundCurve) -> str:
     """Returns a curve's name with what was fitted."""
     fit = curve.fit
-    notes = [] if fit.exponent is None else [f"exponent {fit.exponent:z.2f}"]
+    notes = [f"exponent {fit.exponent:z.2f}"] if fit.tells else []
     if fit.zeros:
         notes.append(f"{fit.zeros} of {fit.used + fit.zeros} zero")
     if curve.enclosed:

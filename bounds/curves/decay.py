@@ -4,6 +4,15 @@ import dataclasses
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+# Fewer lengths leave at most one degree of freedom, from which no error is to be had.
+MIN_LENGTHS = 4
+# Standard errors of an exponent beyond which its fit says nothing of a trend.
+MAX_ERROR = 0.2
+NO_TREND = "no trend told"
+# Values on an exact power of n fit it but for the last bits, which machines differ in.
+ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,15 +20,16 @@ class DecayFit:
     """A fitted power law, value ≈ constant · n^(-exponent).
 
     Attributes:
-        exponent: The decay exponent; None where fewer than two lengths have a value
+        exponent: The decay exponent; None where fewer than four lengths have a value
             that is not zero.
-        standard_error: Of the exponent; None where two points leave no residual.
+        standard_error: Of the exponent; None where that is.
         constant: The factor; None where the exponent is.
         used: Number of values fitted, the ones that are not zero.
         zeros: Number of values that are zero, which a power law cannot meet and the
             fit leaves out.
         first: Smallest length of a fitted value; None where there is none.
         last: Largest length of a fitted value; None where there is none.
+        lengths: Number of lengths of fitted values.
     """
 
     exponent: float | None
@@ -29,14 +39,24 @@ class DecayFit:
     zeros: int
     first: int | None
     last: int | None
+    lengths: int
+
+    @property
+    def tells(self) -> bool:
+        """Whether the exponent is known well enough to speak of a trend."""
+        return self.standard_error is not None and self.standard_error <= MAX_ERROR
 
 
 def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
-    """Fit value ≈ C n^(-a) by least squares on the logarithms of the non-zero values.
+    """Fit value ≈ C n^(-a) by least squares on the mean logarithm at each length.
 
-    With x = ln n and y = ln value, a = -Σ(x - mean x)(y - mean y) / Σ(x - mean x)²; its
-    standard error is that of a straight-line fit with independent residuals of equal
-    spread, √(Σ residual² / (points - 2) / Σ(x - mean x)²). An estimate, not a bound.
+    With x = ln n over the k lengths and y the mean of ln value over the values at one, m of
+    them and not zero, a = -Σ(x - mean x)(y - mean y) / S, S = Σ(x - mean x)². Values of one
+    length are no independent evidence of a trend: what a length has of its own, they share.
+    So the variance of a is estimated from the scatter of the means about the line,
+    Σ residual² / (k - 2) / S, which has both parts in it; where chance leaves less there than
+    the scatter between the values at a length makes alone, it is that part,
+    s² Σ(x - mean x)² / m / S², s² their pooled variance. An estimate, not a bound.
 
     Args:
         lengths: n of each value [k].
@@ -58,17 +78,69 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
     n, value = n[kept], value[kept]
     used, zeros = len(n), int(np.sum(~kept))
     first, last = (int(n.min()), int(n.max())) if used else (None, None)
-    if first == last:
-        return DecayFit(None, None, None, used, zeros, first, last)
-    x, y = np.log(n), np.log(value)
+    different, of, counts = np.unique(n, return_inverse=True, return_counts=True)
+    k = len(different)
+    if k < MIN_LENGTHS:
+        return DecayFit(None, None, None, used, zeros, first, last, k)
+    logs = np.log(value)
+    x, y = np.log(different), np.bincount(of, logs) / counts
     deviation = x - x.mean()
     spread = deviation @ deviation
     slope = deviation @ (y - y.mean()) / spread
     offset = y.mean() - slope * x.mean()
-    error = None
-    if used > 2:
-        residual = y - (offset + slope * x)
-        error = float(np.sqrt(residual @ residual / (used - 2) / spread))
+    residual = y - (offset + slope * x)
+    variance = residual @ residual / (k - 2) / spread
+    if used > k:
+        within = logs - y[of]
+        pooled = within @ within / (used - k)
+        variance = max(variance, pooled * np.sum(deviation**2 / counts) / spread**2)
     # Adding 0.0 turns -0.0, the exponent of constant values, into 0.0.
-    exponent = float(-slope) + 0.0
-    return DecayFit(exponent, error, float(np.exp(offset)), used, zeros, first, last)
+    exponent, error = float(-slope) + 0.0, float(np.sqrt(variance))
+    constant = float(np.exp(offset))
+    return DecayFit(exponent, error, constant, used, zeros, first, last, k)
+
+
+def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
+    """Returns the confidence interval of a decay exponent.
+
+    exponent ± t s, with s its standard error and t the quantile (1 + level)/2 of
+    Student's distribution with as many degrees of freedom as lengths fitted, less 2.
+    It supposes independent residuals of equal spread, as the fit does.
+
+    Args:
+        fit: A fitted power law.
+        level: Confidence, between 0 and 1.
+
+    Returns:
+        Both ends; None where there is no exponent.
+
+    Raises:
+        ValueError: The level is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"a confidence level is between 0 and 1, got {level}")
+    if fit.exponent is None or fit.standard_error is None:
+        return None
+    width = float(stdtrit(fit.lengths - 2, (1 + level) / 2)) * fit.standard_error
+    return fit.exponent - width, fit.exponent + width
+
+
+def describe_trend(fit: DecayFit) -> str:
+    """Returns what a fit says, as the predicate of what was fitted.
+
+    An exponent is called another than 0 or 1 where its 95 % interval leaves that out.
+
+    Args:
+        fit: A fitted power law that has an exponent.
+    """
+    exponent, interval = fit.exponent, exponent_interval(fit)
+    if exponent is None or interval is None or not fit.tells:
+        return f"has {NO_TREND}"
+    margin = exponent - interval[0] + ROUNDING
+    if abs(exponent) <= margin:
+        return "neither falls nor grows with n beyond the error of the fit"
+    if exponent < 0:
+        return f"grows like n^{-exponent:.2f}"
+    if abs(exponent - 1) <= margin:
+        return "falls like 1/n within the error of the fit"
+    return f"falls like n^-{exponent:.2f}"

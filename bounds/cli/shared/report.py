@@ -4,15 +4,21 @@ import itertools
 import textwrap
 from collections.abc import Sequence
 
-from bounds.curves.columns import shown_bounds
+from bounds.curves.columns import CurveColumn, shown_bounds
 from bounds.curves.curve import BoundCurve
+from bounds.curves.decay import (
+    MAX_ERROR,
+    MIN_LENGTHS,
+    NO_TREND,
+    DecayFit,
+    describe_trend,
+)
 from bounds.curves.gap import describe_gap
 from bounds.curves.measurement import influence_value
 
-# Standard errors within which an exponent is not told apart from a given one.
-SIGNIFICANT = 2.0
-# Values on an exact power of n fit it but for the last bits, which machines differ in.
-ROUNDING = 1e-9
+# Errors of exponents, which are shown with three decimals, are told from here on.
+LEAST_SHOWN = 0.001
+TOO_FEW = "too few lengths to fit"
 
 # Characters of a line of explanation.
 WIDTH = 96
@@ -91,7 +97,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
                     exact = f"{influence_value(row):.4g}"
                     cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
                     table.append([curve.label, str(row["n"]), exact, *cells])
-        lines += ["", *textwrap.wrap(_meanings(), WIDTH), *_aligned(table)]
+        lines += ["", *textwrap.wrap(_meanings(columns), WIDTH), *_aligned(table)]
         said = [sentence for curve in curves for sentence in describe_gap(curve)]
         lines += [line for one in said for line in textwrap.wrap(one, WIDTH)]
     lacking: dict[str, list[str]] = {}
@@ -104,14 +110,20 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
     ]
 
 
-def _meanings() -> str:
+def _meanings(columns: Sequence[CurveColumn]) -> str:
     """Returns what the columns beside the exact influence are, in one sentence."""
-    own = [kind.meaning for kind in shown_bounds() if kind.per_input]
-    *others, last = [kind.meaning for kind in shown_bounds() if not kind.per_input]
-    return (
-        f"Beside the largest of them: {', '.join(own)} for that input; over all inputs of "
-        f"the length, {', '.join(others)}, and {last}:"
-    )
+    there = [kind for kind in shown_bounds() if any(c in columns for c in kind.columns)]
+    own = [kind.meaning for kind in there if kind.per_input]
+    others = [kind.meaning for kind in there if not kind.per_input]
+    said = [f"{_listed(own)} for that input"] if own else []
+    said += [f"over all inputs of the length, {_listed(others)}"] if others else []
+    return f"Beside the largest of them: {'; '.join(said)}:"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Returns words as a list in a sentence."""
+    *some, last = words
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 def describe_decay(curve: BoundCurve) -> str:
@@ -138,30 +150,27 @@ def describe_decay(curve: BoundCurve) -> str:
             else f"no symbol changes the output; all {total} influences are zero."
         )
     zeros = f"; {fit.zeros} of {total} are zero" if fit.zeros else ""
+    over = f"{fit.used} values at {fit.lengths} lengths"
     if fit.exponent is None:
         return (
-            f"{curve.label}: {fit.used} of {total} influences are not zero, all at "
-            f"n = {fit.first}: too few for a decay exponent{wide}."
+            f"{curve.label}: {TOO_FEW}: {over}{zeros}; a decay exponent needs values at "
+            f"{MIN_LENGTHS} lengths{wide}."
         )
-    error = fit.standard_error
-    about = "" if error is None else f" (standard error {error:.2g})"
-    return (
-        f"{curve.label}: the influence {_trend(fit.exponent, error)}, fitted exponent "
-        f"{fit.exponent:z.3f}{about} over {fit.used} values from n = {fit.first} to "
-        f"{fit.last}{zeros}{wide}."
+    found = (
+        f"fitted exponent {fit.exponent:z.3f} (standard error {_error(fit)}) over {over}, "
+        f"n = {fit.first} to {fit.last}{zeros}{wide}."
     )
+    if not fit.tells:
+        return f"{curve.label}: {NO_TREND}, the error being above {MAX_ERROR}: {found}"
+    return f"{curve.label}: the influence {describe_trend(fit)}, {found}"
 
 
-def _trend(exponent: float, error: float | None) -> str:
-    """Returns what a decay exponent means, in words."""
-    margin = SIGNIFICANT * (error or 0.0) + ROUNDING
-    if abs(exponent) <= margin:
-        return "neither falls nor grows with n beyond the error of the fit"
-    if exponent < 0:
-        return f"grows like n^{-exponent:.2f}"
-    if abs(exponent - 1) <= margin:
-        return "falls like 1/n within the error of the fit"
-    return f"falls like n^-{exponent:.2f}"
+def _error(fit: DecayFit) -> str:
+    """Returns a standard error in no more digits than its exponent is shown with."""
+    assert fit.standard_error is not None
+    if fit.standard_error < LEAST_SHOWN:
+        return f"below {LEAST_SHOWN}"
+    return f"{fit.standard_error:.2g}"
 
 
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
@@ -179,11 +188,11 @@ def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
 
 def _exponent(curve: BoundCurve) -> str:
     fit = curve.fit
-    if fit.exponent is None:
+    if not fit.used:
         return "-"
-    if fit.standard_error is None:
-        return f"{fit.exponent:z.3f}"
-    return f"{fit.exponent:z.3f} +- {fit.standard_error:.2g}"
+    if fit.exponent is None:
+        return TOO_FEW
+    return f"{fit.exponent:z.3f} +- {_error(fit)}" if fit.tells else NO_TREND
 
 
 def _zeros(curve: BoundCurve) -> str:

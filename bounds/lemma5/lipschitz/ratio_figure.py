@@ -81,7 +81,8 @@ def _draw_observed(axes: "Axes", table: Table) -> None:
         if not len(n):
             continue
         fit = fit_decay(n, values)
-        if fit.exponent is not None:
+        if fit.tells:
+            assert fit.exponent is not None
             label += f" ($n^{{{-fit.exponent:z.2f}}}$)"
         axes.plot(n, values, label=label, linewidth=1.6, markersize=5, **look)
 

@@ -90,6 +90,7 @@ def test_given_inputs_are_cut_to_each_length(model):
 
 def test_zeros_are_counted_per_length_and_left_out_of_the_fit():
     values = {8: [1.0, 0.0, 0.5], 16: [0.0, 0.0, 0.0], 32: [0.25, 0.125, 0.25]}
+    values |= {64: [0.0, 0.1, 0.0], 128: [0.05, 0.0, 0.2]}
     curve = make_curve(
         *(
             measurement(n, index, value)
@@ -97,12 +98,12 @@ def test_zeros_are_counted_per_length_and_left_out_of_the_fit():
             for index, value in enumerate(some)
         )
     )
-    assert list(curve.column("zeros")) == [1, 3, 0]
-    assert list(curve.column("influence_upper")) == [1.0, 0.0, 0.25]
-    assert (curve.fit.used, curve.fit.zeros) == (5, 4)
-    assert curve.fit.exponent == pytest.approx(
-        np.log(np.sqrt(0.5) / np.cbrt(0.25 * 0.125 * 0.25)) / np.log(4)
-    )
+    assert list(curve.column("zeros")) == [1, 3, 0, 2, 1]
+    assert list(curve.column("influence_upper")) == [1.0, 0.0, 0.25, 0.1, 0.2]
+    assert (curve.fit.used, curve.fit.zeros, curve.fit.lengths) == (8, 7, 4)
+    means = [np.sqrt(0.5), np.cbrt(0.25 * 0.125 * 0.25), 0.1, np.sqrt(0.01)]
+    slope, _ = np.polyfit(np.log([8, 32, 64, 128]), np.log(means), 1)
+    assert curve.fit.exponent == pytest.approx(-slope)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,8 @@ def test_a_curve_is_written_and_drawn(curve, tmp_path):
     assert len(lines) == 2
     curve.plot(tmp_path / "curve.svg")
     drawn = (tmp_path / "curve.svg").read_text()
-    assert "softmax (exponent" in drawn
+    assert "softmax" in drawn
+    assert "exponent" not in drawn  # two lengths tell none
     assert "activation units" in drawn
     with pytest.raises(jm.InputError, match="png, pdf, svg"):
         curve.plot(tmp_path / "curve.gif")
@@ -136,6 +138,13 @@ def test_several_curves_share_a_figure(curve):
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(labels) == 2
     assert "1 of 1 zero" in labels[1]
+
+
+def test_the_legend_has_the_exponent_that_is_told():
+    falls = make_curve(*(measurement(n, 0, 1 / n) for n in (4, 8, 16, 32)))
+    jumps = make_curve(*(measurement(n, 0, 10.0 ** (n % 3)) for n in (4, 8, 16, 32)))
+    labels = [x.get_text() for x in plot_curves([falls, jumps]).legends[0].get_texts()]
+    assert labels == ["softmax (exponent 1.00)", "softmax"]
 
 
 @pytest.mark.parametrize(

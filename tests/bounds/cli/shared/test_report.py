@@ -1,26 +1,38 @@
-"""What the report of a curve says of a fit."""
+"""What the report of a curve says of a fit, and of the columns beside it."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from bounds.cli.shared.report import describe_decay
+from bounds.cli.shared.report import bounds_report, curve_report, describe_decay
+from bounds.curves.curve import BoundCurve
 from bounds.curves.decay import DecayFit
+from bounds.store.table import Table
 
 
 def sentence(exponent, error):
-    fit = DecayFit(exponent, error, 1.0, 3, 0, 8, 32)
+    fit = DecayFit(exponent, error, 1.0, 6, 0, 8, 64, 4)
     return describe_decay(SimpleNamespace(label="softmax", fit=fit, enclosed=0))
+
+
+def curve(values, **beside):
+    """One measurement a length, and what stands beside each."""
+    rows = [
+        {
+            **{"n": n, "input": 0, "influence_lower": value, "influence_upper": value},
+            "exact": True,
+            **beside,
+        }
+        for n, value in values.items()
+    ]
+    return BoundCurve("softmax", "activation", Table(tuple(rows)))
 
 
 @pytest.mark.parametrize(
     ("exponent", "words"), [(0.0, "neither falls nor grows"), (1.0, "falls like 1/n")]
 )
-@pytest.mark.parametrize("error", [0.0, None])
-def test_the_last_bits_of_an_exact_power_do_not_change_the_words(
-    exponent, words, error
-):
-    said = {sentence(exponent + bits, error) for bits in (-2e-16, 0.0, 2e-16)}
+def test_the_last_bits_of_an_exact_power_do_not_change_the_words(exponent, words):
+    said = {sentence(exponent + bits, 1e-16) for bits in (-2e-16, 0.0, 2e-16)}
     assert len(said) == 1
     assert words in said.pop()
 
@@ -28,3 +40,57 @@ def test_the_last_bits_of_an_exact_power_do_not_change_the_words(
 def test_an_exponent_that_is_another_is_called_so():
     assert "falls like n^-1.01" in sentence(1.01, 0.001)
     assert "grows like n^0.01" in sentence(-0.01, 0.001)
+
+
+def test_an_exponent_within_the_interval_of_few_lengths_is_not_called_another():
+    """Of four lengths, 4.3 standard errors."""
+    assert "falls like 1/n within the error" in sentence(1.04, 0.01)
+    assert "falls like n^-1.05" in sentence(1.05, 0.01)
+
+
+def test_a_large_error_tells_no_trend():
+    said = sentence(1.0, 0.3)
+    assert said.startswith("softmax: no trend told, the error being above 0.2")
+    assert "1.000 (standard error 0.3)" in said
+    assert "falls" not in said
+
+
+def test_an_error_of_rounding_is_not_told_in_digits():
+    assert "2.000 (standard error below 0.001)" in sentence(2.0, 9.1e-16)
+    report = curve_report([curve({n: 1 / n**2 for n in (8, 16, 32, 64)})])
+    assert "2.000 +- below 0.001" in report
+    assert "e-16" not in report
+
+
+@pytest.mark.parametrize("lengths", [(16, 64), (16, 64, 256)])
+def test_few_lengths_are_said_to_be_too_few_in_the_table(lengths):
+    report = curve_report([curve({n: 1 / n for n in lengths})])
+    assert "too few lengths to fit" in report
+    (line,) = [line for line in report.splitlines() if line.startswith("exponent")]
+    assert line.endswith("too few lengths to fit")
+    assert "falls" not in report
+
+
+@pytest.mark.parametrize(
+    ("beside", "heading"),
+    [
+        (
+            {"certified": 0.5},
+            "Beside the largest of them: certified for that input:",
+        ),
+        (
+            {"log10_corrected": 2.0, "log10_printed": 3.0, "log10_half_weight": None},
+            "Beside the largest of them: over all inputs of the length, decimal logarithms "
+            "of the constants of Lemma 5:",
+        ),
+        (
+            {"certified": 0.5, "estimate": 0.6, "supremum": 0.7},
+            "Beside the largest of them: certified for that input; over all inputs of the "
+            "length, the exact supremum and the largest that a search met:",
+        ),
+    ],
+)
+def test_the_heading_announces_the_columns_that_are_there(beside, heading):
+    lines = bounds_report([curve({8: 0.25}, **beside)])
+    (at,) = [k for k, line in enumerate(lines) if line.startswith("weighting ")]
+    assert " ".join(lines[1:at]) == heading

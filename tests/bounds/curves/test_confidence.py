@@ -6,8 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from bounds.curves.decay import fit_decay
-from bounds.lemma5.lipschitz.curve import exponent_interval
+from bounds.curves.decay import exponent_interval, fit_decay
 
 LENGTHS = np.array([8, 16, 32, 64, 128])
 
