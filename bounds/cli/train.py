@@ -20,7 +20,7 @@ from bounds.cli.shared.model_source import reweighted
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
-from bounds.curves.figures import loss_figure
+from bounds.curves.loss_figure import loss_figure
 from bounds.store.file import lock
 from bounds.store.output import write_csv, write_json
 from bounds.version import __version__

@@ -237,7 +237,7 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
-    """Returns the bounds of a curve and its exact values, the largest at each length."""
+    """Returns what stands beside a curve, the largest at each length."""
     from bounds.curves.panel import Decades
 
     lines = []
@@ -252,12 +252,7 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
         if largest:
             points = np.array(list(largest)), np.array(list(largest.values()))
             lines.append(Decades(column.legend, column.look, *points))
-    if not lines:
-        return ()
-    n, value = _points(curve.table)
-    look = {"linestyle": "-", "linewidth": 1.4}
-    exact = Decades("exact", look, n[value > 0], np.log10(value[value > 0]))
-    return (exact, *lines)
+    return tuple(lines)
 
 
 def _legend(curve: BoundCurve) -> str:

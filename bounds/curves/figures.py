@@ -8,8 +8,9 @@ is imported where a figure is drawn, and without its global state.
 
 import dataclasses
 import io
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,15 @@ from bounds.curves.gap import Gap
 from bounds.curves.panel import Decades, draw_bounds, draw_gap
 from bounds.store.output import write_bytes
 from jax_models.errors import InputError
-from jax_models.languages.source import Levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
+
+# Share of a value within which another at the same length would lie on its mark.
+ALIKE = 0.03
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -72,9 +75,10 @@ class Series:
 def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
     """Draw influence against length on logarithmic axes.
 
-    Each series is a line through the largest of its non-zero values at each length,
-    with every value as a light mark. A thin grey line shows the slope of 1/n. Where
-    bounds stand beside the values a second panel below shows them in decades.
+    Each series is a line through the largest of its non-zero values at each length, with
+    every value as a light mark; series that are the same everywhere are one line with both
+    names. A thin grey line shows what is proportional to 1/n. What stands beside the values
+    is drawn where it is within some decades of them, and named above the axes elsewhere.
 
     Args:
         series: At most `MAX_SERIES`, so that no two look alike.
@@ -84,45 +88,86 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
         The figure, one column of a paper wide.
     """
     from matplotlib import rc_context
-    from matplotlib.ticker import LogLocator, NullFormatter
 
+    series = _merged(series)
+    bounded = [one for one in series if one.bounds]
     with rc_context(STYLE):
-        bounded = [one for one in series if one.bounds]
-        figure, axes = _empty_figure(height=7.0 if bounded else 3.6)
-        below = axes
-        if bounded:
-            figure.clear()
-            axes, below = figure.subplots(2, sharex=True)
-            colours = [
-                c for c, one in zip(_COLOURS, series, strict=False) if one.bounds
-            ]
-            draw_bounds(below, [one.bounds for one in bounded], colours)
-            # One gap: of the first line whose constant falls, else of the first.
-            pairs = zip(bounded, colours, strict=True)
-            gaps = [(one.gap, c) for one, c in pairs if one.gap is not None]
-            for gap, colour in sorted(gaps, key=lambda pair: pair[0].bend is None)[:1]:
-                draw_gap(below, gap, colour)
-        axes.set_xscale("log", base=2)
+        figure, axes = _empty_figure(height=5.0 if bounded else 3.6)
+        axes.set_xscale("log")
         axes.set_yscale("log")
         floor = _floor(series)
+        aside = _aside(series)
         for index, one in enumerate(series):
-            # Zeros of several series at one length are set side by side.
-            shift = 2 ** (0.12 * (index - (len(series) - 1) / 2))
-            _draw_series(axes, one, index, floor, shift)
+            _draw_series(axes, one, index, floor, aside[index])
+        colours = [c for c, one in zip(_COLOURS, series, strict=False) if one.bounds]
+        top = max((one.y.max(initial=0.0) for one in series), default=0.0) or 1.0
+        lines = {one.label.partition(" (")[0]: one.bounds for one in bounded}
+        kinds = draw_bounds(axes, lines, colours, top)
+        # One gap: of the first line whose constant falls, else of the first.
+        pairs = zip(bounded, colours, strict=True)
+        gaps = [(one.gap, c) for one, c in pairs if one.gap is not None]
+        for gap, colour in sorted(gaps, key=lambda pair: pair[0].bend is None)[:1]:
+            draw_gap(axes, gap, colour)
         _draw_slope(axes, series)
         _mark_floor(axes, floor, series)
-        below.set_xlabel("length n (tokens)")
+        axes.set_xlabel("length n (tokens)")
         axes.set_ylabel(quantity)
-        axes.xaxis.set_minor_locator(LogLocator(base=2, subs=()))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        title = "lines: the largest; light marks: every input"
+        if len(set(aside)) > 1:
+            title += "; what coincides is set side by side"
+        handles, _ = axes.get_legend_handles_labels()
         figure.legend(
+            handles=[*handles, *kinds],
             loc="outside lower center",
             ncols=2,
             frameon=False,
-            title="lines: the largest; light marks: every input",
+            title=title,
             title_fontsize=8,
         )
     return figure
+
+
+def _merged(series: Sequence[Series]) -> list[Series]:
+    """Returns series with those that are the same everywhere as one, by both names."""
+    found: list[Series] = []
+    for one in series:
+        for k, other in enumerate(found):
+            if np.array_equal(one.x, other.x) and np.array_equal(one.y, other.y):
+                # What was fitted is the same too, and is said once, behind the names.
+                name, mark, fitted = other.label.partition(" (")
+                label = (
+                    f"{name} and {one.label.removesuffix(mark + fitted)}{mark}{fitted}"
+                )
+                bounds = other.bounds or one.bounds
+                found[k] = dataclasses.replace(other, label=label, bounds=bounds)
+                break
+        else:
+            found.append(one)
+    return found
+
+
+def _aside(series: Sequence[Series]) -> list[float]:
+    """Returns by what factor each series is moved along n, to show beside the others.
+
+    That is 1, but for one with a value of an earlier one, which would lie on it.
+    """
+    x = np.concatenate([one.x for one in series])
+    step = float(x.max() / x.min()) ** 0.015 if len(x) else 1.0
+    places: list[int] = []
+    marks = [{*zip(*largest(one.x, one.y), strict=True)} for one in series]
+    marks = [
+        there | {(n, 0.0) for n in one.x[one.y == 0]}
+        for there, one in zip(marks, series, strict=True)
+    ]
+    for k, mine in enumerate(marks):
+        taken = {
+            places[j]
+            for j in range(k)
+            for (n, y), (m, z) in itertools.product(mine, marks[j])
+            if n == m and abs(y - z) <= ALIKE * z
+        }
+        places.append(next(p for p in range(k + 1) if p not in taken))
+    return [step**place for place in places]
 
 
 def influence_figure(series: Series, quantity: str, query: int | None) -> "Figure":
@@ -248,11 +293,11 @@ def _empty_figure(height: float) -> "tuple[Figure, Axes]":
 
 
 def _draw_series(
-    axes: "Axes", series: Series, index: int, floor: float, shift: float
+    axes: "Axes", series: Series, index: int, floor: float, aside: float
 ) -> None:
     """Draw one line of a curve, its single values, and its zeros on the floor."""
     positive = series.y > 0
-    x, y = series.x[positive], series.y[positive]
+    x, y = series.x[positive] * aside, series.y[positive]
     look: dict[str, Any] = LOOKS[index]
     mark = {**look, "linestyle": "none"}
     axes.plot(x, y, markersize=3, alpha=0.35, **mark)
@@ -266,7 +311,7 @@ def _draw_series(
     )
     zeros = np.unique(series.x[~positive])
     axes.plot(
-        zeros * shift,
+        zeros * aside,
         np.full(len(zeros), floor),
         markersize=5,
         markerfacecolor="white",
@@ -284,7 +329,13 @@ def _draw_slope(axes: "Axes", series: Sequence[Series]) -> None:
     ends = np.array([x.min(), x.max()], float)
     guide = y[x == x.min()].max() * 1.6 * ends[0] / ends
     axes.plot(ends, guide, color="0.6", linewidth=0.8, zorder=0)
-    axes.annotate("1/n", (ends[0], guide[0]), color="0.4", fontsize=8, va="bottom")
+    axes.annotate(
+        "proportional to 1/n",
+        (ends[0], guide[0]),
+        color="0.4",
+        fontsize=7,
+        va="bottom",
+    )
 
 
 def _floor(series: Sequence[Series]) -> float:
@@ -324,70 +375,3 @@ def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
         ticks = axes.get_yticks(minor=minor)
         axes.set_yticks(ticks[ticks >= min(low, 10 * floor)], minor=minor)
     axes.set_ylim(floor / 2, top)
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# What is shown above the highest level: the first steps of a run may lie far higher.
-HEADROOM = 0.5
-
-
-def loss_figure(
-    rows: Sequence[Mapping[str, Any]],
-    lengths: Sequence[int],
-    length: int,
-    levels: Levels,
-) -> "Figure":
-    """Draw the loss against the step.
-
-    Args:
-        rows: Of a run, each with `step`, and some of `loss`, `optimal` and `loss_n` of
-            the measured lengths n; nats per symbol.
-        lengths: Those n.
-        length: n of the longest training sequences.
-        levels: What predictions cost at that length.
-
-    Returns:
-        The figure, one column of a paper wide.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
-    axes = figure.add_subplot()
-    steps = [row for row in rows if "loss" in row]
-    at = np.array([row["step"] for row in steps])
-    batch = np.array([row["loss"] for row in steps])
-    axes.plot(at, batch, color="0.8", linewidth=0.5, label="batch", zorder=0)
-    for look, n in zip(_looks(len(lengths)), lengths, strict=True):
-        measured = [row for row in rows if f"loss_{n}" in row]
-        axes.plot(
-            [row["step"] for row in measured],
-            [row[f"loss_{n}"] for row in measured],
-            label=f"n = {n}",
-            markersize=3.5,
-            linewidth=1.0,
-            **look,
-        )
-    shown = (
-        (levels.unigram, "unigram", "-."),
-        (levels.last_symbol, "last symbol", "--"),
-        (levels.optimal, "optimum", "-"),
-        (float(np.mean([row["optimal"] for row in steps])), "optimum, batches", ":"),
-    )
-    for level, words, dash in shown:
-        label = f"{words}, n = {length}" if "batches" not in words else words
-        axes.axhline(level, color="0.4", linewidth=0.9, linestyle=dash, label=label)
-    lowest = min(level for level, *_ in shown)
-    spread = levels.unigram - lowest
-    highest = levels.unigram + HEADROOM * spread
-    axes.set_ylim(min(lowest, batch.min()) - 0.1 * spread, highest)
-    axes.set_xlabel("step")
-    axes.set_ylabel("cross-entropy (nats per symbol)")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=7)
-    return figure
-
-
-def _looks(count: int) -> list[Mapping[str, Any]]:
-    """Returns looks for any number of lines; beyond those at hand they repeat."""
-    return [LOOKS[index % len(LOOKS)] for index in range(count)]

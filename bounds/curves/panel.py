@@ -1,8 +1,8 @@
-"""The second panel of a curve: bounds, claims and estimates, in decades.
+"""What stands beside the exact influences of a figure: bounds, claims and estimates.
 
-Constants of the literature leave the range of any axis of influences, and of floats, so
-they are drawn as decimal logarithms: linear up to ten decades, logarithmic beyond. A
-colour is a weighting, as in the panel above; a mark and dash is a kind of number.
+A colour is a weighting, as of its exact values; a mark and dash is a kind of number. What
+lies far above, as constants of the literature do, would press all else into one line: it is
+named above the axes with its size instead.
 """
 
 import dataclasses
@@ -16,12 +16,13 @@ from bounds.curves.gap import Gap
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LINEAR_DECADES = 10
+# Decades above the largest exact value beyond which a line is not drawn.
+DECADES = 8.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Decades:
-    """One line of the panel.
+    """One line of a figure.
 
     Attributes:
         legend: What its kind of number is called; lines of one kind share a name.
@@ -37,23 +38,50 @@ class Decades:
 
 
 def draw_bounds(
-    axes: "Axes", lines: Sequence[Sequence[Decades]], colours: Sequence[str]
-) -> None:
-    """Draw the lines of every curve and a legend of their kinds."""
+    axes: "Axes",
+    lines: Mapping[str, Sequence[Decades]],
+    colours: Sequence[str],
+    largest: float,
+) -> Sequence[Any]:
+    """Draw the lines that are near, and name the others above the axes.
+
+    Args:
+        axes: With logarithmic axes.
+        lines: By the name of their curve.
+        colours: Of the curves.
+        largest: Of the exact values.
+
+    Returns:
+        A handle for a legend of each kind that is drawn.
+    """
     from matplotlib.lines import Line2D
 
     drawn: dict[str, Mapping[str, Any]] = {}
-    for some, colour in zip(lines, colours, strict=True):
+    far: dict[str, list[str]] = {}
+    top = np.log10(largest) + DECADES
+    for k, ((name, some), colour) in enumerate(
+        zip(lines.items(), colours, strict=True)
+    ):
         for line in some:
-            axes.plot(line.x, line.log10, color=colour, markersize=4.5, **line.look)
+            if line.log10.max() > top:
+                low, high = f"{line.log10.min():.0f}", f"{line.log10.max():.0f}"
+                powers = dict.fromkeys(f"$10^{{{x}}}$" for x in (low, high))
+                said = f"{' to '.join(powers)} ({name})"
+                far.setdefault(line.legend, []).append(said)
+                continue
+            # Later lines are finer, so that one which coincides with an earlier one shows.
+            sizes = {"linewidth": 1.6 / (k + 1), "markersize": 6.5 - 1.5 * min(k, 3)}
+            look = {**sizes, **line.look}
+            axes.plot(line.x, 10.0**line.log10, color=colour, **look)
             drawn[line.legend] = line.look
-    axes.set_yscale("symlog", linthresh=LINEAR_DECADES, linscale=2)
-    axes.set_ylabel("log₁₀ of the same")
-    handles = [
-        Line2D([], [], color="0.3", markersize=4.5, label=name, **look)
-        for name, look in drawn.items()
+    if far:
+        said = [f"{kind}: {', '.join(some)}" for kind, some in far.items()]
+        text = "\n".join(f"beyond the axis, {one}" for one in said)
+        axes.set_title(text, fontsize=7, color="0.3", loc="left")
+    return [
+        Line2D([], [], color="0.3", label=kind, **{"markersize": 5, **look})
+        for kind, look in drawn.items()
     ]
-    axes.legend(handles=handles, frameon=False, fontsize=7, loc="best")
 
 
 def draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
@@ -64,13 +92,14 @@ def draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
         gap: Of one curve.
         colour: Of the curve.
     """
-    if (decades := gap.decades) is not None:
-        ends = (gap.last, gap.corrected - decades), (gap.last, gap.corrected)
+    if (decades := gap.decades) is not None and decades <= DECADES:
+        low, high = gap.corrected - decades, gap.corrected
+        ends = (gap.last, 10.0**low), (gap.last, 10.0**high)
         arrow = {"arrowstyle": "<->", "color": colour, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", *ends, arrowprops=arrow)
         axes.annotate(
             f"{decades:.1f} decades",
-            (gap.last, gap.corrected - decades / 2),
+            (gap.last, 10.0 ** ((low + high) / 2)),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",

@@ -99,39 +99,56 @@ def test_the_largest_is_taken_per_key():
     np.testing.assert_array_equal(tops, [7.0, 5.0])
 
 
-def test_bounds_stand_in_a_panel_of_their_own_in_decades():
-    decades = (
-        Decades(
-            "exact", {"linestyle": "-"}, np.array([16, 64]), np.array([-1.0, -2.0])
-        ),
-        Decades(
-            "as printed",
-            {"linestyle": ":"},
-            np.array([16, 64]),
-            np.array([400.0, 400.5]),
-        ),
-    )
-    bounded = Series("bounded", N, 1.0 / N, decades)
-    above, below = curve_figure([WITH_ZEROS, bounded], "influence").axes
-    assert above.get_yscale() == "log"
-    assert below.get_yscale() == "symlog"
-    drawn_values = [list(line.get_ydata()) for line in below.lines]
-    assert drawn_values == [[-1.0, -2.0], [400.0, 400.5]]
-    # The colour is that of the series above.
-    colours = {line.get_color() for line in below.lines}
-    assert colours == {LOOKS[1]["color"]}
-    names = [text.get_text() for text in below.get_legend().get_texts()]
-    assert names == ["exact", "as printed"]
-    assert list(below.texts) == []
+def test_near_bounds_stand_beside_the_values_and_far_ones_are_named():
+    n, dashed = np.array([16, 64]), {"linestyle": "--", "marker": "^"}
+    near = Decades("corrected", dashed, n, np.array([1.0, 0.5]))
+    far = Decades("as printed", {"linestyle": ":"}, n, np.array([400.0, 401.0]))
+    bounded = Series("bounded (exponent 1.00)", N, 1.0 / N, (near, far))
+    figure = curve_figure([WITH_ZEROS, bounded], "influence")
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "log"
+    (line,) = [x for x in axes.lines if list(x.get_ydata()) == [10.0, 10**0.5]]
+    assert line.get_color() == LOOKS[1]["color"]
+    title = axes.get_title(loc="left")
+    assert title == "beyond the axis, as printed: $10^{400}$ to $10^{401}$ (bounded)"
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["with zeros", "bounded (exponent 1.00)", "corrected"]
+    assert max(np.max(x.get_ydata(), initial=0.0) for x in axes.lines) == 10.0
 
 
 def test_the_gap_of_the_line_that_bends_is_marked():
     line = (Decades("corrected", {}, np.array([16, 1000]), np.array([1.0, 0.0])),)
     flat = Gap(64, -2.0, 1.0, half_weight=20.0, bend=None, end=1000, at_end=1.0)
     bent = Gap(64, -2.5, 0.5, half_weight=2.1, bend=2.0, end=1000, at_end=0.0)
-    series = [Series(str(k), N, 1 / N, line, gap) for k, gap in enumerate((flat, bent))]
-    _, below = curve_figure(series, "influence").axes
-    texts = [text.get_text() for text in below.texts]
-    assert texts == ["", "3.0 decades", "n = 1 + e²ᴬ"]
-    assert list(below.lines[-1].get_xdata()) == [100, 100]
-    assert {line.get_color() for line in below.lines[-1:]} == {LOOKS[1]["color"]}
+    series = [
+        Series(str(k), N, (k + 1) / N, line, gap) for k, gap in enumerate((flat, bent))
+    ]
+    (axes,) = curve_figure(series, "influence").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["", "3.0 decades", "n = 1 + e²ᴬ", "proportional to 1/n"]
+    (mark,) = [x for x in axes.lines if list(x.get_xdata()) == [100, 100]]
+    assert mark.get_color() == LOOKS[1]["color"]
+
+
+def test_series_that_are_the_same_are_one_line_by_both_names():
+    labels = "leftmost (exponent 1.00)", "average (exponent 1.00)"
+    figure = curve_figure([Series(x, N, 1 / N) for x in labels], "influence")
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["leftmost and average (exponent 1.00)"]
+    _, (_, line) = drawn(figure, "o")
+    assert list(line.get_xdata()) == [16, 32, 64]
+
+
+def test_series_that_coincide_somewhere_are_set_side_by_side():
+    other = Series("other", N, np.where(N == 32, 1.01 / N, 0.2))
+    apart = Series("apart", N, 0.5 / N)
+    figure = curve_figure([FALLING, other, apart], "influence")
+    places = [
+        list(line.get_xdata())
+        for marker in "os^"
+        for line in drawn(figure, marker)[1][1:]
+    ]
+    assert places[0] == places[2] == [16, 32, 64]
+    assert all(1 < x / n < 1.1 for x, n in zip(places[1], (16, 32, 64), strict=True))
+    assert "side by side" in figure.legends[0].get_title().get_text()
