@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.batch import of_each_input
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.callable import Callable as Function
 from bounds.influence.callable import Radius
@@ -189,6 +190,7 @@ def _sizes(way: Method | Screen, problem: Problem) -> BlockSizes | None:
     return way.sizes(problem) if len(problem.pairs) else None
 
 
+@of_each_input
 def compute_influence(
     model: Transformer | Function | Callable[[Any], Any],
     tokens: Any,
@@ -226,7 +228,7 @@ def compute_influence(
             bare function from tokens [n] to a vector, with `vocab_size`. A function made
             by `jax.jit` runs on a batch of inputs at a time, and is compiled anew in
             every call: a `Callable` is not.
-        tokens: integers in [0, V) [n].
+        tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
             "incremental" (change propagation), "screened" (certified enclosures, and the
             exact maximum where they close), "exhaustive" (a pass for each), or "partial"
@@ -268,7 +270,7 @@ def compute_influence(
             then have one base pass.
 
     Returns:
-        An `Influence`.
+        An `Influence`; of a list of inputs a list of them.
 
     Raises:
         InputError: for anything in the question that does not fit the model.

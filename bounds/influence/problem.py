@@ -360,8 +360,9 @@ def _as_callable(model: Any, vocab_size: Any, radius: Any) -> Callable:
         return model
     if not callable(model):
         raise InputError(
-            f"model is a {type(model).__name__}; expected a Transformer, a "
-            "bounds.Callable, or a function from tokens to a vector"
+            f"model is a {type(model).__name__}; expected a Transformer, such as "
+            "jax_models.load returns, a bounds.Callable, or a function from tokens to a "
+            "vector"
         )
     if vocab_size is None:
         raise InputError("a bare function needs vocab_size, the number of symbols")

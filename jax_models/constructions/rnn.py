@@ -15,6 +15,7 @@ from jax_models.errors import InputError
 from jax_models.model.pytree import register
 from jax_models.model.readout import Readout
 from jax_models.model.rows import linear
+from jax_models.random_key import expect_key
 from jax_models.run.float_type import check_float_type
 
 
@@ -89,13 +90,14 @@ def init_elman(
         dtype: float32 or float64.
 
     Raises:
-        InputError: for a size below 1, or float64 without x64.
+        InputError: for a size below 1, float64 without x64, or what is no key.
     """
     check_float_type(dtype, "the network asked for")
     sizes = {"width": width, "vocab_size": vocab_size, "num_classes": num_classes}
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} = {size}; expected at least 1")
+    expect_key(key)
     symbols, readout = jax.random.split(key)
     deviation = width**-0.5
     return ElmanNetwork(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
+from jax_models.random_key import expect_key
 from jax_models.run.device_memory import require_memory
 
 END = "$"
@@ -91,8 +92,10 @@ class Language(abc.ABC):
             Tokens [count, length], int32.
 
         Raises:
-            InputError: if `length` or `count` is below 1, or no string has that length.
+            InputError: if the key is none, `length` or `count` is below 1, or no string has
+                that length.
         """
+        expect_key(key)
         check_sample(length, count)
         if not end:
             return self.draw(key, length, count)

@@ -21,6 +21,7 @@ from jax import Array
 from jax_models.arguments import expect_number
 from jax_models.errors import InputError
 from jax_models.languages.base import check_sample
+from jax_models.random_key import expect_key
 
 # Numbers drawn at a time: what a sampler holds beside its output.
 CHUNK = 2**24
@@ -126,8 +127,10 @@ class Source(abc.ABC):
             Tokens [count, n], int32.
 
         Raises:
-            InputError: if `length` or `count` is below 1, or no word is that long.
+            InputError: if the key is none, `length` or `count` is below 1, or no word is
+                that long.
         """
+        expect_key(key)
         check_sample(length, count)
         if self.log_survival(length) == -math.inf:
             raise InputError(

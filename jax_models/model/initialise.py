@@ -32,6 +32,7 @@ from jax_models.model.rotary import Rotary
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
+from jax_models.random_key import expect_key
 from jax_models.run.device_memory import require_memory
 from jax_models.run.float_type import check_float_type
 from jax_models.weighting import WEIGHTINGS, make_weighting
@@ -298,12 +299,8 @@ def random_transformer(
             combine,  # pyright: ignore[reportArgumentType]
         )
 
-    try:
-        ends, *layer_keys = jax.random.split(key, num_layers + 1)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"key = {show(key)}; expected a JAX random key, such as jax.random.key(0)"
-        ) from error
+    expect_key(key)
+    ends, *layer_keys = jax.random.split(key, num_layers + 1)
 
     def draw_head(key: Array, bias_key: Array) -> Readout | Head | None:
         if head == "linear":

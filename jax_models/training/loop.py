@@ -19,11 +19,12 @@ import numpy as np
 import optax
 from jax import Array
 
-from jax_models.arguments import expect_integer, expect_kind, show
+from jax_models.arguments import expect_integer, expect_kind
 from jax_models.errors import InputError
 from jax_models.languages.base import check_sample
 from jax_models.languages.source import Source
 from jax_models.model.pytree import in_bytes
+from jax_models.random_key import expect_key
 from jax_models.run.device_memory import require_memory
 from jax_models.training.checkpoint import Standing, read_standing, save_standing
 from jax_models.training.history import (
@@ -219,12 +220,7 @@ def run_training(
     require_memory(f"the losses of {training.steps} steps", 16 * training.steps)
     expect_integer("steps", training.steps, 1, 2**31 - 1)
     check_classes(network, source, training)
-    try:
-        data = np.asarray(jax.random.key_data(key))
-    except TypeError as error:
-        raise InputError(
-            f"key = {show(key)}; expected a JAX random key, such as jax.random.key(0)"
-        ) from error
+    data = np.asarray(expect_key(key))
     start = begin(network, training, measuring)
     configuration = {
         **(about or {}),

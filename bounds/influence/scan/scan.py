@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.batch import of_each_input
 from bounds.influence.callable import Callable as Function
 from bounds.influence.problem import Watched
 from bounds.influence.scan.question import Question
@@ -21,6 +21,7 @@ from jax_models.run.evaluate import TieRule
 Rows: TypeAlias = int | Sequence[int] | Literal["all"]
 
 
+@of_each_input
 def scan(
     model: Transformer | Function,
     tokens: Any,
@@ -99,18 +100,8 @@ def scan(
         "mesh": mesh,
         "memory_limit": memory_limit,
     }
-    if is_batch(tokens):
-        options |= {"method": method, "ties": ties, "progress": progress}
-        return [scan(model, one, **options) for one in tokens]
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
     asked = Question.ask(model, tokens, **options)
     found = asked.answer(method, ties, progress)
     return dataclasses.replace(found, seconds=time.perf_counter() - started)
-
-
-def is_batch(tokens: Any) -> bool:
-    """Whether tokens are many inputs, not one."""
-    if isinstance(tokens, list | tuple) and tokens:
-        return all(np.ndim(one) == 1 for one in tokens)
-    return not isinstance(tokens, list | tuple) and np.ndim(tokens) == 2

@@ -56,7 +56,7 @@ def test_a_question_that_does_not_fit_is_refused(question, message):
     ("tokens", "message"),
     [
         ([], r"shape \(0,\)"),
-        ([[0]], r"shape \(1, 1\)"),
+        ([[[0]]], r"shape \(1, 1, 1\)"),
         ([0, 7], "token 7 at position 1"),
         ([0.5, 1.0], "integers"),
     ],

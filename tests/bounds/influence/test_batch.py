@@ -1,0 +1,72 @@
+"""Of many inputs every answer is that of the input by itself."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+
+INPUTS = ([0, 1, 1, 0], [1, 1, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=4,
+        d_ff=4,
+        vocab_size=2,
+        dtype="float64",
+    )
+
+
+@pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
+@pytest.mark.parametrize(
+    "tokens",
+    [np.array(INPUTS), jnp.array(INPUTS), list(INPUTS), (INPUTS[0], np.array([1, 0]))],
+    ids=["array", "JAX's", "lists", "of different lengths"],
+)
+def test_each_answer_is_that_of_the_input_alone(model, ask, tokens):
+    found = ask(model, tokens=tokens, positions=[0])
+    assert isinstance(found, list)
+    assert len(found) == len(tokens)
+    for one, own in zip(found, tokens, strict=True):
+        alone = ask(model, own, positions=[0])
+        np.testing.assert_array_equal(one.lower, alone.lower)
+        np.testing.assert_array_equal(one.upper, alone.upper)
+
+
+@pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
+def test_many_inputs_keep_the_signature(ask):
+    assert list(inspect.signature(ask).parameters)[:2] == ["model", "tokens"]
+
+
+def test_a_checkpoint_is_of_one_input(model, tmp_path):
+    with pytest.raises(jm.InputError, match="checkpoint keeps where one input stands"):
+        bounds.compute_influence(
+            model, INPUTS, method="screened", checkpoint=tmp_path / "kept.npz"
+        )
+
+
+@pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
+@pytest.mark.parametrize(
+    "tokens", [np.zeros((2, 2, 2), int), [[0, 1], [0, [1]]], "01", [[0, 1], [0.5, 1]]]
+)
+def test_what_is_no_batch_is_refused(model, ask, tokens):
+    with pytest.raises(jm.InputError, match="tokens"):
+        ask(model, tokens)
+
+
+@pytest.mark.parametrize("name", ["compute_influence", "scan", "certify_influence"])
+@pytest.mark.parametrize("wrong", ["exchanged", "model.safetensors", None])
+def test_what_is_no_model_is_told_what_was_expected(model, name, wrong):
+    tokens = np.array(INPUTS[0])
+    given = (tokens, model) if wrong == "exchanged" else (wrong, tokens)
+    with pytest.raises(jm.InputError, match=r"of a Transformer|expected a Transformer"):
+        getattr(bounds, name)(*given)
