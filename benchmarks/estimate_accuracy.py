@@ -146,7 +146,9 @@ def run_sweep(command: str, folder: Path) -> None:
     fixed, sweep = SWEEPS[command]
     arguments = [f"--{name}={value}" for name, value in fixed.items()]
     arguments += [f"--sweep={text}" for text in sweep]
-    arguments += [f"--out={folder}", f"--max_seconds={MAX_SECONDS.value}"]
+    # What was compiled before would make later cells cheaper than estimated.
+    arguments += ["--compilation_cache=off", f"--out={folder}"]
+    arguments.append(f"--max_seconds={MAX_SECONDS.value}")
     subprocess.run(
         [sys.executable, "-m", "bounds", "batch", f"--command={command}", *arguments],
         check=True,

@@ -156,7 +156,6 @@ def _finish(
         for cell in cells
         if cell.key in rows and rows[cell.key]["status"] == "failed"
     ]
-    names = export_table(table, output.path(""))
     record = {
         **output.record(),
         **dataclasses.asdict(specification),
@@ -165,6 +164,7 @@ def _finish(
         "failures": failures,
     }
     write_json(output.path("batch.json"), record)
+    names = export_table(table, output.path(""))
     # Last: only here the columns are known that --x and --y may name.
     names += ["batch.json", *_draw(output, specification, table)]
     print(f"{len(table)} rows; written to {output.folder}: {', '.join(names)}")

@@ -48,6 +48,7 @@ BATCHED = tuple(MAIN_RESULTS)
 OWN_FLAGS = (
     "out",
     "fresh",
+    "overwrite",
     "figure_format",
     "figure",
     "dry_run",

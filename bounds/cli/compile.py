@@ -128,8 +128,8 @@ def run(options: flags.FlagValues) -> None:
         "self_test": tested,
         "model_sha256": sha256(content),
     }
-    write_bytes(output.path("model.safetensors"), content)
     write_json(output.path("compile.json"), record)
+    write_bytes(output.path("model.safetensors"), content)
     print(_report(record, output.path("")))
 
 

@@ -246,7 +246,6 @@ def _write(
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
     rows = [row for curve in curves for row in curve.measurements]
-    write_csv(output.path("curve.csv"), [*COLUMNS, *bound_columns()], rows)
     record = output.record()
     record["curves"] = [
         {
@@ -263,4 +262,5 @@ def _write(
     ]
     record["failures"] = [dataclasses.asdict(failure) for failure in failures]
     write_json(output.path("curve.json"), record)
+    write_csv(output.path("curve.csv"), [*COLUMNS, *bound_columns()], rows)
     return ["curve.csv", "curve.json", *output.draw(plot_curves(curves))]

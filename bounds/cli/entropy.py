@@ -181,7 +181,6 @@ def _write(
     output: Output, rows: list[dict[str, Any]], failures: list[Failure]
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    write_csv(output.path("entropy.csv"), COLUMNS, rows)
     file = output.values["model"]
     record = {
         **output.record(),
@@ -191,6 +190,7 @@ def _write(
         "failures": [dataclasses.asdict(failure) for failure in failures],
     }
     write_json(output.path("entropy.json"), record)
+    write_csv(output.path("entropy.csv"), COLUMNS, rows)
     figure = entropy_figure(Table(tuple(rows)), output.values["language"])
     return ["entropy.csv", "entropy.json", *output.draw(figure)]
 

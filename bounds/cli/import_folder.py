@@ -13,7 +13,6 @@ import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
-from bounds.store.output import write_json
 from jax_models.errors import InputError
 from jax_models.format.pretrained.self_test import compare_outputs
 
@@ -63,10 +62,8 @@ def run(options: flags.FlagValues) -> None:
         print(one.message, file=sys.stderr)
     apart = None if options.check is None else compare_outputs(model, options.check)
     output = Output.of("import", options)
-    path, record = output.path("model.safetensors"), output.write_model(model)
-    if apart is not None:
-        record["largest_difference"] = apart
-    write_json(output.path("import.json"), record)
+    about = {} if apart is None else {"largest_difference": apart}
+    path, record = output.path("model.safetensors"), output.write_model(model, about)
     checked = "" if apart is None else f", within {max(apart.values()):.2g} of --check"
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "

@@ -308,8 +308,8 @@ def _write(
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
     columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *NAMES)
-    write_csv(output.path("influence.csv"), columns, rows)
     write_json(output.path("influence.json"), record)
+    write_csv(output.path("influence.csv"), columns, rows)
     largest: dict[int, tuple[float, int]] = {}
     for row in rows:
         value = enclosed_value(row["lower"], row["upper"], asked.screens)

@@ -317,7 +317,6 @@ def _write(
         for name in NAMES
         if f"{kind}_{name}" in curve.table.columns
     ]
-    write_csv(output.path("lipschitz.csv"), (*COLUMNS, *bounds), rows)
     fits = {
         name: {
             **dataclasses.asdict(curve.fit(name)),
@@ -338,4 +337,5 @@ def _write(
         "failures": [dataclasses.asdict(failure) for failure in failures],
     }
     write_json(output.path("lipschitz.json"), record)
+    write_csv(output.path("lipschitz.csv"), (*COLUMNS, *bounds), rows)
     return ["lipschitz.csv", "lipschitz.json", *output.draw(curve.plot())]

@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from absl import flags
 
+from bounds.cli.shared.exports import refuse_to_overwrite
 from bounds.cli.shared.usage import FlagGroup, command_usage, overview
 from bounds.version import __version__
 from jax_models.arguments import show
@@ -226,7 +227,11 @@ def _run(command: Command, arguments: list[str]) -> None:
     if {"--help", "-help", "-h"} & set(arguments):
         print(command_usage(PROGRAM, command.name, command.summary, module, groups))
         return
-    module.run(read_flags(command.name, groups, arguments))
+    options = read_flags(command.name, groups, arguments)
+    if "out" in options:
+        values = {name: options[name].value for name in options}
+        refuse_to_overwrite(command.name, values)
+    module.run(options)
 
 
 def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGroup]:

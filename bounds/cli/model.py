@@ -10,7 +10,6 @@ from bounds.cli.shared import flags as shared
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
-from bounds.store.output import write_json
 from jax_models.model.transformer import encode_positions
 
 # Symbols of a random model, and rows of its position table, where nothing is said.
@@ -44,8 +43,7 @@ def run(options: flags.FlagValues) -> None:
     )
     encode_positions(model, 1)  # refuses a formula that does not fit the width
     output = Output.of("model", options)
-    path, record = output.path("model.safetensors"), output.write_model(model)
-    write_json(output.path("model.json"), record)
+    path, record = output.path("model.safetensors"), output.write_model(model, {})
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "
         f"SHA-256 {record['model_sha256']}"

@@ -66,10 +66,10 @@ def run(options: flags.FlagValues) -> None:
     np.save(content, tokens)
     output = Output.of("sample", options)
     path = output.path("tokens.npy")
-    write_bytes(path, content.getvalue())
     record = output.record()
     record["distribution"] = language.distribution
     record["vocabulary"] = language.vocabulary
     record["tokens_sha256"] = [tokens_sha256(row) for row in tokens]
     write_json(path.with_name("sample.json"), record)
+    write_bytes(path, content.getvalue())
     print(f"{path}: {options.count} x {options.length} tokens, {language.distribution}")

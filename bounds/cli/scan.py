@@ -307,6 +307,7 @@ def _write(
     output: Output, asked: Asked, scan: Scan, record: dict[str, Any]
 ) -> list[str]:
     """Write the CSV, npz, JSON and figure files; return their names."""
+    write_json(output.path("scan.json"), record)
     names = []
     name: Callable[[int], str] | None = None
     if asked.tokenizer is not None:
@@ -324,7 +325,6 @@ def _write(
         )
         output.path("scan.csv").unlink(missing_ok=True)  # of another run
     scan.to_npz(output.path("scan.npz"))
-    write_json(output.path("scan.json"), record)
     quantity = _quantity(unit_of(output.values["target"]), asked, scan)
     quantity += "" if scan.exact else f", {scan.kind}"
     figure = scan_figure(scan, quantity, name, output.values["figure"])

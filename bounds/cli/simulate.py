@@ -225,7 +225,6 @@ def _write(
     failures: list[Failure],
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
-    curve.to_csv(output.path("simulate.csv"))
     record = {
         **output.record(),
         "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
@@ -237,4 +236,5 @@ def _write(
         "failures": [vars(failure) for failure in failures],
     }
     write_json(output.path("simulate.json"), record)
+    curve.to_csv(output.path("simulate.csv"))
     return ["simulate.csv", "simulate.json", *output.draw(curve.plot())]

@@ -22,7 +22,7 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.curves.loss_figure import loss_figure
 from bounds.store.file import lock
-from bounds.store.output import write_csv, write_json
+from bounds.store.output import write_csv
 from bounds.version import __version__
 from jax_models.languages import SOURCES, get_source
 from jax_models.languages.source import Levels, Source
@@ -276,13 +276,10 @@ def _write(
 ) -> None:
     """Write the model, the losses and the figure, and say what was learnt."""
     out = output.path("")
-    head = output.write_model(found.network)
     rows = records(found)
-    write_csv(out / "train.csv", columns(found), rows)
     _, final = found.measured[-1]
     levels = {n: source.levels(n) for n in {training.length, *final.lengths}}
-    record = {
-        **head,
+    about = {
         "source": repr(source),
         "training": dataclasses.asdict(training),
         "training_lengths": training.lengths,
@@ -300,7 +297,8 @@ def _write(
             )
         ],
     }
-    write_json(out / "train.json", record)
+    record = output.write_model(found.network, about)
+    write_csv(out / "train.csv", columns(found), rows)
     figure = loss_figure(rows, final.lengths, training.length, levels[training.length])
     print(training_report(found, levels))
     names = ["model.safetensors", "train.csv", "train.json", *output.draw(figure)]

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from bounds.cli.shared.validators import validate_choices, validate_grammar
+from bounds.cli.shared.validators import (
+    validate_choices,
+    validate_grammar,
+    validate_named,
+)
 from bounds.cli.shared.values import LengthsParser, LengthsSerializer
 from bounds.curves.figures import FORMATS
 from bounds.curves.inputs import RANDOM
@@ -38,7 +42,7 @@ SHAPE_FLAGS = (
 
 
 def define_output(values: flags.FlagValues, command: str) -> None:
-    """Add `--out` and `--seed`.
+    """Add `--out`, `--overwrite` and `--seed`.
 
     Args:
         values: The command's flags.
@@ -48,6 +52,13 @@ def define_output(values: flags.FlagValues, command: str) -> None:
         "out",
         f"results/{command}",
         "Folder that the results are written to; made where there is none.",
+        flag_values=values,
+    )
+    validate_named(values, "out", "a folder")
+    flags.DEFINE_boolean(
+        "overwrite",
+        False,
+        "Write over the files that another configuration left in --out.",
         flag_values=values,
     )
     flags.DEFINE_integer(
@@ -130,6 +141,7 @@ def define_model(values: flags.FlagValues, scale: float = 1.0) -> None:
         "Model file (safetensors), or a checkpoint's folder (docs/checkpoints.md).",
         flag_values=values,
     )
+    validate_named(values, "model", "a file or a folder")
     define_head(values)
     flags.DEFINE_string(
         "preset",

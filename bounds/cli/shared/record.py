@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 from absl import flags
 
 import jax_models as jm
+from bounds.cli.shared.exports import refuse_to_overwrite
 from bounds.curves.figures import FORMATS, save_figure
-from bounds.store.output import sha256, write_bytes
+from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore
 
@@ -54,7 +55,12 @@ class Output:
         return Path(self.folder) / name
 
     def record(self) -> dict[str, Any]:
-        """Returns the head of a JSON output: command, flags, seed and provenance."""
+        """Returns the head of a JSON output: command, flags, seed and provenance.
+
+        Raises:
+            InputError: Another configuration has written to the folder meanwhile.
+        """
+        refuse_to_overwrite(self.command, self.values)
         return {
             "command": self.command,
             "flags": dict(self.values),
@@ -63,18 +69,22 @@ class Output:
             **provenance().as_dict(),
         }
 
-    def write_model(self, model: Any) -> dict[str, Any]:
-        """Write a model's file, and return the head of the JSON output about it.
+    def write_model(self, model: Any, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the JSON output about a model and its file, and return the former.
 
         Args:
             model: A transformer or another network that `jax_models` writes.
+            about: What else the JSON output says.
 
         Raises:
-            OSError: The file cannot be written.
+            InputError: As by `record`.
+            OSError: A file cannot be written.
         """
         content = jm.model_bytes(model)
+        record = {**self.record(), "model_sha256": sha256(content), **about}
+        write_json(self.path(f"{self.command}.json"), record)
         write_bytes(self.path("model.safetensors"), content)
-        return {**self.record(), "model_sha256": sha256(content)}
+        return record
 
     def open_store(self) -> ResultStore:
         """Returns the store in the folder, open for writing: a context manager.

@@ -62,3 +62,19 @@ def validate_grammar(
         return True
 
     flags.register_validator(name, check, flag_values=values)
+
+
+def validate_named(values: flags.FlagValues, name: str, what: str) -> None:
+    """Refuse the empty text as the name of a file or folder.
+
+    Args:
+        values: Where the flag is.
+        name: Its name.
+        what: It names, in the words of the complaint.
+    """
+    flags.register_validator(
+        name,
+        lambda text: text != "",
+        f"it is empty; expected the name of {what}",
+        flag_values=values,
+    )

@@ -35,11 +35,11 @@ def compile_quickly(quick_compilation):
 
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
-    """Run a command in an empty folder."""
+    """Run a command in an empty folder, or over what another run left there."""
     monkeypatch.chdir(tmp_path)
 
-    def run_command(*arguments):
-        code = main([str(argument) for argument in arguments])
+    def run_command(name, *arguments):
+        code = main([name, "--overwrite", *map(str, arguments)])
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 

@@ -99,7 +99,7 @@ def test_a_truncated_file_is_one_line_that_names_it(run, model_file):
 
 
 def test_an_empty_name_is_the_name_of_no_file(run):
-    run("model", "--model=").assert_refused("model file '' does not exist")
+    run("model", "--model=").assert_refused("--model=: it is empty")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""What stands in --out is written over by its own configuration, or when that is asked for.
+
+A command's JSON record holds its flags, and is written before its other exports: it says
+whose they are, also where a run was killed between them.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bounds.store.output import plain
+from jax_models.arguments import show
+from jax_models.errors import InputError
+
+# Flags that change nothing in what is exported: where it goes, how it is found, shared
+# out or drawn.
+IMMATERIAL = frozenset(
+    "out fresh overwrite figure_format compilation_cache platform num_devices coordinator "
+    "num_processes process_id dry_run max_seconds retry_failed calibrate local_workers "
+    "scheduler x y".split()
+)
+# Records that are not called like their command.
+RECORDS = {"restrict": "certificate.json"}
+# These write the same file.
+WRITERS_OF_MODELS = ("model", "train", "compile", "import")
+MOST_TOLD = 2  # flags
+
+
+def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
+    """Raise `InputError` where --out holds the exports of another configuration.
+
+    Args:
+        command: The command that is to write there.
+        values: Of its flags, by name.
+
+    Raises:
+        InputError: As said; the message names flags that differ.
+        OSError: What stands in the place of a record cannot be read.
+    """
+    writes_nothing = (
+        values.get("dry_run") or values.get("verify") or values.get("process_id")
+    )
+    if values["overwrite"] or writes_nothing:
+        return
+    given = plain(dict(values))
+    for one in WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,):
+        path = Path(values["out"]) / RECORDS.get(one, f"{one}.json")
+        if not path.exists():
+            continue
+        differs = _difference(path, one, command, given)
+        if differs is not None:
+            raise InputError(
+                f"{path} is {differs}; name another --out, or write over what is there "
+                "with --overwrite"
+            )
+
+
+def _difference(
+    path: Path, one: str, command: str, given: Mapping[str, Any]
+) -> str | None:
+    """Returns what a file is where it is no record of this configuration."""
+    try:
+        recorded = json.loads(path.read_bytes())["flags"]
+        names = (recorded.keys() & given.keys()) - IMMATERIAL
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"no record of {one}"
+    if one != command:
+        return f"the record of {one}, which wrote the same files"
+    # Of a flag that came later nothing was said.
+    apart = sorted(name for name in names if recorded[name] != given[name])
+    if not apart:
+        return None
+    was, now = (
+        " ".join(_typed(name, values[name]) for name in apart[:MOST_TOLD])
+        for values in (recorded, given)
+    )
+    return f"of another configuration, {was} where this one has {now}"
+
+
+def _typed(name: str, value: Any) -> str:
+    """Returns a flag's value as it is typed, or that there is none."""
+    match value:
+        case None:
+            return f"no --{name}"
+        case bool():
+            return f"--{name}" if value else f"--no{name}"
+        case list():
+            return f"--{name}={show(','.join(map(str, value)))}"
+    return f"--{name}={value if isinstance(value, int | float) else show(value)}"
