@@ -68,3 +68,8 @@ __all__ = [
     "simulation_curve",
     "supremum",
 ]
+
+
+def __dir__() -> list[str]:
+    """Returns the functions and types; modules by topic stand in docs/api.md."""
+    return sorted(__all__)

@@ -143,3 +143,8 @@ def test_the_check_notices_what_is_missing():
     assert flaws(_is_complete, in_closed_form=True) == []
     _is_complete.__doc__ = (inspect.getdoc(_is_complete) or "").split("\nSource:")[0]
     assert flaws(_is_complete, in_closed_form=True) == ["Source"]
+
+
+def test_the_names_of_bounds_are_functions_and_types():
+    assert dir(bounds) == sorted(bounds.__all__)
+    assert all(callable(getattr(bounds, name)) for name in dir(bounds))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class BoundCurve(RowPerLength):
     """Influence against length, for one model: a table with one row per n.
 
@@ -60,6 +60,17 @@ class BoundCurve(RowPerLength):
         for row in self.measurements:
             by_length.setdefault(row["n"], []).append(row)
         return Table(tuple(_largest(rows) for _, rows in sorted(by_length.items())))
+
+    def __repr__(self) -> str:
+        """One line: what was measured, and the exponent fitted to it."""
+        lengths = [row["n"] for row in self]
+        where = f"n = {lengths[0]} to {lengths[-1]}" if lengths else "no length"
+        exponent = self.fit.exponent
+        fitted = "no fit" if exponent is None else f"n^{-exponent:z.2f}"
+        return (
+            f"BoundCurve({self.label}, {self.target}, {where}, "
+            f"{len(self.measurements)} measurements, {fitted})"
+        )
 
     @property
     def enclosed(self) -> int:

@@ -22,7 +22,7 @@ class Sense(enum.Enum):
     LOWER = "at least"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class _Inequality:
     """quantity <= value (UPPER) or quantity >= value (LOWER), for a quantity >= 0.
 
@@ -73,20 +73,35 @@ class _Inequality:
     def _rounded(self, x: interval.Interval) -> float:
         return interval.upper(x) if self.sense is Sense.UPPER else interval.lower(x)
 
-    def __str__(self) -> str:
+    def __float__(self) -> float:
+        """The value, as `value`: infinite or zero where it is beyond the range of floats."""
+        return self.value
+
+    @property
+    def size(self) -> str:
+        """The value in five digits, or as a power of ten where it is far from 1."""
         decimal = self.log10_value
         large = 4 < abs(decimal) < math.inf
-        size = f"10^{decimal:.4g}" if large else f"{self.value:.5g}"
-        return f"{self.quantity} {self.sense.value} {size}"
+        return f"10^{decimal:.4g}" if large else f"{self.value:.5g}"
+
+    def __repr__(self) -> str:
+        """The number with its direction; what is bounded is said by `print`."""
+        direction = "<=" if self.sense is Sense.UPPER else ">="
+        return f"{type(self).__name__}({direction} {self.size})"
+
+    def __str__(self) -> str:
+        return f"{self.quantity} {self.sense.value} {self.size}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Bound(_Inequality):
     """A certified inequality. `a <= b` orders the values of two with the same sense.
 
     >>> half = Bound(math.log(0.5), Sense.UPPER, "||x||", (), "by definition")
     >>> print(half)
     ||x|| at most 0.5
+    >>> half
+    Bound(<= 0.5)
     """
 
     def __lt__(self, other: Any) -> bool:
@@ -106,7 +121,7 @@ class Bound(_Inequality):
         return self.log_value >= _comparable(self, other)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Claim(_Inequality):
     """A printed inequality without a valid proof; its hypotheses are the printed ones.
 

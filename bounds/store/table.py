@@ -200,6 +200,14 @@ class RowPerLength:
         """Go through the rows, one per n."""
         return iter(self.table)
 
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
+        """Returns the row of one n, by its place."""
+        return self.table[index]
+
+    def to_pandas(self) -> Any:
+        """Returns the rows, one per n, as a pandas DataFrame; see `Table.to_pandas`."""
+        return self.table.to_pandas()
+
     def column(self, name: str) -> np.ndarray:
         """Returns one column, an entry per n; see `Table.column`."""
         return self.table.column(name)

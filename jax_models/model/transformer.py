@@ -29,7 +29,7 @@ from jax_models.weighting import TieReport
 
 
 @register
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Transformer:
     """A whole model; layers may differ from one another in everything but d.
 
@@ -59,6 +59,21 @@ class Transformer:
     substitutable: tuple[int, ...] | None = dataclasses.field(
         default=None, metadata={"static": True}
     )
+
+    def __repr__(self) -> str:
+        """One line: what its layers are and their sizes, no numbers.
+
+        Of a tree that holds something else in place of arrays, as JAX makes, no sizes.
+        """
+        layers = [layer for layer in self.layers if isinstance(layer, Layer)]
+        said = [f"{len(self.layers)} layers"]
+        said += dict.fromkeys(layer.attention.weighting.name for layer in layers)
+        said += dict.fromkeys(f"mask {layer.attention.mask}" for layer in layers)
+        if getattr(self.embedding, "ndim", None) == 2:
+            heads = {getattr(x.attention.query, "shape", (0,))[0] for x in layers}
+            said += [f"H = {max(heads)}"] if heads else []
+            said += [f"d = {self.width}", f"V = {self.vocab_size}", str(self.dtype)]
+        return f"Transformer({', '.join(said)})"
 
     @property
     def dtype(self) -> Any:

@@ -141,7 +141,7 @@ class PrintedInfluence:
     proved: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ClosedForms:
     """Upper bounds on the influence of one symbol, for all inputs of one length.
 
@@ -170,6 +170,15 @@ class ClosedForms:
     causal: LayerInfluence | None
     printed: PrintedInfluence | None
     printed_tight: PrintedInfluence
+
+    def __repr__(self) -> str:
+        """One line: where they hold, and the bounds at every position but i."""
+        names = ("corrected", "c1", "c2", "causal")
+        forms = {name: getattr(self, name) for name in names}
+        forms["printed claim"] = self.printed
+        said = [f"{x} <= {form.others.size}" for x, form in forms.items() if form]
+        where = f"n = {self.constants.length}, layer {self.layer}, query {self.query}"
+        return f"ClosedForms({where}: {', '.join(said)})"
 
     @property
     def hypotheses(self) -> tuple[str, ...]:

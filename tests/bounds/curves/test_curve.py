@@ -78,6 +78,19 @@ def test_a_row_is_the_largest_influence_over_the_inputs(model, curve):
     assert len(curve.measurements) == 6
 
 
+def test_a_curve_is_read_by_row_and_shown_in_a_line(curve):
+    assert curve[0] == next(iter(curve))
+    assert curve[-1]["n"] == 8
+    assert repr(curve).startswith("BoundCurve(softmax, activation, n = 4 to 8, 6 meas")
+    assert "\n" not in repr(curve)
+    assert "no length" in repr(make_curve())
+
+
+def test_a_curve_is_a_data_frame_where_pandas_is(curve):
+    pytest.importorskip("pandas")
+    assert list(curve.to_pandas()["n"]) == [4, 8]
+
+
 def test_given_inputs_are_cut_to_each_length(model):
     sequence = np.array([0, 1, 1, 0, 1, 0])
     curve = bound_curve(

@@ -46,6 +46,15 @@ def test_zero_and_nothing_known():
     assert bound(-math.inf, Sense.LOWER).value == 0.0
 
 
+def test_a_bound_shows_and_converts_as_a_number_with_its_direction():
+    assert repr(bound(math.log(0.5))) == "Bound(<= 0.5)"
+    assert repr(claim(math.log(0.5), Sense.LOWER)) == "Claim(>= 0.5)"
+    assert repr(bound(1e5)) == "Bound(<= 10^4.343e+04)"
+    assert float(bound(1.0)) == bound(1.0).value >= math.e
+    assert float(bound(1e5)) == math.inf
+    assert float(bound(1e5, Sense.LOWER)) < math.inf
+
+
 def test_bounds_of_one_sense_are_ordered_by_value():
     small, large = bound(1.0), bound(2.0, quantity="another formula")
     assert small < large

@@ -289,6 +289,20 @@ def with_statics(number):
     return dataclasses.replace(model, accept=jm.Accept(0, one))
 
 
+def test_a_model_is_shown_by_its_sizes_whatever_stands_in_its_leaves():
+    model = with_statics(int)
+    said = repr(model)
+    assert said.startswith(f"Transformer({len(model.layers)} layers, ")
+    assert f"d = {model.width}, V = {model.vocab_size}, float" in said
+    assert len(said) < 200
+    for leaf in (None, "leaf", jax.numpy.zeros(3)):
+        bare = jax.tree.map(lambda _, leaf=leaf: leaf, model)
+        assert repr(bare).startswith(f"Transformer({len(model.layers)} layers, ")
+    traced = []
+    jax.vmap(lambda x: traced.append(repr(x)))(jax.tree.map(lambda x: x[None], model))
+    assert f"d = {model.width}" in traced[0]
+
+
 def test_static_numbers_1_and_1_0_share_a_compiled_trace():
     models = [with_statics(number) for number in (int, float)]
     models.append(dataclasses.replace(models[0], position=jm.Sinusoidal(1, 1)))

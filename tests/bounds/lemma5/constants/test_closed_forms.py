@@ -206,6 +206,15 @@ def test_embeddings_that_vanish_leave_nothing_to_change():
     assert forms.printed_tight.others.value == 0
 
 
+def test_closed_forms_are_shown_in_a_line():
+    forms = forms_of(masks=("future",))
+    said = repr(forms)
+    assert f"n = {N}, layer 2, query {N - 1}: corrected <= " in said
+    assert f"causal <= {forms.causal.others.size}" in said
+    assert f"printed claim <= {forms.printed.others.size}" in said
+    assert "c1" not in said
+
+
 @pytest.mark.parametrize("mask", ["none", "future"])
 def test_abar_is_the_largest_weight_of_the_query_row(mask):
     constants = forms_of(masks=(mask,)).constants
