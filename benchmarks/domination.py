@@ -129,6 +129,7 @@ def _compare(
         ratios[name] = math.inf
         if form is not None:
             values = np.array([form.others.value, form.own.value])
+            assert exact.position_lower is not None
             lower = np.array([_largest(exact), exact.position_lower[query]])
             ratios[name] = _least(values, lower)
     return ratios
@@ -153,6 +154,7 @@ def _of_maximum(upper: np.ndarray, exact: Influence) -> float:
 
 def _largest(exact: Influence) -> float:
     """The largest influence of a position that is not the query's, from below."""
+    assert exact.position_lower is not None
     return float(np.nanmax(np.delete(exact.position_lower, exact.query)))
 
 

@@ -222,7 +222,7 @@ class AscentPlan:
             positions=positions,
             include_query=universe.include_query,
             ties="ignore",  # judged when the block is done
-            keep="position_max",
+            keep="max",
         )
         position, symbol = found.position, found.symbol
         if position is None or symbol is None:  # only the query's token was looked at

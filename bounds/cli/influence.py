@@ -9,7 +9,7 @@ continues where it stopped.
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -43,7 +43,7 @@ from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value, recorded_kind
 from bounds.curves.sequence_figure import sequence_figure
-from bounds.influence.compute import choose_method
+from bounds.influence.compute import Propose, choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
 from bounds.influence.row_targets import LogProbabilitySum
@@ -145,6 +145,14 @@ def define_flags() -> flags.FlagValues:
     shared.define_method(values)
     define_memory_limit(values)
     shared.define_stopping(values)
+    flags.DEFINE_enum(
+        "propose",
+        None,
+        get_args(Propose),
+        "Compute all in this float type first, and in float64 those that may be the "
+        "largest: the maximum is the same, the ends of the others are wider.",
+        flag_values=values,
+    )
     flags.DEFINE_boolean(
         "include_query",
         False,
@@ -246,6 +254,8 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     """
     asked = _ask(options)
     cells = make_blocks(asked, None)
+    if not all(store.find(cell.config) for cell in cells):  # tables are not read here
+        cells = make_blocks(dataclasses.replace(asked, keep="max"), None)
     with quiet_ties():
         finish_cells(store, cells)
     joined = _joined(found_rows(store, cells))
@@ -259,17 +269,19 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     best = max(blocks, key=lambda block: block["max"])  # the first of equals
     # The ends of the maximum are the maxima of the ends, of whichever block.
     ends = {end: max(block[end] for block in blocks) for end in ENDS}
+    decided = [x for block in blocks if (x := block.get("decided")) is not None]
     left = sum(block["uncertified"] for block in blocks)
     lower, upper = (ends[end] for end in ENDS)
     kind = recorded_kind(best["method"], best["max"], lower, upper, left)
     return {
-        **{name: best[name] for name in (*SUMMARY, *BLOCK)},
+        **{name: best.get(name) for name in (*SUMMARY, *BLOCK)},
         **ends,
         "exact": kind == "exact",
         "kind": kind,
         "hypotheses": [ROUNDING],
         "evaluated": sum(block["evaluated"] for block in blocks),
         "uncertified": left,
+        "decided": sum(decided) if decided else None,
         "levels": [level for block in blocks for level in block["levels"]],
         "ambiguous": any(block["ambiguous"] for block in blocks),
     }
@@ -300,6 +312,7 @@ def _ask(options: flags.FlagValues) -> Asked:
         Path(options.out),
         tokenizer,
         read_substitutes(options, subject.model, tokenizer, length),
+        options.propose,
     )
 
 
@@ -349,6 +362,8 @@ def _finding(asked: Asked, record: dict[str, Any]) -> str:
         output = f"the log-probabilities of {len(target.symbols)} rows, summed"
     ends = (record[name] for name in ("max", "max_lower", "max_upper"))
     maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
+    if record["decided"] is not None:
+        maximum += f" ({record['decided']} decided in float64 after float32)"
     if record["uncertified"]:
         return (
             f"n = {record['n']}: the maximum influence lies between "

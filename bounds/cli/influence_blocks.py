@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jax.sharding import Mesh
@@ -41,6 +41,7 @@ SUMMARY = (
     "reason",
     "evaluated",
     "uncertified",
+    "decided",
 )
 # The sizes that its method worked in.
 BLOCK = ("block_substitutions", "block_rows")
@@ -60,6 +61,8 @@ class Asked:
             None where they are numbers.
         symbols: What is put in [K], or at each position [n, K], filled up with -1; None
             is all that the model substitutes.
+        propose: The float type that all are computed in first; None leaves it open.
+        keep: "max" where nothing but the maximum is read, else None.
     """
 
     subject: Subject
@@ -68,6 +71,8 @@ class Asked:
     folder: Path
     tokenizer: jm.Tokenizer | None = None
     symbols: np.ndarray | None = None
+    propose: Literal["float32"] | None = None
+    keep: Literal["max"] | None = None
 
     @property
     def tokens(self) -> np.ndarray:
@@ -162,7 +167,7 @@ def make_blocks(
     vocab = subject.model.vocab_size
     each = vocab - 1 if asked.symbols is None else asked.symbols.shape[-1]
     few = n * each <= MAX_PAIRS and n * vocab <= MAX_TABLE
-    keep = "pairs" if few else "position_max"
+    keep = asked.keep or ("pairs" if few else "position_max")
     shared = SharedBase()
     # Sizes change the last bits: results of others are not gone on from. A limit that
     # leaves them as they are changes nothing.
@@ -185,6 +190,8 @@ def make_blocks(
         key["special"] = list(asked.tokenizer.special)  # which are left alone
     if asked.symbols is not None:
         key["symbols_sha256"] = sha256(canonical_json(asked.symbols.tolist()).encode())
+    if asked.propose is not None:
+        key["propose"] = asked.propose
     if asked.screens:
         key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
 
@@ -210,7 +217,15 @@ def make_blocks(
             stopping = dataclasses.replace(
                 asked.stopping, checkpoint=None if kept is None else str(kept)
             )
-            found = answer(problem, choice, question.ties, keep, stopping, report)
+            found = answer(
+                problem,
+                choice,
+                question.ties,
+                keep,
+                stopping,
+                report,
+                propose=asked.propose,
+            )
             if progress is not None:
                 progress.advance(label, stop - start - reported)
             return summarise(found)
@@ -256,13 +271,16 @@ def summarise(result: Influence) -> dict[str, Any]:
     Returns:
         The fields of `SUMMARY` and `BLOCK`, `levels`, `ties`, and `substitutions` by column.
     """
-    if result.lower is None or result.upper is None:
-        position = np.flatnonzero(result.position_symbol >= 0)
-        symbol = result.position_symbol[position]
-        lower, upper = result.position_lower[position], result.position_upper[position]
-    else:
+    ends = result.position_lower, result.position_upper
+    if result.lower is not None and result.upper is not None:
         position, symbol = np.nonzero(~np.isnan(result.lower))
         lower, upper = result.lower[position, symbol], result.upper[position, symbol]
+    elif result.position_symbol is not None:
+        position = np.flatnonzero(result.position_symbol >= 0)
+        symbol = result.position_symbol[position]
+        lower, upper = (end[position] for end in ends if end is not None)
+    else:
+        position, symbol, lower, upper = np.empty((4, 0))
     return {
         **{name: getattr(result, name) for name in SUMMARY},
         **block_columns(result.block),

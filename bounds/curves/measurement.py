@@ -133,7 +133,7 @@ def measure(
     """
     problem = question.ask(at_length(model, len(tokens)), tokens)
     choice = choice or choose_method(question.method, problem)
-    result = answer(problem, choice, question.ties, keep="position_max")
+    result = answer(problem, choice, question.ties, keep="max")
     return {
         "influence_lower": float(result.max_lower),
         "influence_upper": float(result.max_upper),

@@ -1,10 +1,4 @@
-"""`compute_influence`: checks the question, chooses a method, gathers its blocks.
-
-Influences gathered block by block: maxima per position, and the tables if wanted.
-
-The blocks of a method come in the order of its substitutions, by position, then symbol;
-each is reduced as it comes, so that only what is kept takes memory.
-"""
+"""`compute_influence`: checks the question, chooses a method, gathers its blocks."""
 
 import dataclasses
 import os
@@ -22,12 +16,19 @@ from bounds.influence.callable import Radius
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
+from bounds.influence.maxima import Maxima
 from bounds.influence.method import Method, Progress, Screen, Stopping
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase, Watched
-from bounds.influence.result import Block, Enclosures, Influence
+from bounds.influence.propose import (
+    decide_proposed,
+    lacks_of_proposal,
+    pays,
+    refusal,
+)
+from bounds.influence.result import Enclosures, Influence
 from bounds.influence.screening.ladder import SCREENED
-from bounds.influence.substitution import Substitutions, Symbols, not_finite
+from bounds.influence.substitution import Symbols, not_finite
 from bounds.influence.ties import judge_ties
 from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
 from jax_models import InputError, Transformer
@@ -45,102 +46,8 @@ _ALL: tuple[Method | Screen, ...] = (
 METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
 SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
 METHOD_NAMES = ("auto", *(way.name for way in _ALL))
-Keep = Literal["pairs", "position_max"]
-
-
-class Maxima:
-    """The largest influence of each position and of all, over the blocks so far.
-
-    Attributes:
-        lower: Lower ends [n, V], NaN where nothing was substituted; None if not kept.
-        upper: Upper ends [n, V], likewise.
-        position_lower: Maxima of the lower ends over symbols [n], NaN where none.
-        position_upper: Maxima of the upper ends [n].
-        position_symbol: Smallest symbol of the largest computed value [n], -1 where
-            none.
-        max: The largest computed value, 0 where nothing was substituted.
-        best: Index of its first substitution, None where nothing was substituted.
-        zeros: How many lower ends are 0.
-        done: Substitutions so far.
-    """
-
-    def __init__(self, pairs: Substitutions, dense: bool) -> None:
-        """Start with no block; `dense` keeps the tables."""
-        shape = (pairs.length, pairs.vocab_size)
-        self.lower = np.full(shape, np.nan) if dense else None
-        self.upper = np.full(shape, np.nan) if dense else None
-        self.position_lower = np.full(pairs.length, np.nan)
-        self.position_upper = np.full(pairs.length, np.nan)
-        self.position_symbol = np.full(pairs.length, -1)
-        self.max = 0.0
-        self.best: int | None = None
-        self.zeros = 0
-        self.done = 0
-        self._pairs = pairs
-        self._position_max = np.full(pairs.length, -np.inf)
-
-    @property
-    def max_lower(self) -> float:
-        """The lower end of the maximum."""
-        return 0.0 if self.best is None else float(np.nanmax(self.position_lower))
-
-    @property
-    def max_upper(self) -> float:
-        """The upper end of the maximum."""
-        return 0.0 if self.best is None else float(np.nanmax(self.position_upper))
-
-    def add(self, block: Block) -> None:
-        """Take in the next block of substitutions, of one or more of them."""
-        value = block.influence
-        lower, upper = np.maximum(value - block.radius, 0), value + block.radius
-        first = self.done
-        self._take(value, lower, upper)
-        top = int(np.argmax(value))
-        # Strictly larger: of equal maxima the first is named.
-        if self.best is None or value[top] > self.max:
-            self.max, self.best = float(value[top]), first + top
-
-    def enclose(self, found: Enclosures) -> None:
-        """Take in the enclosures of all substitutions at once.
-
-        The largest is the largest that was evaluated, never one that was estimated. The
-        symbols of positions are those of the largest upper ends.
-        """
-        self._take(found.upper, found.lower, found.upper)
-        if np.isfinite(found.value).any():
-            self.best = int(np.nanargmax(found.value))
-            self.max = float(found.value[self.best])
-
-    def _take(self, value: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
-        """Keep the ends of the next substitutions, and symbols by the values."""
-        part = slice(self.done, self.done + value.size)
-        position, symbol = self._pairs.position[part], self._pairs.symbol[part]
-        if self.lower is not None and self.upper is not None:
-            self.lower[position, symbol] = lower
-            self.upper[position, symbol] = upper
-        first = np.flatnonzero(np.diff(position, prepend=-1))
-        at = position[first]
-        for ends, kept in ((lower, self.position_lower), (upper, self.position_upper)):
-            kept[at] = np.fmax(kept[at], np.maximum.reduceat(ends, first))
-        self._keep_symbols(position, symbol, value, first)
-        self.zeros += int((lower == 0).sum())
-        self.done += value.size
-
-    def _keep_symbols(
-        self,
-        position: np.ndarray,
-        symbol: np.ndarray,
-        value: np.ndarray,
-        first: np.ndarray,
-    ) -> None:
-        """Name the smallest symbol of each position's largest value."""
-        at, top = position[first], np.maximum.reduceat(value, first)
-        rises = top > self._position_max[at]
-        runs = np.diff(first, append=value.size)
-        is_top = (value == np.repeat(top, runs)) & np.repeat(rises, runs)
-        where = np.flatnonzero(is_top)[::-1]  # the first of equals is written last
-        self.position_symbol[position[where]] = symbol[where]
-        self._position_max[at] = np.maximum(self._position_max[at], top)
+Keep = Literal["pairs", "position_max", "max"]
+Propose = Literal["float32"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +110,7 @@ def compute_influence(
     include_query: bool = False,
     ties: TieRule = "error",
     keep: Keep = "pairs",
+    propose: Propose | None = None,
     vocab_size: int | None = None,
     radius: Radius | None = None,
     dtype: Any = None,
@@ -245,7 +153,12 @@ def compute_influence(
         include_query: whether the query's own token is changed too.
         ties: what to do where rounding decides a hard-attention winner: "error",
             "warn" or "ignore".
-        keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n].
+        keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n], "max" the
+            maximum alone.
+        propose: "float32" computes all in float32 first, and in float64 those whose upper
+            end reaches the largest lower end: the maximum, its position and its symbol
+            are what they are without, the ends of the others those of float32. By default
+            that is done with keep="max", where it is cheaper by count; `reason` says so.
         vocab_size: V, for a bare function.
         radius: of a bare function: how far the vector it returns, as float64, may be
             from the true one in the 2-norm; a number, or a function of the tokens [n]
@@ -279,6 +192,8 @@ def compute_influence(
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
     choose_name("keep", keep, get_args(Keep))
+    if propose is not None:
+        choose_name("propose", propose, get_args(Propose))
     rtol_exact = check_rtol_exact(rtol_exact)
     problem = Problem.ask(
         model,
@@ -299,7 +214,7 @@ def compute_influence(
         rtol, budget, None if checkpoint is None else os.fspath(checkpoint)
     )
     choice = choose_method(method, problem)
-    found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact)
+    found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact, propose)
     return dataclasses.replace(found, seconds=time.perf_counter() - started)
 
 
@@ -311,6 +226,7 @@ def answer(
     stopping: Stopping | None = None,
     progress: Progress | None = None,
     rtol_exact: float = RTOL_EXACT,
+    propose: Propose | None = None,
 ) -> Influence:
     """Returns the influences of a problem, done as was chosen.
 
@@ -322,20 +238,27 @@ def answer(
         stopping: of a screen; see `compute_influence`.
         progress: called with (substitutions done, all) after every block.
         rtol_exact: the largest radius of a maximum called exact, relative to it.
+        propose: the float type that all are computed in first; None leaves it open.
 
     Raises:
-        InputError: processes do not agree, or an influence is not a finite number.
+        InputError: processes do not agree, an influence is not a finite number, or
+            nothing can be proposed.
         TieError: for an ambiguous tie under ties="error".
     """
     started, pairs, way = time.perf_counter(), problem.pairs, choice.way
     stopping = stopping or Stopping()
     found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
     if len(pairs) and problem.mesh is not None:
-        agree(problem, stopping, choice.sizes)
-    if len(pairs) and isinstance(way, Screen):
-        enclosed = way.enclose(problem, stopping, progress)
+        agree(problem, stopping, choice.sizes, keep, propose)
+    reason = choice.reason
+    if len(pairs):
+        enclosed, reason = _enclosed(problem, choice, keep, propose, stopping, progress)
+    if enclosed is not None:
         found.enclose(enclosed)
-    for block in way.blocks(problem) if len(pairs) and isinstance(way, Method) else ():
+    blocks = ()
+    if len(pairs) and enclosed is None and isinstance(way, Method):
+        blocks = way.blocks(problem)
+    for block in blocks:
         if not np.isfinite(block.influence).all():
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
             raise not_finite(*pairs[found.done + bad])
@@ -346,16 +269,15 @@ def answer(
     if met is not None:
         judge_ties(problem.model, met, f"row {met.row}", ties)
     kind: Kind = kind_of(found.max, found.max_lower, found.max_upper, rtol_exact)
-    if enclosed is not None:
+    screens = isinstance(way, Screen)
+    if enclosed is not None and screens:
         kind = "enclosure" if enclosed.left.size else "certified"
     kind = kind if problem.enclosed else "estimated"
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
         lower=found.lower,
         upper=found.upper,
-        position_lower=found.position_lower,
-        position_upper=found.position_upper,
-        position_symbol=found.position_symbol,
+        **found.by_position(keep != "max"),
         max=found.max,
         max_lower=found.max_lower,
         max_upper=found.max_upper,
@@ -366,7 +288,7 @@ def answer(
         method=way.name,
         kind=kind,
         hypotheses=problem.hypotheses,
-        reason=choice.reason,
+        reason=reason,
         zeros=found.zeros,
         substitutions=len(pairs),
         ties=met,
@@ -374,12 +296,44 @@ def answer(
         evaluated=len(pairs) if enclosed is None else enclosed.evaluated,
         uncertified=0 if enclosed is None else enclosed.left.size,
         levels=() if enclosed is None else enclosed.levels,
+        decided=None if enclosed is None or screens else enclosed.evaluated,
         block=choice.sizes,
     )
 
 
+def _enclosed(
+    problem: Problem,
+    choice: Choice,
+    keep: Keep,
+    propose: Propose | None,
+    stopping: Stopping,
+    progress: Progress | None,
+) -> tuple[Enclosures | None, str]:
+    """Returns what a screen or a proposal encloses, None without them, and why so."""
+    way, reason = choice.way, choice.reason
+    if isinstance(way, Screen):
+        if propose is not None:
+            raise InputError(refusal(f"method {way.name!r} finds its own candidates"))
+        return way.enclose(problem, stopping, progress), reason
+    lack = lacks_of_proposal(problem, way)
+    if propose is not None and lack is not None:
+        raise InputError(refusal(lack))
+    if propose is None and (
+        keep != "max" or lack is not None or not pays(problem, way, choice.sizes)
+    ):
+        return None, reason
+    found = decide_proposed(problem, way, progress, always=propose is not None)
+    if found is None:
+        return None, f"{reason}; float32 tells too little apart to propose"
+    told = f"{found.evaluated} of {len(problem.pairs)} decided in float64"
+    return found, f"{reason}; all proposed in float32, {told}"
+
+
 def agree(
-    problem: Problem, stopping: Stopping | None, sizes: BlockSizes | None
+    problem: Problem,
+    stopping: Stopping | None,
+    sizes: BlockSizes | None,
+    *asked_too: Any,
 ) -> None:
     """Raises `InputError` in every process unless all of them ask the same.
 
@@ -387,6 +341,7 @@ def agree(
         problem: the question, over a mesh.
         stopping: of a screen; None of a scan.
         sizes: of blocks.
+        asked_too: what else is asked.
     """
     assert problem.mesh is not None
     arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
@@ -395,5 +350,5 @@ def agree(
     stopping = stopping or Stopping()
     kept = stopping.checkpoint is not None
     asked = (problem.query, problem.target, stopping.rtol, stopping.budget, kept, sizes)
-    asked += (problem.watched, problem.reading)
+    asked += (problem.watched, problem.reading, *asked_too)
     check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))

@@ -40,6 +40,11 @@ class Method:
     outline: Callable[[Problem], Outline | None] = _none
     sizes: Callable[[Problem], BlockSizes | None] = _none
 
+    @property
+    def in_blocks(self) -> bool:
+        """Whether it runs a `Kernel`, which computes any substitutions alone."""
+        return self.kernel is not _none
+
 
 @dataclasses.dataclass(frozen=True)
 class Stopping:

@@ -35,7 +35,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Enclosures:
-    """Certified enclosures of all substitutions of a problem, some evaluated exactly."""
+    """Enclosures of all substitutions of a problem, some evaluated exactly."""
 
     lower: np.ndarray  # [P]
     upper: np.ndarray  # [P]
@@ -59,14 +59,14 @@ class Influence:
     `uncertified` is 0; `max_upper` bounds it in any case. `kind` says what the maximum is:
     exact | certified (by a screen that closed) | enclosure | estimated, where nothing is
     enclosed and the ends are the computed values. The dense tables are None where only the
-    per-position maximum was kept.
+    per-position maximum was kept, the arrays of positions too where only the maximum was.
     """
 
     lower: np.ndarray | None  # [n, V], NaN where nothing is substituted
     upper: np.ndarray | None  # [n, V]
-    position_lower: np.ndarray  # [n] maxima over symbols, NaN where none
-    position_upper: np.ndarray  # [n]
-    position_symbol: np.ndarray  # [n] the maximising symbol, -1 where none
+    position_lower: np.ndarray | None  # [n] maxima over symbols, NaN where none
+    position_upper: np.ndarray | None  # [n]
+    position_symbol: np.ndarray | None  # [n] the maximising symbol, -1 where none
     max: float  # the maximum of the computed values, 0 where nothing is substituted
     max_lower: float
     max_upper: float
@@ -86,6 +86,8 @@ class Influence:
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where they were found on the way
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
+    # Of all that were proposed in float32, how many were decided in float64.
+    decided: int | None = None
 
     @property
     def exact(self) -> bool:

@@ -31,9 +31,10 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks
+from bounds.influence.kernel import Kernel, Part, run_blocks
 from bounds.influence.method import Progress, Screen, Stopping
 from bounds.influence.problem import Problem, one_row
+from bounds.influence.propose import decide, require_finite
 from bounds.influence.result import Enclosures, Level
 from bounds.influence.screening.checkpoint import Checkpoint, Standing
 from bounds.influence.screening.defect import defect
@@ -44,7 +45,6 @@ from bounds.influence.screening.screen import (
     prepare_screen,
     screen_block,
 )
-from bounds.influence.substitution import not_finite, padded
 from bounds.influence.target import bent_head
 from bounds.readings.rules import lacks, lacks_of_dropout
 from bounds.version import __version__
@@ -147,24 +147,17 @@ class Climb:
         chosen = chosen[np.isnan(self.value[chosen])]
         if not chosen.size:
             return
-        kernel, problem = self.kernel, self.problem
-        options = kernel.parts[0].options
+        problem = dataclasses.replace(self.problem, mesh=None)
+        part = Part(0, len(problem.pairs), TOGETHER, self.kernel.parts[0].options)
+        kernel = dataclasses.replace(self.kernel, parts=(part,))
         for start in range(0, chosen.size, TOGETHER):
             part = chosen[start : start + TOGETHER]
-            block = [
-                padded(x[part], TOGETHER) for x in (problem.position, problem.symbol)
-            ]
             began = time.perf_counter()
-            found, _ = kernel.function(*kernel.shared, *block, **options)
-            found = np.stack(as_pair(found))[:, : part.size]
-            found = np.frombuffer(first_says(found.tobytes()))
-            value, relative = found.reshape(2, -1)
-            if not np.isfinite(value).all():
-                bad = part[np.flatnonzero(~np.isfinite(value))[0]]
-                at = int(problem.position[bad]), int(problem.symbol[bad])
-                raise not_finite(*at)
+            ((_, *found),) = decide(problem, kernel, part)
+            found = np.frombuffer(first_says(np.stack(found).tobytes()))
+            value, radius = found.reshape(2, -1)
+            require_finite(problem, part, value)
             self._evaluating.append(time.perf_counter() - began)
-            radius = kernel.radius(relative, part)
             self.value[part] = value
             self.lower[part] = np.maximum(value - radius, 0)
             self.upper[part] = value + radius

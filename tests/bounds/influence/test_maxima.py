@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bounds.influence import compute
-from bounds.influence.compute import Maxima
+from bounds.influence.maxima import Maxima
 from bounds.influence.method import Method
 from bounds.influence.result import Block
 from bounds.influence.substitution import list_substitutions

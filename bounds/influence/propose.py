@@ -1,0 +1,191 @@
+"""The maximum, proposed in float32 and decided in float64.
+
+All substitutions are computed in float32 with their radii. Those whose upper end reaches
+the largest lower end are computed in float64, in blocks of the size that all would be: the
+first of the largest of them is the maximum that float64 finds among all.
+
+A float32 model is the given one with every weight, embedding, position and temperature
+rounded once. To first order a rounding of a product or sum is a rounding of its operands,
+of which the rounding model counts at least one for each: one more is at most twice as many
+(`CONVERTED`). What that has to spare, the scalar operations of every layer, is far more
+than a float64 radius, 2^-29 of a float32 one, so that no computed float64 value of what is
+left out reaches the maximum either.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks
+from bounds.influence.method import Method, Progress
+from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.result import Enclosures
+from bounds.influence.substitution import not_finite
+from jax_models import Transformer
+from jax_models.model.reweight import with_dtype
+
+# Radii about the given model's influences, of the radii about its float32 copy's.
+CONVERTED = 2
+# Blocks from which half as many, two that decide and a second base pass are fewer.
+FEWEST_BLOCKS = 8
+# Operations that compiling a second program is worth, on a CPU and elsewhere.
+WORTH = (2**38, 2**47)
+# A radius of the largest value of a block, relative to it, beyond which nothing is left out.
+TELLS_APART = 0.1
+
+
+def lacks_of_proposal(problem: Problem, way: Method) -> str | None:
+    """Returns why nothing can be proposed in float32, None if it can.
+
+    Args:
+        problem: the question.
+        way: the method that answers it.
+    """
+    model = problem.model
+    if not isinstance(model, Transformer):
+        return "a function that is not ours has no float32 form"
+    if model.dtype != np.float64:
+        return f"the model is {model.dtype.name}, and float64 is to decide"
+    if model.is_hard:
+        return "hard attention's winners in float32 may be others than in float64"
+    if not way.in_blocks:
+        return f"method {way.name!r} does not compute some substitutions alone"
+    return None
+
+
+def refusal(lack: str) -> str:
+    """Returns the message of a proposal that was asked for and cannot be made.
+
+    Args:
+        lack: as `lacks_of_proposal` says it.
+    """
+    return f"propose = 'float32': {lack}; leave propose out"
+
+
+def pays(problem: Problem, way: Method, sizes: BlockSizes | None) -> bool:
+    """Whether proposing promises to be cheaper by count, if radii tell enough apart.
+
+    A float32 block counts half a float64 one. Besides that it is a second program to
+    compile, which pays where there is much to do.
+
+    Args:
+        problem: a question that lacks nothing.
+        way: its method.
+        sizes: of its blocks.
+    """
+    if sizes is None:
+        return False
+    model, n = problem.model, problem.tokens.size
+    devices = 1 if problem.mesh is None else problem.mesh.size
+    weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
+    one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
+    worth = WORTH[jax.default_backend() != "cpu"] * devices
+    blocks = len(problem.pairs) / (sizes.substitutions * devices)
+    return blocks >= FEWEST_BLOCKS and way.cost(problem) * one_pass >= worth
+
+
+def decide_proposed(
+    problem: Problem, way: Method, progress: Progress | None, *, always: bool
+) -> Enclosures | None:
+    """Returns enclosures of all influences, those that may be the largest in float64.
+
+    Args:
+        problem: a question that lacks nothing, with substitutions.
+        way: its method.
+        progress: called with (substitutions proposed, all) after every block.
+        always: whether to go on where float32 tells too little apart.
+
+    Returns:
+        The enclosures; None where that is given up.
+
+    Raises:
+        InputError: an influence that is decided is not a finite number.
+    """
+    proposed = _proposals(problem, way, progress, always)
+    if proposed is None:
+        return None
+    value, lower, upper = proposed
+    decided = np.full(value.size, np.nan)
+    kernel = way.kernel(problem)
+    assert kernel is not None
+
+    def left() -> np.ndarray:
+        return np.flatnonzero(np.isnan(decided) & (upper >= lower.max()))
+
+    # Those with the largest values first: what they come to leaves others out.
+    order = left()[np.argsort(-value[left()], kind="stable")]
+    for chosen in (lambda: np.sort(order[: kernel.parts[0].batch]), left):
+        for at, found, radius in decide(problem, kernel, chosen()):
+            require_finite(problem, at, found)
+            decided[at] = found
+            lower[at], upper[at] = np.maximum(found - radius, 0), found + radius
+    return Enclosures(lower, upper, decided, left(), ())
+
+
+def _proposals(
+    problem: Problem, way: Method, progress: Progress | None, always: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Values in float32 and the ends around what float64 is of, each [P]."""
+    low = with_dtype(problem.model, "float32")
+    low = dataclasses.replace(problem, model=low, shared=SharedBase())
+    value, lower, upper = (np.empty(len(problem.pairs)) for _ in range(3))
+    done, known = 0, always
+    for block in way.blocks(low):
+        found, radius = block.influence, CONVERTED * block.radius
+        # What float32 has no number for may be anything.
+        lost = ~np.isfinite(found + radius)
+        found, radius = np.where(lost, 0.0, found), np.where(lost, np.inf, radius)
+        top = int(np.argmax(found))
+        if not known and found[top] > 0:
+            known = True
+            if radius[top] > TELLS_APART * found[top]:
+                return None
+        these = slice(done, done + found.size)
+        value[these] = np.where(lost, np.inf, found)
+        lower[these], upper[these] = np.maximum(found - radius, 0), found + radius
+        done = these.stop
+        if progress is not None:
+            progress(done, value.size)
+    return value, lower, upper
+
+
+def decide(
+    problem: Problem, kernel: Kernel, chosen: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields influences of some substitutions, computed as they are among all.
+
+    Args:
+        problem: the question.
+        kernel: what computes all of them.
+        chosen: the indices of those that are to be computed, in order.
+
+    Yields:
+        Of each block the indices [p], influences [p] and radii [p].
+    """
+    for part in kernel.parts:
+        some = chosen[(part.start <= chosen) & (chosen < part.end)]
+        alone = Part(0, some.size, part.batch, part.options)
+        one = dataclasses.replace(kernel, parts=(alone,))
+        where = problem.position[some], problem.symbol[some]
+        for these, found, _ in run_blocks(one, *where, problem.mesh):
+            at = some[these]
+            value, relative = (x[: at.size] for x in as_pair(jax.device_get(found)))
+            yield at, value, kernel.radius(relative, at)
+
+
+def require_finite(problem: Problem, at: np.ndarray, value: np.ndarray) -> None:
+    """Refuses an influence that is not a finite number, naming its substitution.
+
+    Args:
+        problem: the question.
+        at: the indices of substitutions [p].
+        value: their influences [p].
+
+    Raises:
+        InputError: one of them is not finite.
+    """
+    if not np.isfinite(value).all():
+        raise not_finite(*problem.pairs[int(at[~np.isfinite(value)][0])])

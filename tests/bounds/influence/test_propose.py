@@ -1,0 +1,171 @@
+"""What is proposed in float32 and decided in float64 is what float64 finds among all."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import device_mesh
+from bounds.influence import TargetFunction, compute_influence, propose
+from jax_models.model.reweight import with_dtype
+from tests.bounds.influence.models import TOKENS, build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+ONE_LAYER = {"num_layers": 1, "mask": "none"}
+SHARED = build(ONE_LAYER)
+N = len(TOKENS)
+MAXIMUM = ("max", "max_lower", "max_upper", "position", "symbol", "kind", "method")
+
+
+def ask(model, tokens=TOKENS, **question) -> Any:
+    return compute_influence(model, tokens, **question)
+
+
+def maximum(found) -> tuple[Any, ...]:
+    return tuple(getattr(found, name) for name in MAXIMUM)
+
+
+def alike_symbols(seed, count=24) -> Any:
+    """All symbols but the first are one to 3e-8, within what float32 rounds by."""
+    model = build({**ONE_LAYER, "vocab_size": count})
+    noise = jax.random.normal(jax.random.key(seed), (count - 1, model.width))
+    alike = model.embedding[1] * (1 + 3e-8 * noise)
+    embedding = jnp.concatenate([model.embedding[:1], alike])
+    return dataclasses.replace(model, embedding=embedding)
+
+
+ALIKE = alike_symbols(0)
+ZEROS = np.zeros(N, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("layers", "question"),
+    [
+        (1, {"method": "incremental", "include_query": True}),
+        (1, {"method": "exhaustive", "memory_limit": 2**26}),
+        (1, {"method": "incremental", "target": "logits"}),
+        (2, {"method": "incremental"}),
+        (2, {"method": "partial", "query": 3}),
+    ],
+    ids=str,
+)
+def test_the_maximum_is_that_of_float64_to_the_bit(layers, question):
+    model = SHARED if layers == 1 else build({"num_layers": layers, "mask": "none"})
+    plain = ask(model, **question)
+    found = ask(model, **question, propose="float32", keep="max")
+    assert maximum(found) == maximum(plain)
+    assert 1 <= found.decided == found.evaluated < plain.substitutions
+    assert plain.decided is None
+    assert (
+        f"{found.decided} of {found.substitutions} decided in float64" in found.reason
+    )
+
+
+def test_where_float32_names_another_symbol_float64_decides(monkeypatch):
+    question: dict[str, Any] = {"method": "incremental", "propose": "float32"}
+    missed = 0
+    for model in map(alike_symbols, range(8)):
+        plain = ask(model, ZEROS, method="incremental")
+        found = ask(model, ZEROS, **question)
+        assert maximum(found) == maximum(plain)
+        assert found.decided >= 2
+        with monkeypatch.context() as patched:
+            # Without radii what float32 takes for the largest is all that is decided.
+            patched.setattr(propose, "CONVERTED", 0)
+            missed += ask(model, ZEROS, **question).symbol != plain.symbol
+    assert missed, "no case tells"
+
+
+def test_of_equal_influences_the_first_is_named():
+    embedding = ALIKE.embedding.at[2:].set(ALIKE.embedding[1])
+    model = dataclasses.replace(ALIKE, embedding=embedding)
+    plain = ask(model, ZEROS, method="incremental")
+    found = ask(model, ZEROS, method="incremental", propose="float32")
+    assert maximum(found) == maximum(plain)
+    assert found.symbol == 1
+    assert found.decided >= 23
+
+
+def test_the_others_have_the_ends_of_float32():
+    plain = ask(SHARED, method="incremental")
+    found = ask(SHARED, method="incremental", propose="float32")
+    there = ~np.isnan(plain.lower)
+    assert (found.lower[there] <= plain.lower[there]).all()
+    assert (plain.upper[there] <= found.upper[there]).all()
+    wide = found.upper[there] - found.lower[there] > 1e-9
+    assert wide.sum() == found.substitutions - found.decided
+    assert found.lower[found.position, found.symbol] == plain.max_lower
+
+
+def test_what_float32_does_not_hold_is_decided():
+    model = build({**ONE_LAYER, "layer_norm": "pre", "final_norm": False})
+    model = dataclasses.replace(model, embedding=1e39 * model.embedding)
+    plain = ask(model, method="incremental")
+    found = ask(model, method="incremental", propose="float32")
+    assert found.decided == found.substitutions
+    assert maximum(found) == maximum(plain)
+
+
+def test_over_devices_the_maximum_is_theirs():
+    question = {"method": "incremental", "mesh": device_mesh(2), "keep": "max"}
+    plain = ask(ALIKE, ZEROS, **question)
+    assert maximum(ask(ALIKE, ZEROS, **question, propose="float32")) == maximum(plain)
+
+
+def test_the_maximum_alone_has_no_arrays():
+    plain, found = ask(SHARED), ask(SHARED, keep="max")
+    assert maximum(found) == maximum(plain)
+    assert (found.lower, found.upper, found.position_symbol) == (None, None, None)
+    assert (found.position_lower, found.position_upper) == (None, None)
+    assert found.zeros == plain.zeros
+    assert found.decided is None, "so few are not worth a second program"
+
+
+def test_auto_proposes_where_the_maximum_alone_is_asked_and_it_pays(monkeypatch):
+    monkeypatch.setattr(propose, "WORTH", (0, 0))
+    monkeypatch.setattr(propose, "FEWEST_BLOCKS", 0)
+    plain, found = ask(SHARED), ask(SHARED, keep="max")
+    assert plain.decided is None
+    assert maximum(found) == maximum(plain)
+    assert found.decided >= 1
+    assert "decided in float64" in found.reason
+    monkeypatch.setattr(propose, "TELLS_APART", 0)
+    given_up = ask(SHARED, keep="max")
+    assert maximum(given_up) == maximum(plain)
+    assert given_up.decided is None
+    assert "float32 tells too little apart" in given_up.reason
+    assert ask(SHARED, keep="max", propose="float32").decided >= 1
+
+
+REFUSED = {
+    "float64 is to decide": lambda: ask(
+        with_dtype(SHARED, "float32"), propose="float32"
+    ),
+    "hard attention": lambda: ask(
+        build({**ONE_LAYER, "weighting": "average_hard"}), propose="float32"
+    ),
+    "finds its own candidates": lambda: ask(
+        build({"mask": "none"}), method="screened", propose="float32"
+    ),
+    "'lumped' does not compute": lambda: ask(
+        build({**ONE_LAYER, "position": "none"}), method="lumped", propose="float32"
+    ),
+    "no float32 form": lambda: ask(
+        lambda tokens: np.ones(1) * tokens[0], vocab_size=3, propose="float32"
+    ),
+    "a function that is not ours": lambda: ask(
+        SHARED, target=TargetFunction(lambda x: x[:1]), propose="float32"
+    ),
+    "propose = 'float16'": lambda: ask(SHARED, propose="float16"),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_proposed_is_refused(message):
+    with pytest.raises(jm.InputError, match=message) as caught:
+        REFUSED[message]()
+    assert "\n" not in str(caught.value)
