@@ -158,7 +158,7 @@ class Function(Reduction):
         for row, columns, found, _ in pieces():
             changes = np.zeros((layout.cells.shape[1], *shape))
             changes[columns] = found
-            made[row] = np.asarray(self.apply(changes), np.float64)
+            made[row] = _as_numbers(self.apply(changes))
             first = next(iter(made.values()))
             if made[row].shape != first.shape:
                 raise InputError(
@@ -170,6 +170,20 @@ class Function(Reduction):
         for row, one in made.items():
             values[row] = one
         return values, values, values
+
+
+def _as_numbers(returned: Any) -> np.ndarray:
+    """What one's own function returned, as an array."""
+    try:
+        numbers = np.asarray(returned)
+    except ValueError:  # lists of different lengths
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "biuf":
+        raise InputError(
+            f"reduce returned a {type(returned).__name__}, which is no array of numbers; "
+            "expected one, of the same shape for all positions"
+        )
+    return numbers.astype(np.float64)
 
 
 NAMED: dict[str | None, Reduction] = {

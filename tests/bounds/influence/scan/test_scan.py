@@ -280,6 +280,10 @@ def test_ones_own_function_is_given_the_axes_that_there_are():
             INPUT,
             reduce=lambda x, calls=[]: calls.append(0) or np.zeros(len(calls)),
         )
+    for returned in ("a", None, [[1.0], [1.0, 2.0]], {"a": 1.0}):
+        with pytest.raises(jm.InputError, match=r"^reduce returned a .* no array") as c:
+            scan(model, INPUT, reduce=lambda x, returned=returned: returned)
+        assert "\n" not in str(c.value)
 
 
 def test_a_batch_of_lengths_is_a_list_of_the_scans_of_each():
