@@ -8,7 +8,7 @@ from bounds.influence.callable import Callable
 from bounds.influence.compute import METHODS, SCREENS, compute_influence
 from bounds.influence.method import Method, Screen
 from bounds.influence.problem import Problem, SharedBase
-from bounds.influence.result import Block, Influence
+from bounds.influence.result import Block, Influence, MeasuredError
 from bounds.influence.row_targets import LogProbabilitySum, Pooled, RowsTarget
 from bounds.influence.targets import (
     LogitDifference,
@@ -33,6 +33,7 @@ __all__ = [
     "LogProbabilitySum",
     "LogitDifference",
     "Loss",
+    "MeasuredError",
     "Method",
     "Pooled",
     "Problem",

@@ -18,6 +18,7 @@ from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.deep import propagate, propagate_to
 from bounds.influence.first_layer import (
     PreparedLayer,
+    Replaced,
     ReplacedColumns,
     keys_about,
     other_rows,
@@ -277,8 +278,39 @@ def change_block(
         not they themselves, or what is read [i, r, ...] and its like [i, r]; and a tie
         report over everything that was evaluated.
     """
+    replaced = replace_tokens(model, tokens, state.first, position, symbol)
+    options = query, target, row_tile, own_query, reading
+    (read, relative), ties = carry_block(model, state, replaced, *options)
+    if len(model.layers) > 1:
+        shrunk = shrinkage(model, state.first, position, symbol)
+        relative = relative * over_rows(shrunk, relative)
+    return read if relative is read else (read, relative), ties
+
+
+def carry_block(
+    model: Transformer,
+    state: IncrementalState,
+    replaced: Replaced,
+    query: int | None,
+    target: AnyTarget | RowsTarget,
+    row_tile: int,
+    own_query: bool,
+    reading: Reading | None,
+) -> tuple[tuple[Any, Any], TieReport]:
+    """Returns what is read of the changes that replaced tokens make, and the ties.
+
+    Args:
+        model: a transformer.
+        state: its base pass.
+        replaced: the block of substitutions [i].
+        query: as in `change_block`.
+        target: likewise.
+        row_tile: likewise.
+        own_query: likewise.
+        reading: likewise.
+    """
     first, layer, last = state.first, model.layers[0], state.last
-    replaced = replace_tokens(model, tokens, first, position, symbol)
+    position = replaced.position
     columns = replaced_columns(first, replaced)
     at = state.rows if query is None else jnp.asarray([query], jnp.int32)
     assert at is not None
@@ -305,11 +337,7 @@ def change_block(
                 model.layers, bases, last, columns, own, at[0], row_tile
             )
     reports.append(ties)
-    read, relative = read_changes(model, state.output, change, target, reading)
-    if len(model.layers) > 1:
-        shrunk = shrinkage(model, first, position, symbol)
-        relative = relative * over_rows(shrunk, relative)
-    found = read if relative is read else (read, relative)
+    found = read_changes(model, state.output, change, target, reading)
     return found, merge_reports(model, reports)
 
 

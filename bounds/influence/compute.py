@@ -17,16 +17,18 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.maxima import Maxima
-from bounds.influence.method import Method, Progress, Screen, Stopping
+from bounds.influence.measured_error import measure_error
+from bounds.influence.method import Method, Progress, Screen, Stopping, refusal
 from bounds.influence.partial import PARTIAL
+from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.propose import (
     decide_proposed,
     lacks_of_proposal,
     pays,
-    refusal,
+    proposal_refused,
 )
-from bounds.influence.result import Enclosures, Influence
+from bounds.influence.result import Enclosures, Estimate, Influence
 from bounds.influence.screening.ladder import SCREENED
 from bounds.influence.substitution import Symbols, not_finite
 from bounds.influence.ties import judge_ties
@@ -76,7 +78,7 @@ def choose_method(
     """
     among = _ALL if among is None else among
     choose_name("method", name, ("auto", *(way.name for way in among)))
-    refusals = {way.name: way.refuse(problem) for way in among}
+    refusals = {way.name: refusal(way, problem) for way in among}
     if name != "auto":
         if refusals[name] is not None:
             raise InputError(
@@ -122,6 +124,7 @@ def compute_influence(
     memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     shared: SharedBase | None = None,
+    precision: Precision | None = None,
 ) -> Influence:
     """Returns how much each single-symbol substitution changes the query row, exactly.
 
@@ -181,6 +184,9 @@ def compute_influence(
         progress: called with (substitutions done, all) after every block.
         shared: the same object in calls about the same model, tokens and row(s), which
             then have one base pass.
+        precision: "bfloat16" or "float16": that of the products of changes, of
+            "incremental" alone, without hard attention. What is found is estimated, and
+            the error of a sample stands beside it (`MeasuredError`).
 
     Returns:
         An `Influence`; of a list of inputs a list of them.
@@ -209,12 +215,15 @@ def compute_influence(
         mesh=mesh,
         memory_limit=memory_limit,
         shared=shared,
+        precision=precision,
     )
     stopping = Stopping(
         rtol, budget, None if checkpoint is None else os.fspath(checkpoint)
     )
     choice = choose_method(method, problem)
     found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact, propose)
+    if problem.precision is not None:
+        found = dataclasses.replace(found, measured_error=measure_error(problem))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)
 
 
@@ -248,6 +257,7 @@ def answer(
     started, pairs, way = time.perf_counter(), problem.pairs, choice.way
     stopping = stopping or Stopping()
     found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
+    estimated = not problem.enclosed
     if len(pairs) and problem.mesh is not None:
         agree(problem, stopping, choice.sizes, keep, propose)
     reason = choice.reason
@@ -263,6 +273,7 @@ def answer(
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
             raise not_finite(*pairs[found.done + bad])
         found.add(block)
+        estimated |= isinstance(block, Estimate)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
         if progress is not None:
             progress(found.done, len(pairs))
@@ -272,7 +283,7 @@ def answer(
     screens = isinstance(way, Screen)
     if enclosed is not None and screens:
         kind = "enclosure" if enclosed.left.size else "certified"
-    kind = kind if problem.enclosed else "estimated"
+    kind = "estimated" if estimated else kind
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
         lower=found.lower,
@@ -313,11 +324,11 @@ def _enclosed(
     way, reason = choice.way, choice.reason
     if isinstance(way, Screen):
         if propose is not None:
-            raise InputError(refusal(f"method {way.name!r} finds its own candidates"))
+            raise InputError(proposal_refused(f"{way.name!r} finds its own candidates"))
         return way.enclose(problem, stopping, progress), reason
     lack = lacks_of_proposal(problem, way)
     if propose is not None and lack is not None:
-        raise InputError(refusal(lack))
+        raise InputError(proposal_refused(lack))
     if propose is None and (
         keep != "max" or lack is not None or not pays(problem, way, choice.sizes)
     ):
@@ -350,5 +361,5 @@ def agree(
     stopping = stopping or Stopping()
     kept = stopping.checkpoint is not None
     asked = (problem.query, problem.target, stopping.rtol, stopping.budget, kept, sizes)
-    asked += (problem.watched, problem.reading, *asked_too)
+    asked += (problem.watched, problem.reading, problem.precision, *asked_too)
     check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))

@@ -18,7 +18,7 @@ import numpy as np
 
 from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
 from bounds.influence.problem import Problem
-from bounds.influence.result import Block
+from bounds.influence.result import Block, Estimate
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
 
@@ -130,7 +130,8 @@ def function_blocks(problem: Problem) -> Iterator[Block]:
             radius += _norm_rounding(norms, base.shape[1])
         if reading is None:  # of the one row
             values, radius = values[:, 0], radius[:, 0]
-        yield Block(values, radius, None)
+        block = Block(values, radius, None)
+        yield Estimate.of(values) if stated is None else block
 
 
 def _changed(problem: Problem, chosen: np.ndarray) -> np.ndarray:

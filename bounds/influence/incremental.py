@@ -32,6 +32,7 @@ from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.reading import over_rows, read_changes
 from bounds.influence.result import Block
+from bounds.influence.rounded_block import rounded_block
 from bounds.influence.row_targets import watched_sizes, watched_steps
 from bounds.influence.sizes import shrinkage
 from bounds.influence.sparse import Window, change_windows, make_steps
@@ -159,13 +160,17 @@ def _kernel(problem: Problem) -> Kernel | None:
     model, tokens = problem.model, jax.device_put(problem.tokens)
     state = _state(problem)
     return Kernel(
-        change_block,
+        _function(problem),
         (model, tokens, state),
         tuple(_parts(problem)),
-        _radius(problem, state),
+        _radius(problem, state) if problem.precision is None else None,
         _base_ties(problem, state),
         IN_FLIGHT,
     )
+
+
+def _function(problem: Problem) -> Callable[..., Any]:
+    return change_block if problem.precision is None else rounded_block
 
 
 def _watched(problem: Problem) -> tuple[int, None] | tuple[None, np.ndarray]:
@@ -202,7 +207,7 @@ def _outline(problem: Problem) -> Outline | None:
     query, rows = _watched(problem)
     base = prepare.trace(model, tokens, query, shapes_of(rows))
     shared = (model, tokens, shapes_of(base.out_info))
-    return Outline(base, change_block, shared, tuple(_parts(problem)))
+    return Outline(base, _function(problem), shared, tuple(_parts(problem)))
 
 
 def _sizes(problem: Problem) -> BlockSizes | None:
@@ -222,13 +227,15 @@ def _block_sizes(problem: Problem) -> BlockSizes:
 def _parts(problem: Problem) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
     sizes = _block_sizes(problem)
-    options = {
+    options: dict[str, Any] = {
         "query": _watched(problem)[0],
         "target": problem.target,
         "row_tile": sizes.rows,
         "own_query": False,
         "reading": problem.reading,
     }
+    if problem.precision is not None:
+        options["rounding"] = problem.precision
     if len(model.layers) > 1 or problem.watches_many:
         yield Part.of(0, count, sizes.substitutions, options)
         return
@@ -248,4 +255,5 @@ INCREMENTAL = Method(
     kernel=_kernel,
     outline=_outline,
     sizes=_sizes,
+    rounds=True,
 )

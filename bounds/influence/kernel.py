@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.problem import Problem
-from bounds.influence.result import Block
+from bounds.influence.result import Block, Estimate
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
@@ -110,8 +110,8 @@ class Kernel:
     shared: tuple[Any, ...]
     parts: tuple[Part, ...]
     # From what influences are rounded relative to [p], and the index of their
-    # substitutions, to radii [p].
-    radius: Callable[[np.ndarray, Any], np.ndarray]
+    # substitutions, to radii [p]; None where nothing encloses them.
+    radius: Callable[[np.ndarray, Any], np.ndarray] | None
     ties: Ties | None  # of the base pass; None where no layer is hard
     # Blocks under way at a time.
     in_flight: int = 1
@@ -146,7 +146,10 @@ def run_kernel(
         influence, relative = (x[: these.stop - these.start] for x in as_pair(norms))
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
-        yield Block(influence, kernel.radius(relative, these), seen)
+        if kernel.radius is None:
+            yield Estimate.of(influence)
+        else:
+            yield Block(influence, kernel.radius(relative, these), seen)
 
 
 def run_blocks(

@@ -39,6 +39,8 @@ class Method:
     kernel: Callable[[Problem], Kernel | None] = _none
     outline: Callable[[Problem], Outline | None] = _none
     sizes: Callable[[Problem], BlockSizes | None] = _none
+    # Whether its products may be of half precision: those of changes, subtracting nothing.
+    rounds: bool = False
 
     @property
     def in_blocks(self) -> bool:
@@ -75,3 +77,15 @@ class Screen:
     refuse: Callable[[Problem], str | None]
     enclose: Callable[[Problem, Stopping, Progress | None], Enclosures]
     sizes: Callable[[Problem], BlockSizes]
+
+
+def refusal(way: Method | Screen, problem: Problem) -> str | None:
+    """Returns why a problem cannot be done in a way, None if it can.
+
+    Args:
+        way: a method or a screen.
+        problem: the question.
+    """
+    if problem.precision is not None and not (isinstance(way, Method) and way.rounds):
+        return "its products are not of changes alone"
+    return way.refuse(problem)

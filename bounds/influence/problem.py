@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
+from bounds.influence.precision import Precision, Rounding, choose_precision
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import Pooled, RowsTarget
 from bounds.influence.substitution import (
@@ -101,6 +102,8 @@ class Problem:
     # Of a scan: the rows that are watched, where they are many, and what is read of each.
     watched: tuple[int, ...] | None = None
     reading: Reading | None = None
+    # Of the products of changes; None where they are of the model's float type.
+    precision: Rounding | None = None
 
     @classmethod
     def ask(
@@ -119,6 +122,7 @@ class Problem:
         mesh: Mesh | None = None,
         memory_limit: int | None = None,
         shared: SharedBase | None = None,
+        precision: Precision | None = None,
     ) -> Self:
         """Returns the question about a model and an input; see `compute_influence`.
 
@@ -138,6 +142,7 @@ class Problem:
             mesh: devices to share the substitutions out over.
             memory_limit: bytes for the blocks under way.
             shared: holds a base pass for several questions.
+            precision: of the products of changes.
 
         Raises:
             InputError: for anything that does not fit the model.
@@ -189,10 +194,9 @@ class Problem:
             memory_limit = expect_integer("memory_limit in bytes", memory_limit, 1)
         if mesh is not None:
             check_mesh(mesh)
-        shared = shared or SharedBase()
-        return cls(
-            model, checked, query, target, pairs, shared, mesh, memory_limit, radius
-        )
+        shared, rounding = shared or SharedBase(), choose_precision(model, precision)
+        found = model, checked, query, target, pairs, shared, mesh, memory_limit, radius
+        return cls(*found, precision=rounding)
 
     @property
     def position(self) -> np.ndarray:
@@ -207,7 +211,8 @@ class Problem:
     @property
     def enclosed(self) -> bool:
         """Whether it is known how far rounding takes what is found."""
-        return isinstance(self.model, Transformer) or self.radius is not None
+        known = isinstance(self.model, Transformer) or self.radius is not None
+        return known and self.precision is None
 
     @property
     def hypotheses(self) -> tuple[str, ...]:

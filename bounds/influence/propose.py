@@ -49,6 +49,8 @@ def lacks_of_proposal(problem: Problem, way: Method) -> str | None:
         return "a function that is not ours has no float32 form"
     if model.dtype != np.float64:
         return f"the model is {model.dtype.name}, and float64 is to decide"
+    if problem.precision is not None:
+        return f"products of {problem.precision} are estimates, and decide nothing"
     if model.is_hard:
         return "hard attention's winners in float32 may be others than in float64"
     if not way.in_blocks:
@@ -56,7 +58,7 @@ def lacks_of_proposal(problem: Problem, way: Method) -> str | None:
     return None
 
 
-def refusal(lack: str) -> str:
+def proposal_refused(lack: str) -> str:
     """Returns the message of a proposal that was asked for and cannot be made.
 
     Args:
@@ -165,6 +167,7 @@ def decide(
     Yields:
         Of each block the indices [p], influences [p] and radii [p].
     """
+    assert kernel.radius is not None
     for part in kernel.parts:
         some = chosen[(part.start <= chosen) & (chosen < part.end)]
         alone = Part(0, some.size, part.batch, part.options)

@@ -21,6 +21,55 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True)
+class Estimate(Block):
+    """Influences of which nothing is known but their values: the radius is 0, and no end.
+
+    Whoever answers with one says that the answer is estimated.
+    """
+
+    @classmethod
+    def of(cls, influence: np.ndarray) -> "Estimate":
+        """Returns the block of values [p], or of what a scan reads [p, r, ...]."""
+        return cls(influence, np.zeros(influence.shape[:2]), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredError:
+    """How far estimates are off, measured on a sample: |estimate - value| / |value|.
+
+    Attributes:
+        substitutions: Of the sample.
+        entries: What is read of them, and may have moved: a number, or one for each row.
+        median: The error of half of these.
+        percentile_99: What 99 of 100 are within.
+        max: The largest, infinite where a value of 0 is estimated as something.
+        reference: The float type in which values were computed.
+    """
+
+    substitutions: int
+    entries: int
+    median: float
+    percentile_99: float
+    max: float
+    reference: str
+
+    def __str__(self) -> str:
+        """All of it, for a reader."""
+        parts = (self.median, self.percentile_99, self.max)
+        median, high, most = (f"{100 * x:.2g} %" for x in parts)
+        return (
+            f"off by {median} in the median, {high} at the 99th percentile and {most} at "
+            f"most, measured on {self.entries} changes by {self.substitutions} "
+            f"substitutions in {self.reference}"
+        )
+
+
+def said_of(error: MeasuredError | None) -> str:
+    """Returns what a result's one line says of its error: nothing where none is known."""
+    return "" if error is None else f", {error}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Level:
     """One level of a screen: how sharp, what it saw, what it left, how long it took."""
 
@@ -88,6 +137,11 @@ class Influence:
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
     # Of all that were proposed in float32, how many were decided in float64.
     decided: int | None = None
+    measured_error: MeasuredError | None = None  # in half precision alone
+
+    def __post_init__(self) -> None:
+        """Keep estimates and exact answers apart."""
+        assert self.measured_error is None or self.kind == "estimated"
 
     @property
     def exact(self) -> bool:
@@ -107,5 +161,5 @@ class Influence:
         return (
             f"Influence(max={maximum} [{self.kind}], position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
-            f"substitutions={self.substitutions})"
+            f"substitutions={self.substitutions}{said_of(self.measured_error)})"
         )

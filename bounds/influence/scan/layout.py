@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bounds.influence.problem import Problem
-from bounds.influence.result import Block
+from bounds.influence.result import Block, Estimate
 from bounds.influence.substitution import Symbols, not_finite
 from jax_models import InputError, Transformer
 
@@ -124,6 +124,7 @@ def _checked(
     problem: Problem, these: slice, block: Block
 ) -> tuple[np.ndarray, np.ndarray]:
     """What a block found, and its radii; both 0 where nothing can move."""
+    assert not (problem.enclosed and isinstance(block, Estimate))
     values, radius = block.influence, block.radius
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():

@@ -13,6 +13,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
 from bounds.influence.partial import PARTIAL
+from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem, SharedBase, Watched, check_head_row
 from bounds.influence.reading import Reading
 from bounds.influence.scan.frobenius import Frobenius, pair_symbols
@@ -90,6 +91,7 @@ class Question:
         mesh: Mesh | None = None,
         memory_limit: int | None = None,
         shared: SharedBase | None = None,
+        precision: Precision | None = None,
     ) -> "Question":
         """Returns the question about a model and an input; see `scan`.
 
@@ -108,6 +110,7 @@ class Question:
             mesh: devices to share the substitutions out over.
             memory_limit: bytes for the blocks under way.
             shared: holds a base pass for several questions about the same rows.
+            precision: of the products of changes.
 
         Raises:
             InputError: for anything that does not fit.
@@ -132,6 +135,7 @@ class Question:
             mesh=mesh,
             memory_limit=memory_limit,
             shared=shared,
+            precision=precision,
         )
         reduction = _reduction(reduce)
         every = isinstance(rows, str) and rows == "all"

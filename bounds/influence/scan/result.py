@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.ties import Ties
 from bounds.numbers.kind import Kind
 from bounds.store.output import write_bytes, write_csv
@@ -54,6 +55,12 @@ class Scan:
     seconds: float
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
 
+    measured_error: MeasuredError | None = None  # in half precision alone
+
+    def __post_init__(self) -> None:
+        """Keep estimates and exact answers apart."""
+        assert self.measured_error is None or self.kind == "estimated"
+
     @property
     def exact(self) -> bool:
         """Whether the largest value is known but for a small rounding radius."""
@@ -74,7 +81,7 @@ class Scan:
         largest = f"{np.abs(self.values[there]).max():.6g}" if there.any() else "none"
         return (
             f"Scan({shape}, largest={largest} [{self.kind}], method={self.method!r}, "
-            f"substitutions={self.substitutions})"
+            f"substitutions={self.substitutions}{said_of(self.measured_error)})"
         )
 
     def to_csv(

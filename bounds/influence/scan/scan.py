@@ -9,6 +9,8 @@ from jax.sharding import Mesh
 
 from bounds.influence.batch import of_each_input
 from bounds.influence.callable import Callable as Function
+from bounds.influence.measured_error import measure_error
+from bounds.influence.precision import Precision
 from bounds.influence.problem import Watched
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
@@ -40,6 +42,7 @@ def scan(
     mesh: Mesh | None = None,
     memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Returns what every substitution does to one row, to many, or to all, exactly.
 
@@ -78,6 +81,8 @@ def scan(
         mesh: devices to share the substitutions out over (`device_mesh`).
         memory_limit: bytes that blocks of substitutions may take on a device.
         progress: called with (substitutions done, all) after every block.
+        precision: as in `compute_influence`: "bfloat16" or "float16" is estimated, with
+            `Scan.measured_error` beside it.
 
     Returns:
         A `Scan`; of a list of inputs a list of them.
@@ -99,9 +104,12 @@ def scan(
         "dtype": dtype,
         "mesh": mesh,
         "memory_limit": memory_limit,
+        "precision": precision,
     }
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
     asked = Question.ask(model, tokens, **options)
     found = asked.answer(method, ties, progress)
+    if asked.problem.precision is not None:
+        found = dataclasses.replace(found, measured_error=measure_error(asked.problem))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)

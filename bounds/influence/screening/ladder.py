@@ -238,6 +238,11 @@ class Climb:
         under_way = (self.step, self.chosen, self._done, self._spent)
         self._checkpoint.save(Standing(*arrays, *under_way, levels), at_once=at_once)
 
+    def _radius(self, relative: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """Radii by the kernel, of which an estimate would have none."""
+        assert self.kernel.radius is not None
+        return self.kernel.radius(relative, part)
+
     def _enclose(self, part: np.ndarray, found: Screened) -> None:
         """Keeps estimates, and narrows the enclosures by them and their errors."""
         told = jax.device_get((found.estimate, found.error, found.magnitude))
@@ -245,7 +250,7 @@ class Climb:
             np.asarray(field, np.float64)[: part.size] for field in told
         )
         with np.errstate(invalid="ignore", over="ignore"):
-            radius = error + self.kernel.radius(magnitude + error, part)
+            radius = error + self._radius(magnitude + error, part)
             radius = np.where(np.isnan(magnitude), np.inf, radius)
             upper, lower = estimate + radius, estimate - radius
         # What is not a number bounds nothing.

@@ -1,0 +1,162 @@
+"""Half precisions in which the products of a change may be taken, and such a product.
+
+An operand is rounded after a power of two has been taken out of each of its rows, so that
+the type's range does not matter, and split into parts: numbers of the type whose sum is
+near it, 8 binary digits a part in bfloat16 and 11 in float16. Parts are multiplied exactly
+and summed in float32 at least. A CPU has no units for it: there they stay in the model's
+own type, what is found is the same but for the rounding of sums, and it takes longer.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.readings.rules import lacks_of_dropout
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name
+
+HIGHEST = jax.lax.Precision.HIGHEST
+# The largest entry of a row, about, when it is rounded: as far from the least number of
+# float16 as it may be, and products of two far from the largest of float32.
+LARGEST = 2.0**14
+Precision = Literal["bfloat16", "float16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """How operands of products are rounded.
+
+    Attributes:
+        name: Of the float type.
+        fixed: Parts of an operand that no substitution moves.
+        moved: Parts of one that has moved.
+    """
+
+    name: str
+    fixed: int = 1
+    moved: int = 1
+
+    def product(
+        self,
+        operands: Sequence[Array],
+        moves: Sequence[bool],
+        options: Mapping[str, Any],
+    ) -> Array:
+        """Returns a `dot_general` of rounded operands, in their own type.
+
+        Args:
+            operands: the two.
+            moves: which of them have moved.
+            options: of the product, as its primitive has them.
+        """
+        contracted, batched = options["dimension_numbers"]
+        axes = list(zip(operands, contracted, batched, strict=True))
+        scales = [_row_scale(*one) for one in axes]
+        counts = [self.moved if moved else self.fixed for moved in moves]
+        first, second = (
+            self._parts(x / scale, count)
+            for x, scale, count in zip(operands, scales, counts, strict=True)
+        )
+        # What two parts behind the first make together is below what was left out.
+        total = sum(
+            self._dot(a, b, options["dimension_numbers"])
+            for i, a in enumerate(first)
+            for j, b in enumerate(second)
+            if i + j < max(counts)
+        )
+        return total * _over_rows(scales, axes)
+
+    def _parts(self, array: Array, count: int) -> list[Array]:
+        """Numbers of the float type, in the array's own, that sum to about the array."""
+        kind, parts = jnp.finfo(self.name), []
+        for _ in range(count):
+            # A pair of conversions may be left out by the compiler; this may not.
+            parts.append(jax.lax.reduce_precision(array, kind.nexp, kind.nmant))
+            array = array - parts[-1]
+        return parts
+
+    def _dot(self, first: Array, second: Array, dimensions: Any) -> Array:
+        """The product of two parts, which are numbers of the float type."""
+
+        def emulated(a: Array, b: Array) -> Array:
+            return jax.lax.dot_general(a, b, dimensions, precision=HIGHEST)
+
+        def native(a: Array, b: Array) -> Array:
+            found = jax.lax.dot_general(
+                a.astype(self.name),
+                b.astype(self.name),
+                dimensions,
+                precision=HIGHEST,
+                preferred_element_type=jnp.float32,
+            )
+            return found.astype(first.dtype)
+
+        return jax.lax.platform_dependent(first, second, cpu=emulated, default=native)
+
+
+def _row_scale(array: Array, contracted: Sequence[int], _: Sequence[int]) -> Array:
+    """A power of two that divides each row, over the axes that are summed."""
+    largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
+    scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
+    return jnp.where(scale > 0, scale, 1)
+
+
+def _over_rows(scales: Sequence[Array], axes: Sequence[Any]) -> Array:
+    """The product of both operands' scales, as a `dot_general` orders its axes."""
+    shared = len(axes[0][2])
+    rows = []
+    for scale, (array, contracted, batched) in zip(scales, axes, strict=True):
+        free = [x for x in range(array.ndim) if x not in (*contracted, *batched)]
+        order = [*batched, *free]
+        rows.append(
+            scale.transpose(*order, *contracted).reshape(
+                [array.shape[x] for x in order]
+            )
+        )
+    first, second = rows
+    first = first.reshape(*first.shape, *(1,) * (second.ndim - shared))
+    middle = (1,) * (rows[0].ndim - shared)
+    return first * second.reshape(
+        *second.shape[:shared], *middle, *second.shape[shared:]
+    )
+
+
+# In bfloat16 one part would leave 1.1 % at the 99th percentile over the rows of a trained
+# encoder of 6 layers and 512 tokens, where two leave 0.8 %; in float16 one does.
+PRECISIONS = {"bfloat16": Rounding("bfloat16", fixed=2), "float16": Rounding("float16")}
+
+
+def choose_precision(model: Any, precision: Any) -> Rounding | None:
+    """Returns how products of a model's changes are rounded; None where they are not.
+
+    Args:
+        model: what is asked about.
+        precision: "bfloat16", "float16", or None.
+
+    Raises:
+        InputError: there is no such precision, or the model has no changes in it.
+    """
+    if precision is None:
+        return None
+    choose_name("precision", precision, tuple(PRECISIONS))
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"precision = {precision!r} rounds products inside a Transformer, and a "
+            "function has none to see; leave precision out"
+        )
+    if any(layer.attention.weighting.hard for layer in model.layers):
+        raise InputError(
+            f"precision = {precision!r}, but the model has hard attention, whose winners "
+            "rounding would decide; leave precision out"
+        )
+    lacks = lacks_of_dropout(model) if model.layers else "it has no layers"
+    if lacks is not None:
+        raise InputError(
+            f"precision = {precision!r} needs changes that are carried through the model, "
+            f"and they are not: {lacks}; leave precision out"
+        )
+    return PRECISIONS[precision]

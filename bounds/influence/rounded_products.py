@@ -1,0 +1,185 @@
+"""A change form whose products run in half precision, by reading its traced program.
+
+The program has two kinds of arrays: those that the base pass fixes (weights, rows, scores,
+summaries), and those that have *moved*, which a change enters. Its matrix products are
+linear in what moves: where an operand is rounded, they are off by about as much, relative
+to the change. Scores of the base, exponentials, the statistics of norms and sums are no
+such products; what rounds there counts as often as a row is larger than its change.
+
+Every `dot_general` that something moved enters is replaced, in whatever loop, branch or
+call it stands (`Rounding.product`), and nothing else.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+
+from bounds.influence.precision import Rounding
+
+
+def round_products(
+    rounding: Rounding,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    moves: tuple[Any, ...],
+) -> Any:
+    """Returns function(*arguments), the products of what moves rounded.
+
+    Args:
+        rounding: of operands.
+        function: of pytrees of arrays.
+        arguments: these.
+        moves: which of them move: pytrees of booleans, of the same structure.
+    """
+    program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    entering = jax.tree.leaves(moves)
+    found = _run(rounding, program, entering, jax.tree.leaves(arguments))
+    return jax.tree.unflatten(jax.tree.structure(shape), found)
+
+
+def _run(
+    rounding: Rounding,
+    program: ClosedJaxpr,
+    entering: Sequence[bool],
+    arguments: Sequence[Any],
+) -> list[Any]:
+    """What a program returns of arguments, of which some have moved."""
+    jaxpr = program.jaxpr
+    moving = _moving(jaxpr, entering)
+    held = dict(zip(jaxpr.constvars, program.consts, strict=True))
+    held |= dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(x: Any) -> Any:
+        return x.val if isinstance(x, Literal) else held[x]
+
+    for equation in jaxpr.eqns:
+        moves = _which(equation.invars, moving)
+        if equation.primitive is jax.lax.dot_general_p and any(moves):
+            operands = [read(x) for x in equation.invars]
+            found = [rounding.product(operands, moves, equation.params)]
+        else:
+            if any(moves):
+                equation = equation.replace(params=_rounded(rounding, equation, moves))
+            inputs = {x: held[x] for x in equation.invars if not isinstance(x, Literal)}
+            alone = jaxpr.replace(
+                constvars=[],
+                invars=list(inputs),
+                outvars=equation.outvars,
+                eqns=[equation],
+                effects=equation.effects,
+                debug_info=jaxpr.debug_info.with_unknown_names(),
+            )
+            found = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs.values())
+        held |= dict(zip(equation.outvars, found, strict=True))
+    return [read(x) for x in jaxpr.outvars]
+
+
+def _rounded(
+    rounding: Rounding, equation: Any, moves: Sequence[bool]
+) -> dict[str, Any]:
+    """The parameters of an operation, the products of its programs rounded."""
+    parameters = dict(equation.params)
+    for name, programs in _programs(equation, moves).items():
+        rounded = tuple(
+            jax.make_jaxpr(lambda *x, p=p, inner=inner: _run(rounding, p, inner, x))(
+                *(_shape(a) for a in p.in_avals)
+            )
+            if _has_product(p.jaxpr)
+            else p
+            for p, inner in programs
+        )
+        several = isinstance(parameters[name], tuple)
+        parameters[name] = rounded if several else rounded[0]
+    return parameters
+
+
+def _shape(a: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+
+
+def _has_product(jaxpr: Jaxpr) -> bool:
+    return any(
+        equation.primitive is jax.lax.dot_general_p
+        or any(_has_product(x.jaxpr) for x in _closed(equation))
+        for equation in jaxpr.eqns
+    )
+
+
+def _closed(equation: Any) -> Iterator[ClosedJaxpr]:
+    """The programs that an operation is made of."""
+    for value in equation.params.values():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, ClosedJaxpr):
+                yield one
+
+
+def _which(variables: Sequence[Any], moving: set[Any]) -> list[bool]:
+    return [not isinstance(x, Literal) and x in moving for x in variables]
+
+
+def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
+    """The variables of a program that move, where some of its arguments do."""
+    moving = {x for x, moves in zip(jaxpr.invars, entering, strict=True) if moves}
+    for equation in jaxpr.eqns:
+        moves = _which(equation.invars, moving)
+        if any(moves):
+            leaving = zip(equation.outvars, _leaving(equation, moves), strict=True)
+            moving |= {x for x, moved in leaving if moved}
+    return moving
+
+
+def _results(jaxpr: Jaxpr, entering: Sequence[bool]) -> list[bool]:
+    """Which results of a program move."""
+    return _which(jaxpr.outvars, _moving(jaxpr, entering))
+
+
+def _leaving(equation: Any, moves: Sequence[bool]) -> list[bool]:
+    """Which results of an operation move, something that enters it doing so."""
+    programs = _programs(equation, moves)
+    # Where a loop ends, and which branch is taken, are of all that comes of it.
+    chosen = equation.primitive.name == "cond" and moves[0]
+    chosen |= any(_results(p.jaxpr, x)[0] for p, x in programs.pop("cond_jaxpr", ()))
+    if chosen or len(programs) != 1:
+        return [True] * len(equation.outvars)
+    (several,) = programs.values()
+    found = (_results(program.jaxpr, inner) for program, inner in several)
+    return [any(x) for x in zip(*found, strict=True)]
+
+
+def _programs(
+    equation: Any, moves: Sequence[bool]
+) -> dict[str, list[tuple[ClosedJaxpr, list[bool]]]]:
+    """The programs of an operation by parameter, and which of their arguments move."""
+    name, parameters, moves = equation.primitive.name, equation.params, list(moves)
+    if name == "scan":
+        body = parameters["jaxpr"]
+        first = parameters["num_consts"]
+        moves = _settled(body.jaxpr, moves, first, first + parameters["num_carry"])
+        return {"jaxpr": [(body, moves)]}
+    if name == "while":
+        tested, first = parameters["cond_nconsts"], parameters["body_nconsts"]
+        body, inner = parameters["body_jaxpr"], moves[tested:]
+        inner = _settled(body.jaxpr, inner, first, len(inner))
+        asked = [*moves[:tested], *inner[first:]]
+        test = parameters["cond_jaxpr"]
+        return {"body_jaxpr": [(body, inner)], "cond_jaxpr": [(test, asked)]}
+    if name == "cond":
+        return {"branches": [(one, moves[1:]) for one in parameters["branches"]]}
+    return {
+        key: [(one, moves)]
+        for key, one in parameters.items()
+        if isinstance(one, ClosedJaxpr) and len(one.in_avals) == len(moves)
+    }
+
+
+def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
+    """What enters the rounds of a loop moving, its carry from `first` as in any of them."""
+    while True:
+        carried = moves[first:last]
+        found = _results(body, moves)[: last - first]
+        after = [a or b for a, b in zip(carried, found, strict=True)]
+        if after == carried:
+            return moves
+        moves = [*moves[:first], *after, *moves[last:]]

@@ -1,0 +1,203 @@
+"""Changes in half precision: estimated, off by a little, and by what is measured."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence import METHODS, Problem, measured_error, rounded_block
+from bounds.influence.precision import PRECISIONS
+from bounds.influence.result import Estimate
+from bounds.influence.rounded_products import round_products
+from tests.bounds.influence.models import TOKENS, build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+# Of the roundoff and each layer, entry by entry.
+MULTIPLE = 4.0
+ONE = {"num_layers": 1, "mask": "none"}
+CASES = [
+    {**ONE, "layer_norm": "post", "final_norm": True},
+    {"num_layers": 2, "mask": "future", "combine": "concat", "score": "dot_product"},
+    {
+        **{"num_layers": 3, "mask": "none", "layer_norm": "pre", "activation": "gelu"},
+        **{"gated": True, "target": "logits"},
+    },
+    {
+        "num_layers": 2,
+        "mask": "past",
+        "score": "additive",
+        "temperature": "inverse_log",
+    },
+    {"num_layers": 3, "mask": "strict_future", "layer_norm": "post"},
+]
+TYPES = ("bfloat16", pytest.param("float16", marks=pytest.mark.slow))
+
+
+def cases():
+    """The first is quick; others compile for some seconds each."""
+    first, *rest = CASES
+    return [first, *(pytest.param(case, marks=pytest.mark.slow) for case in rest)]
+
+
+def name_of(case):
+    return ", ".join(f"{k}={v}" for k, v in case.items())
+
+
+def scan(case, **how):
+    target = case.get("target", "activation")
+    return bounds.scan(build(case), TOKENS, rows="all", target=target, **how)
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("case", cases(), ids=name_of)
+def test_entries_are_off_by_a_multiple_of_the_roundoff_for_each_layer(case, name):
+    """And the sample, of so few substitutions all of them, says by how much."""
+    exact, found = scan(case, method="incremental"), scan(case, precision=name)
+    moved, u = np.nan_to_num(exact.values) != 0, ROUNDOFF[name]
+    off = np.abs(found.values - exact.values)[moved]
+    error = off / np.abs(exact.values[moved])
+    assert u / 100 < error.max() < MULTIPLE * u * case["num_layers"]
+    np.testing.assert_array_equal(found.values[~moved], exact.values[~moved])
+    told = found.measured_error
+    assert (told.entries, told.reference) == (moved.sum(), "float64")
+    assert told.substitutions == found.substitutions
+    assert told.max == pytest.approx(error.max(), rel=1e-6)
+    assert told.median == pytest.approx(np.median(error), rel=0.1)
+    assert told.median <= told.percentile_99 <= told.max
+    assert found.kind == "estimated"
+    assert "[estimated]" in repr(found)
+    assert "% in the median" in repr(found)
+    assert found.method == "incremental"
+    assert "partial cannot: its products are not of changes alone" in found.reason
+    for end in (found.lower, found.upper):
+        np.testing.assert_array_equal(end, found.values)
+
+
+@pytest.mark.slow
+def test_a_sample_says_about_what_all_are_off_by(monkeypatch):
+    case = {"num_layers": 2, "mask": "none", "layer_norm": "pre"}
+    every = scan(case, precision="bfloat16").measured_error
+    monkeypatch.setattr(measured_error, "SAMPLE", 8)
+    some = scan(case, precision="bfloat16").measured_error
+    assert some.substitutions == 8 < every.substitutions
+    for one in ("median", "percentile_99", "max"):
+        assert 1 / 3 < getattr(some, one) / getattr(every, one) < 3
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_is_subtracted_in_half_precision_is_far_off(name):
+    """So would be a change that came of two passes, or a base pass that was rounded."""
+    tokens = np.random.default_rng(1).integers(0, 3, 48)
+    model = build({**ONE, "layer_norm": "post"})
+    position, symbol = 7, int(tokens[7] + 1) % 3
+    question = {"positions": [position], "symbols": [symbol], "rows": "all"}
+    exact = bounds.scan(model, tokens, method="exhaustive", **question).values
+    found = bounds.scan(model, tokens, precision=name, **question)
+
+    @jax.jit
+    def rounded(tokens):
+        everything = jax.tree.map(lambda _: True, model)
+        return round_products(
+            PRECISIONS[name],
+            lambda model: jm.forward(model, tokens)[0],
+            (model,),
+            (everything,),
+        )
+
+    changed = tokens.copy()
+    changed[position] = symbol
+    apart = np.linalg.norm(rounded(changed) - rounded(tokens), axis=-1)
+    others = np.arange(48) != position
+    wrong = np.abs(apart / exact[0, 0] - 1)[others]
+    right = np.abs(found.values / exact - 1)[0, 0, others]
+    assert np.median(wrong) > 10 * np.median(right)
+    assert wrong.max() > 3 * MULTIPLE * ROUNDOFF[name]
+    assert found.measured_error.max < MULTIPLE * ROUNDOFF[name]
+
+
+@pytest.mark.slow
+def test_what_the_base_pass_fixes_is_not_rounded(monkeypatch):
+    """Sharp scores that were would move every weight; the measured error shows it."""
+    model = build(ONE)
+    scaled = dataclasses.replace(
+        model,
+        layers=tuple(
+            dataclasses.replace(
+                x,
+                attention=dataclasses.replace(
+                    x.attention, query=30 * x.attention.query
+                ),
+            )
+            for x in model.layers
+        ),
+    )
+    question = {"rows": "all", "precision": "bfloat16", "positions": [3, 8]}
+    right = bounds.scan(scaled, TOKENS, **question).measured_error
+    monkeypatch.setattr(
+        rounded_block,
+        "round_products",
+        lambda rounding, function, arguments, moves: round_products(
+            rounding, function, arguments, jax.tree.map(lambda _: True, moves)
+        ),
+    )
+    jax.clear_caches()
+    wrong = bounds.scan(scaled, TOKENS, **question).measured_error
+    jax.clear_caches()
+    assert wrong.median > 5 * right.median
+
+
+def test_influences_are_estimated_and_never_exact():
+    found = bounds.compute_influence(build(ONE), TOKENS, precision="bfloat16")
+    exact = bounds.compute_influence(build(ONE), TOKENS, method="incremental")
+    assert (found.kind, found.exact, found.estimated) == ("estimated", False, True)
+    assert found.max == found.max_lower == found.max_upper
+    assert 0 < abs(found.max / exact.max - 1) <= found.measured_error.max
+    assert exact.measured_error is None
+    assert "[estimated]" in repr(found)
+    assert "measured on 22" in repr(found)
+    for kind in ("exact", "certified", "enclosure"):
+        with pytest.raises(AssertionError):
+            dataclasses.replace(found, kind=kind)
+
+
+def test_an_estimate_is_another_type_that_screens_nothing():
+    problem = Problem.ask(build(ONE), TOKENS, precision="bfloat16")
+    assert not problem.enclosed
+    method = METHODS["incremental"]
+    assert {type(block) for block in method.blocks(problem)} == {Estimate}
+    assert method.kernel(problem).radius is None
+
+
+def row_sum(tokens):
+    return np.asarray([float(tokens.sum())])
+
+
+@pytest.mark.parametrize(
+    ("model", "how", "message"),
+    [
+        (ONE, {"precision": "int8"}, "precision.*'int8'.*bfloat16"),
+        ({**ONE, "weighting": "average_hard"}, {}, "hard attention, whose winners"),
+        ({**ONE, "num_layers": 0}, {}, "carried .* and they are not: it has no layers"),
+        (ONE, {"method": "partial"}, "'partial' cannot .* not of changes alone"),
+        (ONE, {"method": "exhaustive"}, "'exhaustive' cannot .* not of changes alone"),
+        (ONE, {"method": "screened"}, "'screened' cannot .* not of changes alone"),
+        (None, {"vocab_size": 3}, "inside a Transformer, and a function has none"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_in_a_line(model, how, message):
+    how = {"precision": "bfloat16", **how}
+    given = row_sum if model is None else build(model)
+    with pytest.raises(jm.InputError, match=message) as refused:
+        bounds.compute_influence(given, TOKENS, **how)
+    assert "\n" not in str(refused.value)
+
+
+def test_nothing_substituted_has_no_error():
+    found = bounds.compute_influence(
+        build(ONE), TOKENS, precision="bfloat16", positions=()
+    )
+    assert (found.kind, found.max, found.measured_error) == ("estimated", 0.0, None)
