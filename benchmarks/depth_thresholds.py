@@ -81,17 +81,19 @@ def draw(measured: Measured) -> Any:
     """Returns the figure: thresholds of one and eight heads against the layers."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.5, 3.2), layout="constrained")
+    figure = Figure(figsize=(6.5, 4.0), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
+    free = measured[0][0]["free"]
     series = {
-        "possible": "computable",
-        "switching": "PARITY, route S",
-        "dyck": "DYCK",
-        "switching, closed form": "S, closed form",
-        "alteration": f"route A, C = {measured[0][0]['free']}",
-        "paper, A = 1/(f+1)": "route H, A = 1/(f+1)",
-        "paper, A = 1/k^2": "route H, A = 1/k²",
+        "possible": "PARITY is computable up to this n",
+        "switching": "PARITY: switching lemma (S)",
+        "dyck": "DYCK: the best route",
+        "switching, closed form": "PARITY: S in closed form",
+        "alteration": f"PARITY: repairs (A), {free} of the bits free",
+        "paper, A = 1/(f+1)": "PARITY: Hahn's proof (H), A = 1/(f + 1)",
+        "paper, A = 1/k^2": "PARITY: the same, A = 1/k² as printed",
     }
+    several = {name: f"{name} heads" if name > 1 else "one head" for name in HEADS}
     for axes, heads in zip(panels, (1, 8), strict=True):
         ours = [(c["layers"], row) for c, row in measured if c["heads"] == heads]
         for (name, label), look in zip(series.items(), LOOKS, strict=True):
@@ -104,11 +106,22 @@ def draw(measured: Measured) -> Any:
             axes.plot(*zip(*points, strict=True), label=label, markersize=4, **look)
         axes.set_yscale("log")
         axes.set_xticks([layers for layers, _ in ours])
-        axes.set_xlabel("layers L")
-        axes.set_title(f"H = {heads}", fontsize=9)
-    panels[0].set_ylabel("decimal digits of n: log10 n")
+        axes.set_xlabel("layers")
+        axes.set_title(several[heads], fontsize=9)
+    panels[0].set_ylabel("log₁₀ of the length n (decimal digits)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+        title="all but the first: no hard-attention model from this n on, by route of "
+        "proof;\nA: the weight of the Local Lemma; lines end before thresholds that are "
+        "towers of powers",
+        title_fontsize=8,
+    )
     return figure
 
 

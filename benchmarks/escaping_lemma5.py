@@ -7,6 +7,7 @@ not. Rows go to results.sqlite in --out; a row that is there is not measured aga
 figure and, with --page, the table of docs/escaping-lemma5.md are drawn from the rows.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -61,7 +62,12 @@ MODELS: Mapping[str, Callable[[], jm.Transformer]] = {
     "odd(#<[Q_1]), temperature 1/n": compiled("odd(#<[Q_1])", "T"),
     "P Q_1, positions up to n": compiled("P Q_1", "FU"),
 }
-QUANTITY = "maximum influence (‖Δ logit‖)"
+# In the figure, what formulas say and where lines end.
+LEGENDS = {
+    "odd(#<[Q_1]), temperature 1/n": "odd number of ones before, τ = 1/n (to n = {last})",
+    "P Q_1, positions up to n": "the symbol before is 1, positions to n",
+}
+QUANTITY = "maximum influence (‖Δ logits‖₂, nats)"
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -110,7 +116,13 @@ def table(measured: Measured) -> str:
 
 def draw(measured: Measured) -> Any:
     """Returns the figure: influence against n."""
-    return curve_figure(series(measured), QUANTITY)
+    lines = [
+        dataclasses.replace(
+            one, label=LEGENDS.get(one.label, one.label).format(last=one.x.max())
+        )
+        for one in series(measured)
+    ]
+    return curve_figure(lines, QUANTITY)
 
 
 def show(config: Config, row: Row) -> str:

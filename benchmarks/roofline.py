@@ -46,6 +46,13 @@ KERNELS = {
     "pairs L=2": (2, 4096, 4),
     "all rows moved L=3": (3, 512, 4),
 }
+# What the figure calls them.
+WORDS = {
+    "forward pass": "forward pass, L = 2",
+    "replaced column L=1": "replaced column of the query, L = 1",
+    "pairs L=2": "pairs of substitution and row, L = 2",
+    "all rows moved L=3": "all rows moved, L = 3",
+}
 
 FLAGS = benchmark_flags("roofline", repeats=5, budget=2.0, table=True, figure=True)
 DTYPES = define_dtypes(FLAGS, "float64", "float32")
@@ -245,9 +252,10 @@ def draw(measured: Measured) -> Any:
     the same level at that of all operands and results.
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     dtypes = list(dict.fromkeys(config["dtype"] for config, _ in measured))
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+    figure = Figure(figsize=(7.0, 3.9), layout="constrained")
     panels = figure.subplots(1, len(dtypes), squeeze=False, sharex=True, sharey=True)[0]
     for axes, dtype in zip(panels, dtypes, strict=True):
         rows = [(config, row) for config, row in measured if config["dtype"] == dtype]
@@ -266,16 +274,31 @@ def draw(measured: Measured) -> Any:
                 linewidth=0.8,
                 **mark,
                 markevery=[1],
-                label=config["kernel"],
+                label=WORDS[config["kernel"]],
             )
             axes.plot(ends[:1], level[:1], **mark, markerfacecolor="white")
-        axes.set(
-            xscale="log", yscale="log", xlabel="intensity (FLOP/byte)", title=dtype
-        )
+        axes.set(xscale="log", yscale="log", xlabel="operations a byte (FLOP/byte)")
+        axes.set_title(dtype, fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("GFLOP/s")
-    handles = panels[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2)
+    panels[0].set_ylabel("operations reached (GFLOP/s)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    grey: dict[str, Any] = {"color": "0.4", "linewidth": 1}
+    mark: dict[str, Any] = {"color": "0.4", "marker": "o", "linestyle": "none"}
+    told = {
+        "most that this device can reach": Line2D([], [], **grey),
+        "at the bytes that must move at least": Line2D([], [], **mark),
+        "if every operand and result moved": Line2D(
+            [], [], **mark, markerfacecolor="white"
+        ),
+    }
+    figure.legend(
+        [*handles, *told.values()],
+        [*labels, *told],
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 

@@ -40,12 +40,14 @@ class Axis:
     """What grows, from where, and the exponents that are stated for it.
 
     Attributes:
+        words: What the figure calls it.
         grow: From a factor 1, 2, 4, ... to what differs in the config.
         size: From a config to what the time is a power of.
         influence: The least and the largest stated exponent of all influences.
         forward: The same of a forward pass.
     """
 
+    words: str
     grow: Callable[[int], dict[str, int]]
     size: Callable[[Config], int]
     influence: Exponents
@@ -55,6 +57,7 @@ class Axis:
 def _length(start: int, layers: int, exponent: int) -> Axis:
     # A forward pass takes n d^2 besides n^2 d.
     return Axis(
+        f"length n (tokens), L = {layers}",
         lambda factor: {"n": start * factor, "layers": layers},
         lambda config: config["n"],
         (exponent, exponent),
@@ -68,6 +71,7 @@ AXES = {
     "n at L=3": _length(64, 3, 3),
     # Scores and means take d a pair, projections and feed-forward d^2 a row.
     "d": Axis(
+        "width d, n = 512, L = 2",
         lambda factor: {
             "n": 512,
             "layers": 2,
@@ -80,6 +84,7 @@ AXES = {
     ),
     # The first layer and the last row are cheaper than what lies between.
     "L": Axis(
+        "layers L, n = 64",
         lambda factor: {"n": 64, "layers": 3 * factor},
         lambda config: config["layers"],
         (1, 1),
@@ -87,6 +92,7 @@ AXES = {
     ),
     # Of substitutes, V - 1 for each position.
     "V-1": Axis(
+        "substitutes V - 1, n = 512, L = 2",
         lambda factor: {"n": 512, "layers": 2, "vocab_size": 1 + factor},
         lambda config: config["vocab_size"] - 1,
         (1, 1),
@@ -238,12 +244,14 @@ def show(config: Config, row: Row) -> str:
 def draw(measured: Measured) -> Any:
     """Returns the figure: seconds against each size, with the stated largest slopes."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import NullFormatter, NullLocator
 
     found = series(measured)
     axes_names = list(dict.fromkeys(axis for axis, _ in found))
     columns = max(1, min(3, len(axes_names)))
     count = max(1, math.ceil(len(axes_names) / columns))
-    figure = Figure(figsize=(7.0, 2.5 * count + 0.4), layout="constrained")
+    figure = Figure(figsize=(7.0, 2.3 * count + 0.5), layout="constrained")
     panels = figure.subplots(count, columns, squeeze=False).ravel()
     for panel in panels[len(axes_names) :]:
         panel.set_visible(False)
@@ -260,13 +268,29 @@ def draw(measured: Measured) -> Any:
                 power = getattr(AXES[axis], what)[1]
                 rule = [seconds[-1] * (size / sizes[-1]) ** power for size in sizes]
                 panel.plot(sizes, rule, color="0.6", linewidth=0.8)
-        panel.set(yscale="log", xlabel=name)
-        panel.set_xscale("log", base=2)
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(sizes, map(str, sizes))
+        panel.set_yscale("log")
+        low, high = np.log10(panel.get_ylim())
+        panel.set_ylim(
+            10.0 ** np.floor(low), 10.0 ** np.ceil(high)
+        )  # two labels at least
+        panel.set_xlabel(AXES[name].words, fontsize=8)
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[::columns]:
-        panel.set_ylabel("seconds")
-    handles = panels[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2)
+        panel.set_ylabel("seconds a call")
+    handles, labels = panels[0].get_legend_handles_labels()
+    rule = Line2D([], [], color="0.6", linewidth=0.8)
+    figure.legend(
+        [*handles, rule],
+        [*labels, "the largest stated power, through the last point"],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 

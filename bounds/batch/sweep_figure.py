@@ -18,6 +18,18 @@ from jax_models.errors import InputError
 # Columns of a result that tell its length, and one series from another.
 LENGTH, SERIES = "n", "weighting"
 LENGTH_FLAGS = ("length", "lengths")
+# Main results and their axes in words; others are called as their columns are.
+WORDS = {
+    "influence_upper": "maximum influence (upper end)",
+    "max": "maximum influence",
+    "estimate": "Lipschitz constant, estimated (‖Δy‖ / ‖Δ embedding‖)",
+    "error_certificate": "error at the certified temperature",
+    "tau_certificate": "certified temperature τ",
+    "gap": "smallest gap of scores",
+    "free": "free positions",
+    "model": "cross-entropy of the model (nats per symbol)",
+    "optimal": "optimal cross-entropy (nats per symbol)",
+}
 
 Row = Mapping[str, Any]
 
@@ -177,7 +189,7 @@ def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
             if chosen:
                 _draw_line(axes, chosen, layout, places, index, ", ".join(line))
     for axes in grid[:, 0]:
-        axes.set_ylabel(layout.y)
+        axes.set_ylabel(WORDS.get(layout.y, layout.y.replace("_", " ")))
     _scale(grid.flat[0], rows, layout, places)
     if len(shown) < len(panels):
         figure.suptitle(f"{len(shown)} of {len(panels)} panels", fontsize=8)
@@ -186,6 +198,12 @@ def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
         for axes in grid.flat
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
+    repeated = any(
+        len(line.get_xdata()) != len(np.unique(line.get_xdata()))
+        for axes in grid.flat
+        for line in axes.lines
+    )
+    title = "lines: medians; light marks: every value" if repeated else None
     if any(handles):
         figure.legend(
             handles.values(),
@@ -194,7 +212,11 @@ def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
             ncols=2,
             frameon=False,
             fontsize=8,
+            title=title,
+            title_fontsize=8,
         )
+    elif title:
+        figure.supxlabel(title, fontsize=8)
     return figure
 
 

@@ -92,8 +92,10 @@ def _picture(outline: Mapping[str, Any]) -> "Figure":
         title = f"layer {panel['layer']}, {panel['when']}: {free} of {n} free"
         axes.set_title(title, fontsize=9)
     figure.supxlabel(
-        "position (counted from 0); ∗ free, grey fixed; a bold line: the only position "
-        "that the row can attend to; black square: the query",
+        "position (counted from 0). Circles: ∗ free, grey fixed. Squares: rows that the "
+        "query can depend on; black: the query. Lines: where a row can attend to; bold: "
+        "nowhere else.\nBefore: as the search came to the layer. After: the whole "
+        "restriction; more was fixed then, and what needlessly had been is free again.",
         fontsize=8,
     )
     return figure

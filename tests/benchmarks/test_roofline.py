@@ -76,6 +76,10 @@ def test_every_kernel_has_a_row(kernel):
     assert table[0].count("|") == table[-1].count("|")
     (axes,) = roofline.draw([(config, row)]).axes
     assert axes.get_title() == "float32"
+    (legend,) = axes.figure.legends
+    told = [text.get_text() for text in legend.get_texts()]
+    assert told[0] == roofline.WORDS[kernel]
+    assert len(told) == 4  # with the roof and both kinds of marks
 
 
 @pytest.mark.slow

@@ -89,5 +89,7 @@ def test_rows_become_exponents():
     head, _, line = scaling.table(measured).splitlines()
     assert head.count("|") == line.count("|")
     assert "| 3 to 12 | 2.00 ± 0.00 (2.00) |" in line
-    assert scaling.draw(measured).axes[0].get_xlabel() == "n at L=2"
+    figure = scaling.draw(measured)
+    assert figure.axes[0].get_xlabel() == "length n (tokens), L = 2"
+    assert "stated power" in figure.legends[0].get_texts()[-1].get_text()
     assert len(scaling.table(measured[1:]).splitlines()) == 2  # one size has failed

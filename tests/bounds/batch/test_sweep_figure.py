@@ -115,3 +115,22 @@ def test_of_many_panels_some_are_shown_and_the_figure_says_so():
     assert titles[0] == "a = k00"
     assert len(titles) <= MOST_PANELS
     assert figure.get_suptitle() == f"{len(titles)} of 30 panels"
+
+
+@pytest.mark.parametrize("lines", ["a", "ab"])
+def test_what_lines_and_marks_are_is_said_where_values_share_a_place(lines):
+    told = "lines: medians; light marks: every value"
+    for seeds, said in (((0, 1), told), ((0,), "")):
+        rows = make_rows(d=(1, 2), c=lines, seed=seeds)
+        figure = sweep_figure(rows, layout(rows, "d", "c", "seed"))
+        titles = [legend.get_title().get_text() for legend in figure.legends]
+        assert (told in (*titles, figure.get_supxlabel())) is bool(said)
+
+
+def test_axes_are_in_words():
+    rows = [{**row, "max": 1.0} for row in make_rows(p=(1, 2))]
+    (axes,) = sweep_figure(rows, layout(rows, "p", y="max")).axes
+    assert axes.get_ylabel() == "maximum influence"
+    rows = [{**row, "some_number": 1.0} for row in make_rows(p=(1, 2))]
+    (axes,) = sweep_figure(rows, layout(rows, "p", y="some_number")).axes
+    assert axes.get_ylabel() == "some number"
