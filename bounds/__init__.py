@@ -11,65 +11,20 @@ temperatures at which softmax provably does what hard attention does, and `measu
 sets a model's cross-entropy on PARITY or 2DYCK beside the floor that its influence leaves.
 """
 
-from bounds.all_inputs import Supremum, search_inputs, supremum
-from bounds.curves.curve import BoundCurve, bound_curve
-from bounds.entropy import ModelEntropy, measure_entropy
-from bounds.influence import Callable, Influence, compute_influence
-from bounds.influence.scan import Frobenius, Scan, scan
-from bounds.lemma5.certificate import Certificate, certify_influence
-from bounds.lemma5.constants import closed_form_bounds, read_constants
-from bounds.lemma5.lipschitz import (
-    LipschitzEstimate,
-    estimate_lipschitz,
-    lipschitz_curve,
-)
-from bounds.restriction import (
-    Restriction,
-    find_counterexample,
-    find_restriction,
-)
-from bounds.simulation import (
-    Simulation,
-    SimulationCurve,
-    simulate,
-    simulation_curve,
-)
-from bounds.store.results import read_store
-from jax_models.run.mesh import device_mesh
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "BoundCurve",
-    "Callable",
-    "Certificate",
-    "Frobenius",
-    "Influence",
-    "LipschitzEstimate",
-    "ModelEntropy",
-    "Restriction",
-    "Scan",
-    "Simulation",
-    "SimulationCurve",
-    "Supremum",
-    "bound_curve",
-    "certify_influence",
-    "closed_form_bounds",
-    "compute_influence",
-    "device_mesh",
-    "estimate_lipschitz",
-    "find_counterexample",
-    "find_restriction",
-    "lipschitz_curve",
-    "measure_entropy",
-    "read_constants",
-    "read_store",
-    "scan",
-    "search_inputs",
-    "simulate",
-    "simulation_curve",
-    "supremum",
-]
+from jax_models.on_demand import find_public
+
+if TYPE_CHECKING:
+    from bounds.public import *  # noqa: F403 - what is promised there is here
+    from bounds.public import __all__ as __all__
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a promised name, loading all of them, and JAX, where one is first used."""
+    return find_public(__name__, name)
 
 
 def __dir__() -> list[str]:
-    """Returns the functions and types; modules by topic stand in docs/api.md."""
-    return sorted(__all__)
+    """Returns what is promised."""
+    return find_public(__name__, "__all__")

@@ -1,6 +1,6 @@
 """`python -m bounds COMMAND` is the same as `attention-bounds COMMAND`."""
 
-from bounds.cli.main import console
+from bounds.cli.start import console
 
 if __name__ == "__main__":
     console()

@@ -12,18 +12,16 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, cast
 
 from absl import flags
 
-from bounds.cli.shared.exports import refuse_to_overwrite
 from bounds.cli.shared.usage import FlagGroup, command_usage, overview
+from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
-from jax_models.arguments import show
 from jax_models.errors import InputError
 
-PROGRAM = "attention-bounds"
-INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 
 
@@ -128,11 +126,6 @@ COMMANDS = (
 )
 
 
-def console() -> None:
-    """Run the program on the process's arguments and exit with its code."""
-    sys.exit(main(sys.argv[1:]))
-
-
 def prepare_streams() -> None:
     """Let names of any characters be printed, and nothing where output was closed.
 
@@ -154,8 +147,10 @@ def main(arguments: Sequence[str]) -> int:
         arguments: What follows the program's name on the command line.
 
     Returns:
-        The exit code: 0, 1 after an input error, 130 after an interrupt.
+        The exit code: 0, 1 after an input error, 130 after an interrupt, 143 after
+        SIGTERM.
     """
+    RUN.begin()
     prepare_streams()
     try:
         _dispatch(list(arguments))
@@ -182,12 +177,8 @@ def main(arguments: Sequence[str]) -> int:
             f"{PROGRAM}: JAX could not compute this: {one_line(error)}", file=sys.stderr
         )
         return 1
-    except KeyboardInterrupt:
-        print(
-            f"{PROGRAM}: interrupted; the same command continues where it stopped",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return RUN.tell(number_of(error))
     return 0
 
 
@@ -218,6 +209,9 @@ def _dispatch(arguments: list[str]) -> None:
 def _run(command: Command, arguments: list[str]) -> None:
     """Parse a command's flags and run it, or show its help."""
     module = command.load()
+    # What needs NumPy is loaded where a command is: the version is told without it.
+    from bounds.cli.shared.exports import refuse_to_overwrite
+
     # absl reads whatever stands there, a pipe without end among it.
     if any(part.lstrip("-").partition("=")[0] == "flagfile" for part in arguments):
         raise InputError(
@@ -231,6 +225,7 @@ def _run(command: Command, arguments: list[str]) -> None:
     if "out" in options:
         values = {name: options[name].value for name in options}
         refuse_to_overwrite(command.name, values)
+        RUN.folder = Path(options.out)
     module.run(options)
 
 
@@ -310,6 +305,8 @@ def refuse_what_passes(options: flags.FlagValues) -> None:
     Args:
         options: Parsed flags.
     """
+    from jax_models.arguments import show
+
     for name in options:
         value = options[name].value
         if isinstance(value, float) and math.isnan(value):

@@ -9,6 +9,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared.exports import refuse_to_overwrite
+from bounds.cli.start import STORE_NAME
 from bounds.curves.figures import FORMATS, save_figure
 from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.provenance import provenance
@@ -16,8 +17,6 @@ from bounds.store.results import ResultStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-STORE_NAME = "results.sqlite"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import pytest
 import jax_models as jm
 from bounds.cli import main as program
 from bounds.cli.main import COMMANDS, main
+from bounds.cli.start import Terminated
 from bounds.version import __version__
 
 
@@ -144,7 +145,8 @@ class Raising:
             "JAX could not compute this: RESOURCE_EXHAUSTED: Out of memory...",
         ),
         (MemoryError("4 GiB"), 1, "this takes more memory than there is: 4 GiB"),
-        (KeyboardInterrupt(), 130, "interrupted; the same command continues where"),
+        (KeyboardInterrupt(), 130, "interrupted; no part was finished"),
+        (Terminated(), 143, "terminated; no part was finished"),
     ],
 )
 def test_an_input_error_has_no_traceback(capsys, monkeypatch, error, code, line):

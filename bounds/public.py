@@ -1,0 +1,59 @@
+"""The names that `bounds` promises, gathered."""
+
+from bounds.all_inputs import Supremum, search_inputs, supremum
+from bounds.curves.curve import BoundCurve, bound_curve
+from bounds.entropy import ModelEntropy, measure_entropy
+from bounds.influence import Callable, Influence, compute_influence
+from bounds.influence.scan import Frobenius, Scan, scan
+from bounds.lemma5.certificate import Certificate, certify_influence
+from bounds.lemma5.constants import closed_form_bounds, read_constants
+from bounds.lemma5.lipschitz import (
+    LipschitzEstimate,
+    estimate_lipschitz,
+    lipschitz_curve,
+)
+from bounds.restriction import (
+    Restriction,
+    find_counterexample,
+    find_restriction,
+)
+from bounds.simulation import (
+    Simulation,
+    SimulationCurve,
+    simulate,
+    simulation_curve,
+)
+from bounds.store.results import read_store
+from jax_models.run.mesh import device_mesh
+
+__all__ = [
+    "BoundCurve",
+    "Callable",
+    "Certificate",
+    "Frobenius",
+    "Influence",
+    "LipschitzEstimate",
+    "ModelEntropy",
+    "Restriction",
+    "Scan",
+    "Simulation",
+    "SimulationCurve",
+    "Supremum",
+    "bound_curve",
+    "certify_influence",
+    "closed_form_bounds",
+    "compute_influence",
+    "device_mesh",
+    "estimate_lipschitz",
+    "find_counterexample",
+    "find_restriction",
+    "lipschitz_curve",
+    "measure_entropy",
+    "read_constants",
+    "read_store",
+    "scan",
+    "search_inputs",
+    "simulate",
+    "simulation_curve",
+    "supremum",
+]

@@ -1,0 +1,110 @@
+"""Whoever ends the program is answered in one line, at any moment; it starts lightly."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bounds.cli.start import keeps
+from bounds.store.results import ResultStore
+
+SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+LINUX = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="/proc tells which signals are heard"
+)
+# Deep in a function of C that no signal ends.
+DEEP = """
+import hashlib
+from bounds.cli import start
+start.PATIENCE = 0.1
+start.listen()
+for _ in range(2):
+    try:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+    except KeyboardInterrupt:  # which came before
+        pass
+"""
+
+
+def start(*arguments):
+    """Returns a program that hears signals by now."""
+    program = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while True:
+        told = Path(f"/proc/{program.pid}/status").read_text()
+        (caught,) = (x.split()[1] for x in told.splitlines() if "SigCgt" in x)
+        if int(caught, 16) >> (signal.SIGTERM - 1) & 1 or program.poll() is not None:
+            return program
+        time.sleep(0.01)
+
+
+@LINUX
+@pytest.mark.parametrize("number", SIGNALS)
+def test_from_the_first_moment_a_signal_is_one_line(tmp_path, number):
+    program = start("-m", "bounds", "curve", f"--out={tmp_path / 'out'}")
+    program.send_signal(number)  # JAX is not loaded yet
+    said, error = program.communicate(timeout=120)
+    assert program.returncode == 128 + number
+    assert error == (
+        f"attention-bounds: {SIGNALS[number]}; no part was finished, and the same "
+        "command begins it again\n"
+    )
+    assert said == ""
+
+
+@LINUX
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_program_deep_in_a_compiler_is_ended_too(number):
+    program = start("-c", DEEP)
+    program.send_signal(number)
+    _, error = program.communicate(timeout=120)
+    assert program.returncode == 128 + number
+    assert error.count("\n") == 1
+    assert SIGNALS[number] in error
+
+
+def test_only_what_this_run_kept_is_gone_on_from(tmp_path):
+    began = time.time()
+    assert not keeps(tmp_path / "none", began)
+    with ResultStore(tmp_path / "results.sqlite") as store:
+        assert not keeps(tmp_path, began)
+        store.record_failure({"command": "c", "n": 1}, "refused", 0.0)
+        assert not keeps(tmp_path, began)
+        store.record({"command": "c", "n": 1}, {"x": 1}, 0.0)
+        assert keeps(tmp_path, began)
+    assert keeps(tmp_path, began)
+    assert not keeps(tmp_path, time.time() + 1)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "screen-0123.npz"])
+def test_a_checkpoint_is_a_part(tmp_path, name):
+    (tmp_path / name).write_text("")
+    written = (tmp_path / name).stat().st_mtime
+    assert keeps(tmp_path, written)
+    assert not keeps(tmp_path, written + 1)
+
+
+def test_the_version_and_the_help_are_told_without_jax_or_numpy():
+    code = (
+        "import sys; from bounds.cli.main import main; main(['--version']); "
+        "main(['--help']); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONWARNINGS"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+@pytest.mark.parametrize("package", ["bounds", "jax_models"])
+def test_a_package_loads_nothing_until_it_is_used_and_then_all(package):
+    code = (
+        f"import sys, {package} as p; assert 'jax' not in sys.modules; "
+        "assert dir(p) == sorted(p.__all__); assert all(getattr(p, x) for x in p.__all__)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
