@@ -129,7 +129,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     shared.define_model(values)
-    shared.define_weighting(values)
+    shared.define_weighting(values, WEIGHTING)
     flags.DEFINE_integer(
         "query",
         -1,

@@ -111,7 +111,7 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     shared.define_lengths(values, "4,8,16,32")
     shared.define_model(values)
-    shared.define_weighting(values)
+    shared.define_weighting(values, RANDOM_WEIGHTING)
     shared.define_inputs(values, default_count=16)
     flags.DEFINE_float(
         "epsilon",

@@ -204,13 +204,18 @@ def define_shape(values: flags.FlagValues, scale: float = 1.0) -> None:
     )
 
 
-def define_weighting(values: flags.FlagValues) -> None:
-    """Add `--weighting` and `--temperature`, one of each."""
+def define_weighting(values: flags.FlagValues, random: str = "softmax") -> None:
+    """Add `--weighting` and `--temperature`, one of each.
+
+    Args:
+        values: The command's flags.
+        random: The weighting of a random model where nothing is said.
+    """
     flags.DEFINE_enum(
         "weighting",
         None,
         tuple(WEIGHTINGS),
-        "Weighting of all layers; by default the model's own, softmax if random.",
+        f"Weighting of all layers; by default the model's own, {random} if random.",
         flag_values=values,
     )
     flags.DEFINE_string(

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from absl import flags
 
+from bounds.cli.shared.examples import EXAMPLES
+
 WIDTH = 79
 
 
@@ -41,7 +43,7 @@ def overview(program: str, commands: Mapping[str, str]) -> str:
 def command_usage(
     program: str, name: str, summary: str, module: object, groups: Iterable[FlagGroup]
 ) -> str:
-    """Returns the help of a command: what it does, and its flags with their defaults.
+    """Returns the help of a command: what it does, its flags with their defaults, examples.
 
     Args:
         program: The program's name.
@@ -60,6 +62,8 @@ def command_usage(
     for group in groups:
         entries = [_entry(group.options[flag]) for flag in group.options]
         parts.append("\n".join([f"{group.heading}:", *entries]))
+    shown = [f"  {program} {name} {arguments}" for arguments in EXAMPLES[name]]
+    parts.append("\n".join(["Examples:", *shown]))
     return "\n\n".join(parts)
 
 
@@ -67,8 +71,14 @@ def _entry(flag: flags.Flag) -> str:
     """Returns the lines on one flag."""
     name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
     default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+    help_text = flag.help or ""
+    if isinstance(flag.parser, flags.EnumParser):
+        # absl puts the choices before the text, as one word.
+        choices, _, rest = help_text.partition(">: ")
+        help_text = f"{rest} One of {', '.join(flag.parser.enum_values)}."
+        assert choices.startswith("<"), flag.name
     text = textwrap.fill(
-        f"{flag.help}{default}",
+        f"{help_text}{default}",
         WIDTH,
         initial_indent=" " * 6,
         subsequent_indent=" " * 6,

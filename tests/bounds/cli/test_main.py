@@ -1,5 +1,7 @@
 """A mistake on the command line is one clear line and exit code 1."""
 
+import shlex
+
 import jax
 import pytest
 
@@ -46,6 +48,14 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
         assert options[name].help
     assert command.summary in out
     assert list(tmp_path.iterdir()) == []
+    assert "|" not in out, "choices are told apart by commas, between which lines break"
+    examples = out.split("Examples:\n")[1].splitlines()
+    assert len(examples) == 2
+    for example in examples:
+        name, *arguments = shlex.split(example)[1:]
+        assert name == command.name
+        groups = program.flag_groups(command.load(), arguments)
+        program.read_flags(name, groups, arguments)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
