@@ -1,18 +1,19 @@
 """How far are a scan's values off, and how far does it say they may be?
 
 Scans of trained encoders (`make real` unpacks them into .real), of a causal model and of deep
-models with random weights, and of PARITY, in float32, beside the same in float64: every
-watched row of every substitution. A row of the store is one part of a model's substitutions,
-so that a run that was stopped goes on: its errors and radii, by quantiles, and how many
-errors are above their radius. `--pairs=2000` asks for so many substitutions a model; the
-table joins the parts of a model (its quantiles are the medians of those of parts).
+models with random weights, and of PARITY, beside the same in float64: every row of every
+substitution. Ways: passes subtracted in float32 (`partial`), changes in float32
+(`incremental`), changes whose products are of half precision, and passes subtracted whose
+products all are. A row of the store is one part of a model's substitutions, so that
+a run that was stopped goes on. `--pairs=2000` asks for so many substitutions a model; the
+table joins the parts (its quantiles are the medians of theirs).
 """
 
 import itertools
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +26,12 @@ from benchmarks.flags import benchmark_flags, define_choices
 from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
+from bounds.influence.precision import PRECISIONS, Precision
+from bounds.influence.rounded_products import round_products
+from bounds.influence.row_targets import read_watched
 from jax_models import InputError
 from jax_models.constructions.parity import parity_transformer
-from jax_models.model.transformer import Transformer
+from jax_models.model.transformer import Transformer, forward
 
 FLAGS = benchmark_flags("precision", table=True)
 RANDOM: dict[str, dict[str, Any]] = {
@@ -38,9 +42,9 @@ RANDOM: dict[str, dict[str, Any]] = {
 SHAPE: dict[str, Any] = {"num_heads": 4, "d_model": 64, "d_ff": 256, "vocab_size": 24}
 NAMES = [*ENCODERS, *RANDOM, "parity"]
 MODELS = define_choices(FLAGS, "models", NAMES, NAMES, "models")
-METHODS = define_choices(
-    FLAGS, "methods", ["partial", "incremental"], ["partial"], "methods"
-)
+WAYS = ["partial", "incremental", *get_args(Precision)]
+WAYS += [f"{name} subtracted" for name in get_args(Precision)]
+CHOSEN = define_choices(FLAGS, "ways", WAYS, ["partial"], "ways")
 PAIRS = flags.DEFINE_integer(
     "pairs", 96, "substitutions of a model", lower_bound=1, flag_values=FLAGS
 )
@@ -54,14 +58,14 @@ PART, SUBSTITUTES = 48, 12
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in; nothing of a model that is not there."""
     parts = range(-(-PAIRS.value // PART))
-    for name, method in itertools.product(MODELS.value, METHODS.value):
+    for name, way in itertools.product(MODELS.value, CHOSEN.value):
         try:
             build(name, "float32")
         except InputError as error:
             print(f"skipped: {error}")
             continue
         for part in parts:
-            yield {"model": name, "method": method, "dtype": "float32", "part": part}
+            yield {"model": name, "way": way, "dtype": "float32", "part": part}
 
 
 def build(name: str, dtype: str) -> Transformer:
@@ -109,9 +113,43 @@ def draw(
     return tokens, positions.tolist(), None
 
 
+def subtracted(
+    model: Transformer, name: str, asked: Mapping[str, Any], found: bounds.Scan
+) -> np.ndarray:
+    """Returns norms of changes by passes whose products are all rounded [P, K, n].
+
+    Args:
+        model: in float32.
+        name: of a half precision.
+        asked: of a scan.
+        found: that scan, whose substitutions are taken.
+    """
+    rows, target = jnp.asarray(found.rows), asked["target"]
+    everything = jax.tree.map(lambda _: True, model)
+
+    @jax.jit
+    def rounded(tokens: Any) -> Any:
+        return round_products(
+            PRECISIONS[name],
+            lambda model: read_watched(model, forward(model, tokens)[0][rows], target),
+            (model,),
+            (everything,),
+        )
+
+    base = rounded(jnp.asarray(found.tokens))
+    values = np.full(found.values.shape, np.nan)
+    for place in np.argwhere(np.isfinite(found.values[..., 0])):
+        tokens = found.tokens.copy()
+        symbols = np.broadcast_to(found.symbols, found.values.shape[:2])
+        tokens[found.positions[place[0]]] = symbols[tuple(place)]
+        change = rounded(jnp.asarray(tokens)) - base
+        values[tuple(place)] = np.linalg.norm(np.asarray(change, np.float64), axis=-1)
+    return values
+
+
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: errors and radii of a part of a model's substitutions."""
-    name = config["model"]
+    name, way = config["model"], config["way"]
     model = build(name, "float32")
     tokens, positions, symbols = draw(name, model, config["seed"] + config["part"])
     asked: dict[str, Any] = {
@@ -119,69 +157,91 @@ def measure(config: Config) -> dict[str, Any]:
         "symbols": symbols,
         "rows": "all",
         "target": "activation" if model.classes is None else "logits",
-        "method": config["method"],
     }
-    found = bounds.scan(model, tokens, **asked)
     true = bounds.scan(build(name, "float64"), tokens, **asked)
-    there = np.isfinite(found.values) & (true.values > 0)
-    errors = np.abs(found.values - true.values)[there]
-    radii = (found.upper - found.values)[there]
-    return {
-        "pairs": found.substitutions,
+    half, _, subtracts = way.partition(" ")
+    if subtracts:
+        values = subtracted(model, half, asked, true)
+        radii = np.full(values.shape, np.inf)
+    else:
+        how = {"precision": way} if way in PRECISIONS else {"method": way}
+        found = bounds.scan(model, tokens, **asked, **how)
+        values = found.values
+        radii = found.upper - values if found.kind != "estimated" else np.inf + values
+    there = np.isfinite(values) & (true.values > 0)
+    values, radii, truth = values[there], radii[there], true.values[there]
+    errors = np.abs(values - truth)
+    row = {
+        "pairs": true.substitutions,
         "n": int(tokens.size),
         "entries": int(errors.size),
-        "outside": int((errors > radii).sum()),
-        "of_radius": float((errors / radii).max()),
+        "change_50": float(np.median(truth)),
+        "largest": float(truth.max()),
         "error_50": float(np.quantile(errors, 0.5)),
         "error_99": float(np.quantile(errors, 0.99)),
-        "radius_50": float(np.median(radii)),
-        "change_50": float(np.median(true.values[there])),
-        "largest": float(true.values[there].max()),
+        "relative_50": float(np.quantile(errors / truth, 0.5)),
+        "relative_99": float(np.quantile(errors / truth, 0.99)),
     }
+    if np.isfinite(radii).all():
+        row["outside"] = int((errors > radii).sum())
+        row["of_radius"] = float((errors / radii).max())
+        row["radius_50"] = float(np.median(radii))
+    return row
 
 
 HEAD = (
-    *("model", "n", "method", "substitutions", "entries", "change, median"),
-    *("error, median", "error, 99 %", "radius, median", "radius / 99 %"),
-    *("outside", "error / radius at most"),
+    *("model", "n", "way", "substitutions", "entries", "change, median"),
+    *("error, 99 %", "relative error, median", "99 %", "radius, median"),
+    *("radius / error, 99 %", "outside", "error / radius at most"),
 )
 
 
-def joined(rows: list[Row]) -> Row:
+def joined(rows: list[Row]) -> dict[str, Any]:
     """Returns the rows of a model as one: sums, medians of the parts, the worst."""
-    found = {x: sum(row[x] for row in rows) for x in ("pairs", "entries", "outside")}
-    medians = ("change_50", "error_50", "error_99", "radius_50")
+    found: dict[str, Any] = {
+        x: sum(row[x] for row in rows) for x in ("pairs", "entries")
+    }
+    medians = ("change_50", "error_99", "relative_50", "relative_99")
     found |= {x: statistics.median(row[x] for row in rows) for x in medians}
-    ratios = (row["radius_50"] / row["error_99"] for row in rows)
-    found["ratio"] = statistics.median(ratios)
-    found["of_radius"] = max(row["of_radius"] for row in rows)
+    if "outside" in rows[0]:
+        found["outside"] = sum(row["outside"] for row in rows)
+        found["radius_50"] = statistics.median(row["radius_50"] for row in rows)
+        ratios = (row["radius_50"] / row["error_99"] for row in rows if row["error_99"])
+        found["ratio"] = statistics.median(ratios)
+        found["of_radius"] = max(row["of_radius"] for row in rows)
     return found
 
 
 def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
+    text = (
+        f"{config['model']}, n = {row['n']}, {config['way']}, part {config['part']}: "
+        f"{row['entries']} entries of {row['pairs']} substitutions, error "
+        f"{row['error_99']:.2g}, {100 * row['relative_99']:.2g} % (99 %)"
+    )
+    if "outside" not in row:
+        return text
     return (
-        f"{config['model']}, n = {row['n']}, {config['method']}, part {config['part']}: "
-        f"{row['entries']} entries of {row['pairs']} substitutions, {row['outside']} "
-        f"outside; error {row['error_99']:.2g} (99 %), radius {row['radius_50']:.2g} "
-        f"(median), {row['of_radius']:.2g} of it at most"
+        f"{text}; radius {row['radius_50']:.2g} (median), errors at most "
+        f"{row['of_radius']:.2g} of it, {row['outside']} outside"
     )
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows by model and method as a Markdown table."""
+    """Returns the rows by model and way as a Markdown table."""
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for config, row in measured:
-        group = config["model"], row["n"], config["method"]
+        group = config["model"], row["n"], config["way"]
         groups.setdefault(group, []).append(row)
     lines = []
-    for (name, n, method), rows in groups.items():
+    for (name, n, way), rows in groups.items():
         row = joined(rows)
-        numbers = ("change_50", "error_50", "error_99", "radius_50", "ratio")
+        percent = [f"{100 * row[x]:.2g} %" for x in ("relative_50", "relative_99")]
+        sizes = [digits(row[x]) for x in ("change_50", "error_99")]
+        radii = [digits(row.get(x)) for x in ("radius_50", "ratio")]
+        worst = [str(row.get("outside", "")), digits(row.get("of_radius"))]
         counts = [str(row["pairs"]), str(row["entries"])]
-        shown = [digits(row[x]) for x in numbers]
-        worst = [str(row["outside"]), digits(row["of_radius"])]
-        lines.append([name, str(n), method, *counts, *shown, *worst])
+        lines.append([name, str(n), way, *counts, *sizes, *percent, *radii, *worst])
     return table_text(HEAD, lines)
 
 
