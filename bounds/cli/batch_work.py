@@ -230,6 +230,6 @@ def _num_inputs(config: Mapping[str, Any], symbols: int, n: int) -> int:
     """Returns how many inputs a run has at a length."""
     if given := given_lengths(config):
         return len(given)
-    if "epsilon" in config and symbols**n <= config["budget"]:
+    if "epsilon" in config and symbols**n <= config["max_inputs"]:
         return symbols**n
     return config.get("num_inputs", 1)

@@ -4,7 +4,7 @@ At every length: the gap of the model's scores, the temperature of Theorem 26 (w
 of its extension) and that of a certificate from measured norms, each for an error of at
 most --epsilon in any final activation; and the errors of the tempered softmax twins at
 these, as measured. Certified over exact reals for the inputs considered: all inputs of a
-length where there are at most --budget or the model has one layer, else those that the
+length where there are at most --max_inputs or the model has one layer, else those that the
 input flags name; errors are measured on these. Models
 without positions or with few symbols have tied scores, whose twins need scores exact to
 far below the temperature; unique-hard heads with ties get a tie-breaking term first.
@@ -122,7 +122,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "budget",
+        "max_inputs",
         BUDGET,
         "All inputs of a length are listed and run where there are at most this many.",
         lower_bound=0,
@@ -183,7 +183,7 @@ def _ask(options: flags.FlagValues) -> tuple[Subject, list[Cell]]:
     )
     check_simulable(model)
     subject = read_subject(options, model, lengths)
-    return subject, _cells(subject, lengths, options.epsilon, options.budget)
+    return subject, _cells(subject, lengths, options.epsilon, options.max_inputs)
 
 
 def _cells(

@@ -66,7 +66,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "budget",
+        "configurations",
         BUDGET,
         "Configurations (a count vector, an order, an exchange) that are evaluated at "
         "most for an exact answer; one of k classes counts (k / 4)^2. Beyond them it is "
@@ -96,7 +96,7 @@ def run(options: flags.FlagValues) -> None:
         query_symbols=shared.integers(options.query_symbols),
         include_query=options.include_query,
     )
-    plan = choose_plan(inputs, options.budget, options.seed)
+    plan = choose_plan(inputs, options.configurations, options.seed)
     print(f"{plan.description}, in {plan.num_blocks} blocks", flush=True)
     hashes = {
         "model_sha256": model_sha256(options, model),
@@ -106,7 +106,7 @@ def run(options: flags.FlagValues) -> None:
         "command": "supremum",
         "version": __version__,
         "plan": plan.name,
-        "budget": options.budget,
+        "budget": options.configurations,
         "n": inputs.length,
         "query": inputs.query,
         "target": inputs.target,

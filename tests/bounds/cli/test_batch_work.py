@@ -72,7 +72,9 @@ def test_inputs_are_counted_in_their_file(tmp_path):
 
 def test_simulate_runs_all_inputs_of_a_length_where_its_budget_allows():
     runs = [
-        cell("simulate", lengths=n, num_inputs="16", budget="256").work.terms["runs"]
+        cell("simulate", lengths=n, num_inputs="16", max_inputs="256").work.terms[
+            "runs"
+        ]
         for n in ("4", "8", "9")
     ]
     assert runs == [16, 256, 16]

@@ -66,7 +66,7 @@ def test_another_error_or_length_is_simulated_anew(run):
     assert [row["n"] for row in read_csv("results/simulate/simulate.csv")] == ["2", "4"]
     assert "1 of 3 lengths" in run("simulate", *flags, "--lengths=2,3,4").out
     assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
-    few = [*flags, "--budget=2", "--num_inputs=2", "--lengths=4"]
+    few = [*flags, "--max_inputs=2", "--num_inputs=2", "--lengths=4"]
     # One layer is known over all inputs without listing them, two are not.
     assert "for all inputs; errors were measured on" in run("simulate", *few).out
     deep = run("simulate", *few, "--num_layers=2").out
@@ -90,7 +90,7 @@ def test_a_curve_has_a_row_per_length():
         (["--preset=first"], "layers.0 has softmax attention"),
         (["--preset=ones", "--epsilon=0"], "epsilon"),
         (["--preset=ones", "--epsilon=2"], "epsilon"),
-        (["--preset=ones", "--budget=-1"], "budget"),
+        (["--preset=ones", "--max_inputs=-1"], "max_inputs"),
     ],
 )
 def test_a_bad_question_is_one_line(run, flags, complaint):

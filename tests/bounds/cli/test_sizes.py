@@ -23,7 +23,7 @@ from jax_models.run import device_memory
         "lipschitz --lengths=1000000000",
         "restrict --length=100000000",
         "simulate --weighting=average_hard --lengths=1000000000",
-        "simulate --weighting=average_hard --lengths=40 --budget=10000000000000",
+        "simulate --weighting=average_hard --lengths=40 --max_inputs=10000000000000",
         "supremum --length=1000000000",
     ],
 )

@@ -57,7 +57,7 @@ def test_a_random_model_lumps_by_default(run):
 
 
 def test_beyond_the_budget_it_says_that_it_estimates(run, unmasked):
-    result = run("supremum", "--length=8", f"--model={unmasked}", "--budget=3")
+    result = run("supremum", "--length=8", f"--model={unmasked}", "--configurations=3")
     assert result.code == 0, result.err
     assert "an estimate from below" in result.out
     record = read_json()
@@ -116,7 +116,7 @@ def test_hard_attention_reports_its_ties(run, model_file):
             "query_symbols[0] = 7; expected an integer from 0 to 1",
         ),
         (("--target=logits",), "no read-out"),
-        (("--budget=0",), "budget"),
+        (("--configurations=0",), "configurations"),
         (("--length=many",), "length"),
     ],
     ids=str,
