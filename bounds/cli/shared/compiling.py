@@ -1,0 +1,46 @@
+"""Whether JAX compiles at the moment, for a line that says what is waited for."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import jax.monitoring
+
+# Where JAX says that it begins to; if it says so elsewhere, nothing is told.
+_SAID_BY = "jax._src.interpreters.pxla"
+_ENDED = "/jax/core/compile/backend_compile_duration"
+
+
+class Compiling(logging.Handler):
+    """Hears JAX begin and end to compile a program."""
+
+    def __init__(self) -> None:
+        """Nothing is compiled yet."""
+        super().__init__(logging.DEBUG)
+        self.under_way = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of a beginning."""
+        if str(record.msg).startswith("Compiling"):
+            self.under_way = True
+
+    def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
+        """Take note of an end."""
+        if event == _ENDED:
+            self.under_way = False
+
+
+@contextlib.contextmanager
+def hear_compiling() -> Iterator[Compiling]:
+    """Yield what knows whether a program is compiled, as long as the context lasts."""
+    heard, logger = Compiling(), logging.getLogger(_SAID_BY)
+    before = logger.level
+    logger.addHandler(heard)
+    logger.setLevel(logging.DEBUG)
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        yield heard
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+        logger.setLevel(before)
+        logger.removeHandler(heard)

@@ -1,0 +1,67 @@
+"""A step that lasts says where the work is, and whether it waits for the compiler."""
+
+import re
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bounds.cli.shared import progress
+from bounds.cli.shared.compiling import Compiling, hear_compiling
+from bounds.cli.shared.progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr(progress, "LOOK_AGAIN", 0.01)
+
+
+def until_told(capsys, words):
+    """Waits until the words stand in what was printed."""
+    told = ""
+    while words not in told:
+        time.sleep(0.01)
+        told += capsys.readouterr().out
+    return told
+
+
+def test_a_step_that_lasts_is_told_of(capsys):
+    with Progress(3, "lengths") as running:
+        running.advance("n = 4")
+        told = until_told(capsys, "at work")
+    assert re.search(r"1 of 3 lengths done, at work ... \(\d+ s\)\n", told)
+
+
+def test_the_compiler_is_named_where_it_is_waited_for(capsys):
+    with Progress(3, "lengths") as running:
+        running._compiling.under_way = True
+        told = until_told(capsys, "compiling")
+    assert "0 of 3 lengths done, compiling ..." in told
+
+
+def test_jax_is_heard_to_begin_and_to_end(monkeypatch):
+    began = []
+    plain = Compiling.emit
+
+    def emit(self, record):
+        plain(self, record)
+        began.append(self.under_way)
+
+    monkeypatch.setattr(Compiling, "emit", emit)
+    with hear_compiling() as heard:
+        jax.jit(lambda x: jnp.sin(x) + 41)(2.0)
+        assert any(began)
+        assert not heard.under_way
+    began.clear()
+    jax.jit(lambda x: jnp.sin(x) + 42)(2.0)
+    assert began == []
+
+
+def test_nothing_is_said_when_the_work_is_over(capsys):
+    with Progress(1, "lengths") as running:
+        running.advance("n = 4")
+    capsys.readouterr()
+    time.sleep(0.2)
+    assert capsys.readouterr().out == ""
