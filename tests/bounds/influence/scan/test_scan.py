@@ -19,6 +19,7 @@ from bounds.influence import (
     reading,
 )
 from bounds.influence.scan import Frobenius, scan
+from bounds.numbers.kind import ROUNDING
 from jax_models.model.mask import MASKS
 from jax_models.model.pooling import Pooling
 from tests.bounds.influence.models import TOKENS, build
@@ -376,3 +377,13 @@ def test_a_table_beyond_memory_is_refused_with_its_bytes(monkeypatch):
         jm.InputError, match=r"the table of 6 x 3 x 6: this takes 2\.53 KiB"
     ):
         scan(model, INPUT, rows="all")
+
+
+def test_a_scan_is_exact_where_the_radius_of_its_largest_value_is_small():
+    model = build(MODELS["one layer"], seed=1)
+    for rtol_exact, kind in ((0.01, "exact"), (0.0, "enclosure")):
+        found = scan(model, INPUT, rows="all", rtol_exact=rtol_exact)
+        assert (found.kind, found.exact) == (kind, kind == "exact")
+        assert found.hypotheses == (ROUNDING,)
+    with pytest.raises(jm.InputError, match="rtol_exact = 1; expected less than 1"):
+        scan(model, INPUT, rtol_exact=1)
