@@ -27,6 +27,7 @@ from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
 from bounds.influence.precision import PRECISIONS, Precision
+from bounds.influence.reading import Reading
 from bounds.influence.rounded_products import round_products
 from bounds.influence.row_targets import read_watched
 from jax_models import InputError
@@ -44,7 +45,7 @@ NAMES = [*ENCODERS, *RANDOM, "parity"]
 MODELS = define_choices(FLAGS, "models", NAMES, NAMES, "models")
 WAYS = ["partial", "incremental", *get_args(Precision)]
 WAYS += [f"{name} subtracted" for name in get_args(Precision)]
-CHOSEN = define_choices(FLAGS, "ways", WAYS, ["partial"], "ways")
+CHOSEN = define_choices(FLAGS, "ways", ["partial"], WAYS, "ways")
 PAIRS = flags.DEFINE_integer(
     "pairs", 96, "substitutions of a model", lower_bound=1, flag_values=FLAGS
 )
@@ -116,7 +117,7 @@ def draw(
 def subtracted(
     model: Transformer, name: str, asked: Mapping[str, Any], found: bounds.Scan
 ) -> np.ndarray:
-    """Returns norms of changes by passes whose products are all rounded [P, K, n].
+    """Returns changes by passes whose products are all rounded, as a scan has them.
 
     Args:
         model: in float32.
@@ -136,14 +137,15 @@ def subtracted(
             (everything,),
         )
 
+    norms = Reading("norm")
     base = rounded(jnp.asarray(found.tokens))
     values = np.full(found.values.shape, np.nan)
     for place in np.argwhere(np.isfinite(found.values[..., 0])):
         tokens = found.tokens.copy()
         symbols = np.broadcast_to(found.symbols, found.values.shape[:2])
         tokens[found.positions[place[0]]] = symbols[tuple(place)]
-        change = rounded(jnp.asarray(tokens)) - base
-        values[tuple(place)] = np.linalg.norm(np.asarray(change, np.float64), axis=-1)
+        change = np.asarray(rounded(jnp.asarray(tokens)) - base, np.float64)
+        values[tuple(place)] = norms(change)
     return values
 
 
@@ -168,9 +170,9 @@ def measure(config: Config) -> dict[str, Any]:
         found = bounds.scan(model, tokens, **asked, **how)
         values = found.values
         radii = found.upper - values if found.kind != "estimated" else np.inf + values
-    there = np.isfinite(values) & (true.values > 0)
-    values, radii, truth = values[there], radii[there], true.values[there]
-    errors = np.abs(values - truth)
+    there = np.isfinite(values) & (true.values != 0)
+    errors, radii = np.abs(values - true.values)[there], radii[there]
+    truth = np.abs(true.values[there])
     row = {
         "pairs": true.substitutions,
         "n": int(tokens.size),

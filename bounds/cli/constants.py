@@ -105,6 +105,7 @@ def _cell_of(
     config = {
         "command": "constants",
         "version": __version__,
+        "form": 2,  # of the rows, whose infinities stand beside them
         "n": n,
         **asked,
         "dtype": model.dtype.name,

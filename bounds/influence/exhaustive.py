@@ -289,18 +289,22 @@ def subtraction_radii(
     sampled = None
     if (subtraction_radius(dtype, steps, size) > WIDE * own).any():
         sampled = noise_radius(dtype, sample_noise(problem, base.shape[-1]))
+    moves = None
     if problem.reading is None:
         size, own = float(size[0]), float(own[0])
         sampled = None if sampled is None else float(sampled[0])
+        moves = problem.reached()[:, 0]
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
         # Both passes are within this size.
-        widest = subtraction_radius(dtype, steps, size + relative)
-        if sampled is None:
-            return widest
-        grown = 1 + relative / np.where(own > 0, own, np.inf)
-        norm = subtraction_radius(dtype, base.shape[-1] + SCALAR_STEPS, relative)
-        return np.minimum(widest, sampled * grown + norm)
+        found = subtraction_radius(dtype, steps, size + relative)
+        if sampled is not None:
+            grown = 1 + relative / np.where(own > 0, own, np.inf)
+            norm = subtraction_radius(dtype, base.shape[-1] + SCALAR_STEPS, relative)
+            found = np.minimum(found, sampled * grown + norm)
+        if moves is None:  # a scan sets what nothing reaches to 0 itself
+            return found
+        return np.where(moves[these] | (relative > 0), found, 0.0)
 
     return radius
 

@@ -157,16 +157,14 @@ def test_the_upper_end_of_the_maximum_is_that_of_any_block(
     assert record["max_upper"] == 90.0
 
 
-def test_a_maximum_that_may_be_zero_is_called_zero(run, model_file):
-    """The first of causal rows sees no other position; two passes round apart."""
+def test_a_maximum_that_nothing_moves_is_exactly_zero(run, model_file):
+    """The first of causal rows sees no other position."""
     flags = [f"--model={model_file(mask='future')}", "--length=4", "--query=0"]
     result = run("influence", *flags, "--method=exhaustive")
     record = read_json()
-    assert record["max_lower"] == 0 < record["max_upper"] < 1e-9
-    said = r"maximum influence is 0 \(below (\S+)\), enclosure"
-    (bound,) = re.findall(said, result.out)
-    assert (record["kind"], record["exact"]) == ("enclosure", False)
-    assert record["max_upper"] <= float(bound) <= 1.1 * record["max_upper"]
+    assert record["max_lower"] == 0 == record["max_upper"]
+    assert "maximum influence is 0, exact" in result.out
+    assert (record["kind"], record["exact"]) == ("exact", True)
 
 
 def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
