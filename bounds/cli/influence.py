@@ -33,6 +33,11 @@ from bounds.cli.shared.devices import (
     open_devices,
 )
 from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.precision import (
+    define_precision,
+    error_columns,
+    split_error,
+)
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
@@ -46,6 +51,7 @@ from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import Propose, choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
+from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.row_targets import LogProbabilitySum
 from bounds.numbers.kind import ROUNDING
 from bounds.numbers.notation import enclosure_label
@@ -143,6 +149,7 @@ def define_flags() -> flags.FlagValues:
     define_target(values)
     define_substitutes(values)
     shared.define_method(values)
+    define_precision(values)
     define_memory_limit(values)
     shared.define_stopping(values)
     flags.DEFINE_enum(
@@ -216,7 +223,8 @@ def run(options: flags.FlagValues) -> None:
             progress.note(_so_far(found.values()))
             if kept is not None and block and not block["uncertified"]:
                 kept.unlink(missing_ok=True)
-        blocks = [block for cell in cells if (block := found[cell.label])]
+        recorded = [block for cell in cells if (block := found[cell.label])]
+        blocks, error = split_error(recorded)
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
     record = {
         **output.record(),
@@ -225,6 +233,7 @@ def run(options: flags.FlagValues) -> None:
         **(largest := _joined(blocks)),
         **asked.named(largest["position"], largest["symbol"]),
         **asked.hashes,
+        **error_columns(error),
         "seconds": seconds,
     }
     rows = [
@@ -233,7 +242,7 @@ def run(options: flags.FlagValues) -> None:
         for row in read_rows(block)
     ]
     names = _write(output, asked, record, rows)
-    print(_finding(asked, record))
+    print(_finding(asked, record, error))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
 
@@ -258,10 +267,12 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
         cells = make_blocks(dataclasses.replace(asked, keep="max"), None)
     with quiet_ties():
         finish_cells(store, cells)
-    joined = _joined(found_rows(store, cells))
+    blocks, error = split_error(list(found_rows(store, cells)))
+    joined = _joined(blocks)
     del joined["levels"], joined["hypotheses"]
     query = asked.subject.question.query
-    return [{"n": len(asked.tokens), "query": query, **joined, **asked.hashes}]
+    named = {**asked.hashes, **error_columns(error)}
+    return [{"n": len(asked.tokens), "query": query, **joined, **named}]
 
 
 def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -273,12 +284,14 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     left = sum(block["uncertified"] for block in blocks)
     lower, upper = (ends[end] for end in ENDS)
     kind = recorded_kind(best["method"], best["max"], lower, upper, left)
+    kinds = {block.get("kind") for block in blocks}
+    kind = "estimated" if "estimated" in kinds else kind
     return {
         **{name: best.get(name) for name in (*SUMMARY, *BLOCK)},
         **ends,
         "exact": kind == "exact",
         "kind": kind,
-        "hypotheses": [ROUNDING],
+        "hypotheses": [] if kind == "estimated" else [ROUNDING],
         "evaluated": sum(block["evaluated"] for block in blocks),
         "uncertified": left,
         "decided": sum(decided) if decided else None,
@@ -344,7 +357,7 @@ def _write(
     return ["influence.csv", "influence.json", *output.draw(figure)]
 
 
-def _finding(asked: Asked, record: dict[str, Any]) -> str:
+def _finding(asked: Asked, record: dict[str, Any], error: MeasuredError | None) -> str:
     """Returns what was found, in one sentence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
@@ -364,6 +377,8 @@ def _finding(asked: Asked, record: dict[str, Any]) -> str:
     maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
     if record["decided"] is not None:
         maximum += f" ({record['decided']} decided in float64 after float32)"
+    if error is not None:
+        maximum = f"{record['max']:.6g}, estimated by {record['method']}"
     if record["uncertified"]:
         return (
             f"n = {record['n']}: the maximum influence lies between "
@@ -373,5 +388,6 @@ def _finding(asked: Asked, record: dict[str, Any]) -> str:
             "A larger --budget narrows it."
         )
     return (
-        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on {output}."
+        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on "
+        f"{output}{said_of(error)}."
     )

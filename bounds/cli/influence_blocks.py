@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
+from bounds.cli.shared.precision import with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
@@ -192,6 +193,8 @@ def make_blocks(
         key["symbols_sha256"] = sha256(canonical_json(asked.symbols.tolist()).encode())
     if asked.propose is not None:
         key["propose"] = asked.propose
+    if question.precision is not None:
+        key["precision"] = question.precision
     if asked.screens:
         key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
 
@@ -232,7 +235,10 @@ def make_blocks(
 
         return Cell(config, label, compute)
 
-    return [make(start) for start in range(0, n, size)]
+    cells = [make(start) for start in range(0, n, size)]
+    return with_error(
+        cells, question.precision, lambda: asked.problem(0, n, mesh=mesh, shared=shared)
+    )
 
 
 def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:

@@ -24,6 +24,7 @@ from bounds.cli.shared.devices import (
     open_devices,
 )
 from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.precision import define_precision, error_columns
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
@@ -40,6 +41,7 @@ from bounds.cli.shared.validators import validate_choices, validate_grammar
 from bounds.curves.figures import FORMATS
 from bounds.curves.scan_figure import SHAPES, check_shape, scan_figure
 from bounds.curves.scan_page import open_plotly, scan_page
+from bounds.influence.result import said_of
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.question import METHODS
 from bounds.influence.scan.result import SYMBOL_NAMES
@@ -115,6 +117,7 @@ def define_flags() -> flags.FlagValues:
         "How changes are computed; auto picks the cheaper, both are exact.",
         flag_values=values,
     )
+    define_precision(values)
     shared.define_ties(values)
     define_memory_limit(values)
     shared.define_dtype(values)
@@ -232,6 +235,7 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
         "kind": scan.kind,
         "method": scan.method,
         "reason": scan.reason,
+        **error_columns(scan.measured_error),
         **asked.hashes,
     }
     if asked.tokenizer is not None:
@@ -374,8 +378,11 @@ def _finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
     ends = sorted((abs(lower), abs(upper)))
     ends[0] = 0.0 if lower < 0 < upper else ends[0]
     shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
+    largest = enclosure_label(record["max"], *ends)
+    if scan.kind == "estimated":
+        largest = f"{record['max']:.6g}"
     return (
         f"n = {record['n']}: {scan.substitutions} substitutions of "
         f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
-        f"{enclosure_label(record['max'], *ends)}, {scan.kind} by {scan.method}, {where}."
+        f"{largest}, {scan.kind} by {scan.method}, {where}{said_of(scan.measured_error)}."
     )

@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
+from bounds.cli.shared.precision import split_error, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
@@ -94,6 +95,7 @@ class Asked:
                 "reduce": self.reduce,
                 "diagonal": self.diagonal,
                 "memory_limit": asked.memory_limit,
+                "precision": asked.precision,
                 **changed,
             },
         )
@@ -175,7 +177,15 @@ class Parts:
             **block_columns(self.part(0, self.size).plan(self.method).sizes),
             **asked.hashes,
         }
-        return [self._cell(key, start, progress) for start, _ in self.bounds]
+        precision = asked.subject.question.precision
+        if precision is not None:
+            key["precision"] = precision
+        cells = [self._cell(key, start, progress) for start, _ in self.bounds]
+        return with_error(
+            cells,
+            precision,
+            lambda: dataclasses.replace(whole.problem, shared=self.shared),
+        )
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -248,6 +258,7 @@ class Parts:
         Args:
             found: What was recorded of each, in order.
         """
+        found, error = split_error(found)
         if not isinstance(self.whole.reduction, Frobenius):
             parts = [[_unpack(one, end) for end in ENDS] for one in found]
             values, lower, upper = (np.concatenate(x) for x in zip(*parts, strict=True))
@@ -256,7 +267,8 @@ class Parts:
             ends = self.whole.reduction.make(
                 self.whole.layout, self.whole.shape, lambda: self._pieces(found)
             )
-        return self.whole.result(ends, self.method, self.reason, None)
+        joined = self.whole.result(ends, self.method, self.reason, None)
+        return dataclasses.replace(joined, measured_error=error)
 
     def _pieces(self, found: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
         """The changes of each position, from the parts of the table."""

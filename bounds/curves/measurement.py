@@ -9,6 +9,7 @@ import numpy as np
 from bounds.curves.inputs import InputSource
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.compute import SCREENS, Choice, answer, choose_method
+from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem
 from bounds.numbers.kind import Kind, kind_of
 from bounds.numbers.notation import temperature_label
@@ -43,6 +44,7 @@ class Question:
         method: Name of an influence method, or "auto".
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
         memory_limit: Bytes for the blocks under way; None is what the device has.
+        precision: Of the products of changes; None is the model's float type.
     """
 
     query: int = -1
@@ -50,6 +52,7 @@ class Question:
     method: str = "auto"
     ties: TieRule = "error"
     memory_limit: int | None = None
+    precision: Precision | None = None
 
     def ask(self, model: Transformer, tokens: np.ndarray, **more: Any) -> Problem:
         """Returns the question put to a model and an input.
@@ -68,6 +71,7 @@ class Question:
             query=self.query,
             target=self.target,
             memory_limit=self.memory_limit,
+            precision=self.precision,
             **more,
         )
 

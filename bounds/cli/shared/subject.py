@@ -98,7 +98,7 @@ def read_subject(
         model, lengths[-1]
     )  # refuses a length beyond a table, or the memory
     # What the command has no flag for is as it is elsewhere.
-    names = ("query", "target", "method", "ties", "memory_limit")
+    names = ("query", "target", "method", "ties", "memory_limit", "precision")
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}
     if limit := given.get("memory_limit"):
         given["memory_limit"] = parse_bytes(limit)

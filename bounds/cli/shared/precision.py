@@ -1,0 +1,77 @@
+"""`--precision`: changes in half precision, and their measured error as a cell of its own."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from bounds.influence.measured_error import measure_error
+from bounds.influence.precision import PRECISIONS
+from bounds.influence.problem import Problem
+from bounds.influence.result import MeasuredError
+from bounds.store.sweep import Cell
+
+ERROR = "measured_error"
+# What commands ask of every cell, of one that is no block of positions.
+_NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
+
+
+def define_precision(values: flags.FlagValues) -> None:
+    """Add `--precision`."""
+    flags.DEFINE_enum(
+        "precision",
+        None,
+        tuple(PRECISIONS),
+        "Half precision of the products of changes, by --method=incremental: answers are "
+        "estimated, and the error of a sample in float64 stands beside them. By default "
+        "all is of --dtype.",
+        flag_values=values,
+    )
+
+
+def with_error(
+    cells: list[Cell], precision: str | None, problem: Callable[[], Problem]
+) -> list[Cell]:
+    """Returns cells, and behind them one that measures the error in half precision.
+
+    Args:
+        cells: Of a question in blocks of positions, with where each stops.
+        precision: What was asked for; None adds nothing.
+        problem: Asks it of all positions.
+    """
+    if precision is None:
+        return cells
+    end = cells[-1].config["stop"]
+    config = {**cells[-1].config, "start": end, ERROR: True}
+
+    def compute() -> dict[str, Any]:
+        error = measure_error(problem())
+        return {**_NO_BLOCK, ERROR: error and dataclasses.asdict(error)}
+
+    return [*cells, Cell(config, "measured error", compute)]
+
+
+def split_error(
+    found: Sequence[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], MeasuredError | None]:
+    """Returns what was recorded of blocks, and the error if it was measured.
+
+    Args:
+        found: Of cells that `with_error` returned, in order.
+    """
+    if not found or ERROR not in found[-1]:
+        return list(found), None
+    *blocks, last = found
+    if last[ERROR] is None:
+        return blocks, None
+    # What is infinite is recorded as none.
+    told: dict[str, Any] = {
+        k: float("inf") if x is None else x for k, x in last[ERROR].items()
+    }
+    return blocks, MeasuredError(**told)
+
+
+def error_columns(error: MeasuredError | None) -> dict[str, Any]:
+    """Returns what a record says of it: nothing where nothing was measured."""
+    return {} if error is None else {ERROR: dataclasses.asdict(error)}
