@@ -289,6 +289,7 @@ def summarise(result: Influence) -> dict[str, Any]:
         position, symbol, lower, upper = np.empty((4, 0))
     return {
         **{name: getattr(result, name) for name in SUMMARY},
+        **({"kind": result.kind} if result.estimated else {}),  # others by their ends
         **block_columns(result.block),
         "levels": [dataclasses.asdict(level) for level in result.levels],
         "ambiguous": result.ties is not None and result.ties.ambiguous,

@@ -21,10 +21,15 @@ def register(cls: Class) -> Class:
 
     Fields with metadata `static=True` belong to the structure, all others are children. Of
     a field with `shared=True`, a tuple, an object that stands there several times is one
-    child, and stays one object: which entries are the same belongs to the structure.
+    child, and stays one object: which entries are the same belongs to the structure. A
+    static field with `late=True` belongs to it only where it is not None, so that stored
+    digests of structures hold as such fields come.
     """
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    static = tuple(f.name for f in fields if f.metadata.get("static"))
+    late = tuple(f.name for f in fields if f.metadata.get("late"))
+    static = tuple(
+        f.name for f in fields if f.metadata.get("static") and f.name not in late
+    )
     data = tuple(f.name for f in fields if not f.metadata.get("static"))
     keys = tuple(jax.tree_util.GetAttrKey(name) for name in data)
     shared = tuple(f.name for f in fields if f.metadata.get("shared"))
@@ -36,6 +41,8 @@ def register(cls: Class) -> Class:
             if found := _same_entries(children[name]):
                 children[name], of = found
                 aux += ((name, of),)
+        said = ((name, getattr(tree, name)) for name in late)
+        aux += tuple(one for one in said if one[1] is not None)
         return tuple(children.values()), aux
 
     def flatten_with_keys(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -47,8 +54,11 @@ def register(cls: Class) -> Class:
         values = dict(
             zip((*data, *static), (*children, *said[: len(static)]), strict=True)
         )
+        values |= dict.fromkeys(late)
         for name, of in said[len(static) :]:
-            if isinstance(values[name], tuple):  # JAX puts its own marks there too
+            if name in late:
+                values[name] = of
+            elif isinstance(values[name], tuple):  # JAX puts its own marks there too
                 values[name] = tuple(values[name][at] for at in of)
         for name, value in values.items():
             object.__setattr__(tree, name, value)

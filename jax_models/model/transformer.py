@@ -48,7 +48,7 @@ class Transformer:
     pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
     padding: Padding | None = dataclasses.field(default=None, kw_only=True)
     head_row: Literal["first", "last"] | None = dataclasses.field(
-        default=None, kw_only=True, metadata={"static": True}
+        default=None, kw_only=True, metadata={"static": True, "late": True}
     )
     final_norm: Norm | None = None
     readout: Readout | Head | None = None

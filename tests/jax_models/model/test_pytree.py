@@ -114,6 +114,14 @@ def test_layers_that_differ_have_the_structure_they_had():
     assert aux == (jm.Transformer, None, None, None)
 
 
+def test_a_field_that_came_late_is_in_the_structure_where_it_says_something():
+    model = apart(repeated())
+    said = dataclasses.replace(model, head_row="first")
+    assert jax.tree.structure(said) != jax.tree.structure(model)
+    assert jax.tree.map(lambda x: x, said).head_row == "first"
+    assert jax.tree.map(lambda x: x, model).head_row is None
+
+
 def test_a_derivative_by_a_layer_sums_over_its_places():
     model, tokens = repeated(), jnp.asarray([0, 2, 1])
     loss = lambda model: (jm.forward(model, tokens)[0] ** 2).sum()
