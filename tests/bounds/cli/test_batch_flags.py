@@ -56,7 +56,7 @@ def test_a_flag_of_the_file_and_beside_it_is_given_twice(run, tmp_path):
 
 @pytest.mark.parametrize("command", BATCHED)
 def test_the_help_shows_the_flags_that_can_be_held(run, command):
-    shown = run("batch", "--help", "--command", command).out
+    shown, _ = run("batch", "--help", "--command", command).out.split("\nExamples:")
     own, further = shown.split(f"Flags of {command}, the same in all cells:")
     assert "--max_seconds" in own
     for name in load_batched(command).define_flags():

@@ -20,7 +20,7 @@ def curve(values, **beside):
     rows = [
         {
             **{"n": n, "input": 0, "influence_lower": value, "influence_upper": value},
-            "exact": True,
+            **{"exact": True, "kind": "exact", "method": "incremental"},
             **beside,
         }
         for n, value in values.items()
