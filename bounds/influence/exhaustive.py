@@ -4,6 +4,7 @@ n (V - 1) forward passes, batched; a difference of two outputs, so its radius is
 unit roundoffs of the output's size and not of the influence.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -289,11 +290,9 @@ def subtraction_radii(
     sampled = None
     if (subtraction_radius(dtype, steps, size) > WIDE * own).any():
         sampled = noise_radius(dtype, sample_noise(problem, base.shape[-1]))
-    moves = None
     if problem.reading is None:
         size, own = float(size[0]), float(own[0])
         sampled = None if sampled is None else float(sampled[0])
-        moves = problem.reached()[:, 0]
 
     def radius(relative: np.ndarray, these: Any) -> np.ndarray:
         # Both passes are within this size.
@@ -302,11 +301,32 @@ def subtraction_radii(
             grown = 1 + relative / np.where(own > 0, own, np.inf)
             norm = subtraction_radius(dtype, base.shape[-1] + SCALAR_STEPS, relative)
             found = np.minimum(found, sampled * grown + norm)
-        if moves is None:  # a scan sets what nothing reaches to 0 itself
-            return found
-        return np.where(moves[these] | (relative > 0), found, 0.0)
+        return found
 
     return radius
+
+
+def still_where_nothing_moves(
+    problem: Problem, blocks: Iterator[Block]
+) -> Iterator[Block]:
+    """Yields blocks of differences, 0 exactly where nothing that is watched can move.
+
+    Two passes differ there by what rounds in either. A scan does it itself, row by row.
+
+    Args:
+        problem: about a transformer.
+        blocks: of all its substitutions, in order.
+    """
+    if problem.reading is not None:
+        yield from blocks
+        return
+    moves, done = problem.reached()[:, 0], 0
+    for block in blocks:
+        found = block.influence
+        these, done = slice(done, done + found.size), done + found.size
+        still = ~moves[these] & np.isfinite(found)
+        influence, radius = (np.where(still, 0, x) for x in (found, block.radius))
+        yield dataclasses.replace(block, influence=influence, radius=radius)
 
 
 def steps_of(problem: Problem, score_steps: float) -> float:
@@ -344,7 +364,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     kernel = _kernel(problem)
     if kernel is None:
         return function_blocks(problem)
-    return run_kernel(kernel, problem)
+    return still_where_nothing_moves(problem, run_kernel(kernel, problem))
 
 
 EXHAUSTIVE = Method(

@@ -24,6 +24,7 @@ from bounds.influence.exhaustive import (
     read_differences,
     steepness,
     steps_of,
+    still_where_nothing_moves,
     subtraction_radii,
 )
 from bounds.influence.kernel import Kernel, Part, run_kernel
@@ -209,7 +210,7 @@ def _outline(problem: Problem) -> Outline:
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
-    return run_kernel(_kernel(problem), problem)
+    return still_where_nothing_moves(problem, run_kernel(_kernel(problem), problem))
 
 
 PARTIAL = Method(

@@ -77,7 +77,7 @@ SCALAR_STEPS = 16
 # Of what a neuron at its kink reads, seen from the share that one of n columns has in it.
 KINK_STEPS = 2
 # Standard deviations of a sum of roundings that a radius holds.
-DEVIATIONS = 16
+DEVIATIONS = 8
 
 
 def rounding_steps(model: Transformer, length: int, score_steps: Any = 0.0) -> Any:
@@ -195,7 +195,7 @@ def subtraction_radius(dtype: Any, steps: float, size: Any) -> Any:
 def noise_radius(dtype: Any, noise: Any) -> Any:
     """Returns the radius of a difference of two outputs whose errors were sampled.
 
-    L u noise for either, L = 16: beyond that with probability 2 e^-128 if roundings were
+    L u noise for either, L = 8: beyond that with probability 2 e^-32 if roundings were
     independent and the sample their deviation itself, which it may be some times above.
 
     Args:

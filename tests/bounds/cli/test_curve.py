@@ -258,7 +258,9 @@ def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
 
 
 def test_a_construction_is_measured_on_strings_with_its_query_token(run):
-    result = run("curve", "--preset=parity", NONE, "--target=logits", "--lengths=4,16")
+    result = run(
+        "curve", "--preset=parity", NONE, "--target=logits", "--lengths=4,8,16,32"
+    )
     assert (result.code, result.err) == (0, "")
     # Every bit of every string has the influence 4 tanh(c) / N^2 (Chiang & Cholak).
     for row in read_csv("results/curve/curve.csv"):
