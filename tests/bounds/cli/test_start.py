@@ -33,7 +33,8 @@ for _ in range(2):
 def start(*arguments):
     """Returns a program that hears signals by now."""
     program = subprocess.Popen(
-        [sys.executable, *arguments],
+        # Whoever is started in the background has interrupts ignored.
+        ["env", "--default-signal=INT", sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
