@@ -14,7 +14,8 @@ def row(n, corrected, half, influence=None):
     if influence is None:
         return constants
     ends = {"influence_lower": influence, "influence_upper": influence}
-    return {**constants, **ends, "exact": True, "input": 0}
+    kind = {"exact": True, "kind": "exact", "method": "incremental"}
+    return {**constants, **ends, **kind, "input": 0}
 
 
 def curve(*rows, beyond=()):
