@@ -30,26 +30,33 @@ for _ in range(2):
 """
 
 
-def start(*arguments):
-    """Returns a program that hears signals by now."""
-    program = subprocess.Popen(
+@pytest.fixture
+def start():
+    """Starts programs that hear signals by then, and ends what is left of them."""
+    programs = []
+
+    def begin(*arguments):
         # Whoever is started in the background has interrupts ignored.
-        ["env", "--default-signal=INT", sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while True:
-        told = Path(f"/proc/{program.pid}/status").read_text()
-        (caught,) = (x.split()[1] for x in told.splitlines() if "SigCgt" in x)
-        if int(caught, 16) >> (signal.SIGTERM - 1) & 1 or program.poll() is not None:
-            return program
-        time.sleep(0.01)
+        command = ["env", "--default-signal=INT", sys.executable, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        programs.append(program := subprocess.Popen(command, **pipes))
+        while True:
+            told = Path(f"/proc/{program.pid}/status").read_text()
+            (caught,) = (x.split()[1] for x in told.splitlines() if "SigCgt" in x)
+            hears = int(caught, 16) >> (signal.SIGTERM - 1) & 1
+            if hears or program.poll() is not None:
+                return program
+            time.sleep(0.01)
+
+    yield begin
+    for program in programs:
+        program.kill()
+        program.communicate()
 
 
 @LINUX
 @pytest.mark.parametrize("number", SIGNALS)
-def test_from_the_first_moment_a_signal_is_one_line(tmp_path, number):
+def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
     program = start("-m", "bounds", "curve", f"--out={tmp_path / 'out'}")
     program.send_signal(number)  # JAX is not loaded yet
     said, error = program.communicate(timeout=120)
@@ -63,7 +70,7 @@ def test_from_the_first_moment_a_signal_is_one_line(tmp_path, number):
 
 @LINUX
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_program_deep_in_a_compiler_is_ended_too(number):
+def test_a_program_deep_in_a_compiler_is_ended_too(start, number):
     program = start("-c", DEEP)
     program.send_signal(number)
     _, error = program.communicate(timeout=120)
