@@ -309,6 +309,7 @@ def answer(
         levels=() if enclosed is None else enclosed.levels,
         decided=None if enclosed is None or screens else enclosed.evaluated,
         block=choice.sizes,
+        measured_error=None,
     )
 
 
