@@ -242,8 +242,8 @@ def score_rounding(
     return found + bias_rounding(attention, scale, length)
 
 
-def bias_rounding(attention: Attention, scale: Any, length: int) -> Array:
-    """Returns how many of them a bias of the distance adds to scores [].
+def bias_rounding(attention: Attention, scale: Any, length: int) -> Any:
+    """Returns how many of them a bias of the distance adds to scores, a number or [].
 
     Args:
         attention: the sublayer.
@@ -251,7 +251,7 @@ def bias_rounding(attention: Attention, scale: Any, length: int) -> Array:
         length: n.
     """
     if attention.distance_bias is None:
-        return jnp.zeros((), attention.query.dtype)
+        return 0.0
     tau = scale / attention.scoring.square_scale(attention.key_width) ** 0.5
     largest = attention.distance_bias.largest(length) / tau.min()
     return attention.placing_steps * largest
