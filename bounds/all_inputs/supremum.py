@@ -16,7 +16,7 @@ from bounds.influence.compute import compute_influence
 from bounds.influence.problem import Target
 from bounds.influence.result import Influence
 from bounds.influence.ties import Ties, judge_ties
-from bounds.numbers.kind import ROUNDING, Kind, kind_of
+from bounds.numbers.kind import ROUNDING, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
@@ -32,7 +32,7 @@ RERUN_LENGTH = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class Supremum:
+class Supremum(OfKind):
     """The largest influence of one symbol over all inputs of a length.
 
     Where all inputs were gone through it lies in [max_lower, max_upper], which differ by
@@ -59,16 +59,6 @@ class Supremum:
     ties: Ties | None
     seconds: float
     hypotheses: tuple[str, ...] = (ROUNDING,)  # what the ends rest on
-
-    @property
-    def exact(self) -> bool:
-        """Whether it is the supremum but for a small rounding radius."""
-        return self.kind == "exact"
-
-    @property
-    def estimated(self) -> bool:
-        """Whether inputs were left out."""
-        return self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and what was gone through."""

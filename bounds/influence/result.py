@@ -7,7 +7,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import Kind
+from bounds.numbers.kind import Kind, OfKind
 from bounds.numbers.notation import enclosure_label
 
 
@@ -99,7 +99,7 @@ class Enclosures:
 
 
 @dataclasses.dataclass(frozen=True)
-class Influence:
+class Influence(OfKind):
     """Single-position influences on one input: enclosures, the maximum, and how.
 
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
@@ -142,16 +142,6 @@ class Influence:
     def __post_init__(self) -> None:
         """Keep estimates and exact answers apart."""
         assert self.measured_error is None or self.kind == "estimated"
-
-    @property
-    def exact(self) -> bool:
-        """Whether the maximum is known but for a small rounding radius."""
-        return self.kind == "exact"
-
-    @property
-    def estimated(self) -> bool:
-        """Whether nothing is known of how far rounding takes it, as of a bare function."""
-        return self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was found."""

@@ -22,6 +22,22 @@ ROUNDING = (
 STATED = "the radius that was stated of every evaluation"
 
 
+class OfKind:
+    """A result that says what it is: what is asked of its kind."""
+
+    kind: Kind
+
+    @property
+    def exact(self) -> bool:
+        """Whether the largest value is known but for a small rounding radius."""
+        return self.kind == "exact"
+
+    @property
+    def estimated(self) -> bool:
+        """Whether nothing encloses it."""
+        return self.kind == "estimated"
+
+
 def kind_of(
     value: float, lower: float, upper: float, rtol_exact: float = RTOL_EXACT
 ) -> Kind:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import Kind
+from bounds.numbers.kind import Kind, OfKind
 from bounds.store.output import write_bytes, write_csv
 from jax_models import InputError
 
@@ -25,7 +25,7 @@ TARGET_NAME = "target_name"
 
 
 @dataclasses.dataclass(frozen=True)
-class Scan:
+class Scan(OfKind):
     """What every substitution changes, or what was made of it.
 
     `values` have the axes that `axes` names, of "position", "symbol", "row" and "target"
@@ -54,22 +54,11 @@ class Scan:
     ties: Ties | None
     seconds: float
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
-
     measured_error: MeasuredError | None = None  # in half precision alone
 
     def __post_init__(self) -> None:
         """Keep estimates and exact answers apart."""
         assert self.measured_error is None or self.kind == "estimated"
-
-    @property
-    def exact(self) -> bool:
-        """Whether the largest value is known but for a small rounding radius."""
-        return self.kind == "exact"
-
-    @property
-    def estimated(self) -> bool:
-        """Whether nothing is enclosed."""
-        return self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the shape, the largest value and where it is."""
