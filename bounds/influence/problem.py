@@ -217,9 +217,9 @@ class Problem:
     @property
     def hypotheses(self) -> tuple[str, ...]:
         """What the radii of what is found rest on."""
-        if isinstance(self.model, Transformer):
-            return (ROUNDING,)
-        return (STATED,) if self.enclosed else ()
+        if not self.enclosed:
+            return ()
+        return (ROUNDING,) if isinstance(self.model, Transformer) else (STATED,)
 
     @property
     def watches_many(self) -> bool:

@@ -157,6 +157,8 @@ def test_influences_are_estimated_and_never_exact():
     assert found.max == found.max_lower == found.max_upper
     assert 0 < abs(found.max / exact.max - 1) <= found.measured_error.max
     assert exact.measured_error is None
+    assert exact.hypotheses
+    assert not found.hypotheses
     assert "[estimated]" in repr(found)
     assert "measured on 22" in repr(found)
     for kind in ("exact", "certified", "enclosure"):
