@@ -7,7 +7,7 @@ continues where it stopped.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,16 +15,9 @@ import jax
 import numpy as np
 from absl import flags
 
-import jax_models as jm
-from bounds.cli.influence_blocks import (
-    BLOCK,
-    COLUMNS,
-    NAMES,
-    SUMMARY,
-    Asked,
-    make_blocks,
-    read_rows,
-)
+from bounds.cli.influence_blocks import BLOCK, COLUMNS, SUMMARY, Blocks, read_rows
+from bounds.cli.influence_pieces import SECONDS, find_pieces, follow_pieces
+from bounds.cli.influence_question import NAMES, Asked
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
     Devices,
@@ -56,33 +49,27 @@ from bounds.influence.row_targets import LogProbabilitySum
 from bounds.numbers.kind import ROUNDING
 from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_csv, write_json
-from bounds.store.sweep import (
-    Cell,
-    Results,
-    finish_cells,
-    found_rows,
-    missing_cells,
-    run_cells,
-)
+from bounds.store.sweep import Results, finish_cells, found_rows
 from bounds.version import __version__
 from jax_models.arguments import show
 
 ENDS = ("max_lower", "max_upper")
 
 
-def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[str]:
+def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
     """Returns the lines that a dry run prints.
 
     Args:
         asked: What is asked.
-        cells: The blocks of positions that are kept as they are found.
+        blocks: Of positions, whose pieces are kept as they are found.
         devices: What they would be shared out over.
 
     Raises:
         InputError: The method cannot do this model.
     """
     model, question = asked.subject.model, asked.subject.question
-    posed = [asked.problem(cell.config["start"], cell.config["stop"]) for cell in cells]
+    ranges = [(cell.config["start"], cell.config["stop"]) for cell in blocks.cells()]
+    posed = [asked.problem(start, stop) for start, stop in ranges if start < stop]
     problems = [one for one in posed if one.position.size]
     total = sum(one.position.size for one in problems)
     count = 1 if devices.mesh is None else devices.mesh.size
@@ -101,7 +88,7 @@ def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[
     lines += [
         f"method: {way.name} ({choice.reason})",
         f"substitutions: {total}, in {len(problems)} parts of at most "
-        f"{largest.position.size}; each is kept when it is done",
+        f"{largest.position.size}; {_kept(blocks, ranges)}",
         "estimated cost: some tens of forward passes, more where bounds are loose"
         if isinstance(way, Screen)
         else f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
@@ -112,6 +99,15 @@ def describe_run(asked: Asked, cells: Sequence[Cell], devices: Devices) -> list[
     return lines + describe_blocks(
         outline, [one.position.size for one in problems], count
     )
+
+
+def _kept(blocks: Blocks, ranges: Sequence[tuple[int, int]]) -> str:
+    """Returns when what is found of a part is kept, in words."""
+    start, stop = max(ranges, key=lambda one: one[1] - one[0])
+    least = blocks.least(start)
+    if 2 * least > stop - start:
+        return "each is kept when it is done"
+    return f"kept every {SECONDS:.0f} s or so, {least} positions at least"
 
 
 def describe_blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
@@ -190,42 +186,25 @@ def run(options: flags.FlagValues) -> None:
         print(f"influence: results go to {output.folder}", flush=True)
     asked = _ask(options)
     if options.dry_run:
-        cells = make_blocks(asked, None, devices.mesh)
+        blocks = Blocks.plan(asked, None, devices.mesh)
         if devices.leads:
-            print("\n".join(describe_run(asked, cells, devices)))
+            print("\n".join(describe_run(asked, blocks, devices)))
         return
     if not devices.leads:
         with quiet_ties():
-            devices.follow(make_blocks(asked, None, devices.mesh))
+            follow_pieces(Blocks.plan(asked, None, devices.mesh), devices)
         return
     n = len(asked.tokens)
     with (
         output.open_store() as store,
-        Progress(n, "positions") as progress,
+        Progress(n, "positions", alike=True) as progress,
         quiet_ties(),
     ):
-        cells = make_blocks(asked, progress, devices.mesh)
-        todo = missing_cells(store, cells, fresh=output.fresh)
-        devices.agree(cells, [cell in todo for cell in cells])
-        done = [cell for cell in cells if cell not in todo]
-        found = {cell.label: store.find(cell.config) for cell in done}
-        progress.note(_so_far(found.values()))
-        for cell in done:
-            count = cell.config["stop"] - cell.config["start"]
-            progress.advance(f"{cell.label}, from the store", count)
-        for cell in todo:
-            kept = asked.checkpoint(cell.config)
-            if kept is not None and output.fresh:
-                kept.unlink(missing_ok=True)
-            for failure in run_cells(store, [cell]):
-                raise jm.InputError(failure.message)
-            block = found[cell.label] = store.find(cell.config)
-            progress.note(_so_far(found.values()))
-            if kept is not None and block and not block["uncertified"]:
-                kept.unlink(missing_ok=True)
-        recorded = [block for cell in cells if (block := found[cell.label])]
-        blocks, error = split_error(recorded)
-        seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
+        planned = Blocks.plan(asked, progress, devices.mesh)
+        found, seconds = find_pieces(
+            store, planned, devices, progress, fresh=output.fresh
+        )
+        blocks, error = split_error(found)
     record = {
         **output.record(),
         "n": n,
@@ -262,9 +241,9 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
         InputError: The flags do not fit together, or the input is refused.
     """
     asked = _ask(options)
-    cells = make_blocks(asked, None)
+    cells = Blocks.plan(asked).cells()
     if not all(store.find(cell.config) for cell in cells):  # tables are not read here
-        cells = make_blocks(dataclasses.replace(asked, keep="max"), None)
+        cells = Blocks.plan(dataclasses.replace(asked, keep="max")).cells()
     with quiet_ties():
         finish_cells(store, cells)
     blocks, error = split_error(list(found_rows(store, cells)))
@@ -298,15 +277,6 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "levels": [level for block in blocks for level in block["levels"]],
         "ambiguous": any(block["ambiguous"] for block in blocks),
     }
-
-
-def _so_far(blocks: Iterable[Mapping[str, Any] | None]) -> str:
-    """Returns the largest influence of the blocks that are done, in words."""
-    found = [block for block in blocks if block and block["position"] is not None]
-    if not found:
-        return ""
-    best = max(found, key=lambda block: block["max"])
-    return f"largest so far {best['max']:.6g} at position {best['position']}"
 
 
 def _ask(options: flags.FlagValues) -> Asked:

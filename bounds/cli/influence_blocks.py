@@ -2,24 +2,22 @@
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
+from bounds.cli.influence_question import Asked
 from bounds.cli.shared.precision import with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
-from bounds.curves.measurement import Subject, block_columns, tokens_sha256
+from bounds.curves.measurement import block_columns
 from bounds.influence import SCREENS, Influence, Problem, SharedBase
-from bounds.influence.compute import answer, choose_method
+from bounds.influence.compute import Choice, Keep, answer, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
-from bounds.influence.method import Stopping
-from bounds.influence.row_targets import RowsTarget
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -29,8 +27,6 @@ MAX_PAIRS = 2**18
 # Entries [n, V] beyond which too, since tables are formed of all symbols.
 MAX_TABLE = 2**24
 COLUMNS = ("position", "symbol", "lower", "upper")
-# Behind them, where a tokenizer names symbols.
-NAMES = ("wild_type", "symbol_name")
 # What is recorded of the largest influence, for each block and for the whole input.
 SUMMARY = (
     "max",
@@ -46,199 +42,174 @@ SUMMARY = (
 )
 # The sizes that its method worked in.
 BLOCK = ("block_substitutions", "block_rows")
+# Behind which position a piece of a block ends; what goes to the block's end has none.
+REACHED = "reached"
+# The method's own blocks of a piece, at least: so many run at a time.
+UNDER_WAY = 2
+# Substitutions of a piece, at least, where a method sizes its own on the way.
+SPARSE_PIECE = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What the flags of `influence` ask: one input of a model, in blocks of positions.
+class Blocks:
+    """The influences of one input in blocks of positions. `plan` says which.
 
     Attributes:
-        subject: The model, its hash, the input, and what is asked, of a query counted
-            from 0.
-        include_query: Whether the query's own token is changed too.
-        stopping: When a screen stops.
-        folder: Where a screen keeps where it stands.
-        tokenizer: What names symbols, of which the special ones stay where they stand;
-            None where they are numbers.
-        symbols: What is put in [K], or at each position [n, K], filled up with -1; None
-            is all that the model substitutes.
-        propose: The float type that all are computed in first; None leaves it open.
-        keep: "max" where nothing but the maximum is read, else None.
-    """
-
-    subject: Subject
-    include_query: bool
-    stopping: Stopping
-    folder: Path
-    tokenizer: jm.Tokenizer | None = None
-    symbols: np.ndarray | None = None
-    propose: Literal["float32"] | None = None
-    keep: Literal["max"] | None = None
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """The input [n]."""
-        (tokens,) = self.subject.inputs.values()
-        return tokens
-
-    def named(self, position: int | None, symbol: int | None) -> dict[str, str | None]:
-        """Returns the entries of `NAMES` of a substitution; none without a tokenizer."""
-        if self.tokenizer is None or position is None or symbol is None:
-            return {} if self.tokenizer is None else dict.fromkeys(NAMES)
-        symbols = (int(self.tokens[position]), symbol)
-        return dict(zip(NAMES, map(self.tokenizer.name, symbols), strict=True))
-
-    @property
-    def watches_all(self) -> bool:
-        """Whether every row is watched, not that of the query."""
-        return self.subject.question.target == "pooled" or isinstance(
-            self.subject.question.target, RowsTarget
-        )
-
-    @property
-    def screens(self) -> bool:
-        """Whether the method encloses influences."""
-        return self.subject.question.method in SCREENS
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """What names the model and the input."""
-        return {
-            "model_sha256": self.subject.model_sha256,
-            "weighting": self.subject.label,
-            "tokens_sha256": tokens_sha256(self.tokens),
-        }
-
-    def problem(self, start: int, stop: int, **more: Any) -> Problem:
-        """Returns the question about positions from `start` to before `stop`.
-
-        Args:
-            start: The first.
-            stop: Behind the last.
-            more: As `Problem.ask` takes it.
-        """
-        positions, symbols = np.arange(start, stop), self.symbols
-        if self.tokenizer is not None:
-            special = np.isin(self.tokens[positions], self.tokenizer.special)
-            positions = positions[~special]
-        if symbols is not None and symbols.ndim == 2:
-            symbols = symbols[positions]
-        return self.subject.question.ask(
-            self.subject.model,
-            self.tokens,
-            positions=positions,
-            symbols=symbols,
-            include_query=self.include_query,
-            **more,
-        )
-
-    def checkpoint(self, config: Mapping[str, Any]) -> Path | None:
-        """Returns the file in which a screen keeps where it stands.
-
-        Args:
-            config: Of the cell that screens. How far the screen is to go names no other
-                file: what was screened is used by a run that is to go further.
-
-        Returns:
-            A path in the folder; None where nothing is screened.
-        """
-        if not self.screens:
-            return None
-        question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
-        name = sha256(canonical_json(question).encode())[:16]
-        return self.folder / f"screen-{name}.npz"
-
-
-def make_blocks(
-    asked: Asked, progress: Progress | None, mesh: Mesh | None = None
-) -> list[Cell]:
-    """Returns the blocks of positions of one input, as cells of a sweep.
-
-    Args:
         asked: What is asked.
+        size: Positions of a block.
+        keep: Which tables are kept.
+        key: What all blocks' results depend on.
+        choices: How a block is done, by its start: what it costs, and so what is the
+            cheapest, is a block's own.
         progress: Counts positions as they are done; None counts nothing.
         mesh: Devices that positions are shared out over; None is one.
-
-    Returns:
-        The cells, in order of position.
+        shared: The base pass of all blocks.
     """
-    subject, question = asked.subject, asked.subject.question
-    n = len(asked.tokens)
-    size = block_size(subject.model, asked.tokens, question.method)
-    vocab = subject.model.vocab_size
-    each = vocab - 1 if asked.symbols is None else asked.symbols.shape[-1]
-    few = n * each <= MAX_PAIRS and n * vocab <= MAX_TABLE
-    keep = asked.keep or ("pairs" if few else "position_max")
-    shared = SharedBase()
-    # Sizes change the last bits: results of others are not gone on from. A limit that
-    # leaves them as they are changes nothing.
-    planned = choose_method(question.method, asked.problem(0, min(size, n)))
-    key = {
-        "command": "influence",
-        "version": __version__,
-        "dtype": subject.model.dtype.name,
-        "seed": subject.seed,
-        "target": target_key(question.target),
-        "method": question.method,
-        "ties": question.ties,
-        "include_query": asked.include_query,
-        "keep": keep,
-        "query": question.query,
-        **block_columns(planned.sizes),
-        **asked.hashes,
-    }
-    if asked.tokenizer is not None:
-        key["special"] = list(asked.tokenizer.special)  # which are left alone
-    if asked.symbols is not None:
-        key["symbols_sha256"] = sha256(canonical_json(asked.symbols.tolist()).encode())
-    if asked.propose is not None:
-        key["propose"] = asked.propose
-    if question.precision is not None:
-        key["precision"] = question.precision
-    if asked.screens:
-        key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
 
-    def make(start: int) -> Cell:
-        stop = min(start + size, n)
-        label = f"positions {start} to {stop - 1}"
-        config = {**key, "start": start, "stop": stop}
+    asked: Asked
+    size: int
+    keep: Keep
+    key: Mapping[str, Any]
+    choices: dict[int, Choice]
+    progress: Progress | None = None
+    mesh: Mesh | None = None
+    shared: SharedBase = dataclasses.field(default_factory=SharedBase)
+
+    @classmethod
+    def plan(
+        cls, asked: Asked, progress: Progress | None = None, mesh: Mesh | None = None
+    ) -> "Blocks":
+        """Returns the blocks of what is asked.
+
+        Args:
+            asked: What is asked.
+            progress: Counts positions as they are done; None counts nothing.
+            mesh: Devices that positions are shared out over; None is one.
+
+        Raises:
+            InputError: The method cannot do this model.
+        """
+        subject, question = asked.subject, asked.subject.question
+        n, vocab = len(asked.tokens), subject.model.vocab_size
+        size = block_size(subject.model, asked.tokens, question.method)
+        few = n * asked.symbols_each <= MAX_PAIRS and n * vocab <= MAX_TABLE
+        keep = asked.keep or ("pairs" if few else "position_max")
+        # Sizes change the last bits: results of others are not gone on from. A limit that
+        # leaves them as they are changes nothing.
+        planned = choose_method(question.method, asked.problem(0, min(size, n)))
+        key = {
+            "command": "influence",
+            "version": __version__,
+            "dtype": subject.model.dtype.name,
+            "seed": subject.seed,
+            "target": target_key(question.target),
+            "method": question.method,
+            "ties": question.ties,
+            "include_query": asked.include_query,
+            "keep": keep,
+            "query": question.query,
+            **block_columns(planned.sizes),
+            **asked.hashes,
+        }
+        if asked.tokenizer is not None:
+            key["special"] = list(asked.tokenizer.special)  # which are left alone
+        if asked.symbols is not None:
+            symbols = canonical_json(asked.symbols.tolist()).encode()
+            key["symbols_sha256"] = sha256(symbols)
+        if asked.propose is not None:
+            key["propose"] = asked.propose
+        if question.precision is not None:
+            key["precision"] = question.precision
+        if asked.screens:
+            key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
+        return cls(asked, size, keep, key, {0: planned}, progress, mesh)
+
+    def cells(self) -> list[Cell]:
+        """Returns the blocks as cells of a sweep, in order of position.
+
+        Behind them stands what measures the error of half precision.
+        """
+        asked, n = self.asked, len(self.asked.tokens)
+        return with_error(
+            [self.cell(start) for start in range(0, n, self.size)],
+            asked.subject.question.precision,
+            lambda: asked.problem(0, n, mesh=self.mesh, shared=self.shared),
+        )
+
+    def cell(self, start: int, most: int | None = None) -> Cell:
+        """Returns a block from a position on, or a piece of it, as a cell.
+
+        Where a piece ends is told by what it found (`reached`), not by its key.
+
+        Args:
+            start: The position.
+            most: Positions of the piece, at most; None goes to the end of the block.
+        """
+        asked, question = self.asked, self.asked.subject.question
+        stop = min(start - start % self.size + self.size, len(asked.tokens))
+        config = {**self.key, "start": start, "stop": stop}
+        end = stop if most is None else min(start + most, stop)
+        label = f"positions {start} to {end - 1}"
 
         def compute() -> dict[str, Any]:
             reported = 0
 
             def report(done: int, total: int) -> None:
                 nonlocal reported
-                if progress is None:
+                if self.progress is None:
                     return
-                progress.advance(label, (stop - start) * done // total - reported)
-                reported = (stop - start) * done // total
+                self.progress.advance(label, (end - start) * done // total - reported)
+                reported = (end - start) * done // total
 
-            problem = asked.problem(start, stop, mesh=mesh, shared=shared)
-            # What it costs, and so what is the cheapest, is a block's own.
-            choice = choose_method(question.method, problem) if start else planned
             kept = asked.checkpoint(config)
             stopping = dataclasses.replace(
                 asked.stopping, checkpoint=None if kept is None else str(kept)
             )
             found = answer(
-                problem,
-                choice,
+                asked.problem(start, end, mesh=self.mesh, shared=self.shared),
+                self.choice(start),
                 question.ties,
-                keep,
+                self.keep,
                 stopping,
                 report,
                 propose=asked.propose,
             )
-            if progress is not None:
-                progress.advance(label, stop - start - reported)
-            return summarise(found)
+            if self.progress is not None:
+                self.progress.advance(label, end - start - reported)
+            return summarise(found) | ({} if end == stop else {REACHED: end})
 
         return Cell(config, label, compute)
 
-    cells = [make(start) for start in range(0, n, size)]
-    return with_error(
-        cells, question.precision, lambda: asked.problem(0, n, mesh=mesh, shared=shared)
-    )
+    def choice(self, start: int) -> Choice:
+        """Returns how the block of a position is done."""
+        first = start - start % self.size
+        if first not in self.choices:
+            stop = min(first + self.size, len(self.asked.tokens))
+            more = {"mesh": self.mesh, "shared": self.shared}
+            problem = self.asked.problem(first, stop, **more)
+            self.choices[first] = choose_method(
+                self.asked.subject.question.method, problem
+            )
+        return self.choices[first]
+
+    def least(self, start: int) -> int:
+        """Returns the positions of the smallest piece of a block.
+
+        As many substitutions as the method works on at a time, so that each is computed
+        in a piece as in the block. A screen looks for the largest of all, float32
+        proposes one of a block, and lumping computes classes: theirs are not cut.
+
+        Args:
+            start: A position of the block.
+        """
+        choice = self.choice(start)
+        if self.asked.screens or self.asked.propose or choice.way is LUMPED:
+            return self.size
+        if choice.sizes is None:
+            return max(1, SPARSE_PIECE // self.asked.symbols_each)
+        devices = 1 if self.mesh is None else self.mesh.size
+        together = UNDER_WAY * devices * choice.sizes.substitutions
+        return max(1, together // self.asked.symbols_each)
 
 
 def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:

@@ -255,7 +255,7 @@ def _compute(
     count = len(parts.whole.layout.positions)
     with (
         output.open_store() as store,
-        Progress(count, "positions") as progress,
+        Progress(count, "positions", alike=True) as progress,
         quiet_ties(),
     ):
         cells = parts.cells(progress)
@@ -264,7 +264,7 @@ def _compute(
         for cell in cells:
             if cell not in todo:
                 done = cell.config["stop"] - cell.config["start"]
-                progress.advance(f"{cell.label}, from the store", done)
+                progress.skip(f"{cell.label}, from the store", done)
         for cell in todo:
             for failure in run_cells(store, [cell]):
                 raise jm.InputError(failure.message)

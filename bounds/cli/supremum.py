@@ -151,8 +151,8 @@ def _gather(
     todo = missing_cells(store, cells, fresh=fresh)
     if len(todo) < len(cells):
         print(f"{len(cells) - len(todo)} blocks are in the store", flush=True)
-    with Progress(len(cells), "blocks") as progress:
-        progress.advance("from the store", len(cells) - len(todo))
+    with Progress(len(cells), "blocks", alike=True) as progress:
+        progress.skip("from the store", len(cells) - len(todo))
         for cell in todo:
             for failure in run_cells(store, [cell], progress.advance):
                 raise jm.InputError(failure.message)

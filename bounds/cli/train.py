@@ -248,7 +248,7 @@ def run(options: flags.FlagValues) -> None:
     )
     with (
         lock(checkpoint, wait_seconds=5.0),
-        Progress(training.steps, "steps") as progress,
+        Progress(training.steps, "steps", alike=True) as progress,
     ):
         done = 0
 

@@ -85,8 +85,18 @@ class Devices:
         if jax.process_count() == 1:
             return chosen
         check_agreement("".join(cell_key(cell.config) for cell in cells).encode())
-        told = multihost_utils.broadcast_one_to_all(np.array(chosen, np.int32))
-        return [bool(one) for one in np.asarray(told)]
+        return list(map(bool, self.tell(chosen)))
+
+    def tell(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Returns the numbers of the leading process, in every process.
+
+        Args:
+            numbers: As many in all; read of the leading one.
+        """
+        if jax.process_count() == 1:
+            return numbers
+        told = multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32))
+        return np.asarray(told).tolist()
 
     def follow(self, cells: Sequence[Cell]) -> None:
         """Compute a share of what the leading process says is missing.

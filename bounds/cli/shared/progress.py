@@ -24,17 +24,23 @@ class Progress:
     so that standard error stays empty unless something is wrong.
     """
 
-    def __init__(self, total: int, unit: str):
+    def __init__(self, total: int, unit: str, *, alike: bool = False):
         """Start counting.
 
         Args:
             total: Number of steps.
             unit: What a step is called, in the plural, as in "cells".
+            alike: Whether a step takes as long as any other, so that the first tell how
+                long those that are left take.
         """
         self._total = total
         self._unit = unit
         self._done = 0
         self._note = ""
+        self._alike = alike
+        # Since when steps are timed, and from which on: what came first was compiled for.
+        self._since: tuple[float, int] | None = None
+        self._end: float | None = None  # when the last would be done
         self._start = time.monotonic()
         self._last_line = self._start - SECONDS_BETWEEN_LINES
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
@@ -75,22 +81,49 @@ class Progress:
         if not count:
             return
         with self._telling:
-            self._advance(step, count)
+            now, done = time.monotonic(), self._done + count
+            if self._since is None:
+                self._since = now, done
+            elif self._alike:
+                began, first = self._since
+                self._end = now + (now - began) / (done - first) * (self._total - done)
+            self._count(step, count, now)
 
-    def _advance(self, step: str, count: int) -> None:
+    def skip(self, step: str, count: int) -> None:
+        """Count steps that took no time, as those that a store holds.
+
+        Args:
+            step: What they were, in a few words.
+            count: How many.
+        """
+        if not count:
+            return
+        with self._telling:
+            if self._since is not None:
+                began, first = self._since
+                self._since = began, first + count
+            self._count(step, count, time.monotonic())
+
+    def _taken(self, now: float) -> str:
+        """Returns the seconds that went by, and about how many are left where known."""
+        taken = f"{now - self._start:.0f} s"
+        if self._end is None or self._end - now < 1:
+            return taken
+        return f"{taken}, about {self._end - now:.0f} s left"
+
+    def _count(self, step: str, count: int, now: float) -> None:
         self._done += count
         step += self._note
         if self._bar is not None:
             self._bar.set_postfix_str(step, refresh=False)
             self._bar.update(count)
             return
-        now = time.monotonic()
         is_due = now - self._last_line >= SECONDS_BETWEEN_LINES
         if is_due or self._done == self._total:
             self._last_line = now
             print(
                 f"{self._done} of {self._total} {self._unit} "
-                f"({now - self._start:.0f} s): {step}",
+                f"({self._taken(now)}): {step}",
                 flush=True,
             )
 
@@ -108,7 +141,7 @@ class Progress:
             if self._bar is not None:
                 self._bar.set_postfix_str(what)
                 return
-            print(f"{what} ({now - self._start:.0f} s)", flush=True)
+            print(f"{what} ({self._taken(now)})", flush=True)
 
     def note(self, words: str) -> None:
         """Say what has been found so far, beside every later step.

@@ -65,3 +65,23 @@ def test_nothing_is_said_when_the_work_is_over(capsys):
     capsys.readouterr()
     time.sleep(0.2)
     assert capsys.readouterr().out == ""
+
+
+def test_what_is_left_is_told_of_steps_that_are_alike(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    told = {}
+    for alike in (True, False):
+        now[0] = 0.0
+        running = Progress(10, "blocks", alike=alike)
+        for later, count in ((0.0, 3), (9.0, 1), (2.0, 1), (4.0, 2)):
+            now[0] += later
+            # The first are of a store; what is computed first, is compiled first.
+            (running.advance if later else running.skip)("block", count)
+        told[alike] = capsys.readouterr().out.splitlines()
+    # Three blocks in six seconds; three are left.
+    assert told[True][-2:] == [
+        "5 of 10 blocks (11 s, about 10 s left): block",
+        "7 of 10 blocks (15 s, about 6 s left): block",
+    ]
+    assert told[False][-1] == "7 of 10 blocks (15 s): block"

@@ -1,0 +1,120 @@
+"""Blocks of positions in pieces of some seconds, each kept as soon as it is found.
+
+A run that is stopped loses one piece. How many positions a piece has follows from what the
+one before it took, and no value or key from that: a piece is found by where it begins.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bounds.cli.influence_blocks import REACHED, Blocks
+from bounds.cli.shared.devices import Devices
+from bounds.cli.shared.progress import Progress
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, run_cells
+from jax_models.errors import InputError
+
+# What a piece is to take.
+SECONDS = 10.0
+
+Found = dict[str, Any]
+
+
+def find_pieces(
+    store: ResultStore,
+    blocks: Blocks,
+    devices: Devices,
+    progress: Progress,
+    *,
+    fresh: bool,
+) -> tuple[list[Found], float]:
+    """Returns what every piece found, and the seconds that all of them took.
+
+    Args:
+        store: Where pieces are found, and kept.
+        blocks: What is cut into pieces.
+        devices: Shared out over; the other processes `follow_pieces`.
+        progress: Counts positions.
+        fresh: Whether what the store holds is to be ignored.
+
+    Raises:
+        InputError: The input of a piece is refused.
+    """
+    cells, n = blocks.cells(), len(blocks.asked.tokens)
+    devices.agree(cells, [False] * len(cells))
+    found: list[Found] = []
+    start, most, seconds = 0, 0, 0.0
+    while start < n:
+        cell = blocks.cell(start)
+        piece = None if fresh else store.find(cell.config)
+        if piece is not None:
+            end = piece.get(REACHED, cell.config["stop"])
+            label = f"positions {start} to {end - 1}, from the store"
+            progress.skip(label, end - start)
+        else:
+            cell = _piece(blocks, start, most)
+            devices.tell((start, most))
+            piece, took = _compute(store, blocks, cell, fresh)
+            end = piece.get(REACHED, cell.config["stop"])
+            most = max(1, int((end - start) * SECONDS / took))
+        found.append(piece)
+        progress.note(_so_far(found))
+        seconds += store.seconds(cell.config) or 0.0
+        start = end
+    devices.tell((n, 0))
+    for cell in cells[len(range(0, n, blocks.size)) :]:  # the measured error
+        missing = fresh or store.find(cell.config) is None
+        if devices.agree([cell], [missing])[0]:
+            _compute(store, blocks, cell, fresh)
+        found.append(store.find(cell.config) or {})
+        seconds += store.seconds(cell.config) or 0.0
+    return found, seconds
+
+
+def follow_pieces(blocks: Blocks, devices: Devices) -> None:
+    """Compute a share of the pieces that the leading process lacks.
+
+    Args:
+        blocks: The same in all processes.
+        devices: Shared out over.
+    """
+    cells, n = blocks.cells(), len(blocks.asked.tokens)
+    devices.agree(cells, [False] * len(cells))
+    while (told := devices.tell((0, 0)))[0] < n:
+        _piece(blocks, *told).compute()
+    devices.follow(cells[len(range(0, n, blocks.size)) :])
+
+
+def _piece(blocks: Blocks, start: int, most: int) -> Cell:
+    """The piece that begins with a position: no smaller than may be, nor what it leaves."""
+    least = blocks.least(start)
+    stop = min(start - start % blocks.size + blocks.size, len(blocks.asked.tokens))
+    most = max(1, most // least) * least
+    return blocks.cell(start, most if start + most + least <= stop else None)
+
+
+def _compute(
+    store: ResultStore, blocks: Blocks, cell: Cell, fresh: bool
+) -> tuple[Found, float]:
+    """What a cell finds, kept in the store, and the seconds that it takes."""
+    kept = blocks.asked.checkpoint(cell.config)
+    if kept is not None and fresh:
+        kept.unlink(missing_ok=True)
+    began = time.perf_counter()
+    for failure in run_cells(store, [cell]):
+        raise InputError(failure.message)
+    took = time.perf_counter() - began
+    found = store.find(cell.config) or {}
+    if kept is not None and found and not found["uncertified"]:
+        kept.unlink(missing_ok=True)
+    return found, took
+
+
+def _so_far(found: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the largest influence of what is done, in words."""
+    somewhere = [one for one in found if one["position"] is not None]
+    if not somewhere:
+        return ""
+    best = max(somewhere, key=lambda one: one["max"])
+    return f"largest so far {best['max']:.6g} at position {best['position']}"

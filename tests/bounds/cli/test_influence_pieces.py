@@ -1,0 +1,91 @@
+"""What is found of a long input is kept piece by piece, whatever a piece's length."""
+
+from pathlib import Path
+
+import pytest
+
+from bounds import read_store
+from bounds.cli import influence_pieces
+from bounds.cli.influence_blocks import Blocks
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/influence")
+SHORT = ("influence", "--length=40", *SHAPE_FLAGS)
+# In blocks of four substitutions, as far as the memory goes: pieces of eight or more.
+ASKED = (*SHORT, "--method=exhaustive", "--memory_limit=80KiB")
+PIECES = [0, 8, 16, 24, 32]
+
+
+def last(monkeypatch, seconds):
+    """Sets what a piece is to take, and says that every one took a second."""
+    compute = influence_pieces._compute
+
+    def timed(*given):
+        return compute(*given)[0], 1.0
+
+    monkeypatch.setattr(influence_pieces, "SECONDS", seconds)
+    monkeypatch.setattr(influence_pieces, "_compute", timed)
+
+
+def kept():
+    store = read_store(OUT / "results.sqlite")
+    return {int(row["config.start"]): row["finished"] for row in store.rows}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "starts"), [(0, PIECES), (2, [0, 8, 24])], ids=["least", "longer"]
+)
+def test_pieces_of_any_length_join_to_the_whole(run, monkeypatch, seconds, starts):
+    with monkeypatch.context() as patch:
+        patch.setattr(Blocks, "least", lambda self, start: self.size)
+        run(*ASKED)
+    assert list(kept()) == [0]
+    whole = (OUT / "influence.csv").read_text()
+    last(monkeypatch, seconds)
+    run(*ASKED, "--fresh")
+    assert sorted(kept()) == starts
+    assert (OUT / "influence.csv").read_text() == whole
+
+
+def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
+    whole = run(*ASKED, "--out=results/whole")
+    assert whole.code == 0
+    last(monkeypatch, 0)
+    compute, done = influence_pieces._compute, []
+
+    def stopped(*given):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(given)
+        return compute(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(influence_pieces, "_compute", stopped)
+        ended = run(*ASKED)
+    assert ended.code == 130
+    assert ended.err.endswith("the same command continues where it stopped\n")
+    before = kept()
+    assert sorted(before) == PIECES[:2]
+    monkeypatch.setattr(influence_pieces, "SECONDS", 100)
+    assert "40 of 40 positions" in run(*ASKED).out
+    after = kept()
+    assert sorted(after) == PIECES[:4]
+    assert before.items() <= after.items()
+    found, expected = (
+        Path(f"results/{name}/influence.csv").read_text()
+        for name in ("influence", "whole")
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (ASKED[-2:], "kept every 10 s or so, 8 positions at least"),
+        (["--method=screened", "--num_layers=2"], "each is kept when it is done"),
+        (["--mask=none", "--position=none"], "each is kept when it is done"),
+    ],
+    ids=["blocks", "screened", "lumped"],
+)
+def test_only_what_substitutions_are_alone_in_is_cut(run, flags, told):
+    assert told in run(*SHORT, "--dry_run", *flags).out
