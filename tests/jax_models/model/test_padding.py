@@ -54,6 +54,18 @@ def largest_difference(model, apply):
     )
 
 
+def test_padding_is_not_shared_out_over_devices():
+    mesh, model = jm.device_mesh(2), padded(CASES["causal"])
+    message = (
+        "^tokens end with padding, which is not shared out over devices; leave it out$"
+    )
+    with pytest.raises(jm.InputError, match=message):
+        jm.apply(model, batch()[1], mesh=mesh)
+    whole = batch()[0]  # what has none is
+    shared = np.asarray(jm.apply(model, whole, mesh=mesh))
+    assert np.abs(shared - np.asarray(jm.apply(model, whole))).max() < 1e-13
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_a_batch_are_those_of_each_sequence_alone(name):
     model = padded(CASES[name])
