@@ -135,11 +135,7 @@ class Parts:
                 substituted.
         """
         whole = asked.question(mesh=mesh)
-        if not len(whole.problem.pairs):
-            raise jm.InputError(
-                "nothing can be substituted: at every position that is changed there are "
-                "no symbols but the one that stands there; name other symbols or positions"
-            )
+        whole.require_substitutions()
         choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
         square = isinstance(asked.reduce, Frobenius)
         if square:

@@ -183,6 +183,18 @@ class Question:
         axes = alone, of_row, width, names
         return cls(problem, layout, reduction, *axes, diagonal, rtol_exact)
 
+    def require_substitutions(self) -> None:
+        """Check that something is replaced.
+
+        Raises:
+            InputError: nothing is.
+        """
+        if not len(self.problem.pairs):
+            raise InputError(
+                "nothing can be substituted: at every position that is changed there are "
+                "no symbols but the one that stands there; name other symbols or positions"
+            )
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what is read of one substitution, (r,) or (r, c)."""

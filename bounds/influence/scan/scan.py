@@ -88,8 +88,9 @@ def scan(
         A `Scan`; of a list of inputs a list of them.
 
     Raises:
-        InputError: for anything in the question that does not fit the model, and a table
-            that does not fit the memory of the machine.
+        InputError: for anything in the question that does not fit the model, symbols that
+            are those that stand there, and a table that does not fit the memory of the
+            machine.
         TieError: for an ambiguous tie under ties="error".
     """
     options: dict[str, Any] = {
@@ -109,6 +110,7 @@ def scan(
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
     asked = Question.ask(model, tokens, **options)
+    asked.require_substitutions()
     found = asked.answer(method, ties, progress)
     if asked.problem.precision is not None:
         found = dataclasses.replace(found, measured_error=measure_error(asked.problem))

@@ -355,6 +355,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"symbols": [[0, 0], [1, 2]], "positions": [2, 3]},
         "lists one twice; give each",
     ),
+    "symbols that stand there": (
+        {"symbols": [INPUT[2]], "positions": [2]},
+        "nothing can be substituted: at every position",
+    ),
+    "no positions": ({"positions": []}, "name other symbols or positions"),
     "diagonal": ({"diagonal": "no"}, "diagonal = 'no'; expected True or False"),
     "method": ({"method": "lumped"}, "method = 'lumped'"),
 }
