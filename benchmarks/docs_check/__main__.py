@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks import pages as rows_pages
-from benchmarks.docs_check import api_page, figures
+from benchmarks.docs_check import api_page, columns_page, figures
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
@@ -61,14 +61,16 @@ def all_pages() -> list[Path]:
 
 
 def check_whole(report: Report) -> None:
-    """Checks what belongs to no page: that the API page and the gallery are complete.
+    """Checks what belongs to no page: that pages made of code and the gallery are complete.
 
     Args:
         report: Takes the findings.
     """
-    current = api_page.PAGE.read_text() == api_page.page_text()
-    remedy = "is out of date; run python -m benchmarks.docs_check.api_page"
-    report.judge("docs/api.md", None if current else remedy, "names and first lines")
+    for made, what in ((api_page, "names and first lines"), (columns_page, "columns")):
+        current = made.PAGE.read_text() == made.page_text()
+        remedy = f"is out of date; run python -m {made.__name__}"
+        name = f"docs/{made.PAGE.name}"
+        report.judge(name, None if current else remedy, what)
     found = rows_pages.stale()
     remedy = f"{found[0]}; run python -m benchmarks.pages" if found else None
     report.judge("benchmarks/results", remedy, "tables and numbers made of rows")

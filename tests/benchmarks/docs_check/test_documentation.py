@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.docs_check import api_page, figures
+from benchmarks.docs_check import api_page, columns_page, figures
 from benchmarks.docs_check.__main__ import all_pages
 from benchmarks.docs_check.commands import ROOT, refusal
 from benchmarks.docs_check.pages import inline_commands, read_page, split_commands
@@ -105,6 +105,7 @@ def test_a_figure_that_the_gallery_lacks_is_noticed(tmp_path):
     assert figures.missing_figures(tmp_path / "gallery.md") == ["b.png"]
 
 
-def test_the_page_of_public_names_is_current():
-    """Run `python -m benchmarks.docs_check.api_page` where this fails."""
-    assert api_page.PAGE.read_text() == api_page.page_text()
+@pytest.mark.parametrize("made", [api_page, columns_page], ids=lambda x: x.PAGE.name)
+def test_a_page_made_of_code_is_current(made):
+    """Run `python -m` and the module's name where this fails."""
+    assert made.PAGE.read_text() == made.page_text()

@@ -1,12 +1,16 @@
 """What the tests of the commands share: a run, and small models as files."""
 
+import csv
 import dataclasses
+import json
+from pathlib import Path
 
 import jax
 import pytest
 
 import jax_models as jm
 from bounds.cli.main import main
+from bounds.cli.shared.columns import FILES, find_words
 from tests.bounds.cli.letters import NAMES, QUICK
 from tests.bounds.cli.shape import SHAPE
 from tests.jax_models.format.pretrained.folders import copied
@@ -28,6 +32,19 @@ class Run:
         assert complaint in self.err
 
 
+def undescribed(folder):
+    """Returns columns and keys of results of which docs/columns.md says nothing."""
+    found = []
+    for path in folder.glob("*/*"):
+        if path.name in FILES:
+            with path.open(newline="") as file:
+                names = (
+                    next(csv.reader(file)) if path.suffix == ".csv" else json.load(file)
+                )
+            found += [(path.name, x) for x in names if find_words(path.name, x) is None]
+    return found
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compile_quickly(quick_compilation):
     """Compile every command of these tests in half the time."""
@@ -40,6 +57,8 @@ def run(capsys, tmp_path, monkeypatch):
 
     def run_command(name, *arguments):
         code = main([name, "--overwrite", *map(str, arguments)])
+        if code == 0:
+            assert undescribed(Path("results")) == []
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 

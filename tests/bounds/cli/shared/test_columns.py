@@ -1,0 +1,40 @@
+"""Of every column that a CSV declares, and of no other, it is said what it holds."""
+
+import pytest
+
+from bounds.cli import curve, entropy, influence_blocks, lipschitz
+from bounds.cli.influence_question import NAMES
+from bounds.cli.shared.columns import FILES, WORDS, find_words
+from bounds.curves.columns import bound_columns
+from bounds.lemma5.lipschitz.result import NAMES as BOUNDS
+from bounds.simulation.curve import COLUMNS as SIMULATION
+
+DECLARED = {
+    "curve.csv": (*curve.COLUMNS, *bound_columns()),
+    "influence.csv": (*influence_blocks.COLUMNS, *NAMES),
+    "lipschitz.csv": (
+        *lipschitz.COLUMNS,
+        *(f"{kind}_{name}" for kind in ("log10", "looseness") for name in BOUNDS),
+    ),
+    "entropy.csv": entropy.COLUMNS,
+    "simulate.csv": SIMULATION,
+}
+
+
+@pytest.mark.parametrize("file", DECLARED)
+def test_what_a_csv_declares_is_described(file):
+    assert [x for x in DECLARED[file] if find_words(file, x) is None] == []
+    named = [x for x in FILES[file] if "*" not in x]
+    assert set(named) <= set(DECLARED[file])
+
+
+def test_a_name_that_is_nowhere_described_is_noticed():
+    assert find_words("curve.csv", "influence") is None
+    assert find_words("train.csv", "loss_16") == find_words("train.csv", "loss_4")
+
+
+def test_words_are_lines_and_all_are_used():
+    used = {name for words in FILES.values() for name in words}
+    assert set(WORDS) <= used
+    for words in FILES.values():
+        assert all(text and "\n" not in text for text in words.values())
