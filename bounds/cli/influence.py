@@ -18,6 +18,7 @@ from absl import flags
 from bounds.cli.influence_blocks import BLOCK, COLUMNS, SUMMARY, Blocks, read_rows
 from bounds.cli.influence_pieces import SECONDS, find_pieces, follow_pieces
 from bounds.cli.influence_question import NAMES, Asked
+from bounds.cli.influence_words import ENDS, finding
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
     Devices,
@@ -44,16 +45,11 @@ from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import Propose, choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
-from bounds.influence.result import MeasuredError, said_of
-from bounds.influence.row_targets import LogProbabilitySum
 from bounds.numbers.kind import ROUNDING
-from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Results, finish_cells, found_rows
 from bounds.version import __version__
 from jax_models.arguments import show
-
-ENDS = ("max_lower", "max_upper")
 
 
 def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
@@ -153,7 +149,9 @@ def define_flags() -> flags.FlagValues:
         None,
         get_args(Propose),
         "Compute all in this float type first, and in float64 those that may be the "
-        "largest: the maximum is the same, the ends of the others are wider.",
+        "largest. After float32 the maximum is the same, and the ends of the others are "
+        "wider; after a half precision, whose errors are measured, not bounded, the value "
+        "is exact, that it is the maximum is estimated, and the others are estimates.",
         flag_values=values,
     )
     flags.DEFINE_boolean(
@@ -221,7 +219,7 @@ def run(options: flags.FlagValues) -> None:
         for row in read_rows(block)
     ]
     names = _write(output, asked, record, rows)
-    print(_finding(asked, record, error))
+    print(finding(asked, record, error))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
 
@@ -270,7 +268,7 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **ends,
         "exact": kind == "exact",
         "kind": kind,
-        "hypotheses": [] if kind == "estimated" else [ROUNDING],
+        "hypotheses": best.get("hypotheses", [] if kind == "estimated" else [ROUNDING]),
         "evaluated": sum(block["evaluated"] for block in blocks),
         "uncertified": left,
         "decided": sum(decided) if decided else None,
@@ -325,39 +323,3 @@ def _write(
         best = [asked.tokenizer.name(symbol) for _, symbol in largest.values()]
         figure = sequence_figure(series, names, best, quantity, query)
     return ["influence.csv", "influence.json", *output.draw(figure)]
-
-
-def _finding(asked: Asked, record: dict[str, Any], error: MeasuredError | None) -> str:
-    """Returns what was found, in one sentence."""
-    if record["position"] is None:
-        return f"n = {record['n']}: nothing can be substituted."
-    where = f"at position {record['position']}, symbol {record['symbol']}"
-    output = f"the output at position {record['query']}"
-    if asked.tokenizer is not None:
-        where = (
-            f"at position {record['position']} ({record['wild_type']}), symbol "
-            f"{record['symbol']} ({record['symbol_name']})"
-        )
-        output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
-    if asked.watches_all:
-        output = "the pooled vector"
-    if isinstance(target := asked.subject.question.target, LogProbabilitySum):
-        output = f"the log-probabilities of {len(target.symbols)} rows, summed"
-    ends = (record[name] for name in ("max", "max_lower", "max_upper"))
-    maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
-    if record["decided"] is not None:
-        maximum += f" ({record['decided']} decided in float64 after float32)"
-    if error is not None:
-        maximum = f"{record['max']:.6g}, estimated by {record['method']}"
-    if record["uncertified"]:
-        return (
-            f"n = {record['n']}: the maximum influence lies between "
-            f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
-            f"{record['uncertified']} substitutions are not certified to be below the "
-            f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
-            "A larger --budget narrows it."
-        )
-    return (
-        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on "
-        f"{output}{said_of(error)}."
-    )

@@ -9,15 +9,16 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.influence_question import Asked
-from bounds.cli.shared.precision import with_error
+from bounds.cli.shared.precision import error_columns, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence import SCREENS, Influence, Problem, SharedBase
-from bounds.influence.compute import Choice, Keep, answer, choose_method
+from bounds.influence.compute import Choice, Keep, Propose, answer, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
+from bounds.influence.precision import PRECISIONS
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -91,7 +92,7 @@ class Blocks:
         """
         subject, question = asked.subject, asked.subject.question
         n, vocab = len(asked.tokens), subject.model.vocab_size
-        size = block_size(subject.model, asked.tokens, question.method)
+        size = block_size(subject.model, asked.tokens, question.method, asked.propose)
         few = n * asked.symbols_each <= MAX_PAIRS and n * vocab <= MAX_TABLE
         keep = asked.keep or ("pairs" if few else "position_max")
         # Sizes change the last bits: results of others are not gone on from. A limit that
@@ -212,7 +213,12 @@ class Blocks:
         return max(1, together // self.asked.symbols_each)
 
 
-def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
+def block_size(
+    model: jm.Transformer,
+    tokens: np.ndarray,
+    method: str,
+    propose: Propose | None = None,
+) -> int:
     """Returns how many positions are done, and recorded, at a time.
 
     A run has one base pass for all blocks of `incremental`, which are worth some ten
@@ -223,11 +229,12 @@ def block_size(model: jm.Transformer, tokens: np.ndarray, method: str) -> int:
         model: The model.
         tokens: The input [n].
         method: The influence method asked for.
+        propose: The float type that all are computed in first.
 
     Returns:
         A number of positions.
     """
-    if method in SCREENS:
+    if method in SCREENS or propose in PRECISIONS:
         return len(tokens)  # the largest of all is what it looks for
     if method == EXHAUSTIVE.name:
         return 256
@@ -261,6 +268,8 @@ def summarise(result: Influence) -> dict[str, Any]:
     return {
         **{name: getattr(result, name) for name in SUMMARY},
         **({"kind": result.kind} if result.estimated else {}),  # others by their ends
+        **({"hypotheses": result.hypotheses} if result.estimated else {}),
+        **error_columns(result.measured_error),
         **block_columns(result.block),
         "levels": [dataclasses.asdict(level) for level in result.levels],
         "ambiguous": result.ties is not None and result.ties.ambiguous,

@@ -10,6 +10,7 @@ import numpy as np
 import jax_models as jm
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import SCREENS, Problem
+from bounds.influence.compute import Propose
 from bounds.influence.method import Stopping
 from bounds.influence.row_targets import RowsTarget
 from bounds.store.output import canonical_json, sha256
@@ -42,7 +43,7 @@ class Asked:
     folder: Path
     tokenizer: jm.Tokenizer | None = None
     symbols: np.ndarray | None = None
-    propose: Literal["float32"] | None = None
+    propose: Propose | None = None
     keep: Literal["max"] | None = None
 
     @property

@@ -20,7 +20,7 @@ from bounds.influence.maxima import Maxima
 from bounds.influence.measured_error import measure_error
 from bounds.influence.method import Method, Progress, Screen, Stopping, refusal
 from bounds.influence.partial import PARTIAL
-from bounds.influence.precision import Precision
+from bounds.influence.precision import PRECISIONS, Precision
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.propose import (
     decide_proposed,
@@ -28,7 +28,8 @@ from bounds.influence.propose import (
     pays,
     proposal_refused,
 )
-from bounds.influence.result import Enclosures, Estimate, Influence
+from bounds.influence.ranked import RANKED, decide_ranked
+from bounds.influence.result import Enclosures, Estimate, Influence, Ranked
 from bounds.influence.screening.ladder import SCREENED
 from bounds.influence.substitution import Symbols, not_finite
 from bounds.influence.ties import judge_ties
@@ -49,7 +50,7 @@ METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
 SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
 METHOD_NAMES = ("auto", *(way.name for way in _ALL))
 Keep = Literal["pairs", "position_max", "max"]
-Propose = Literal["float32"]
+Propose = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +163,10 @@ def compute_influence(
             end reaches the largest lower end: the maximum, its position and its symbol
             are what they are without, the ends of the others those of float32. By default
             that is done with keep="max", where it is cheaper by count; `reason` says so.
+            "bfloat16" or "float16" ranks all as `precision` estimates them, and computes
+            in float64 from the top until the rest is below by four times the largest
+            error measured: value, position and symbol are exact, that they are the
+            maximum is estimated, and the others are estimates.
         vocab_size: V, for a bare function.
         radius: of a bare function: how far the vector it returns, as float64, may be
             from the true one in the 2-norm; a number, or a function of the tokens [n]
@@ -283,6 +288,8 @@ def answer(
     screens = isinstance(way, Screen)
     if enclosed is not None and screens:
         kind = "enclosure" if enclosed.left.size else "certified"
+    ranked = isinstance(enclosed, Ranked)
+    estimated |= ranked
     kind = "estimated" if estimated else kind
     position, symbol = (None, None) if found.best is None else pairs[found.best]
     return Influence(
@@ -298,7 +305,7 @@ def answer(
         target=problem.target,
         method=way.name,
         kind=kind,
-        hypotheses=problem.hypotheses,
+        hypotheses=problem.hypotheses + ((RANKED,) if ranked else ()),
         reason=reason,
         zeros=found.zeros,
         substitutions=len(pairs),
@@ -309,7 +316,7 @@ def answer(
         levels=() if enclosed is None else enclosed.levels,
         decided=None if enclosed is None or screens else enclosed.evaluated,
         block=choice.sizes,
-        measured_error=None,
+        measured_error=enclosed.error if ranked else None,
     )
 
 
@@ -325,11 +332,15 @@ def _enclosed(
     way, reason = choice.way, choice.reason
     if isinstance(way, Screen):
         if propose is not None:
-            raise InputError(proposal_refused(f"{way.name!r} finds its own candidates"))
+            lack = f"{way.name!r} finds its own candidates"
+            raise InputError(proposal_refused(propose, lack))
         return way.enclose(problem, stopping, progress), reason
-    lack = lacks_of_proposal(problem, way)
+    lack = lacks_of_proposal(problem, way, propose or "float32")
     if propose is not None and lack is not None:
-        raise InputError(proposal_refused(lack))
+        raise InputError(proposal_refused(propose, lack))
+    if propose in PRECISIONS:
+        found = decide_ranked(problem, way, propose, progress)
+        return found, f"{reason}; all ranked in {propose}, {_told(found, problem)}"
     if propose is None and (
         keep != "max" or lack is not None or not pays(problem, way, choice.sizes)
     ):
@@ -337,8 +348,11 @@ def _enclosed(
     found = decide_proposed(problem, way, progress, always=propose is not None)
     if found is None:
         return None, f"{reason}; float32 tells too little apart to propose"
-    told = f"{found.evaluated} of {len(problem.pairs)} decided in float64"
-    return found, f"{reason}; all proposed in float32, {told}"
+    return found, f"{reason}; all proposed in float32, {_told(found, problem)}"
+
+
+def _told(found: Enclosures, problem: Problem) -> str:
+    return f"{found.evaluated} of {len(problem.pairs)} decided in float64"
 
 
 def agree(

@@ -29,12 +29,9 @@ def measure_error(problem: Problem) -> MeasuredError | None:
         Errors relative to what is computed in float64, or in the model's float type where
         JAX has 64-bit floats switched off; None where nothing is substituted.
     """
-    count = len(problem.pairs)
-    if not count:
+    if not len(problem.pairs):
         return None
-    chosen = np.arange(min(count, SAMPLE))
-    if count > SAMPLE:
-        chosen = np.unique((count * (GOLDEN * chosen % 1)).astype(np.int64))
+    chosen = sample_of(len(problem.pairs))
     pairs = dataclasses.replace(
         problem.pairs,
         position=problem.position[chosen],
@@ -46,19 +43,44 @@ def measure_error(problem: Problem) -> MeasuredError | None:
     shared = problem.shared if model is problem.model else SharedBase()
     exactly = dataclasses.replace(problem, model=model, shared=shared, precision=None)
     estimates, values = _found(problem), _found(exactly)
-    moved = _moved(problem).reshape(*values.shape[:2], *(1,) * (values.ndim - 2))
+    moved = what_moved(problem).reshape(*values.shape[:2], *(1,) * (values.ndim - 2))
     moved = np.broadcast_to(moved, values.shape)
-    estimates, values = estimates[moved], values[moved]
+    errors = relative_errors(estimates[moved], values[moved])
+    return summarised(errors, len(chosen), dtype)
+
+
+def sample_of(count: int) -> np.ndarray:
+    """Returns the indices of at most `SAMPLE` of so many substitutions, in order."""
+    chosen = np.arange(min(count, SAMPLE))
+    if count > SAMPLE:
+        chosen = np.unique((count * (GOLDEN * chosen % 1)).astype(np.int64))
+    return chosen
+
+
+def relative_errors(estimates: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns |estimate - value| / |value|: infinite where 0 is estimated as something.
+
+    Args:
+        estimates: of any shape.
+        values: what they are of, alike.
+    """
     off, size = np.abs(estimates - values), np.abs(values)
-    error = np.divide(off, size, out=np.where(off > 0, np.inf, 0.0), where=size > 0)
-    median, high, most = (
-        np.quantile(error, (0.5, 0.99, 1), method="higher")
-        if error.size
-        else np.zeros(3)
-    )
-    return MeasuredError(
-        len(chosen), error.size, float(median), float(high), float(most), dtype
-    )
+    return np.divide(off, size, out=np.where(off > 0, np.inf, 0.0), where=size > 0)
+
+
+def summarised(errors: np.ndarray, substitutions: int, reference: str) -> MeasuredError:
+    """Returns what is said of relative errors.
+
+    Args:
+        errors: of what may have moved.
+        substitutions: how many they are of.
+        reference: the float type of the values.
+    """
+    found = np.zeros(3)
+    if errors.size:
+        found = np.quantile(errors, (0.5, 0.99, 1), method="higher")
+    median, high, most = found.tolist()
+    return MeasuredError(substitutions, errors.size, median, high, most, reference)
 
 
 def _found(problem: Problem) -> np.ndarray:
@@ -68,8 +90,8 @@ def _found(problem: Problem) -> np.ndarray:
     return found[:, None] if problem.reading is None else found
 
 
-def _moved(problem: Problem) -> np.ndarray:
-    """What of that may have moved at all."""
+def what_moved(problem: Problem) -> np.ndarray:
+    """Returns what of the substitutions read may have moved at all [P], or [P, r]."""
     if problem.reading is not None:
         return problem.reached()
     replaced = problem.position, problem.symbol

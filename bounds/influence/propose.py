@@ -1,5 +1,7 @@
 """The maximum, proposed in float32 and decided in float64.
 
+What may be proposed in a lower precision at all is said here too; `ranked` does half ones.
+
 All substitutions are computed in float32 with their radii. Those whose upper end reaches
 the largest lower end are computed in float64, in blocks of the size that all would be: the
 first of the largest of them is the maximum that float64 finds among all.
@@ -19,6 +21,7 @@ import jax
 import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
+from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks
 from bounds.influence.method import Method, Progress
 from bounds.influence.problem import Problem, SharedBase
@@ -37,34 +40,39 @@ WORTH = (2**38, 2**47)
 TELLS_APART = 0.1
 
 
-def lacks_of_proposal(problem: Problem, way: Method) -> str | None:
-    """Returns why nothing can be proposed in float32, None if it can.
+def lacks_of_proposal(
+    problem: Problem, way: Method, propose: str = "float32"
+) -> str | None:
+    """Returns why nothing can be proposed in a lower precision, None if it can.
 
     Args:
         problem: the question.
-        way: the method that answers it.
+        way: the method that decides it.
+        propose: the float type that proposes.
     """
     model = problem.model
     if not isinstance(model, Transformer):
-        return "a function that is not ours has no float32 form"
+        return f"a function that is not ours has no {propose} form"
     if model.dtype != np.float64:
         return f"the model is {model.dtype.name}, and float64 is to decide"
     if problem.precision is not None:
         return f"products of {problem.precision} are estimates, and decide nothing"
     if model.is_hard:
-        return "hard attention's winners in float32 may be others than in float64"
+        return f"hard attention's winners in {propose} may be others than in float64"
     if not way.in_blocks:
         return f"method {way.name!r} does not compute some substitutions alone"
-    return None
+    # Half precision carries changes, whatever decides.
+    return None if propose == "float32" else INCREMENTAL.refuse(problem)
 
 
-def proposal_refused(lack: str) -> str:
+def proposal_refused(propose: str, lack: str) -> str:
     """Returns the message of a proposal that was asked for and cannot be made.
 
     Args:
+        propose: the float type that was to propose.
         lack: as `lacks_of_proposal` says it.
     """
-    return f"propose = 'float32': {lack}; leave propose out"
+    return f"propose = {propose!r}: {lack}; leave propose out"
 
 
 def pays(problem: Problem, way: Method, sizes: BlockSizes | None) -> bool:

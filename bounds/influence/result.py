@@ -99,6 +99,16 @@ class Enclosures:
 
 
 @dataclasses.dataclass(frozen=True)
+class Ranked(Enclosures):
+    """Estimates of which the largest were evaluated: the others' ends are the estimates.
+
+    Whoever answers with one says that the answer is estimated.
+    """
+
+    error: MeasuredError  # of the estimates of what was evaluated
+
+
+@dataclasses.dataclass(frozen=True)
 class Influence(OfKind):
     """Single-position influences on one input: enclosures, the maximum, and how.
 
@@ -107,7 +117,9 @@ class Influence(OfKind):
     `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
     `uncertified` is 0; `max_upper` bounds it in any case. `kind` says what the maximum is:
     exact | certified (by a screen that closed) | enclosure | estimated, where nothing is
-    enclosed and the ends are the computed values. The dense tables are None where only the
+    enclosed and the ends are the computed values. Where it was ranked in half precision
+    the ends of the maximum enclose the influence of that substitution, which was decided
+    in float64; that it is the largest is estimated. The dense tables are None where only the
     per-position maximum was kept, the arrays of positions too where only the maximum was.
     """
 
@@ -131,13 +143,16 @@ class Influence(OfKind):
     ties: Ties | None
     seconds: float
     evaluated: int = 0  # substitutions that were computed exactly
-    uncertified: int = 0  # substitutions that may exceed `max`; 0 of an exact method
+    # Substitutions that may exceed `max`: none of an exact method, of a ranking all that
+    # were not decided.
+    uncertified: int = 0
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where they were found on the way
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
-    # Of all that were proposed in float32, how many were decided in float64.
+    # Of all that were proposed in a lower precision, how many were decided in float64.
     decided: int | None = None
-    measured_error: MeasuredError | None = None  # in half precision alone
+    # In half precision alone; of a ranking that of the estimates of what was decided.
+    measured_error: MeasuredError | None = None
 
     def __post_init__(self) -> None:
         """Keep estimates and exact answers apart."""
@@ -146,10 +161,13 @@ class Influence(OfKind):
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was found."""
         maximum = f"{self.max:.6g}"
-        if not self.estimated:
+        if not self.estimated or self.decided is not None:
             maximum = enclosure_label(self.max, self.max_lower, self.max_upper)
+        said = said_of(self.measured_error)
+        if self.estimated and self.decided is not None:
+            said = f", {self.decided} decided in float64, the others estimated" + said
         return (
             f"Influence(max={maximum} [{self.kind}], position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
-            f"substitutions={self.substitutions}{said_of(self.measured_error)})"
+            f"substitutions={self.substitutions}{said})"
         )

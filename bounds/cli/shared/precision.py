@@ -58,11 +58,13 @@ def split_error(
     """Returns what was recorded of blocks, and the error if it was measured.
 
     Args:
-        found: Of cells that `with_error` returned, in order.
+        found: Of cells that `with_error` returned, in order, or of the only block, which
+            was ranked and has its error with it.
     """
     if not found or ERROR not in found[-1]:
         return list(found), None
-    *blocks, last = found
+    last = found[-1]
+    blocks = list(found[:-1] if set(last) == {*_NO_BLOCK, ERROR} else found)
     if last[ERROR] is None:
         return blocks, None
     # What is infinite is recorded as none.

@@ -351,18 +351,3 @@ def test_a_memory_limit_that_cannot_be_kept_is_refused(run, limit, complaint):
     flags = ["--method=incremental", f"--memory_limit={limit}"]
     for more in ([], ["--dry_run"]):
         run("influence", *SHAPE_FLAGS, *flags, *more).assert_refused(complaint)
-
-
-def test_what_is_proposed_in_float32_has_the_same_maximum(run, three_symbols):
-    flags = [f"--model={three_symbols}", "--length=9", "--method=incremental"]
-    run("influence", *flags)
-    plain = read_json()
-    result = run("influence", *flags, "--propose=float32")
-    record = read_json()
-    assert (result.code, record["flags"]["propose"]) == (0, "float32")
-    assert plain["decided"] is None
-    assert f"({record['decided']} decided in float64 after float32)" in result.out
-    for name in ("max", "max_lower", "max_upper", "position", "symbol", "kind"):
-        assert record[name] == plain[name]
-    ends = [float(row["upper"]) - float(row["lower"]) for row in read_csv()]
-    assert sum(end > 1e-10 for end in ends) == len(ends) - record["decided"]

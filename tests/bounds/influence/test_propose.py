@@ -160,7 +160,7 @@ REFUSED = {
     "a function that is not ours": lambda: ask(
         SHARED, target=TargetFunction(lambda x: x[:1]), propose="float32"
     ),
-    "propose = 'float16'": lambda: ask(SHARED, propose="float16"),
+    "propose = 'int8'": lambda: ask(SHARED, propose="int8"),
 }
 
 

@@ -1,0 +1,101 @@
+"""The largest influence, ranked in half precision and decided in float64 from the top.
+
+All substitutions are estimated as `precision=` does, from a base pass in float32. A sample
+of them and the largest estimates are computed in float64, block by block, until every
+other estimate is below the largest by a margin: `MARGIN` times the largest relative error
+of all that were computed. The value, position and symbol found are those of float64; that
+nothing larger was left out is an estimate, and the result's type says so (`Ranked`).
+
+Were errors normal, the largest of 32 would be above 1.5 deviations with probability 0.99,
+and four times that, six deviations, would be passed by one of 10^6 others with probability
+0.002. That they are is a model: rounded weights are shared by all substitutions.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.measured_error import (
+    SAMPLE,
+    relative_errors,
+    sample_of,
+    summarised,
+    what_moved,
+)
+from bounds.influence.method import Method, Progress
+from bounds.influence.precision import PRECISIONS
+from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.propose import decide, require_finite
+from bounds.influence.result import Enclosures, Ranked
+from jax_models.model.reweight import with_dtype
+
+# Largest measured errors that an estimate is taken to be off by at most.
+MARGIN = 4
+# What the largest of a ranking rests on, besides the radii of what was decided.
+RANKED = (
+    f"no estimate in half precision is off by more than {MARGIN} times the largest error "
+    "of those decided; see bounds/influence/ranked.py"
+)
+
+
+def decide_ranked(
+    problem: Problem, way: Method, name: str, progress: Progress | None
+) -> Enclosures:
+    """Returns the largest estimates decided in float64, `Ranked` unless all were.
+
+    Args:
+        problem: a question that lacks nothing (`lacks_of_proposal`), with substitutions.
+        way: the method that decides.
+        name: of the half precision that ranks.
+        progress: called with (substitutions estimated, all) after every block.
+
+    Raises:
+        InputError: an influence that is decided is not a finite number.
+    """
+    estimate = _estimates(problem, name, progress)
+    lower, upper = estimate.copy(), estimate.copy()
+    decided = np.full(estimate.size, np.nan)
+    kernel = way.kernel(problem)
+    assert kernel is not None
+    batch = kernel.parts[0].batch * (1 if problem.mesh is None else problem.mesh.size)
+    # What has no estimate may be anything: it is decided, and measures nothing.
+    measures = what_moved(problem).ravel() & np.isfinite(estimate)
+    order = np.argsort(-estimate, kind="stable")
+    errors = np.empty(0)
+    chosen = np.union1d(sample_of(estimate.size), order[:SAMPLE])
+    while chosen.size:
+        for at, found, radius in decide(problem, kernel, np.sort(chosen)):
+            require_finite(problem, at, found)
+            decided[at] = found
+            lower[at], upper[at] = np.maximum(found - radius, 0), found + radius
+        known = np.isfinite(decided)
+        errors = relative_errors(estimate[known & measures], decided[known & measures])
+        off = MARGIN * errors.max() if errors.size else np.inf
+        # An estimate off by so much of a value as large as the best is still above this.
+        floor = (1 - off) * lower[known].max() if off < 1 else -np.inf
+        chosen = order[~known[order] & (estimate[order] >= floor)][:batch]
+    left = np.flatnonzero(np.isnan(decided))
+    found = lower, upper, decided, left, ()
+    if not left.size:
+        return Enclosures(*found)
+    return Ranked(*found, summarised(errors, estimate.size - left.size, "float64"))
+
+
+def _estimates(problem: Problem, name: str, progress: Progress | None) -> np.ndarray:
+    """All influences in half precision [P], infinite where float32 has no number."""
+    low = dataclasses.replace(
+        problem,
+        model=with_dtype(problem.model, "float32"),
+        shared=SharedBase(),
+        precision=PRECISIONS[name],
+    )
+    estimate, done = np.empty(len(problem.pairs)), 0
+    for block in INCREMENTAL.blocks(low):
+        found = block.influence
+        these = slice(done, done + found.size)
+        estimate[these] = np.where(np.isfinite(found), found, np.inf)
+        done = these.stop
+        if progress is not None:
+            progress(done, estimate.size)
+    return estimate

@@ -1,0 +1,175 @@
+"""What is ranked in half precision and decided in float64 from the top."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import device_mesh
+from bounds.influence import (
+    METHODS,
+    Problem,
+    compute_influence,
+    measured_error,
+    ranked,
+)
+from bounds.influence.result import Ranked
+from bounds.numbers.kind import ROUNDING
+from jax_models.model.reweight import with_dtype
+from tests.bounds.influence.models import build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+ONE_LAYER: dict[str, Any] = {"num_layers": 1, "mask": "none", "vocab_size": 24}
+SHARED = build(ONE_LAYER, seed=7)
+TOKENS = np.random.default_rng(0).integers(0, 24, 12)
+MAXIMUM = ("max", "max_lower", "max_upper", "position", "symbol", "method")
+INCREMENTAL: dict[str, Any] = {"method": "incremental"}
+HALF: dict[str, Any] = {"propose": "bfloat16"}
+
+
+def ask(model=SHARED, **question) -> Any:
+    return compute_influence(model, TOKENS, **question)
+
+
+def maximum(found) -> tuple[Any, ...]:
+    return tuple(getattr(found, name) for name in MAXIMUM)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return ask(**INCREMENTAL)
+
+
+def values_of(found) -> Any:
+    """What float64 finds, in the order of substitutions."""
+    middle = 0.5 * (found.lower + found.upper)
+    return middle[~np.isnan(middle)]
+
+
+def rank(monkeypatch, estimates) -> Any:
+    """What is found where these are the estimates in half precision [P]."""
+    monkeypatch.setattr(ranked, "_estimates", lambda *_: estimates.copy())
+    return ask(**INCREMENTAL, propose="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("bfloat16", {"method": "incremental"}),
+        pytest.param("bfloat16", {"method": "exhaustive"}, marks=pytest.mark.slow),
+        pytest.param("bfloat16", {"include_query": True}, marks=pytest.mark.slow),
+        pytest.param(
+            "bfloat16", {"mesh": device_mesh(2), **INCREMENTAL}, marks=pytest.mark.slow
+        ),
+        pytest.param("float16", INCREMENTAL, marks=pytest.mark.slow),
+        pytest.param(
+            "bfloat16", {"method": "partial", "layers": 2}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_decided_is_that_of_float64_to_the_bit(name, question):
+    layers = question.get("layers", 1)
+    question = {k: v for k, v in question.items() if k != "layers"}
+    model = build({**ONE_LAYER, "num_layers": layers}, seed=7)
+    plain, found = ask(model, **question), ask(model, **question, propose=name)
+    assert maximum(found) == maximum(plain)
+    assert (found.kind, found.exact, found.uncertified) == (
+        "estimated",
+        False,
+        found.substitutions - found.decided,
+    )
+    assert ranked.SAMPLE <= found.decided < found.substitutions
+    there = ~np.isnan(plain.lower)
+    same = (found.lower == plain.lower) & (found.upper == plain.upper)
+    assert same[there].sum() == found.decided
+    estimates = found.lower[there & ~same]
+    np.testing.assert_array_equal(estimates, found.upper[there & ~same])
+    off = np.abs(estimates / plain.upper[there & ~same] - 1)
+    assert 0 < off.max() < ranked.MARGIN * found.measured_error.max
+    assert estimates.max() < found.max
+    told = f"{found.decided} of {found.substitutions} decided in float64"
+    assert f"all ranked in {name}, {told}" in found.reason
+    assert f"{found.decided} decided in float64, the others estimated" in repr(found)
+    assert found.hypotheses == (ROUNDING, ranked.RANKED)
+
+
+def test_a_hidden_maximum_is_found_within_the_margin(plain, monkeypatch):
+    """Estimates are 1 % too large, the maximum's 3 % too small: three are above it."""
+    values = values_of(plain)
+    estimates = 1.01 * values
+    estimates[np.argmax(values)] *= 0.97 / 1.01
+    assert (estimates > estimates[np.argmax(values)]).sum() == 3
+    monkeypatch.setattr(measured_error, "SAMPLE", 1)
+    monkeypatch.setattr(ranked, "SAMPLE", 1)
+    found = rank(monkeypatch, estimates)
+    assert maximum(found) == maximum(plain)
+    assert found.kind == "estimated"
+    assert found.measured_error.max == pytest.approx(0.03)
+    within = estimates >= (1 - 0.03 * ranked.MARGIN) * found.max
+    assert found.decided == within.sum() + 1, "and the sample"
+    monkeypatch.setattr(ranked, "MARGIN", 0)
+    missed = rank(monkeypatch, estimates)
+    assert missed.max < plain.max
+    assert missed.decided < found.decided
+
+
+@pytest.mark.parametrize("estimate", ["infinite", "none of its own"])
+def test_what_may_be_anything_is_decided(estimate, plain, monkeypatch):
+    """One that float32 has no number for, or all of them where errors tell nothing."""
+    values = values_of(plain)
+    if estimate == "infinite":
+        least = int(np.argmin(values))
+        found = rank(monkeypatch, np.where(values == values[least], np.inf, values))
+        assert (found.measured_error.max < 1e-9, found.kind) == (True, "estimated")
+        pairs = np.argwhere(~np.isnan(plain.lower))
+        at = tuple(pairs[least])
+        assert (found.lower[at], found.upper[at]) == (plain.lower[at], plain.upper[at])
+    else:
+        found = rank(monkeypatch, np.full(values.size, values.max()))
+        assert found.decided == found.substitutions
+        assert (found.kind, found.measured_error) == ("exact", None)
+        assert found.hypotheses == (ROUNDING,)
+        np.testing.assert_array_equal(found.upper, plain.upper)
+    assert maximum(found) == maximum(plain)
+
+
+def test_a_ranking_is_another_type_and_is_never_exact(plain, monkeypatch):
+    found = rank(monkeypatch, 1.001 * values_of(plain))
+    assert (found.kind, found.exact, found.estimated) == ("estimated", False, True)
+    for kind in ("exact", "certified", "enclosure"):
+        with pytest.raises(AssertionError):
+            dataclasses.replace(found, kind=kind)
+    problem = Problem.ask(SHARED, TOKENS)
+    assert isinstance(
+        ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", None), Ranked
+    )
+
+
+REFUSED = {
+    "float64 is to decide": lambda: ask(with_dtype(SHARED, "float32"), **HALF),
+    "products of .*bfloat16.* are estimates": lambda: ask(precision="bfloat16", **HALF),
+    "hard attention's winners in bfloat16": lambda: ask(
+        build({**ONE_LAYER, "weighting": "average_hard"}), **HALF
+    ),
+    "'screened' finds its own candidates": lambda: ask(
+        build({**ONE_LAYER, "num_layers": 2}), method="screened", **HALF
+    ),
+    "'lumped' does not compute": lambda: ask(
+        build({**ONE_LAYER, "position": "none"}), method="lumped", **HALF
+    ),
+    "no bfloat16 form": lambda: ask(
+        lambda tokens: np.ones(1) * tokens[0], vocab_size=24, **HALF
+    ),
+    "it needs a layer": lambda: ask(build({**ONE_LAYER, "num_layers": 0}), **HALF),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_ranked_is_refused(message):
+    with pytest.raises(jm.InputError, match=message) as caught:
+        REFUSED[message]()
+    assert "\n" not in str(caught.value)
+    assert "propose = 'bfloat16': " in str(caught.value)
