@@ -40,7 +40,7 @@ from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
 from bounds.curves.figures import MAX_SERIES
 from bounds.curves.measurement import weighting_label
-from bounds.numbers.kind import ROUNDING
+from bounds.numbers.kind import ROUNDING, RTOL_EXACT
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import (
     Cell,
@@ -256,6 +256,7 @@ def _write(
             "largest": list(curve),
             "beyond": list(curve.beyond),
             "hypotheses": [ROUNDING],
+            "rtol_exact": RTOL_EXACT,
             "without": list(curve.without),
         }
         for curve, model_sha256 in zip(curves, hashes, strict=True)

@@ -45,7 +45,7 @@ from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import Propose, choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
-from bounds.numbers.kind import ROUNDING
+from bounds.numbers.kind import ROUNDING, RTOL_EXACT
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Results, finish_cells, found_rows
 from bounds.version import __version__
@@ -211,6 +211,7 @@ def run(options: flags.FlagValues) -> None:
         **asked.named(largest["position"], largest["symbol"]),
         **asked.hashes,
         **error_columns(error),
+        "rtol_exact": RTOL_EXACT,
         "seconds": seconds,
     }
     rows = [

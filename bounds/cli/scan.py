@@ -175,6 +175,7 @@ def run(options: flags.FlagValues) -> None:
         **output.record(),
         **describe(asked, scan),
         "hypotheses": list(scan.hypotheses),
+        "rtol_exact": scan.rtol_exact,
         "reduce": options.reduce,
         "ambiguous": ambiguous > 0,
         "seconds": seconds,

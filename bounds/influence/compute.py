@@ -306,6 +306,7 @@ def answer(
         method=way.name,
         kind=kind,
         hypotheses=problem.hypotheses + ((RANKED,) if ranked else ()),
+        rtol_exact=rtol_exact,
         reason=reason,
         zeros=found.zeros,
         substitutions=len(pairs),

@@ -7,7 +7,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import Kind, OfKind
+from bounds.numbers.kind import RTOL_EXACT, Kind, OfKind
 from bounds.numbers.notation import enclosure_label
 
 
@@ -149,6 +149,7 @@ class Influence(OfKind):
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where they were found on the way
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
+    rtol_exact: float = RTOL_EXACT  # the largest relative radius called exact
     # Of all that were proposed in a lower precision, how many were decided in float64.
     decided: int | None = None
     # In half precision alone; of a ranking that of the estimates of what was decided.

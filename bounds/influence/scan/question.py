@@ -297,6 +297,7 @@ class Question:
             target=problem.target,
             kind=kind_of_largest(*ends, self.rtol_exact) if known else "estimated",
             hypotheses=problem.hypotheses if known else (),
+            rtol_exact=self.rtol_exact,
             method=method,
             reason=reason,
             substitutions=len(problem.pairs),

@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import Kind, OfKind
+from bounds.numbers.kind import RTOL_EXACT, Kind, OfKind
 from bounds.store.output import write_bytes, write_csv
 from jax_models import InputError
 
@@ -54,6 +54,7 @@ class Scan(OfKind):
     ties: Ties | None
     seconds: float
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
+    rtol_exact: float = RTOL_EXACT  # the largest relative radius called exact
     measured_error: MeasuredError | None = None  # in half precision alone
 
     def __post_init__(self) -> None:

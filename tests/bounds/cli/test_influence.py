@@ -192,6 +192,7 @@ def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
     assert record["tokens_sha256"] == hashlib.sha256(tokens.tobytes()).hexdigest()
     assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
     assert (record["kind"], record["hypotheses"]) == ("exact", [ROUNDING])
+    assert record["rtol_exact"] == 0.01
     assert record["seconds"] > 0
     assert record["method"] in ("incremental", "exhaustive")
 

@@ -69,7 +69,7 @@ def test_no_change_within_a_wide_radius_is_not_called_exact():
     found = ask(
         lambda tokens: np.ones(2) * tokens[0], [0, 0], radius=1e-3, rtol_exact=1e-4
     )
-    assert found.kind == "enclosure"
+    assert (found.kind, found.rtol_exact) == ("enclosure", 1e-4)
 
 
 @pytest.mark.parametrize("which", ["number", "function"])

@@ -389,6 +389,6 @@ def test_a_scan_is_exact_where_the_radius_of_its_largest_value_is_small():
     for rtol_exact, kind in ((0.01, "exact"), (0.0, "enclosure")):
         found = scan(model, INPUT, rows="all", rtol_exact=rtol_exact)
         assert (found.kind, found.exact) == (kind, kind == "exact")
-        assert found.hypotheses == (ROUNDING,)
+        assert (found.hypotheses, found.rtol_exact) == ((ROUNDING,), rtol_exact)
     with pytest.raises(jm.InputError, match="rtol_exact = 1; expected less than 1"):
         scan(model, INPUT, rtol_exact=1)
