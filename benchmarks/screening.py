@@ -69,7 +69,6 @@ def measure(config: Config) -> dict[str, Any]:
     ).median
     one = (before + passes()) / 2
     row: dict[str, Any] = {
-        "kind": found.kind,
         "max_lower": found.max_lower,
         "max_upper": found.max_upper,
         "evaluated": found.evaluated,
@@ -116,7 +115,7 @@ def show(config: Config, row: Row) -> str:
     width = row["max_upper"] / row["max_lower"] - 1
     return (
         f"L = {config['layers']}  scale {config['scale']}  norm {config['layer_norm']}  "
-        f"mask {config['mask']}  n = {config['n']}  seed {config['seed']}: {row['kind']}, "
+        f"mask {config['mask']}  n = {config['n']}  seed {config['seed']}: "
         f"width {width:.2g}, {row['evaluated']} evaluated, {row['uncertified']} left; "
         f"{row['screen_seconds']:.4g} s, forward pass {row['forward_seconds']:.3g} s, base "
         f"{row['base_passes']:.3g} passes; {'; '.join(levels)}"
@@ -157,7 +156,7 @@ def table(measured: Measured) -> str:
             "layer norm": lambda config, _: config["layer_norm"],
             "mask": lambda config, _: config["mask"],
             "n": lambda config, _: str(config["n"]),
-            "result": lambda _, row: row["kind"],
+            "result": lambda _, row: "open" if row["uncertified"] else "closed",
             "evaluated": lambda _, row: str(row["evaluated"]),
             "seconds with compiling": lambda _, row: digits(row["screen_seconds"]),
             "base, passes": lambda _, row: digits(row["base_passes"]),

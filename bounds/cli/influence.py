@@ -40,12 +40,12 @@ from bounds.cli.shared.target import define_target, target_key, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
-from bounds.curves.measurement import enclosed_value, recorded_kind
+from bounds.curves.measurement import enclosed_value
 from bounds.curves.sequence_figure import sequence_figure
 from bounds.influence.compute import Propose, choose_method
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
-from bounds.numbers.kind import ROUNDING, RTOL_EXACT
+from bounds.numbers.kind import ROUNDING, RTOL_EXACT, kind_of
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Results, finish_cells, found_rows
 from bounds.version import __version__
@@ -261,7 +261,7 @@ def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     decided = [x for block in blocks if (x := block.get("decided")) is not None]
     left = sum(block["uncertified"] for block in blocks)
     lower, upper = (ends[end] for end in ENDS)
-    kind = recorded_kind(best["method"], best["max"], lower, upper, left)
+    kind = "enclosure" if left else kind_of(best["max"], lower, upper)
     kinds = {block.get("kind") for block in blocks}
     kind = "estimated" if "estimated" in kinds else kind
     return {

@@ -55,7 +55,7 @@ def finding(
         return (
             f"n = {record['n']}: the maximum influence lies between "
             f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
-            f"{record['uncertified']} substitutions are not certified to be below the "
+            f"{record['uncertified']} substitutions are not known to be below the "
             f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
             "A larger --budget narrows it."
         )

@@ -17,10 +17,10 @@ from bounds.curves.measurement import (
     block_columns,
     measure,
     plan,
-    recorded_kind,
     tokens_sha256,
 )
 from bounds.influence.compute import Choice
+from bounds.numbers.kind import kind_of
 from bounds.store.sweep import Cell, Results
 from bounds.version import __version__
 from jax_models.errors import InputError
@@ -78,7 +78,7 @@ class CurveCells:
                 continue
             if "kind" not in row:  # as it was written once
                 ends = row["influence_lower"], row["influence_upper"]
-                row["kind"] = recorded_kind(row["method"], sum(ends) / 2, *ends)
+                row["kind"] = kind_of(sum(ends) / 2, *ends)
                 row["exact"] = row["kind"] == "exact"
             for name, kind in CURVE_BOUNDS.items():
                 index = row["input"] if kind.per_input else 0

@@ -11,7 +11,6 @@ from bounds.influence.block_memory import BlockSizes
 from bounds.influence.compute import SCREENS, Choice, answer, choose_method
 from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem
-from bounds.numbers.kind import Kind, kind_of
 from bounds.numbers.notation import temperature_label
 from bounds.store.output import sha256
 from jax_models.format.temperature import encode_temperature
@@ -201,23 +200,6 @@ def enclosed_value(lower: float, upper: float, screened: bool) -> float:
     if screened:
         return upper
     return 0.5 * (lower + upper) if lower > 0 else 0.0
-
-
-def recorded_kind(
-    method: str, value: float, lower: float, upper: float, uncertified: int = 0
-) -> Kind:
-    """Returns what a recorded maximum of a transformer is, from its ends.
-
-    Args:
-        method: What found it.
-        value: The maximum that was computed.
-        lower: Its lower end.
-        upper: Its upper end.
-        uncertified: How many substitutions a screen left.
-    """
-    if method in SCREENS:
-        return "enclosure" if uncertified else "certified"
-    return kind_of(value, lower, upper)
 
 
 def weighting_label(model: Transformer) -> str:

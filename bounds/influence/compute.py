@@ -142,7 +142,7 @@ def compute_influence(
             every call: a `Callable` is not.
         tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
-            "incremental" (change propagation), "screened" (certified enclosures, and the
+            "incremental" (change propagation), "screened" (enclosures of all, and the
             exact maximum where they close), "exhaustive" (a pass for each), or "partial"
             (passes of what can move and is read).
         query: the row that is watched; negative counts from the end.
@@ -286,8 +286,8 @@ def answer(
         judge_ties(problem.model, met, f"row {met.row}", ties)
     kind: Kind = kind_of(found.max, found.max_lower, found.max_upper, rtol_exact)
     screens = isinstance(way, Screen)
-    if enclosed is not None and screens:
-        kind = "enclosure" if enclosed.left.size else "certified"
+    if enclosed is not None and screens and enclosed.left.size:
+        kind = "enclosure"
     ranked = isinstance(enclosed, Ranked)
     estimated |= ranked
     kind = "estimated" if estimated else kind

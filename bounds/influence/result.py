@@ -113,10 +113,10 @@ class Influence(OfKind):
     """Single-position influences on one input: enclosures, the maximum, and how.
 
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
-    differ by the stated rounding radius only. For `screened` they are certified enclosures;
+    differ by the stated rounding radius only, for `screened` by what was not evaluated;
     `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
     `uncertified` is 0; `max_upper` bounds it in any case. `kind` says what the maximum is:
-    exact | certified (by a screen that closed) | enclosure | estimated, where nothing is
+    exact | enclosure, as of a screen that did not close | estimated, where nothing is
     enclosed and the ends are the computed values. Where it was ranked in half precision
     the ends of the maximum enclose the influence of that substitution, which was decided
     in float64; that it is the largest is estimated. The dense tables are None where only the

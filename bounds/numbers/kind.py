@@ -7,9 +7,9 @@ import numpy as np
 from jax_models import InputError
 from jax_models.arguments import expect_number
 
-# "exact": to a rounding radius of at most `RTOL_EXACT` of it. "certified": the largest of
-# what was evaluated, and a bound proves the rest below it. "enclosure": it lies between
-# its ends. "estimated": nothing is known of its error.
+# "exact": to a rounding radius of at most `RTOL_EXACT` of it. "certified": a proved bound,
+# its rounding too. "enclosure": it lies between its ends. "estimated": nothing is known of
+# its error. Ends of the first and third may rest on a model of rounding (`ROUNDING`).
 Kind = Literal["exact", "certified", "enclosure", "estimated"]
 RTOL_EXACT = 0.01
 

@@ -13,7 +13,7 @@ evaluation, its upper end the largest upper end of what is left.
 
 Source: docs/screened.md, section 4.
 
-The largest influence at any depth without computing them all: a certified screen.
+The largest influence at any depth without computing them all.
 
 For softmax models of two layers and more. Every influence is enclosed; the maximum is
 exact where the screen closes, and an enclosure that says so where it does not.

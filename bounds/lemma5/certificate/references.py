@@ -22,12 +22,13 @@ from bounds.influence.substitution import padded
 from bounds.lemma5.certificate.base_pass import prepare_pass, runs
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.output import exact_without_layers
+from bounds.numbers.kind import Kind, OfKind
 
 CertificateMethod = Literal["centred", "base"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Certificate:
+class Certificate(OfKind):
     """Certified upper bounds on single-symbol influences on one input.
 
     Every number is at least |y_q(x with x_i := s) - y_q(x)|_2 of the model in real
@@ -48,6 +49,7 @@ class Certificate:
     source: str
     substitutions: int
     seconds: float
+    kind: Kind = "certified"
 
     @property
     def uncertified(self) -> int:

@@ -53,6 +53,7 @@ def test_one_layer_is_exact():
     np.testing.assert_allclose(found.upper, exact.upper, rtol=1e-12)
     assert (found.position, found.symbol) == (exact.position, exact.symbol)
     assert found.max_upper == np.nanmax(found.upper)
+    assert (found.kind, exact.kind) == ("certified", "exact")
 
 
 @pytest.mark.usefixtures("quick_compilation")
