@@ -4,9 +4,11 @@ Scans of trained encoders (`make real` unpacks them into .real), of a causal mod
 models with random weights, and of PARITY, beside the same in float64: every row of every
 substitution. Ways: passes subtracted in float32 (`partial`), changes in float32
 (`incremental`), changes whose products are of half precision, and passes subtracted whose
-products all are. A row of the store is one part of a model's substitutions, so that
-a run that was stopped goes on. `--pairs=2000` asks for so many substitutions a model; the
-table joins the parts (its quantiles are the medians of theirs).
+products all are; and `proposed`: what the largest influence of one row costs in float64,
+proposed in float32 and ranked in half precision. Of the others a row of the store is one
+part of a model's substitutions, so that a run that was stopped goes on. `--pairs=2000` asks
+for so many substitutions a model; the table joins the parts (its quantiles are the medians
+of theirs).
 """
 
 import itertools
@@ -24,6 +26,11 @@ import bounds
 import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_choices
 from benchmarks.page import digits, table_text
+from benchmarks.proposal_cost import (
+    measure_proposals,
+    proposal_table,
+    show_proposals,
+)
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
 from bounds.influence.precision import PRECISIONS, Precision
@@ -45,6 +52,8 @@ NAMES = [*ENCODERS, *RANDOM, "parity"]
 MODELS = define_choices(FLAGS, "models", NAMES, NAMES, "models")
 WAYS = ["partial", "incremental", *get_args(Precision)]
 WAYS += [f"{name} subtracted" for name in get_args(Precision)]
+PROPOSED = "proposed"
+WAYS += [PROPOSED]
 CHOSEN = define_choices(FLAGS, "ways", ["partial"], WAYS, "ways")
 PAIRS = flags.DEFINE_integer(
     "pairs", 96, "substitutions of a model", lower_bound=1, flag_values=FLAGS
@@ -64,6 +73,9 @@ def cells() -> Iterator[dict[str, Any]]:
             build(name, "float32")
         except InputError as error:
             print(f"skipped: {error}")
+            continue
+        if way == PROPOSED:
+            yield {"model": name, "way": way, "pairs": PAIRS.value}
             continue
         for part in parts:
             yield {"model": name, "way": way, "dtype": "float32", "part": part}
@@ -96,10 +108,10 @@ def build(name: str, dtype: str) -> Transformer:
 
 
 def draw(
-    name: str, model: Transformer, seed: int
+    name: str, model: Transformer, seed: int, pairs: int = PART
 ) -> tuple[np.ndarray, list[int], np.ndarray | None]:
-    """Returns an input, positions and their substitutes of a part."""
-    count = PART // SUBSTITUTES
+    """Returns an input, positions and their substitutes of a part, or of about so many."""
+    count = -(-pairs // SUBSTITUTES)
     if name in ENCODERS:
         tokens, positions, symbols = draw_question(
             ENCODERS[name], count, SUBSTITUTES, seed
@@ -109,8 +121,8 @@ def draw(
     tokens = draws.integers(0, model.vocab_size, 128)
     if name == "parity":  # bits, and the token where the answer stands
         tokens = np.append(draws.integers(0, 2, 127), 2)
-        count = PART
-    positions = np.sort(draws.choice(127, count, False))
+        count = pairs
+    positions = np.sort(draws.choice(127, min(count, 127), False))
     return tokens, positions.tolist(), None
 
 
@@ -150,8 +162,15 @@ def subtracted(
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: errors and radii of a part of a model's substitutions."""
+    """Returns one row: errors and radii of a part of a model's substitutions, or costs."""
     name, way = config["model"], config["way"]
+    if way == PROPOSED:
+        model = build(name, "float64")
+        drawn = draw(name, model, config["seed"], config["pairs"])
+        tokens, positions, symbols = drawn
+        asked = {"positions": positions, "symbols": symbols}
+        query = ENCODERS[name].row if name in ENCODERS else -1
+        return measure_proposals(model, tokens, query=query, **asked)
     model = build(name, "float32")
     tokens, positions, symbols = draw(name, model, config["seed"] + config["part"])
     asked: dict[str, Any] = {
@@ -216,6 +235,8 @@ def joined(rows: list[Row]) -> dict[str, Any]:
 
 def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
+    if config["way"] == PROPOSED:
+        return show_proposals(config["model"], row)
     text = (
         f"{config['model']}, n = {row['n']}, {config['way']}, part {config['part']}: "
         f"{row['entries']} entries of {row['pairs']} substitutions, error "
@@ -230,7 +251,15 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows by model and way as a Markdown table."""
+    """Returns the rows by model and way as a Markdown table, and one of the costs."""
+    costs = [one for one in measured if one[0]["way"] == PROPOSED]
+    measured = [one for one in measured if one[0]["way"] != PROPOSED]
+    tables = [_error_table(measured)] if measured else []
+    tables += [proposal_table(costs)] if costs else []
+    return "\n\n".join(tables)
+
+
+def _error_table(measured: Measured) -> str:
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for config, row in measured:
         group = config["model"], row["n"], config["way"]
