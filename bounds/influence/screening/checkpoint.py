@@ -25,7 +25,7 @@ from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
 
-FORMAT = "attention-bounds screen 2"
+FORMAT = "attention-bounds screen 3"
 SECONDS_BETWEEN_SAVES = 5.0
 
 

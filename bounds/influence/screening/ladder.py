@@ -78,8 +78,11 @@ def block_sizes(problem: Problem) -> BlockSizes:
     model, n = problem.model, problem.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
     suited = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
-    # Known changes and their estimates between all layers, while one is formed anew.
-    each = STATES * len(model.layers) * n * (model.width + 2) * model.dtype.itemsize
+    # Known changes and their estimates between all layers, while one is formed anew,
+    # and what the last layer reads of the rest.
+    reads = 2 * 3 * model.layers[-1].attention.num_heads
+    each = STATES * len(model.layers) * (model.width + 2) + reads
+    each = each * n * model.dtype.itemsize
     held = 2 * base_bytes(model, n)
     batch = fit_block(
         min(suited, problem.position.size),

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import (
     RowStatistics,
@@ -158,7 +159,11 @@ class ScreenedLayer:
 
 @jax.jit
 def make_screened_layer(
-    layer: Layer, prepared: PreparedLayer, positions: Array, cotangents: Array
+    layer: Layer,
+    prepared: PreparedLayer,
+    positions: Array,
+    cotangents: Array,
+    reader: LastReads | None = None,
 ) -> tuple[ScreenedLayer, Array]:
     """Returns the layer's base, and the cotangents of its input rows [n, c, d].
 
@@ -167,12 +172,13 @@ def make_screened_layer(
         prepared: its base pass over r rows, those that are read.
         positions: their positions [r].
         cotangents: of what is wanted, by those rows of the layer's output [r, c, d].
+        reader: the last layer, if it is what reads them.
     """
     attention, n = layer.attention, prepared.store.length
     statistics = weigh_rows(attention, prepared, positions)
     rows, pulled = map_rows(
-        lambda block: make_row_map(layer, *block),
-        (prepared.base, cotangents),
+        lambda block: make_row_map(layer, *block, reader=reader),
+        (prepared.base, cotangents, prepared.output),
         ROWS_AT_ONCE,
     )
     scale = row_scales(attention, n, positions)

@@ -161,7 +161,7 @@ def screen_layer(
 
     by_row = (base.prepared.queries, base.prepared.summary)
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
-    known, unknown, defect, field = map_rows(
+    known, unknown, reads, defect, field = map_rows(
         run,
         _Tile(
             at=jnp.arange(n, dtype=jnp.int32),
@@ -181,7 +181,7 @@ def screen_layer(
         ),
         row_tile,
     )
-    own = move_own_row(layer, base, state, inputs, position, row_tile, exact)
+    own = move_own_row(layer, base, state, inputs, position, row_tile, moved, exact)
     estimate = jnp.einsum(
         "ncd,ndi->ci", base.columns, inputs.others, precision=HIGHEST
     ) - jnp.einsum("ich,hi->ci", base.sent[position], own.linear, precision=HIGHEST)
@@ -193,7 +193,7 @@ def screen_layer(
     magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
     magnitude = magnitude + (base.rows.out_weight[:, None] * after).sum(axis=0)
     return LayerStep(
-        State(known, unknown, own.change, own.unknown),
+        State(known, unknown, own.change, own.unknown, reads),
         estimate,
         defect + own.defect,
         magnitude,
@@ -229,7 +229,7 @@ def _screen_rows(
     columns: Columns,
     reached: tuple[bool, bool],
     stretch: int,
-) -> tuple[Array, Array, Array, Array | None]:
+) -> tuple[Array, Array, Array | None, Array, Array | None]:
     """Returns a tile's known and unknown changes, its defects, its part of the field."""
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)
@@ -279,6 +279,7 @@ def _screen_rows(
     return (
         jnp.where(touched[:, None], moved.known, 0),
         jnp.where(touched, moved.unknown, 0),
+        None if moved.reads is None else jnp.where(touched[:, None], moved.reads, 0),
         jnp.where(touched, defect + moved.defect, 0),
         sent_field,
     )

@@ -2,9 +2,7 @@
 
 With known changes alone the row is evaluated exactly (`perturb`). Around that
 configuration, of weights w_m, the unknown changes of all columns and of the query are
-bounded by the softmax lemma; its sums over the columns are exact but for the triangle
-inequality in |v'_m - output| <= |v_m - b| + |W_v x_m| + |change of b| and likewise for
-keys, which enter terms of second order only.
+bounded by the softmax lemma, its sums over the columns exact.
 
 Source: docs/screened.md, sections 2.9 and 2.10. Shapes: h heads, i substitutions, j columns
 of a tile, n in all.
@@ -18,8 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.query_row import RowTile
-from bounds.influence.screening.softmax_defect import Moments, softmax_defect
-from bounds.influence.screening.state import Inputs
+from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
+from bounds.influence.screening.state import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore
 from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
@@ -44,11 +42,12 @@ class BaseRow:
 @register
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """Norms of what further moves a row, beside its columns: see `Inputs`."""
+    """Norms of what further moves a row: its query, and what its columns are to it."""
 
     query: Array  # [h, i]
-    key_norm: Array  # [h] spectral norms of the key maps
-    value_norm: Array  # [h]
+    key: Array  # [h, n, i] of a column's key
+    value: Array  # [h, n, i]
+    score: Array  # [h, n, i] of its score by the base query
 
 
 @register
@@ -176,6 +175,7 @@ def bound_row(
     position: Array,
     tile: int,
     configuration: Configuration,
+    moved: MovedColumns,
     unknown: Unknown,
 ) -> RowBounds:
     """Returns bounds on what unknown changes do to a row, around its configuration.
@@ -184,74 +184,82 @@ def bound_row(
     query's sum_m w_m (dq . (k_m - kbar)) (v_m - b). Arguments as in `configure_row`.
     """
     columns = tiles_of(attention, base, query_change, store, inputs, position)
-    mean = base.summary.mean
-    shift = jnp.sqrt((configuration.heads**2).sum(axis=-1))[..., None]
-    size, step = (
-        jnp.sqrt((q**2).sum(axis=-1))[..., None] for q in (base.query, query_change)
+    mean_value, mean_key = (
+        x.swapaxes(1, 2)[:, None] for x in (base.summary.mean, base.mean_key)
     )
-    key_norm, value_norm = (
-        x[:, None, None] for x in (unknown.key_norm, unknown.value_norm)
-    )
-    query = unknown.query[..., None]
+    shift = configuration.heads.swapaxes(1, 2)[:, None]
+    log_total = configuration.log_total[:, None]
+    step, query = _size(query_change)[:, None], unknown.query[:, None]
 
     def lift(at: Array, valid: Array) -> tuple[Array, Array]:
         here = columns(at, valid)
-        known = jnp.sqrt((slice_tile(inputs.change, at, 0) ** 2).sum(axis=1)).T
-        key, value = (
-            x * slice_tile(inputs.unknown, at, 0).T for x in (key_norm, value_norm)
+
+        def tile(x: Array) -> Array:
+            return slice_tile(x, at, 1)
+
+        key, value, score = map(tile, (unknown.key, unknown.value, unknown.score))
+        base_weights, log_weights, relative = (
+            x.swapaxes(1, 2)
+            for x in (here.weights, here.log_weights, here.score_change)
         )
-        reach = _distances(here.values, mean)
-        away = _distances(slice_tile(store.keys, at, 1), base.mean_key)
-        moved_value = value_norm * known + shift
-        moved_key = key_norm * known
-        now_reach, now_away = reach + moved_value, away + moved_key
-        relative = here.score_change - configuration.log_total[..., None]
+        seen = here.seen.T
+        relative = relative - log_total
         # In logarithms: a weight that underflows at the base may be 1 by now.
-        weights = jnp.exp(here.log_weights + relative)
+        weights = jnp.exp(log_weights + relative)
         small = jnp.clip(relative, -1, 1)
         gap = jnp.where(
             relative == small,
-            here.weights * jnp.abs(jnp.expm1(small)),
-            jnp.abs(weights - here.weights),
+            base_weights * jnp.expm1(small),
+            weights - base_weights,
         )
-        y = (size + step + query) * key + query * now_away
-        weighted = weights * y
-        # How far w (v - b) has moved, and w (v - b)(k - kbar)^T.
-        turned_value = gap * now_reach + here.weights * moved_value
-        turned_both = turned_value * now_away + here.weights * reach * moved_key
-        linear = here.weights * (value + size * key * reach)
+        # Of values from the outputs, of keys from the base's mean [h, j, v, i].
+        value_away = here.values[..., None] - mean_value
+        value_step = tile(moved.value) - shift
+        value_now = value_away + value_step
+        key_step = tile(moved.key)
+        key_now = tile(store.keys)[..., None] - mean_key + key_step
+        reach, now_reach, now_away = (
+            _size(x, 2) for x in (value_away, value_now, key_now)
+        )
+        # How far w (v - b) has moved.
+        turned_value = _size(
+            gap[:, :, None] * value_now + base_weights[:, :, None] * value_step, 2
+        )
+        by_columns = score + step * key
+        y = by_columns + query * (key + now_away)
+        weighted, grown = weights * y, weights * y * grow(y)
+        linear = base_weights * (value + score * reach)
         turned = (
-            gap * value
-            + (turned_value * (size + step) + here.weights * reach * step) * key
-            + turned_both * query
+            jnp.abs(gap) * value
+            + turned_value * (by_columns + query * now_away)
+            + base_weights * reach * (step * key + query * _size(key_step, 2))
         )
         sums = (
             linear,
             turned,
             weighted,
+            grown,
             weighted * now_reach,
-            weighted * y * now_reach,
+            grown * y * now_reach,
             weights * query * key * now_reach,
             weights * value,
-            weighted * value,
+            grown * value,
         )
-        largest = [
-            jnp.where(here.seen, x, 0).max(axis=-1) for x in (y, now_reach + value)
-        ]
-        return jnp.stack([x.sum(axis=-1) for x in sums]), jnp.stack(largest)
+        largest = [jnp.where(seen[None], x, 0) for x in (y, now_reach + value)]
+        return (
+            jnp.stack([x.sum(axis=1) for x in sums]),
+            jnp.stack([x.max(axis=1) for x in largest]),
+        )
 
     def merge(first: Any, second: Any) -> Any:
         return first[0] + second[0], jnp.maximum(first[1], second[1])
 
     sums, largest = fold_tiles(lift, merge, store.length, tile)
     linear, turned = sums[:2]
-    moments = Moments(sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], largest[0])
-    curved, moves = softmax_defect(moments)
+    curved, moves = softmax_defect(Moments(*sums[2:], largest=largest[0]))
     moves = jnp.minimum(curved + moves, largest[1])
     return RowBounds(linear, turned, curved, moves)
 
 
-def _distances(points: Array, centres: Array) -> Array:
-    """|points[h, j] - centres[h, r]| as [h, r, j]."""
-    apart = points[:, None] - centres[:, :, None]
-    return jnp.sqrt((apart * apart).sum(axis=-1))
+def _size(x: Array, axis: int = -1) -> Array:
+    return jnp.sqrt((x * x).sum(axis=axis))

@@ -19,7 +19,7 @@ from bounds.influence.screening.moved_row import (
     configure_row,
     tiles_of,
 )
-from bounds.influence.screening.state import Inputs, State
+from bounds.influence.screening.state import Inputs, MovedColumns, State
 from jax_models.model.attending import KeyStore, project_query_changes
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
@@ -50,6 +50,7 @@ def move_own_row(
     inputs: Inputs,
     position: Array,
     row_tile: int,
+    moved: MovedColumns,
     exact: bool,
 ) -> MovedOwn:
     """Returns row i after a middle layer.
@@ -61,6 +62,7 @@ def move_own_row(
         inputs: the changes of what attention reads.
         position: the replaced positions [i].
         row_tile: rows at once.
+        moved: the changes of all columns.
         exact: whether all changes of the input rows are known.
     """
     attention, prepared = layer.attention, base.prepared
@@ -84,16 +86,19 @@ def move_own_row(
         return MovedOwn(change, nothing, linear, nothing)
     own, own_defect = inputs.unknown[position, at], inputs.defect[position, at]
     query_norm = base.map_norms[2][:, None] / base.query_scale[position]
-    unknown = Unknown(query_norm * own, *base.map_norms[:2])
-    bounds = bound_row(*known, configuration, unknown)
+    size = jnp.sqrt((row.query**2).sum(axis=-1))[:, None]
+
+    def unknown(columns: Array) -> Unknown:
+        key, value = (x[:, None, None] * columns for x in base.map_norms[:2])
+        return Unknown(query_norm * own, key, value, size * key)
+
+    bounds = bound_row(*known, configuration, moved, unknown(inputs.unknown))
     beyond = reach_row(layer, base_row, state, heads, bounds.moves)
     # The rest of what the base derivative says of row i, and of what the norms leave.
     linear_unknown = bounds.linear
     if layer.reads.bent:
-        both = dataclasses.replace(inputs, unknown=inputs.unknown + inputs.defect)
-        linear_unknown = bound_row(
-            *known[:4], both, position, row_tile, configuration, unknown
-        ).linear
+        both = unknown(inputs.unknown + inputs.defect)
+        linear_unknown = bound_row(*known, configuration, moved, both).linear
     defect = (
         base.rows.out_weight[position] * beyond
         + base.row_weight[position] * state.own_unknown

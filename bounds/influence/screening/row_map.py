@@ -4,7 +4,7 @@ The row map F takes a row y and its heads' outputs b to the layer's output row. 
 change (p_y, p_b) goes through exactly. Of a further change e only norms of parts are
 known (its *sources*: the row itself, then every head). Any row z of the layer's program
 moves by its base derivative by the sources, and by that by each operation before it which
-is not linear, times that operation's `defect`.
+is not linear, times that operation's `defect`. So does what the last layer reads of it.
 
 Source: docs/screened.md, sections 2.7 and 2.8.
 Shapes: r rows, j of a tile, i substitutions, c cotangents, s = 1 + H sources.
@@ -12,6 +12,7 @@ Shapes: r rows, j of a tile, i substitutions, c cotangents, s = 1 + H sources.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from jax import Array
 
 from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.defect import Moved, defect, entrywise
+from bounds.influence.screening.last_reads import READS, LastReads
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import pull
 from jax_models.model.layer import Layer
@@ -40,8 +42,8 @@ class RowMap:
 
     base: RowBase  # [r, ...]
     # Norms of the derivatives of rows by their names: of what operations that are not
-    # linear read, and of the layer's output.
-    by_source: dict[str, Array]  # [r, s], [r, f, s] by entry
+    # linear read, of the layer's output, and of `READS`.
+    by_source: dict[str, Array]  # [r, s], [r, f, s] by entry or part
     by_defect: dict[str, dict[str, Array]]  # [r]; [r, f] of entries, by either
     # |cotangent| of what those operations write [r], [r, f] by entry.
     weights: dict[str, Array]
@@ -49,7 +51,11 @@ class RowMap:
 
 
 def make_row_map(
-    layer: Layer, base: RowBase, cotangents: Array
+    layer: Layer,
+    base: RowBase,
+    cotangents: Array,
+    output: Array,
+    reader: LastReads | None = None,
 ) -> tuple[RowMap, dict[str, Array]]:
     """Returns the row map's derivatives at a block of rows, and pulled cotangents.
 
@@ -57,25 +63,33 @@ def make_row_map(
         layer: the layer.
         base: its base quantities at the rows [r, ...].
         cotangents: of what is wanted, by the layer's output rows [r, c, d].
+        output: those rows [r, d].
+        reader: the last layer, if it is what reads them.
     """
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
     read = {
         name: entrywise(step.operation) for step in program.bent for name in step.inputs
     }
-    by_source, by_defect = {}, {}
+    by_source, by_defect, heads = {}, {}, layer.attention.num_heads
     for name, entries in (*read.items(), (program.output, False)):
         width = base.rows[name].shape[-1] if name in base.rows else d
         identity = jnp.eye(width, dtype=cotangents.dtype)
         found = pull(program, base.rows, {name: identity})
-        heads = jnp.split(found["heads"], layer.attention.num_heads, axis=-1)
         norms = functools.partial(_norms, r, identity, entries)
-        sources = [norms(False, source) for source in (found["y"], *heads)]
-        by_source[name] = jnp.stack(sources, axis=-1)
+        by_source[name] = _by_source(found, heads, functools.partial(norms, False))
         by_defect[name] = {
             step.name: norms(entrywise(step.operation), found[step.name])
             for step in program.bent
             if step.name in found
+        }
+    if reader is not None:
+        found = pull(program, base.rows, {program.output: reader.derivative(output)})
+        norms = functools.partial(reader.norms_of, r)
+        by_source[READS] = _by_source(found, heads, functools.partial(norms, False))
+        by_defect[READS] = {
+            step.name: norms(entrywise(step.operation), found[step.name])
+            for step in program.bent
         }
     weights = {
         step.name: _norms(r, None, False, entrywise(step.operation), wanted[step.name])
@@ -94,6 +108,7 @@ class MovedOutput:
     known: Array  # [j, d, i]
     unknown: Array  # [j, i] norm of the rest of the change
     defect: Array  # [j, i] what of it the base derivative does not say, as weighed
+    reads: Array | None  # [j, 3 h, i] norms of what the last layer reads of the rest
 
 
 def move_row_map(
@@ -130,7 +145,8 @@ def move_row_map(
         found = defect(step.operation, *read)
         weighed = weighed + _carry(rows.weights[step.name], found, False)
         defects[step.name] = found
-    return MovedOutput(moved[program.output], reach(program.output), weighed)
+    reads = reach(READS) if READS in rows.by_source else None
+    return MovedOutput(moved[program.output], reach(program.output), weighed, reads)
 
 
 @functools.singledispatch
@@ -176,6 +192,14 @@ def _norms(
     if derivative.ndim == 2:
         found = jnp.broadcast_to(found, (rows, *found.shape))
     return found
+
+
+def _by_source(
+    found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
+) -> Array:
+    """Norms of the derivative by the row and by each of its heads [..., s]."""
+    sources = (found["y"], *jnp.split(found["heads"], heads, axis=-1))
+    return jnp.stack([norms(source) for source in sources], axis=-1)
 
 
 def _carry(gain: Array, found: Array, to_entries: bool) -> Array:

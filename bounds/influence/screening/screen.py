@@ -39,6 +39,7 @@ from bounds.influence.first_layer import (
 )
 from bounds.influence.screening.defect import Moved, defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
+from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
 from bounds.influence.screening.middle_layer import screen_layer
 from bounds.influence.screening.moved_row import (
@@ -48,7 +49,7 @@ from bounds.influence.screening.moved_row import (
     configure_row,
 )
 from bounds.influence.screening.row_map import move_row_map
-from bounds.influence.screening.state import State, read_inputs
+from bounds.influence.screening.state import Inputs, State, move_columns, read_inputs
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map
 from bounds.numbers.matrix_norm import spectral_norms
@@ -97,8 +98,12 @@ def screen_last_row(
     known = (attention, row, query_change, prepared.store, inputs, position, row_tile)
     configuration = configure_row(*known)
     query_norm = base.map_norms[2][:, None] / base.query_scale
-    unknown = Unknown(query_norm * inputs.unknown[query], *base.map_norms[:2])
-    bounds = bound_row(*known, configuration, unknown)
+    unknown = Unknown(
+        query_norm * inputs.unknown[query],
+        *_unknown_columns(LastReads(layer, prepared.queries[:, 0]), state, inputs),
+    )
+    moved = move_columns(attention, inputs, base.map_norms[:2])
+    bounds = bound_row(*known, configuration, moved, unknown)
     linear = bounds.linear + base.statistics.covariance_norm.T * unknown.query
     turned = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
     output = move_row_map(
@@ -120,6 +125,16 @@ def screen_last_row(
     sizes = jnp.sqrt((inputs.change**2).sum(axis=1)) + inputs.unknown
     magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
     return change, rest, magnitude + jnp.sqrt((change**2).sum(axis=0))
+
+
+def _unknown_columns(reader: LastReads, state: State, inputs: Inputs) -> Array:
+    """What is unknown of keys, values and the row's scores by them [3, h, n, i]."""
+    norms = reader.map_norms[:, None, None]
+    found = norms * inputs.unknown
+    if state.reads is not None:
+        reads = state.reads.swapaxes(0, 1) + norms * inputs.defect
+        found = jnp.where(inputs.here, found, jnp.minimum(found, reads))
+    return found.reshape(3, -1, *found.shape[1:])
 
 
 def _mean_keys(base: ScreenedLayer) -> Array:
@@ -178,8 +193,10 @@ def prepare_screen(
     last, cotangents = _prepare_last(model, bases[-1].output, at, target)
     everywhere, middle = jnp.arange(tokens.shape[0], dtype=jnp.int32), []
     layers = model.layers[1:-1]
+    reader = LastReads(model.layers[-1], last.prepared.queries[:, 0])
     for layer, prepared in zip(layers[::-1], bases[:0:-1], strict=True):
-        base, cotangents = make_screened_layer(layer, prepared, everywhere, cotangents)
+        known = (layer, prepared, everywhere, cotangents)
+        base, cotangents = make_screened_layer(*known, None if middle else reader)
         middle.append(base)
     return ScreenBase(bases[0], tuple(middle[::-1]), last)
 

@@ -9,12 +9,15 @@ in the columns' and the query's change and s1 their product, and Z = sum_m w_m e
     output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c) + (e^{s_m} - 1) x_m ]
                             - (Z - 1) linear } / Z.
 
-For |s_m| <= y_m <= ymax: |e^s - 1| <= y e^ymax, |e^s - 1 - s| <= y^2 e^ymax / 2, |Z - 1|
-<= e^ymax T with T = sum w y, and Z >= e^-T by Jensen's inequality. Hence
+For |s_m| <= y_m: |e^s - 1| <= y e^y, |e^s - 1 - s| <= y^2 e^y / 2, so |Z - 1| <=
+sum_m w_m y_m e^{y_m}, and Z >= e^-T with T = sum w y by Jensen's inequality. Hence
 
-    |output - c - linear| <= e^T { sum_m w_m [ (y_m^2 e^ymax / 2 + |s1_m|) |r_m - c|
-                                               + y_m e^ymax |x_m| ]
-                                   + e^ymax T sum_m w_m (|x_m| + y_m |r_m - c|) }.
+    |output - c - linear| <= e^T { sum_m w_m [ (y_m^2 e^{y_m} / 2 + |s1_m|) |r_m - c|
+                                               + y_m e^{y_m} |x_m| ]
+                                   + sum_m w_m y_m e^{y_m}
+                                     sum_m w_m (|x_m| + y_m |r_m - c|) }.
+
+Where only sums of y_m are known, the largest e^{y_m} stands before them.
 
 No path and no Gronwall inequality is needed, and no term is bounded twice. Both outputs
 being weighted means, output - c is also at most the largest |r_m + x_m - c| (the hull).
@@ -44,12 +47,13 @@ class Moments:
     """Sums over the columns of a reference, all of one shape [..., j, i]."""
 
     score: Array  # T = sum w y
+    grown: Array  # sum w y e^y
     score_value: Array  # sum w y |r - c|
-    score2_value: Array  # sum w y^2 |r - c|
+    score2_value: Array  # sum w y^2 e^y |r - c|
     product_value: Array  # sum w |s1| |r - c|
     value: Array  # sum w |x|
-    score_x_value: Array  # sum w y |x|
-    largest: Array  # ymax
+    score_x_value: Array  # sum w y e^y |x|
+    largest: Array  # the largest y
 
 
 def softmax_defect(moments: Moments) -> tuple[Array, Array]:
@@ -58,14 +62,16 @@ def softmax_defect(moments: Moments) -> tuple[Array, Array]:
     The first is infinite where an exponent is beyond `LARGEST_EXPONENT`.
     """
     m = moments
-    clipped = jnp.minimum(m.largest, LARGEST_EXPONENT)
-    grown = jnp.exp(clipped)
     linear = m.value + m.score_value
-    curved = grown * m.score2_value / 2 + m.product_value + grown * m.score_x_value
-    total = jnp.minimum(m.score, LARGEST_EXPONENT)
-    defect = jnp.exp(total) * (curved + grown * m.score * linear)
+    curved = m.score2_value / 2 + m.product_value + m.score_x_value
+    defect = grow(m.score) * (curved + m.grown * linear)
     fits = (m.largest <= LARGEST_EXPONENT) & (m.score <= LARGEST_EXPONENT)
     return jnp.where(fits, defect, jnp.inf), linear
+
+
+def grow(exponent: Array) -> Array:
+    """Returns e^x, of `LARGEST_EXPONENT` where x is beyond it."""
+    return jnp.exp(jnp.minimum(exponent, LARGEST_EXPONENT))
 
 
 @register
@@ -135,7 +141,7 @@ def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> Head
     # Base-weighted sums over the other columns, of y = moved key + dq X.
     y = moved * sums.key + dq * spread
     y_reach = moved * sums.key_reach + dq * cross
-    largest = moved * sums.largest_key + dq * row.reach[0]
+    most = moved * sums.largest_key + dq * row.reach[0]
     y2_reach = (moved * jnp.sqrt(sums.key2_reach) + dq * jnp.sqrt(cross2)) ** 2
     x_value = jnp.minimum(
         row.reach[0] * sums.value,
@@ -144,16 +150,19 @@ def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> Head
     y_value = moved * sums.key_value + dq * x_value
     own = dq * column.new_key + moved * column.key
     product = dq * column.key
+    score, largest = f * y + t * own, jnp.maximum(most, own)
+    grown = grow(largest)
     moments = Moments(
-        score=f * y + t * own,
+        score=score,
+        grown=grown * score,
         score_value=f * (y_reach + column.shift * y) + t * own * column.new_value,
-        score2_value=f * (y2_reach + column.shift * largest * y)
-        + t * own**2 * column.new_value,
+        score2_value=grown
+        * (f * (y2_reach + column.shift * most * y) + t * own**2 * column.new_value),
         product_value=f * dq * (sums.key_reach + column.shift * sums.key)
         + t * product * column.new_value,
         value=f * sums.value + t * column.value,
-        score_x_value=f * y_value + t * own * column.value,
-        largest=jnp.maximum(largest, own),
+        score_x_value=grown * (f * y_value + t * own * column.value),
+        largest=largest,
     )
     defect, linear = softmax_defect(moments)
     defect = jnp.where(unknown, jnp.inf, defect)

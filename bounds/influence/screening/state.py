@@ -32,6 +32,9 @@ class State:
     unknown: Array  # [n, i], zero at row i
     own: Array  # [d, i] z - y_i
     own_unknown: Array  # [i]
+    # Norms of what the last layer reads of the unknown changes, of its keys, values and
+    # scores, where the layer before it says them: see `row_map.LastReads`. Zero at row i.
+    reads: Array | None = None  # [n, 3 h, i]
 
 
 @register

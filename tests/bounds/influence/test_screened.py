@@ -221,7 +221,7 @@ def test_peaked_attention_is_evaluated_where_it_is_largest():
     assert (found.position, found.evaluated) == (26, 32)
     assert found.max == pytest.approx(exact.max, rel=1e-9)
     assert 0.311 < found.max < 0.3111
-    assert 400 <= found.uncertified <= 460
+    assert found.uncertified < 50
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
+from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.screen import (
     prepare_envelopes,
     prepare_screen,
@@ -47,9 +48,10 @@ def _pass(structure_key, depth):
 
 
 def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
-    """Returns error / bound of the target, of all rows between layers, and of row i.
+    """Returns error / bound of the target, of rows between layers, and of row i.
 
-    What of the error is within rounding of the largest row is not counted.
+    Of rows before the last layer also of what it reads of them. What of the error is
+    within rounding of the largest row is not counted.
     """
     position = np.array([i for i in range(tokens.size) if i != query], np.int32)
     symbol = (1 - tokens[position]).astype(np.int32)
@@ -68,7 +70,8 @@ def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
     )
     run = _pass(jax.tree.structure(model), len(model.layers))
     before = [np.asarray(x) for x in run(model, tokens)]
-    ratios = {"target": 0.0, "rows": 0.0, "own": 0.0}
+    ratios = {"target": 0.0, "rows": 0.0, "reads": 0.0, "own": 0.0}
+    reader = LastReads(model.layers[-1], base.last.prepared.queries[:, 0])
     values = max(np.abs(x).max() for x in before)
     for k, (i, s) in enumerate(zip(position, symbol, strict=True)):
         after = [np.asarray(x) for x in run(model, tokens.at[i].set(int(s)))]
@@ -90,7 +93,27 @@ def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
             for error, bound in zip(rest, np.asarray(state.unknown)[:, k], strict=True):
                 _raise(ratios, "rows", error, bound, rounding)
             _raise(ratios, "own", own, float(state.own_unknown[k]), rounding)
+        rest = change[-2] - np.asarray(states[-1].known)[:, :, k]
+        rest[i] = 0
+        bounds = np.asarray(states[-1].reads)[:, :, k]
+        for norm, bound in zip(
+            read_norms(reader, before[-2], rest), bounds, strict=True
+        ):
+            for one, most in zip(norm, bound, strict=True):
+                _raise(ratios, "reads", one, most, rounding)
     return ratios
+
+
+def read_norms(reader, rows, rest):
+    """Norms of what the last layer reads of changes of its input rows, to first order."""
+    derivative = np.asarray(reader.derivative(jnp.asarray(rows)))
+    moved = (derivative @ rest[..., None])[..., 0]
+    found, first = [], 0
+    for h, e in (x.shape[:2] for x in reader.maps):
+        part = moved[:, first : first + h * e].reshape(-1, h, e)
+        found.append(np.linalg.norm(part, axis=-1))
+        first += h * e
+    return np.concatenate(found, axis=1)
 
 
 def _raise(ratios, name, error, bound, rounding):

@@ -15,7 +15,12 @@ from bounds.influence.screening.layer_base import map_norms
 from bounds.influence.screening.own_row import move_own_row, reach_row
 from bounds.influence.screening.replaced_column import Columns, replace_column
 from bounds.influence.screening.row_statistics import weigh_rows
-from bounds.influence.screening.state import MovedColumns, State, read_inputs
+from bounds.influence.screening.state import (
+    MovedColumns,
+    State,
+    move_columns,
+    read_inputs,
+)
 from tests.bounds.lemma5.certificate.one_layer import (
     D,
     N,
@@ -149,10 +154,11 @@ def test_what_the_base_derivative_says_of_the_unknown_is_owed_too():
     )
     state = unknown_at(small, 1e3 * ROW, size)
     inputs = read_inputs(layer, rows, state, position)
+    still = move_columns(layer.attention, inputs, base.map_norms[:2])
     # Compiled as one: a program for each of its operations takes longer.
     run_own = jax.jit(
         lambda state, inputs: move_own_row(
-            layer, base, state, inputs, position, N, False
+            layer, base, state, inputs, position, N, still, False
         )
     )
     found = run_own(state, inputs)

@@ -16,7 +16,7 @@ from bounds.influence.screening.moved_row import (
     bound_row,
     configure_row,
 )
-from bounds.influence.screening.state import Inputs
+from bounds.influence.screening.state import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore
 
 COLUMNS, WIDTH, ROWS, STORES, OWN = 4, 2, 1500, 16, 1
@@ -75,7 +75,9 @@ def measured():
             rng.normal(size=(COLUMNS, WIDTH, ROWS)) * _sizes(rng, (1, 1, ROWS), -5, 0.7)
             for _ in range(2)
         )
-        arrays = (keys, values, query, step, known, _norm(unknown, 1), _norm(further))
+        scores = np.abs(np.einsum("re,mer->mr", query, unknown))
+        sizes = (_norm(unknown, 1), scores, _norm(further))
+        arrays = (keys, values, query, step, known, *sizes)
         bounds = run(*map(jnp.asarray, arrays))
         exact = _exact(keys, values, query, step, further, known, unknown)
         for name, value in exact.items():
@@ -83,7 +85,7 @@ def measured():
     return {name: np.stack(pairs, axis=1) for name, pairs in found.items()}
 
 
-def _bounds(attention, keys, values, query, step, known, unknown, further):
+def _bounds(attention, keys, values, query, step, known, unknown, turned, further):
     store = KeyStore(keys[None], values[None])
     index, everything = (
         jnp.arange(COLUMNS, dtype=jnp.int32),
@@ -98,10 +100,11 @@ def _bounds(attention, keys, values, query, step, known, unknown, further):
     inputs = Inputs(known, others, unknown, jnp.zeros_like(unknown), here)
     position = jnp.full(ROWS, OWN, jnp.int32)
     row = BaseRow(position, query[None], summary, mean_key)
-    one = jnp.ones(1)
+    moved = MovedColumns(known[None], known[None], unknown[None], unknown[None])
+    further = Unknown(further[None], unknown[None], unknown[None], turned[None])
     arguments = (attention, row, step[None], store, inputs, position, COLUMNS)
     configuration = configure_row(*arguments)
-    bounds = bound_row(*arguments, configuration, Unknown(further[None], one, one))
+    bounds = bound_row(*arguments, configuration, moved, further)
     names = ("linear", "turned", "curved", "moves")
     return {
         "heads": configuration.heads[0],

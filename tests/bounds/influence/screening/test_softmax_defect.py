@@ -196,7 +196,11 @@ def test_bounds_are_in_the_units_of_values(found, value, key):
         )
 
 
-MOMENTS = tuple(field.name for field in dataclasses.fields(Moments))
+MOMENTS = tuple(
+    field.name
+    for field in dataclasses.fields(Moments)
+    if field.name not in ("score", "largest")  # below, each where it matters
+)
 
 
 @pytest.mark.parametrize("removed", MOMENTS)
@@ -210,6 +214,32 @@ def test_a_moment_that_is_left_out_is_missed(found, monkeypatch, removed):
 
     monkeypatch.setattr(softmax_defect, "softmax_defect", without)
     assert _excess(found, found[2]) > 1.05
+
+
+def test_exponentials_that_are_left_out_are_missed(found, monkeypatch):
+    """Without the growth of the changes with the exponents some row goes beyond."""
+    monkeypatch.setattr(softmax_defect, "grow", jnp.ones_like)
+    assert _excess(found, found[2]) > 1.05
+
+
+def test_the_least_partition_function_is_owed():
+    """All weight loses e^5, a light column gains as much: only e^T has both."""
+    light, y = 1e-6, 5.0
+    weights, score = np.array([1 - light, light]), np.array([-y, y])
+    away = np.array([-light, 1 - light])
+    moved = weights * np.exp(score)
+    exact = (moved / moved.sum() - weights * score) @ away
+    spread = (weights * np.abs(away)).sum()
+    grown = y * np.exp(y)
+    sums = (y, grown, y * spread, y * grown * spread, 0.0, 0.0, 0.0, y)
+    moments = Moments(*map(jnp.asarray, sums))
+    bound, _ = softmax_defect.softmax_defect(moments)
+    assert exact <= bound
+    without = dataclasses.replace(moments, score=jnp.zeros(()))
+    assert exact > 1.5 * softmax_defect.softmax_defect(without)[0]
+    for name in ("score", "largest"):
+        beyond = dataclasses.replace(moments, **{name: jnp.asarray(61.0)})
+        assert softmax_defect.softmax_defect(beyond)[0] == np.inf
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bounds.influence.screening.moved_row import (
     bound_row,
     configure_row,
 )
-from bounds.influence.screening.state import Inputs
+from bounds.influence.screening.state import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore, summarise
 from jax_models.model.attention import Attention
 from jax_models.weighting.softmax import Softmax
@@ -39,9 +39,10 @@ def test_a_column_whose_weight_underflowed_may_carry_the_row(gap):
     configuration = configure_row(*known)
     shift = 0.5 - 1 / (1 + np.exp(gap))
     np.testing.assert_allclose(configuration.heads, shift, rtol=1e-5)
-    one = jnp.ones((1,), jnp.float32)
-    none = Unknown(jnp.zeros((1, 1), jnp.float32), 0 * one, one)
-    bounds = bound_row(*known, configuration, none)
+    none, value = jnp.zeros((1, 2, 1), jnp.float32), unknown[None]
+    moved = MovedColumns(still[None], still[None], none, value)
+    by_value = Unknown(none[:, 0], none, value, none)
+    bounds = bound_row(*known, configuration, moved, by_value)
     # The value of that column moves by 1e-3, its weight being 1/2.
     assert (np.asarray(bounds.moves) >= 0.5e-3 * (1 - 1e-5)).all()
     assert (np.asarray(bounds.turned) >= shift * 1e-3 * (1 - 1e-5)).all()
