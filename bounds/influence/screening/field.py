@@ -149,8 +149,8 @@ def sum_field(factors: Factors, moved: MovedColumns, values: Array, here: Array)
 
 def field_at_rows(
     field: Field, stretch: Array, rows: Array, queries: Array, outputs: Array
-) -> Array:
-    """Returns the field at rows of one stretch [j, h v, i].
+) -> tuple[Array, Array]:
+    """Returns the field at rows of one stretch [j, h, v, i], and q_j . sum_r F_jr K_r.
 
     Args:
         field: the sums.
@@ -170,7 +170,7 @@ def field_at_rows(
     found = _product("jhr,hrx->jhx", coefficients, jnp.concatenate(terms, axis=1))
     common = _product("jhr,hri->jhi", both, shared.reshape(h, r * e, i))
     found = found.reshape(-1, h, v, i) - outputs[..., None] * common[:, :, None]
-    return found.reshape(-1, h * v, i)
+    return found, common
 
 
 def _product(subscripts: str, a: Array, b: Array) -> Array:

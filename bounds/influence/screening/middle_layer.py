@@ -31,10 +31,16 @@ from bounds.influence.screening.replaced_column import (
     Columns,
     replace_column,
     take_columns,
+    turn_derivative,
 )
 from bounds.influence.screening.row_map import RowMap, move_row_map
 from bounds.influence.screening.row_statistics import RowStatistics
-from bounds.influence.screening.softmax_defect import ColumnSums, MovedRow, head_defect
+from bounds.influence.screening.softmax_defect import (
+    ColumnSums,
+    Missed,
+    MovedRow,
+    head_defect,
+)
 from bounds.influence.screening.state import (
     MovedColumns,
     State,
@@ -53,19 +59,18 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class GroupSums:
     """Sums over all columns but i, an upper bound for every row of a group.
 
-    The first five are those of `ColumnSums`. The last two say how much of the first
-    order a row does not know: at most plain + |q| scored.
+    The first five are those of `ColumnSums`, the last three those of `Missed`.
     """
 
-    sums: Array  # [7, h, g, i]
+    sums: Array  # [8, h, g, i]
     largest: Array  # [2, h, i] the largest key and value change
     field: Field | None  # what is known of the first order
 
-    def at_rows(self, group: Array) -> tuple[ColumnSums, Array, Array]:
-        """Returns the sums at rows of groups [j, h]: the lemma's, plain and scored."""
+    def at_rows(self, group: Array) -> tuple[ColumnSums, Missed]:
+        """Returns the sums at rows of groups [j, h]."""
         found = jax.vmap(lambda x, g: x[:, g], (1, 1), 1)(self.sums, group)
         largest = self.largest[:, :, None]
-        return ColumnSums(*found[:5], *largest), found[5], found[6]
+        return ColumnSums(*found[:5], *largest), Missed(*found[5:])
 
 
 def sum_columns(
@@ -100,16 +105,20 @@ def sum_columns(
         summed(envelopes.value, key * key),
     ]
     largest = jnp.stack([key.max(axis=1), value.max(axis=1)])
-    plain, scored, field = sums[1], sums[3], None
+    missed, field = [sums[1], sums[3], sums[0]], None
     if envelopes.factors is not None:
         assert envelopes.missed_weight is not None
         assert envelopes.missed_value is not None
-        plain = summed(envelopes.missed_weight, known_value)
-        plain = plain + summed(envelopes.weight, value_unknown)
-        scored = summed(envelopes.missed_value, known_key)
-        scored = scored + summed(envelopes.value, key_unknown)
+        missed = [
+            summed(envelopes.missed_weight, known_value)
+            + summed(envelopes.weight, value_unknown),
+            summed(envelopes.missed_value, known_key)
+            + summed(envelopes.value, key_unknown),
+            summed(envelopes.missed_weight, known_key)
+            + summed(envelopes.weight, key_unknown),
+        ]
         field = sum_field(envelopes.factors, moved, values, here)
-    return GroupSums(jnp.stack([*sums, plain, scored]), largest, field)
+    return GroupSums(jnp.stack([*sums, *missed]), largest, field)
 
 
 @register
@@ -234,7 +243,7 @@ def _screen_rows(
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_head)
-    heads, column = replace_column(
+    replaced, column = replace_column(
         attention, summary, queries, tile.at, statistics, base.centres, columns
     )
     moved_query = jnp.einsum(
@@ -250,27 +259,34 @@ def _screen_rows(
     row = MovedRow(
         query=jnp.sqrt((queries**2).sum(axis=-1))[..., None],
         query_change=query_change + query_unknown,
+        query_unknown=query_unknown,
         spread=statistics.spread.T[..., None],
         reach=statistics.reach.T[..., None],
     )
-    by_columns, plain, scored = sums.at_rows(tile.group)
-    bounds = head_defect(by_columns, row, column)
-    source = plain + row.query * scored + bounds.column + bounds.defect
+    by_columns, missed = sums.at_rows(tile.group)
+    bounds = head_defect(by_columns, missed, row, column)
+    source = missed.plain + row.query * missed.scored + bounds.column + bounds.defect
     source = source + statistics.covariance_norm.T[..., None] * query_unknown
     touched = _touched(tile.at, columns.position, reached)
-    moved_heads = (heads + by_query).reshape(heads.shape[0], -1, heads.shape[-1])
-    sent_field = None
+    common, sent_field = jnp.zeros_like(by_query[:, :, 0]), None
+    first = by_query
     if sums.field is not None and tile.factors is not None:
         at_rows = (tile.factors, tile.queries, statistics.mean_value)
-        field = field_at_rows(sums.field, tile.at[0] // stretch, *at_rows)
-        field = jnp.where(touched[:, None], field, 0)
-        moved_heads = moved_heads + field
+        field, common = field_at_rows(sums.field, tile.at[0] // stretch, *at_rows)
+        first = first + field
+        field = jnp.where(touched[:, None, None], field, 0)
+        field = field.reshape(field.shape[0], -1, field.shape[-1])
         sent_field = jnp.einsum("jch,jhi->jci", tile.sent, field, precision=HIGHEST)
+    turned = turn_derivative(
+        replaced, columns, statistics, base.centres, moved_query, first, common
+    )
+    turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
+    heads = replaced.heads + first + turned
     moved = move_row_map(
         layer,
         tile.rows,
         tile.known,
-        moved_heads,
+        heads.reshape(heads.shape[0], -1, heads.shape[-1]),
         jnp.concatenate([tile.unknown[None], source]),
     )
     defect = jnp.einsum(

@@ -20,6 +20,7 @@ from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
 from jax_models.weighting import Column
 from jax_models.weighting.softmax import (
+    ReplacedWeights,
     SoftmaxSummary,
     replace_by,
     replaced_weights,
@@ -87,6 +88,15 @@ def take_columns(
     )
 
 
+@register
+@dataclasses.dataclass(frozen=True)
+class Replaced:
+    """What replacing column i does to each row."""
+
+    heads: Array  # [j, h, v, i] change a of the heads
+    weights: ReplacedWeights
+
+
 def replace_column(
     attention: Attention,
     summary: SoftmaxSummary,
@@ -95,8 +105,8 @@ def replace_column(
     statistics: RowStatistics,
     centres: tuple[Array, Array],
     columns: Columns,
-) -> tuple[Array, ReplacedColumn]:
-    """Returns the change a of the rows' heads [j, h, v, i], and the lemma's column.
+) -> tuple[Replaced, ReplacedColumn]:
+    """Returns what the replacement does to the rows, and the lemma's column.
 
     Distances from a row's own means are bounded by way of the centre.
 
@@ -135,7 +145,7 @@ def replace_column(
     shift = jnp.sqrt((heads**2).sum(axis=2)).swapaxes(0, 1)
     key_before, key_after = (x[:, None] for x in columns.key_away)
     value_before, value_after = (x[:, None] for x in columns.value_away)
-    return heads, ReplacedColumn(
+    return Replaced(heads, weights), ReplacedColumn(
         old=weights.old,
         new=weights.new,
         others=weights.others,
@@ -147,6 +157,62 @@ def replace_column(
         key=columns.key_unknown[:, None],
         value=columns.value_unknown[:, None],
         shift=shift,
+    )
+
+
+def turn_derivative(
+    replaced: Replaced,
+    columns: Columns,
+    statistics: RowStatistics,
+    centres: tuple[Array, Array],
+    query_change: Array,
+    first: Array,
+    common: Array,
+) -> Array:
+    """Returns known changes by the reference's derivative, less by the base's.
+
+    With f the factor of the other columns' weights, t and t' the weight of column i,
+
+        (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
+
+    d = dq . (k_i - kbar), d' = dq . (k'_i - kbar), as [j, h, v, i]; what it is where f is
+    infinite is of no use.
+
+    Args:
+        replaced: what replacing column i has done to rows j.
+        columns: the replaced columns.
+        statistics: moments of the rows [j, ...].
+        centres: the mean key and value of each head.
+        query_change: known changes dq of the rows' queries [j, h, e, i].
+        first: what the base's derivative says of known changes [j, h, v, i], dq among
+            them.
+        common: the mean known change of the other columns' scores [j, h, i].
+    """
+    weights = replaced.weights
+    f, less_one, old, new = (
+        x.swapaxes(0, 1)
+        for x in (weights.others, weights.others_change, weights.old, weights.new)
+    )
+
+    def product(keys: Array, subscripts: str) -> Array:
+        return jnp.einsum(subscripts, query_change, keys, precision=HIGHEST)
+
+    key, mean_key = (
+        columns.keys - centres[0][:, None],
+        statistics.mean_key - centres[0],
+    )
+    before = product(key, "jhei,hie->jhi") - product(mean_key, "jhei,jhe->jhi")
+    after = before + product(columns.key_change, "jhei,hie->jhi")
+    away = columns.values - statistics.mean_value[..., None] - replaced.heads
+
+    def at(x: Array) -> Array:
+        return x[:, :, None]
+
+    return (
+        at(less_one) * first
+        - at(f * common) * replaced.heads
+        + at(new * after - f * old * before) * away
+        + at(new * after) * columns.value_change
     )
 
 

@@ -24,7 +24,8 @@ being weighted means, output - c is also at most the largest |r_m + x_m - c| (th
 
 Where the reference is the base with column i replaced (weights t before and t' after, all
 others times f = 1 / (1 + ...), outputs b and c = b + a), the reference's derivative is not
-the base's; `column_terms` bounds the difference.
+the base's. What known changes make of the difference is known (`turn_derivative`);
+`head_defect` bounds the rest.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
 Shapes: h heads, j rows, i substitutions.
@@ -93,11 +94,26 @@ class ColumnSums:
 
 @register
 @dataclasses.dataclass(frozen=True)
+class Missed:
+    """What a row does not know of sums over the other columns, at most [h, j, i].
+
+    Of sum a W_v x it is plain, of sum a (q . W_k x)(v - b) |q| scored, of the mean change
+    of scores, sum a (q . W_k x), |q| key. All of them where no field is known.
+    """
+
+    plain: Array
+    scored: Array
+    key: Array
+
+
+@register
+@dataclasses.dataclass(frozen=True)
 class MovedRow:
     """What else the lemma needs of a row [h, j, 1] and of its pairs [h, j, i]."""
 
     query: Array  # |q|
     query_change: Array  # |dq|
+    query_unknown: Array  # of what is unknown of dq
     spread: Array  # [4, h, j, 1] sums a X, a X^2, a X V, a X^2 V
     reach: Array  # [2, h, j, 1] the largest X and V
 
@@ -125,11 +141,14 @@ class ReplacedColumn:
 class HeadDefect:
     """Bounds on what becomes of a head's output [h, j, i]."""
 
-    defect: Array  # |output - b - a - (base derivative)|
-    column: Array  # |base derivative|, its part through column i
+    defect: Array  # |output - b - a - (base derivative) - (its known turning)|
+    column: Array  # |base derivative|, its part through unknown changes of column i
+    turned: Array  # whether that turning is taken as known; it is zero elsewhere
 
 
-def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> HeadDefect:
+def head_defect(
+    sums: ColumnSums, missed: Missed, row: MovedRow, column: ReplacedColumn
+) -> HeadDefect:
     """Returns how far a head is from its base derivative, column i apart."""
     spread, spread2, cross, cross2 = row.spread
     moved = row.query + row.query_change
@@ -166,21 +185,30 @@ def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> Head
     )
     defect, linear = softmax_defect(moments)
     defect = jnp.where(unknown, jnp.inf, defect)
-    before = dq * column.old_key + row.query * column.key
-    through_column = column.old * (column.value + before * column.old_value)
+    e, by_key = row.query_unknown, row.query * column.key
+    through_column = column.old * (column.value + by_key * column.old_value)
     apart = (
-        column.others_change * (sums.value + y_reach)
-        + f * column.shift * y
-        + t * (column.value + own * column.new_value)
+        column.others_change * (missed.plain + row.query * missed.scored + e * cross)
+        + f * column.shift * (row.query * missed.key + e * spread)
+        + t * (column.value + (by_key + e * column.new_key) * column.new_value)
         + through_column
+        + column.old * e * column.old_key * column.old_value
     )
     hull = jnp.maximum(
         row.reach[1] + sums.largest_value + column.shift,
         column.new_value + column.value,
     )
-    linear_base = sums.value + y_reach + through_column
-    moved_by = jnp.minimum(hull, defect + linear)
+    linear_base = (
+        sums.value
+        + row.query * sums.key_reach
+        + dq * cross
+        + through_column
+        + column.old * dq * column.old_key * column.old_value
+    )
+    around = defect + apart
+    otherwise = jnp.minimum(hull, defect + linear) + linear_base
     return HeadDefect(
-        defect=jnp.minimum(defect + apart, moved_by + linear_base),
-        column=column.old * (column.value + row.query * column.key * column.old_value),
+        defect=jnp.minimum(around, otherwise),
+        column=through_column,
+        turned=around <= otherwise,
     )

@@ -204,8 +204,8 @@ def test_screens_of_long_inputs_close():
 
 
 @pytest.mark.slow
-def test_peaked_attention_is_evaluated_where_it_is_largest():
-    """n = 1024, scale 1: by upper ends 32 evaluations had met 0.207, with 570 left."""
+def test_peaked_attention_is_certified():
+    """n = 1024, scale 1: three norms and a known derivative leave 25, where 461 were."""
     model = jm.random_transformer(
         jax.random.key(0),
         num_layers=3,
@@ -218,10 +218,11 @@ def test_peaked_attention_is_evaluated_where_it_is_largest():
     tokens = np.asarray(jax.random.randint(jax.random.key(1), (1024,), 0, 2))
     found = compute_influence(model, tokens, method="screened", budget=32)
     exact = compute_influence(model, tokens, positions=[26], method="exhaustive")
-    assert (found.position, found.evaluated) == (26, 32)
+    assert found.position == 26
+    assert found.evaluated <= 32
     assert found.max == pytest.approx(exact.max, rel=1e-9)
     assert 0.311 < found.max < 0.3111
-    assert found.uncertified < 50
+    assert (found.kind, found.uncertified) == ("certified", 0)
 
 
 @pytest.mark.slow

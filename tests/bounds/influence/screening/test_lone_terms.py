@@ -47,14 +47,16 @@ def test_the_field_of_two_replaced_columns_is_its_definition():
     values, queries, heads = drawn(4, h, N, v), drawn(5, N, h, e), drawn(6, N, h, v)
     here = EVERY[:, None] == jnp.asarray([3, 5], jnp.int32)
     field = sum_field(factors, moved, values, here)
-    found = field_at_rows(field, jnp.int32(0), factors.rows, queries, heads)
+    found, common = field_at_rows(field, jnp.int32(0), factors.rows, queries, heads)
     weights = np.einsum("jhr,hrm->hjm", factors.rows, factors.columns[:, 0])
     weights = np.where(here.T[:, None, None], 0, weights)
     scores = np.einsum("jhe,hmei->ihjm", queries, moved.key)
     away = values[:, None] - heads.swapaxes(0, 1)[:, :, None]
     exact = np.einsum("ihjm,hmvi->jhvi", weights, moved.value)
     exact += np.einsum("ihjm,hjmv->jhvi", weights * scores, away)
-    np.testing.assert_allclose(found, exact.reshape(N, -1, i), atol=1e-12)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+    mean = np.einsum("ihjm->jhi", weights * scores)
+    np.testing.assert_allclose(common, mean, atol=1e-12)
 
 
 @pytest.mark.usefixtures("quick_compilation")
