@@ -14,6 +14,7 @@ are found, and the same command continues where it stopped.
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -201,6 +202,7 @@ def _ask(options: flags.FlagValues, beyond: Sequence[int] = ()) -> list[CurveCel
             ),
             bounds,
             beyond,
+            Path(options.out),
         )
         for model in models
     ]

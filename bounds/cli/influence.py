@@ -42,7 +42,8 @@ from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value
 from bounds.curves.sequence_figure import sequence_figure
-from bounds.influence.compute import Propose, choose_method
+from bounds.influence.choice import choose_method
+from bounds.influence.compute import Propose
 from bounds.influence.method import Screen, Stopping
 from bounds.influence.outline import Outline, estimate_work
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT, kind_of
@@ -290,7 +291,7 @@ def _ask(options: flags.FlagValues) -> Asked:
     return Asked(
         dataclasses.replace(subject, question=question),
         options.include_query,
-        Stopping(options.rtol, options.budget),
+        Stopping(options.rtol, options.budget or None),
         Path(options.out),
         tokenizer,
         read_substitutes(options, subject.model, tokenizer, length),

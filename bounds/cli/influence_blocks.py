@@ -14,7 +14,8 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence import SCREENS, Influence, Problem, SharedBase
-from bounds.influence.compute import Choice, Keep, Propose, answer, choose_method
+from bounds.influence.choice import Choice, Keep, choose_method
+from bounds.influence.compute import Propose, answer
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED

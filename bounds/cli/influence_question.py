@@ -13,7 +13,7 @@ from bounds.influence import SCREENS, Problem
 from bounds.influence.compute import Propose
 from bounds.influence.method import Stopping
 from bounds.influence.row_targets import RowsTarget
-from bounds.store.output import canonical_json, sha256
+from bounds.influence.screening.checkpoint import checkpoint_name
 
 # What names a substitution, where a tokenizer names symbols.
 NAMES = ("wild_type", "symbol_name")
@@ -122,5 +122,4 @@ class Asked:
         if not self.screens:
             return None
         question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
-        name = sha256(canonical_json(question).encode())[:16]
-        return self.folder / f"screen-{name}.npz"
+        return self.folder / checkpoint_name(question)

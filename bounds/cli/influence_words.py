@@ -57,7 +57,7 @@ def finding(
             f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
             f"{record['uncertified']} substitutions are not known to be below the "
             f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
-            "A larger --budget narrows it."
+            "A larger --budget narrows it, and --budget=0 closes it."
         )
     return (
         f"n = {record['n']}: the maximum influence is {maximum}, {where}, on "

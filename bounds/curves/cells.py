@@ -7,6 +7,7 @@ computed once and stands in every row of that length.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from bounds.curves.measurement import (
     plan,
     tokens_sha256,
 )
-from bounds.influence.compute import Choice
+from bounds.influence.choice import Choice
+from bounds.influence.method import Screen
+from bounds.influence.screening.checkpoint import checkpoint_name
 from bounds.numbers.kind import kind_of
 from bounds.store.sweep import Cell, Results
 from bounds.version import __version__
@@ -107,7 +110,10 @@ def lengths_beyond(last: int, extend_to: int | None) -> list[int]:
 
 
 def curve_cells(
-    subject: Subject, bounds: Sequence[str], beyond: Sequence[int] = ()
+    subject: Subject,
+    bounds: Sequence[str],
+    beyond: Sequence[int] = (),
+    folder: Path | None = None,
 ) -> CurveCells:
     """Returns the cells of one curve.
 
@@ -115,6 +121,7 @@ def curve_cells(
         subject: The model, its inputs at each length, and what is asked.
         bounds: Names of `CURVE_BOUNDS`.
         beyond: Lengths without inputs, for what is read off the weights alone.
+        folder: Where screens keep where they stand; None keeps nothing.
     """
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
@@ -126,13 +133,15 @@ def curve_cells(
                 tokens = np.broadcast_to(np.int32(0), (n,))  # none is looked at
                 far[kind.name, n] = _bound(subject, kind, 0, tokens)
     measurements = [
-        _measurement(subject, index, tokens)
+        _measurement(subject, index, tokens, folder)
         for (_, index), tokens in subject.inputs.items()
     ]
     return CurveCells(subject, measurements, beside, far)
 
 
-def _measurement(subject: Subject, index: int, tokens: np.ndarray) -> Cell:
+def _measurement(
+    subject: Subject, index: int, tokens: np.ndarray, folder: Path | None
+) -> Cell:
     """Returns the cell of one input's exact influence."""
     row = {"n": len(tokens), "weighting": subject.label, "input": index}
     asked = dataclasses.asdict(subject.question)
@@ -147,11 +156,16 @@ def _measurement(subject: Subject, index: int, tokens: np.ndarray) -> Cell:
         **({} if choice is None else block_columns(choice.sizes)),
     }
 
+    kept = None
+    if folder is not None and choice is not None and isinstance(choice.way, Screen):
+        kept = folder / checkpoint_name(config)
+
     def compute() -> dict[str, Any]:
-        return {**row, **measure(subject.model, tokens, subject.question, choice)}
+        found = measure(subject.model, tokens, subject.question, choice, kept)
+        return {**row, **found}
 
     name = f"{subject.label}, n = {len(tokens)}, input {index}"
-    return Cell(config, name, compute)
+    return Cell(config, name, compute, kept)
 
 
 def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -> Cell:

@@ -2,13 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bounds.curves.inputs import InputSource
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.compute import SCREENS, Choice, answer, choose_method
+from bounds.influence.choice import SCREENS, Choice, choose_method
+from bounds.influence.compute import answer
+from bounds.influence.method import Stopping
 from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem
 from bounds.numbers.notation import temperature_label
@@ -115,6 +118,7 @@ def measure(
     tokens: np.ndarray,
     question: Question,
     choice: Choice | None = None,
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Returns the maximum influence on one input, as a row of a curve.
 
@@ -123,6 +127,7 @@ def measure(
         tokens: The input [n].
         question: What is asked.
         choice: How it is done, if that was planned.
+        checkpoint: Where a screen keeps where it stands.
 
     Returns:
         `influence_lower` and `influence_upper`, which enclose the maximum, and its
@@ -135,8 +140,9 @@ def measure(
         InputError: The tokens do not fit the model, or the method refuses it.
     """
     problem = question.ask(at_length(model, len(tokens)), tokens)
-    choice = choice or choose_method(question.method, problem)
-    result = answer(problem, choice, question.ties, keep="max")
+    choice = choice or choose_method(question.method, problem, keep="max")
+    stopping = Stopping(checkpoint=None if checkpoint is None else str(checkpoint))
+    result = answer(problem, choice, question.ties, keep="max", stopping=stopping)
     return {
         "influence_lower": float(result.max_lower),
         "influence_upper": float(result.max_upper),
@@ -164,7 +170,7 @@ def plan(model: Transformer, tokens: np.ndarray, question: Question) -> Choice:
         InputError: The method refuses the question, or memory is too small for it.
     """
     problem = question.ask(at_length(model, len(tokens)), tokens)
-    return choose_method(question.method, problem)
+    return choose_method(question.method, problem, keep="max")
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:

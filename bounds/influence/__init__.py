@@ -5,7 +5,8 @@ A new method is one file with a `Method`, or a `Screen`, and one row in the tabl
 """
 
 from bounds.influence.callable import Callable
-from bounds.influence.compute import METHODS, SCREENS, compute_influence
+from bounds.influence.choice import METHODS, SCREENS
+from bounds.influence.compute import compute_influence
 from bounds.influence.method import Method, Screen
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.result import Block, Influence, MeasuredError

@@ -13,13 +13,10 @@ from bounds.influence.batch import of_each_input
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.callable import Callable as Function
 from bounds.influence.callable import Radius
-from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.lumped import LUMPED
+from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.maxima import Maxima
 from bounds.influence.measured_error import measure_error
-from bounds.influence.method import Method, Progress, Screen, Stopping, refusal
-from bounds.influence.partial import PARTIAL
+from bounds.influence.method import Method, Progress, Screen, Stopping
 from bounds.influence.precision import PRECISIONS, Precision
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.propose import (
@@ -30,7 +27,6 @@ from bounds.influence.propose import (
 )
 from bounds.influence.ranked import RANKED, decide_ranked
 from bounds.influence.result import Enclosures, Estimate, Influence, Ranked
-from bounds.influence.screening.ladder import SCREENED
 from bounds.influence.substitution import Symbols, not_finite
 from bounds.influence.ties import judge_ties
 from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
@@ -39,65 +35,7 @@ from jax_models.arguments import choose_name
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import check_agreement, written_out
 
-_ALL: tuple[Method | Screen, ...] = (
-    LUMPED,
-    INCREMENTAL,
-    SCREENED,
-    EXHAUSTIVE,
-    PARTIAL,
-)
-METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
-SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
-METHOD_NAMES = ("auto", *(way.name for way in _ALL))
-Keep = Literal["pairs", "position_max", "max"]
 Propose = Literal["float32", "bfloat16", "float16"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """How a problem is done: by what, why by that, and in blocks of which sizes."""
-
-    way: Method | Screen
-    reason: str
-    sizes: BlockSizes | None  # None where they are found on the way
-
-
-def choose_method(
-    name: str, problem: Problem, among: Sequence[Method | Screen] | None = None
-) -> Choice:
-    """Returns how a problem is done by the method of a name.
-
-    Args:
-        name: of one of them, or "auto".
-        problem: the question.
-        among: methods that answer it, in the order that equal costs are taken; None for
-            all.
-
-    Raises:
-        InputError: for an unknown name, a method that cannot do this model, or too small
-            a memory limit.
-    """
-    among = _ALL if among is None else among
-    choose_name("method", name, ("auto", *(way.name for way in among)))
-    refusals = {way.name: refusal(way, problem) for way in among}
-    if name != "auto":
-        if refusals[name] is not None:
-            raise InputError(
-                f"method {name!r} cannot do this model: {refusals[name]}; use "
-                'method="auto"'
-            )
-        (way,) = (way for way in among if way.name == name)
-        return Choice(way, "asked for", _sizes(way, problem))
-    able = [x for x in among if isinstance(x, Method) and refusals[x.name] is None]
-    best = min(able, key=lambda method: method.cost(problem))
-    cost = f"about {best.cost(problem):.3g} forward passes"
-    others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]
-    reason = "; ".join([f"the cheapest that can do it, {cost}", *others])
-    return Choice(best, reason, _sizes(best, problem))
-
-
-def _sizes(way: Method | Screen, problem: Problem) -> BlockSizes | None:
-    return way.sizes(problem) if len(problem.pairs) else None
 
 
 @of_each_input
@@ -120,7 +58,7 @@ def compute_influence(
     mesh: Mesh | None = None,
     rtol: float = 0.0,
     rtol_exact: float = RTOL_EXACT,
-    budget: int = 32,
+    budget: int | None = 32,
     checkpoint: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -143,7 +81,8 @@ def compute_influence(
         tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
             "incremental" (change propagation), "screened" (enclosures of all, and the
-            exact maximum where they close), "exhaustive" (a pass for each), or "partial"
+            exact maximum where they close; "auto" takes it with keep="max" alone, and
+            enumerates what is left), "exhaustive" (a pass for each), or "partial"
             (passes of what can move and is read).
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations), "logits", "log_probabilities", "pooled"
@@ -179,7 +118,8 @@ def compute_influence(
             this.
         rtol_exact: the maximum is called "exact" where its rounding radius is at most
             this times it, and "enclosure" where it is more.
-        budget: of "screened": the most exact evaluations.
+        budget: of "screened": the most exact evaluations; None for as many as it takes,
+            in parts of about a minute.
         checkpoint: of "screened": a file that keeps where it stands, every few seconds; a
             call that was killed goes on from it, and one with a larger budget or a
             smaller rtol goes further.
@@ -225,7 +165,8 @@ def compute_influence(
     stopping = Stopping(
         rtol, budget, None if checkpoint is None else os.fspath(checkpoint)
     )
-    choice = choose_method(method, problem)
+    # A proposal that is asked for is of a method.
+    choice = choose_method(method, problem, keep=keep if propose is None else "pairs")
     found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact, propose)
     if problem.precision is not None:
         found = dataclasses.replace(found, measured_error=measure_error(problem))
@@ -261,6 +202,8 @@ def answer(
     """
     started, pairs, way = time.perf_counter(), problem.pairs, choice.way
     stopping = stopping or Stopping()
+    if choice.to_the_end:
+        stopping = dataclasses.replace(stopping, rtol=0.0, budget=None)
     found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
     estimated = not problem.enclosed
     if len(pairs) and problem.mesh is not None:

@@ -53,7 +53,7 @@ class Stopping:
     """When a screen stops, and the file in which it keeps where it stands."""
 
     rtol: float = 0.0  # the maximum's upper end / lower end - 1
-    budget: int = 32  # the most exact evaluations
+    budget: int | None = 32  # the most exact evaluations; None: as many as it takes
     checkpoint: str | None = None
 
     def __post_init__(self) -> None:
@@ -63,18 +63,21 @@ class Stopping:
             InputError: one of them is none, or too small.
         """
         expect_number("rtol", self.rtol, 0)
-        expect_integer("budget, in exact evaluations,", self.budget, 1)
+        if self.budget is not None:
+            expect_integer("budget, in exact evaluations,", self.budget, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Screen:
-    """A way to find the largest influence without computing all: never chosen by itself.
+    """A way to find the largest influence without computing all.
 
-    An enclosure of all influences is not their values.
+    An enclosure of all influences is not their values: it is chosen by itself only where
+    the maximum alone is asked. `cost` is in forward passes, before what it leaves.
     """
 
     name: str
     refuse: Callable[[Problem], str | None]
+    cost: Callable[[Problem], float]
     enclose: Callable[[Problem, Stopping, Progress | None], Enclosures]
     sizes: Callable[[Problem], BlockSizes]
 

@@ -88,13 +88,23 @@ def pays(problem: Problem, way: Method, sizes: BlockSizes | None) -> bool:
     """
     if sizes is None:
         return False
+    devices = 1 if problem.mesh is None else problem.mesh.size
+    blocks = len(problem.pairs) / (sizes.substitutions * devices)
+    return blocks >= FEWEST_BLOCKS and worth_compiling(problem, way.cost(problem))
+
+
+def worth_compiling(problem: Problem, passes: float) -> bool:
+    """Whether work is so much that another program may be compiled to save half of it.
+
+    Args:
+        problem: of a transformer.
+        passes: the work in forward passes.
+    """
     model, n = problem.model, problem.tokens.size
     devices = 1 if problem.mesh is None else problem.mesh.size
     weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
     one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
-    worth = WORTH[jax.default_backend() != "cpu"] * devices
-    blocks = len(problem.pairs) / (sizes.substitutions * devices)
-    return blocks >= FEWEST_BLOCKS and way.cost(problem) * one_pass >= worth
+    return passes * one_pass >= WORTH[jax.default_backend() != "cpu"] * devices
 
 
 def decide_proposed(

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from bounds.store.output import canonical_json
@@ -77,11 +78,13 @@ class Cell:
         config: Everything the result depends on; the key of its row in the store.
         label: The cell in a few words, for progress and messages.
         compute: Does the work and returns the result to record.
+        checkpoint: A file that holds work under way, of no use once that is recorded.
     """
 
     config: Mapping[str, Any]
     label: str
     compute: Callable[[], Mapping[str, Any]]
+    checkpoint: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +101,16 @@ def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list
     Args:
         store: The store.
         cells: The sweep.
-        fresh: Whether results that the store holds are to be ignored.
+        fresh: Whether results that the store holds are to be ignored, and work under way
+            is to be forgotten.
 
     Returns:
         The cells without a result, in order; all of them if `fresh`.
     """
-    return [cell for cell in cells if fresh or store.find(cell.config) is None]
+    missing = [cell for cell in cells if fresh or store.find(cell.config) is None]
+    for cell in missing if fresh else ():
+        _forget(cell.checkpoint)
+    return missing
 
 
 def run_cells(
@@ -144,6 +151,12 @@ def _compute(store: Results, cell: Cell) -> None:
         store.record_failure(cell.config, str(error), time.perf_counter() - start)
         raise
     store.record(cell.config, payload, time.perf_counter() - start)
+    _forget(cell.checkpoint)
+
+
+def _forget(checkpoint: Path | None) -> None:
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
 
 
 def finish_cells(store: Results, cells: Sequence[Cell]) -> None:

@@ -15,7 +15,7 @@ from bounds.cli.shared.validators import (
 from bounds.cli.shared.values import LengthsParser, LengthsSerializer
 from bounds.curves.figures import FORMATS
 from bounds.curves.inputs import RANDOM
-from bounds.influence.compute import METHOD_NAMES
+from bounds.influence.choice import METHOD_NAMES
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES
 from jax_models.model.layer import NORM_PLACEMENTS
@@ -356,8 +356,8 @@ def define_stopping(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "budget",
         32,
-        "Of --method=screened: the most exact evaluations.",
-        lower_bound=1,
+        "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
+        lower_bound=0,
         flag_values=values,
     )
 

@@ -8,7 +8,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.callable import Callable
-from bounds.influence.compute import Choice, agree, choose_method
+from bounds.influence.choice import Choice, choose_method
+from bounds.influence.compute import agree
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress

@@ -10,7 +10,7 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from bounds.influence.problem import Problem
 from bounds.influence.result import Level
-from bounds.store.output import sha256
+from bounds.store.output import canonical_json, sha256
 from jax_models import InputError
 from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
@@ -141,6 +141,15 @@ class Checkpoint:
         )
         write_atomically(self._path, content.getvalue())
         self._saved = time.monotonic()
+
+
+def checkpoint_name(question: Mapping[str, Any]) -> str:
+    """Returns the name of the file of a question's screen, in a folder of many.
+
+    Args:
+        question: What the screen depends on, but how far it is to go.
+    """
+    return f"screen-{sha256(canonical_json(question).encode())[:16]}.npz"
 
 
 def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:

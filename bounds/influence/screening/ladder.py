@@ -6,19 +6,13 @@ upper end is below it cannot be the maximum. Those that remain go up the ladder,
 with sharper envelopes, as long as a level promises to cost less than evaluating them all;
 at last they are evaluated, the largest estimate first, until none is left, the enclosure
 is as narrow as asked for, or the budget of evaluations is spent. Estimates, and not upper
-ends, because these are sorted by their errors where weights are peaked.
+ends, because these are sorted by their errors where weights are peaked. Without a budget
+all that is left is enumerated, in parts of about a minute.
 
 An estimate decides only what is evaluated next: the maximum's lower end is that of an exact
 evaluation, its upper end the largest upper end of what is left.
 
 Source: docs/screened.md, section 4.
-
-The largest influence at any depth without computing them all.
-
-For softmax models of two layers and more. Every influence is enclosed; the maximum is
-exact where the screen closes, and an enclosure that says so where it does not.
-
-Source: docs/screened.md.
 """
 
 import dataclasses
@@ -38,6 +32,7 @@ from bounds.influence.propose import decide, require_finite
 from bounds.influence.result import Enclosures, Level
 from bounds.influence.screening.checkpoint import Checkpoint, Standing
 from bounds.influence.screening.defect import defect
+from bounds.influence.screening.enumeration import Enumeration
 from bounds.influence.screening.screen import (
     ScreenBase,
     Screened,
@@ -55,6 +50,11 @@ from jax_models.run.mesh import first_says
 LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at what is left.
 TOGETHER = 4
+# Forward passes that the base takes, and the first level of as many substitutions as rows:
+# `docs/screened.md`, section 5.
+BASE_PASSES, LEVEL_PASSES = 16, 64
+# Substitutions that are left from which another program pays that computes many.
+MANY = 64
 # Blocks under way at a time.
 IN_FLIGHT = 2
 # Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
@@ -165,6 +165,28 @@ class Climb:
             self.lower[part] = np.maximum(value - radius, 0)
             self.upper[part] = value + radius
             self.save()
+
+    def enumerate(self, rtol: float) -> None:
+        """Decides all that is left, the largest estimates first."""
+        enumeration = Enumeration(self.problem)
+        size, done = enumeration.block, 0
+        while (left := self.left(rtol)).size:
+            part = np.sort(_largest(self, left, size))
+            began, total, before = time.perf_counter(), done + left.size, done
+
+            def report(count: int, total: int = total) -> None:
+                nonlocal done
+                done = min(done + count, total)
+                if self._progress is not None:
+                    self._progress(done, total)
+
+            found = enumeration.enclose(part, self.least, report)
+            self.value[part] = found.value
+            self.lower[part] = np.maximum(self.lower[part], found.lower)
+            self.upper[part] = np.minimum(self.upper[part], found.upper)
+            done = before + part.size
+            self.save()
+            size = enumeration.next_size(size, time.perf_counter() - began)
 
     @property
     def evaluated(self) -> int:
@@ -286,7 +308,8 @@ def climb_ladder(
         progress: called with (substitutions done, all) after every block of a level.
     """
     climb = Climb(problem, stopping.checkpoint, progress)
-    rtol, budget = stopping.rtol, stopping.budget
+    rtol = stopping.rtol
+    budget = problem.position.size if stopping.budget is None else stopping.budget
     at_query = np.flatnonzero(problem.position == problem.query)
     others = np.flatnonzero(problem.position != problem.query)
     climb.evaluate(at_query[:budget])
@@ -302,6 +325,8 @@ def climb_ladder(
         if step == 0 and room > 0:
             climb.evaluate(_largest(climb, climb.left(rtol), min(2 * TOGETHER, room)))
         climb.close_level(rtol)
+    if stopping.budget is None and climb.left(rtol).size >= MANY:
+        climb.enumerate(rtol)
     while (room := budget - climb.evaluated) > 0:
         left = climb.left(rtol)
         if not left.size:
@@ -361,4 +386,9 @@ def _refuse(problem: Problem) -> str | None:
     return lack or one_row(problem) or bent_head(model, problem.target)
 
 
-SCREENED = Screen("screened", _refuse, climb_ladder, block_sizes)
+def _cost(problem: Problem) -> float:
+    """Forward passes of the base and of the first level, as measured on a CPU."""
+    return BASE_PASSES + LEVEL_PASSES * problem.position.size / problem.tokens.size
+
+
+SCREENED = Screen("screened", _refuse, _cost, climb_ladder, block_sizes)

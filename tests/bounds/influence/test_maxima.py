@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bounds.influence import compute
+from bounds.influence import choice, compute
 from bounds.influence.maxima import Maxima
 from bounds.influence.method import Method
 from bounds.influence.result import Block
@@ -79,8 +79,7 @@ def constant_influences(problem):
 def test_position_maxima_take_no_memory_for_pairs_but_their_list(monkeypatch):
     """Two 32-bit integers per pair, and less than one more for finding them."""
     method = Method("fixed", lambda _: None, lambda _: 1.0, constant_influences)
-    monkeypatch.setattr(compute, "_ALL", (method,))
-    monkeypatch.setattr(compute, "METHODS", {"fixed": method})
+    monkeypatch.setattr(choice, "_ALL", (method,))
     n, v = 4096, 256
     tokens = np.zeros(n, np.int64)
     peaks = {}

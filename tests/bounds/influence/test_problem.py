@@ -15,7 +15,7 @@ from bounds.curves.cells import curve_cells
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Question, Subject
 from bounds.influence import METHODS, SCREENS, Problem
-from bounds.influence.compute import METHOD_NAMES, choose_method
+from bounds.influence.choice import METHOD_NAMES, choose_method
 from bounds.store.sweep import MemoryResults, finish_cells
 
 ROOT = Path(bounds.__file__).parents[1]

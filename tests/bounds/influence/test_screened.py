@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import compute_influence
-from bounds.influence.screening import ladder
+from bounds.influence import choice, compute_influence, propose
+from bounds.influence.screening import enumeration, ladder
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.reweight import with_dtype
 
@@ -97,6 +97,57 @@ def test_a_screen_that_does_not_close_says_so(quick_compilation):
     )
     assert found.max <= found.max_upper
     assert "enclosure" in repr(found)
+
+
+@pytest.fixture
+def enumerating(monkeypatch, quick_compilation):
+    """What one level leaves is enumerated, however few."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    monkeypatch.setattr(ladder, "MANY", 1)
+    monkeypatch.setattr(enumeration.Enumeration, "block", 12)  # asked at a time
+
+
+@pytest.mark.parametrize("tells_apart", [enumeration.TELLS_APART, 0.0])
+def test_without_a_budget_what_is_left_is_enumerated(
+    tells_apart, monkeypatch, enumerating
+):
+    """The largest of all, of which float32 rules most out, or float64 computes all."""
+    monkeypatch.setattr(enumeration, "TELLS_APART", tells_apart)
+    done = []
+    found = compare(small(scale=2.0), budget=None, progress=lambda *x: done.append(x))
+    assert found.kind == "exact"
+    assert (found.evaluated < 20) == bool(tells_apart)
+    assert done[-1][0] == done[-1][1]
+
+
+def test_a_proposal_without_a_radius_would_be_noticed(monkeypatch, enumerating):
+    """Float32 that loses the largest loses the maximum, and `compare` sees it."""
+    decide = enumeration.decide
+
+    def planted(problem, kernel, chosen):
+        for at, value, radius in decide(problem, kernel, chosen):
+            wrong = problem.model.dtype == np.float32
+            yield at, value / (1e3 if wrong else 1), radius / (1e3 if wrong else 1)
+
+    monkeypatch.setattr(enumeration, "decide", planted)
+    with pytest.raises(AssertionError):
+        compare(small(scale=2.0), budget=None)
+
+
+def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compilation):
+    """And where that is cheaper by count; it goes to the end, whatever the budget."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    asked = {"keep": "max", "budget": 1}
+    exact = compute_influence(small(scale=2.0), TOKENS, **asked)
+    assert exact.method == "partial"
+    monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
+    monkeypatch.setattr(propose, "WORTH", (0, 0))
+    found = compute_influence(small(scale=2.0), TOKENS, **asked)
+    assert found.method == "screened"
+    assert "what the screen leaves is enumerated" in found.reason
+    assert found.uncertified == 0
+    assert (found.position, found.symbol) == (exact.position, exact.symbol)
+    assert found.max == pytest.approx(exact.max, rel=1e-8)
 
 
 @pytest.mark.slow
