@@ -234,7 +234,9 @@ def test_the_figure_says_what_is_drawn(typed, said, run, flags, monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+@pytest.mark.parametrize(
+    "method", ["exhaustive", pytest.param("incremental", marks=pytest.mark.slow)]
+)
 def test_a_dry_run_says_what_the_run_does_and_writes_nothing(
     case, method, run, flags, monkeypatch
 ):

@@ -125,6 +125,7 @@ def test_what_cannot_be_asked_is_refused(run, arguments, complaint):
     run("supremum", *SHAPE_FLAGS, *arguments).assert_refused(complaint)
 
 
+@pytest.mark.slow
 def test_under_a_mask_it_is_a_search_that_says_so_and_goes_on_where_it_stopped(run):
     command = ("supremum", "--length=6", "--mask=future", *SHAPE_FLAGS)
     result = run(*command)

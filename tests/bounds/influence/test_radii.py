@@ -51,7 +51,13 @@ def test_the_truth_is_inside(family, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("family", ["offset", "dominant", "leaving"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "offset",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("dominant", "leaving")),
+    ],
+)
 def test_the_truth_is_inside_with_two_layers(family, dtype):
     assert outside(measure(config(family, dtype, layers=2))) == 0
 

@@ -128,7 +128,13 @@ def test_influences_on_the_pooled_vector_are_those_of_the_definition(name, pooli
     assert_holds(model, "pooled", exact)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x == "two layers" else pytest.param(x, marks=pytest.mark.slow)
+        for x in MODELS
+    ],
+)
 def test_influences_on_a_sum_of_log_probabilities_are_those_of_the_definition(name):
     model, _, logits = passes(name)
     exact = exact_influences(logits, functools.partial(summed, SUM))

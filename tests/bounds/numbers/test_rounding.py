@@ -231,8 +231,11 @@ def averaging(values, num_layers):
     return dataclasses.replace(model, embedding=embedding, layers=layers)
 
 
+BOTH = ["incremental", pytest.param("lumped", marks=pytest.mark.slow)]
+
+
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize(
     ("values", "num_layers", "term"),
     [
@@ -256,7 +259,7 @@ def test_the_radius_holds_what_a_hard_mean_rounds(
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("method", ["incremental", "lumped"])
+@pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize("bias", ["value_bias", "output_bias"])
 def test_the_radius_holds_what_cancels_in_rows(bias, method, monkeypatch):
     """The first layer writes a million where the embedding holds minus a million."""

@@ -36,6 +36,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "float32": {"layer_norm": "post", "dtype": "float32"},
 }
 METHODS = ("exhaustive", "incremental", "partial")
+# What takes longest to compile.
+LONG = [
+    pytest.param(
+        x, marks=[pytest.mark.slow] * (x in ("hard", "three layers", "float32"))
+    )
+    for x in MODELS
+]
 
 
 @functools.cache
@@ -102,7 +109,7 @@ def outside(found, exact):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LONG)
 def test_every_reduction_is_its_definition_over_forward_passes(name, method):
     model, rows, logits = passes(name)
     coarse = 0.1 if name == "float32" else 1e-7

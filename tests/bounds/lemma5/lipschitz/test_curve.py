@@ -31,6 +31,7 @@ def test_the_fit_has_an_exponent_and_an_interval():
     assert curve.fit("substitution").exponent == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_bounds_of_averaging_are_sharp():
     model, norm = averaging_model()
     (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
