@@ -2,8 +2,8 @@
 
 `influence.csv` lists every substitution with the change of the output it makes;
 `influence.json` the largest; the figure shows the largest at each position. Long inputs
-are done in blocks of positions, kept in --out as they are found: the same command
-continues where it stopped.
+are done in blocks of positions, and what is found is kept in --out every ten seconds or
+so: the same command continues where it stopped.
 """
 
 import dataclasses

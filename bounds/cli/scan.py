@@ -114,7 +114,7 @@ def define_flags() -> flags.FlagValues:
         "method",
         "auto",
         ("auto", *(method.name for method in METHODS)),
-        "How changes are computed; auto picks the cheaper, both are exact.",
+        "How changes are computed; auto picks the cheapest, all are exact.",
         flag_values=values,
     )
     define_precision(values)

@@ -5,9 +5,9 @@ of its extension) and that of a certificate from measured norms, each for an err
 most --epsilon in any final activation; and the errors of the tempered softmax twins at
 these, as measured. Certified over exact reals for the inputs considered: all inputs of a
 length where there are at most --max_inputs or the model has one layer, else those that the
-input flags name; errors are measured on these. Models
-without positions or with few symbols have tied scores, whose twins need scores exact to
-far below the temperature; unique-hard heads with ties get a tie-breaking term first.
+input flags name; errors are measured on these. Models without positions or with few symbols
+have tied scores, whose twins need scores exact to far below the temperature; unique-hard
+heads with ties get a tie-breaking term first.
 """
 
 from collections.abc import Mapping, Sequence

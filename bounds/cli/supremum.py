@@ -2,9 +2,9 @@
 
 `supremum.json` names the maximum and an input, position and symbol that attain it. It is
 exact for a model without masks whose positions have few different encodings, where all
-count vectors (with orders, for unique-hard attention) fit the budget, and otherwise a
-search over inputs, marked as an estimate. Blocks of the work are kept in --out as they
-are done: the same command continues where it stopped.
+count vectors (with orders, for unique-hard attention) are at most --configurations, and
+otherwise a search over inputs, marked as an estimate. Blocks of the work are kept in --out
+as they are done: the same command continues where it stopped.
 """
 
 import dataclasses

@@ -211,11 +211,12 @@ def define_weighting(values: flags.FlagValues, random: str = "softmax") -> None:
         values: The command's flags.
         random: The weighting of a random model where nothing is said.
     """
+    hard = ", a hard one" if WEIGHTINGS[random].hard else ""
     flags.DEFINE_enum(
         "weighting",
         None,
         tuple(WEIGHTINGS),
-        f"Weighting of all layers; by default the model's own, {random} if random.",
+        f"Weighting of all layers{hard}; by default the model's own, {random} if random.",
         flag_values=values,
     )
     flags.DEFINE_string(

@@ -70,8 +70,11 @@ def command_usage(
 def _entry(flag: flags.Flag) -> str:
     """Returns the lines on one flag."""
     name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
-    default = "" if flag.default is None else f" (default: {flag.default_as_str})"
-    help_text = flag.help or ""
+    default = (
+        f" (default: {flag.default_as_str})" if flag.default not in (None, []) else ""
+    )
+    # absl says of what is repeated that it is, behind the text.
+    help_text = (flag.help or "").partition(";\n    repeat this option")[0]
     if isinstance(flag.parser, flags.EnumParser):
         # absl puts the choices before the text, as one word.
         choices, _, rest = help_text.partition(">: ")

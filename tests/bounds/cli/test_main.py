@@ -48,6 +48,7 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
         assert options[name].help
     assert command.summary in out
     assert list(tmp_path.iterdir()) == []
+    assert "repeat this option" not in out, "the program says so in its own words"
     assert "|" not in out, "choices are told apart by commas, between which lines break"
     examples = out.split("Examples:\n")[1].splitlines()
     assert len(examples) == 2
