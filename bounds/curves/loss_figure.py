@@ -62,8 +62,12 @@ def loss_figure(
         axes.axhline(level, color="0.4", linewidth=0.9, linestyle=dash, label=label)
     lowest = min(level for level, *_ in shown)
     spread = levels.unigram - lowest
-    highest = levels.unigram + HEADROOM * spread
+    # Lengths beyond may cost far more; how those that were trained on end is seen.
+    names = [f"loss_{n}" for n in lengths if n <= length]
+    ends = [[row[name] for row in rows if name in row][-1] for name in names]
+    highest = max(levels.unigram, batch[-1], *ends) + HEADROOM * spread
     axes.set_ylim(min(lowest, batch.min()) - 0.1 * spread, highest)
+    axes.locator_params("x", integer=True)
     axes.set_xlabel("step")
     axes.set_ylabel("cross-entropy (nats per symbol)")
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=7)

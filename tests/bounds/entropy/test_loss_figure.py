@@ -50,3 +50,14 @@ def test_lines_of_lengths_differ_in_more_than_colour(lines):
     one, other = lines["n = 4"], lines["n = 8"]
     assert one.get_marker() != other.get_marker()
     assert one.get_linestyle() != other.get_linestyle()
+
+
+def test_losses_that_end_above_the_levels_are_seen():
+    high = [
+        {k: x if k in ("step", "optimal") else x + 9 for k, x in row.items()}
+        for row in ROWS
+    ]
+    (axes,) = loss_figure(high, (4, 8), 8, LEVELS).axes
+    low, top = axes.get_ylim()
+    assert low < LEVELS.optimal
+    assert top > 10.2
