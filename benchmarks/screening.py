@@ -1,11 +1,11 @@
 """Where does the screen close, and what does it cost in forward passes?
 
-For random softmax transformers the maximum influence is screened as a user would ask for
-it, and every level of the ladder is reported: substitutions screened, left, and the cost
-of screening all substitutions at that level, as a multiple of one forward pass of the same
-model timed before and after in the same process. Compilation is apart: a level's cost is
-that of its blocks after the first; the base pass is timed warm. Rows go to results.sqlite
-in --out; a row that is there is not measured again.
+For softmax transformers, random ones and one trained on 2DYCK in the run, the maximum
+influence is screened as a user would ask for it, and every level of the ladder is reported:
+substitutions screened, left, and the cost of screening all substitutions at that level, as a
+multiple of one forward pass of the same model timed before and after in the same process.
+Compilation is apart: a level's cost is that of its blocks after the first; the base pass is
+timed warm. Rows go to results.sqlite in --out; a row that is there is not measured again.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,15 +29,27 @@ from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence import compute_influence
 from bounds.influence.screening.screen import prepare_envelopes, prepare_screen
-from jax_models import InputError, forward
+from jax_models import (
+    InputError,
+    Transformer,
+    forward,
+    init_transformer,
+    with_dtype,
+)
+from jax_models.languages import get_source
 from jax_models.model.layer import NORM_PLACEMENTS
+from jax_models.training import Training, train
+
+# What is learnt, the probability of an opening bracket there, and how.
+TRAINED, PROBABILITY = "dyck2", 0.25
+TRAINING = Training(40, 2000, batch_size=32, all_positions=True)
 
 FLAGS = benchmark_flags("screening", table=True)
 LENGTHS = define_lengths(FLAGS, "2048,4096,10000")
 MODELS = flags.DEFINE_list(
     "models",
     ["3@0.5", "3@0.7", "4@0.5"],
-    "layers and weight scale, L@scale",
+    "layers and weight scale, L@scale; L@dyck2 is trained, and causal whatever --masks",
     flag_values=FLAGS,
 )
 NORMS = define_choices(
@@ -50,10 +62,30 @@ EVALUATIONS = flags.DEFINE_integer(
 )
 
 
+def subject(config: Config) -> tuple[Transformer, np.ndarray]:
+    """Returns the model of a row and its input [n].
+
+    Args:
+        config: Of a row; with `trained` the model learns that source, and reads it.
+    """
+    if "trained" not in config:
+        return random_model(config), random_tokens(config)
+    source, seed = get_source(config["trained"], PROBABILITY), config["seed"]
+    first = init_transformer(
+        jax.random.key(seed),
+        num_layers=config["layers"],
+        num_classes=source.num_classes,
+        **{name: config[name] for name in (*SIZES, "mask", "layer_norm")},
+    )
+    model, _ = train(first, source, TRAINING, jax.random.key(seed + 1))
+    tokens = source.sample(jax.random.key(seed + 2), config["n"], 1)[0]
+    return with_dtype(model, config["dtype"]), np.asarray(tokens, np.int32)
+
+
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: the enclosure, what was evaluated and left, the levels' costs."""
-    model, n = random_model(config), config["n"]
-    tokens = jnp.asarray(random_tokens(config))
+    n, (model, given) = config["n"], subject(config)
+    tokens = jnp.asarray(given)
     run = jax.jit(lambda m, x: forward(m, x)[0])
 
     def passes() -> float:
@@ -114,7 +146,7 @@ def show(config: Config, row: Row) -> str:
         k += 1
     width = row["max_upper"] / row["max_lower"] - 1
     return (
-        f"L = {config['layers']}  scale {config['scale']}  norm {config['layer_norm']}  "
+        f"L = {config['layers']}  weights {weights(config)}  norm {config['layer_norm']}  "
         f"mask {config['mask']}  n = {config['n']}  seed {config['seed']}: "
         f"width {width:.2g}, {row['evaluated']} evaluated, {row['uncertified']} left; "
         f"{row['screen_seconds']:.4g} s, forward pass {row['forward_seconds']:.3g} s, base "
@@ -122,14 +154,23 @@ def show(config: Config, row: Row) -> str:
     )
 
 
-def read_model(name: str) -> tuple[int, float]:
-    """Returns the layers and the weight scale that an entry of --models names."""
-    layers, _, scale = name.partition("@")
+def weights(config: Config) -> str:
+    """Returns where a row's weights come from: their scale, or what they learnt."""
+    return str(config.get("scale", config.get("trained")))
+
+
+def read_model(name: str) -> dict[str, Any]:
+    """Returns what of a row's config an entry of --models names."""
+    layers, _, kind = name.partition("@")
     try:
-        return int(layers), float(scale)
+        if kind == TRAINED:
+            source = get_source(TRAINED, PROBABILITY)
+            symbols = {"vocab_size": len(source.symbols)}
+            return {**SIZES, "layers": int(layers), "trained": kind, **symbols}
+        return {**SIZES, "layers": int(layers), "scale": float(kind)}
     except ValueError:
         raise InputError(
-            f"--models: {name!r} is not of the form L@scale, as in 3@0.5"
+            f"--models: {name!r} is not of the form L@scale, as in 3@0.5, or L@{TRAINED}"
         ) from None
 
 
@@ -152,7 +193,7 @@ def table(measured: Measured) -> str:
     return column_table(
         {
             "L": lambda config, _: str(config["layers"]),
-            "scale": lambda config, _: str(config["scale"]),
+            "scale": lambda config, _: weights(config),
             "layer norm": lambda config, _: config["layer_norm"],
             "mask": lambda config, _: config["mask"],
             "n": lambda config, _: str(config["n"]),
@@ -168,14 +209,14 @@ def table(measured: Measured) -> str:
 
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in."""
-    for layers, scale in map(read_model, MODELS.value):
+    for model in map(read_model, MODELS.value):
         for cell in grid(
             layer_norm=NORMS.value,
-            mask=MASKS.value,
+            mask=["future"] if "trained" in model else MASKS.value,
             n=LENGTHS.value,
             seed=SEEDS.value,
         ):
-            yield {**cell, "layers": layers, "scale": scale, **SIZES}
+            yield {**cell, **model}
 
 
 BENCHMARK = Benchmark("screening", FLAGS, cells, measure, show, table)

@@ -54,7 +54,8 @@ def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation
     found = worst(CASES[name], range(24))
     assert max(found.values()) <= 1
     # A test in which bounds are far above the errors would miss a term that is not there.
-    assert min(found["rows"], found["reads"]) > 0.3
+    assert found["rows"] > 0.3
+    assert found["reads"] > 0.1
 
 
 @pytest.mark.slow
