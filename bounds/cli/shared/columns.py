@@ -42,6 +42,7 @@ WORDS: Mapping[str, str] = {
     "exact": "whether `kind` is exact",
     "kind": "exact, certified, enclosure or estimated",
     "hypotheses": "what that rests on, in words",
+    "rtol_exact": "the largest radius of what is called exact, relative to it",
     "ambiguous": "whether rounding could have decided a hard-attention winner",
     "evaluated": "substitutions whose influence was computed",
     "uncertified": "substitutions not certified to be below the largest",
@@ -106,7 +107,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         *HEAD, "failures", curves="one entry for each weighting, with the keys below"
     ),
     "curve.json, curves": _has(
-        *("weighting", "model_sha256", "finding", "hypotheses"),
+        *("weighting", "model_sha256", "finding", "hypotheses", "rtol_exact"),
         fit="the power law of the largest influence against n, with the keys below",
         largest="for each length the row of curve.csv with the largest influence",
         beyond="closed forms at lengths that were not measured",
@@ -121,7 +122,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         upper="upper end of the influence",
     ),
     "influence.json": _has(
-        *(*HEAD, *_INFLUENCE, "hypotheses", "wild_type", "symbol_name", "seconds"),
+        *(*HEAD, *_INFLUENCE, "hypotheses", "rtol_exact"),
+        *("wild_type", "symbol_name", "seconds"),
         levels="of a screen: one entry for each level, with the keys below",
     ),
     "influence.json, levels": _has(
@@ -143,7 +145,14 @@ FILES: Mapping[str, Mapping[str, str]] = {
         *HEAD,
         *("n", "position", "symbol", "lower", "upper", "target", "kind", "method"),
         *("reason", "model_sha256", "weighting", "tokens_sha256", "measured_error"),
-        *("wild_type", "symbol_name", "hypotheses", "ambiguous", "seconds"),
+        *(
+            "wild_type",
+            "symbol_name",
+            "hypotheses",
+            "rtol_exact",
+            "ambiguous",
+            "seconds",
+        ),
         rows="the rows that are watched",
         shape="the length of each axis of the table, by name",
         substitutions="how many were computed",

@@ -51,7 +51,7 @@ LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at what is left.
 TOGETHER = 4
 # Forward passes that the base takes, and the first level of as many substitutions as rows:
-# `docs/screened.md`, section 5.
+# docs/screened.md, section 5.
 BASE_PASSES, LEVEL_PASSES = 16, 64
 # Substitutions that are left from which another program pays that computes many.
 MANY = 64

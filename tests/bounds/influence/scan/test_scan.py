@@ -36,13 +36,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "float32": {"layer_norm": "post", "dtype": "float32"},
 }
 METHODS = ("exhaustive", "incremental", "partial")
-# What takes longest to compile.
-LONG = [
-    pytest.param(
-        x, marks=[pytest.mark.slow] * (x in ("hard", "three layers", "float32"))
-    )
-    for x in MODELS
-]
+FAST = ("one layer", "two layers")
+LONG = [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in MODELS]
 
 
 @functools.cache
