@@ -78,9 +78,9 @@ def test_every_method_computes_or_screens_and_has_one_name():
 def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
     planned = []
 
-    def counted(name, problem):
+    def counted(name, problem, **how):
         planned.append(problem.tokens.size)
-        return choose_method(name, problem)
+        return choose_method(name, problem, **how)
 
     monkeypatch.setattr(measurement, "choose_method", counted)
     inputs = {(4, 0): np.array([0, 1, 2, 1])}
