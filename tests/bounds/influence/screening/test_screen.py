@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -104,23 +103,18 @@ def _without(module, name, field):
     return patch
 
 
-def _without_reads(part):
-    """The last layer reads nothing of what this part of the layer before it adds."""
+def _without_heads_read(monkeypatch):
+    """The last layer reads nothing of what the heads before it do not know."""
+    whole = layer_base.make_row_map
 
-    def patch(monkeypatch):
-        whole = layer_base.make_row_map
+    def without(*arguments, **options):
+        rows, wanted = whole(*arguments, **options)
+        parts = rows.by_source
+        if READS in parts:
+            parts = {**parts, READS: jnp.zeros_like(parts[READS])}
+        return dataclasses.replace(rows, by_source=parts), wanted
 
-        def without(*arguments, **options):
-            rows, wanted = whole(*arguments, **options)
-            parts = getattr(rows, part)
-            if READS in parts:
-                less = jax.tree.map(jnp.zeros_like, parts[READS])
-                rows = dataclasses.replace(rows, **{part: {**parts, READS: less}})
-            return rows, wanted
-
-        monkeypatch.setattr(layer_base, "make_row_map", without)
-
-    return patch
+    monkeypatch.setattr(layer_base, "make_row_map", without)
 
 
 def _without_norm_defect(module):
@@ -148,8 +142,7 @@ MUTATIONS = {
         _without(row_map, "MovedOutput", "unknown"),
         "three layers",
     ),
-    "heads before the query row": (_without_reads("by_source"), "three layers"),
-    "neurons before the query row": (_without_reads("by_defect"), "three layers"),
+    "what is read of heads": (_without_heads_read, "three layers"),
     "turned derivative at the query row": (
         _without(screen, "bound_row", "turned"),
         "three layers",
