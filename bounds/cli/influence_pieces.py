@@ -83,7 +83,8 @@ def follow_pieces(blocks: Blocks, devices: Devices) -> None:
     devices.agree(cells, [False] * len(cells))
     while (told := devices.tell((0, 0)))[0] < n:
         _piece(blocks, *told).compute()
-    devices.follow(cells[len(range(0, n, blocks.size)) :])
+    for cell in cells[len(range(0, n, blocks.size)) :]:  # as the leading one asks
+        devices.follow([cell])
 
 
 def _piece(blocks: Blocks, start: int, most: int) -> Cell:
