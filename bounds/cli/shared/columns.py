@@ -164,8 +164,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
     ),
     "supremum.json": _has(
         *(*HEAD, "n", "max", "max_lower", "max_upper", "kind", "exact", "position"),
-        *("symbol", "query", "target", "reason", "seconds", "hypotheses", "ambiguous"),
-        *("model_sha256", "weighting", "tokens_sha256"),
+        *("symbol", "query", "target", "reason", "seconds", "hypotheses", "rtol_exact"),
+        *("ambiguous", "model_sha256", "weighting", "tokens_sha256"),
         tokens="an input that has the largest influence",
         plan="how all inputs were gone through",
         configurations="configurations that were evaluated",

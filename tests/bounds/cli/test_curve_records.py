@@ -7,6 +7,7 @@ import pytest
 
 import jax_models as jm
 from bounds import bound_curve
+from bounds.cli.shared.columns import FILES
 from bounds.curves.columns import CURVE_BOUNDS, CurveBound, CurveColumn
 from bounds.curves.measurement import measure
 from bounds.store.results import ResultStore
@@ -28,6 +29,7 @@ def test_a_new_bound_reaches_print_csv_and_figure_as_one_record(run, monkeypatch
     column = CurveColumn("twice", "twice it", "twice the influence", look)
     kind = CurveBound("doubled", "twice the influence", (column,), True, twice)
     monkeypatch.setitem(CURVE_BOUNDS, "doubled", kind)
+    monkeypatch.setitem(FILES["curve.csv"], "twice", "twice the influence")
     result = run("curve", *ASKED, "--bounds=doubled", "--figure_format=svg")
     assert (result.code, result.err) == (0, "")
     _, beside = result.out.split("of them: twice the influence for that input:\n")
