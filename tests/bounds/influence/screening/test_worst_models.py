@@ -59,11 +59,13 @@ def test_no_error_is_beyond_its_bound_where_bounds_are_attained(
     name, quick_compilation
 ):
     """Of target, rows and row i; the kind that was searched for comes near."""
-    model = stored_model(name)
-    found = examine(
-        model, TOKENS.size - 1, groups=TOKENS.size, rank=TOKENS.size, tokens=TOKENS
-    )
-    assert max(found.values()) <= 1 + 1e-9
-    kind = name.split(", ")[1]
-    if kind in found:
-        assert found[kind] > 0.9
+    model, kind = stored_model(name), name.split(", ")[1]
+    nearest = []
+    # With all factors of the weights; the models of the slow cases were climbed without.
+    for rank in (TOKENS.size,) if name.startswith("three") else (0, TOKENS.size):
+        found = examine(
+            model, TOKENS.size - 1, groups=TOKENS.size, rank=rank, tokens=TOKENS
+        )
+        assert max(found.values()) <= 1 + 1e-9
+        nearest.append(found.get(kind, 1.0))
+    assert max(nearest) > 0.9
