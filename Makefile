@@ -80,6 +80,8 @@ package: $(TOOLS)
 	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python -c \
 		"import bounds, jax_models; assert 'unpacked' in bounds.__file__"
 	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
+		-m bounds curve --help >/dev/null
+	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
 		-m bounds curve --lengths=8,16 --num_inputs=1 --out=results
 
 check: facts test lint types package

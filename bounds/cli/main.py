@@ -7,6 +7,7 @@ else that is raised is a bug and keeps its traceback.
 import dataclasses
 import difflib
 import importlib
+import importlib.resources
 import io
 import math
 import os
@@ -23,6 +24,7 @@ from bounds.version import __version__
 from jax_models.errors import InputError
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
+HELP = ("--help", "-help", "-h")
 
 
 class CommandModule(Protocol):
@@ -200,10 +202,37 @@ def _dispatch(arguments: list[str]) -> None:
             print(f"{PROGRAM} {__version__}")
         case ["--help" | "-help" | "-h" | "help"]:
             print(overview(PROGRAM, {one.name: one.summary for one in COMMANDS}))
+        case [name, help] if help in HELP:
+            print(stored_help(_find(name)), end="")
         case []:
             raise InputError(f"no command given; choose one of {_names()}")
         case [name, *rest]:
             _run(_find(name), rest)
+
+
+def stored_help(command: Command) -> str:
+    """Returns the help of a command as `python -m benchmarks.docs_check.help_pages` made it.
+
+    Flags name words of modules that need JAX; the stored text is there without them.
+    """
+    name = f"{command.name}.txt"
+    pages = importlib.resources.files("bounds.cli") / "help"
+    return (pages / name).read_text(encoding="utf-8")
+
+
+def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
+    """Returns the help of a command, made from its flags.
+
+    Args:
+        command: The command.
+        arguments: What follows its name, which may bring flags.
+
+    Raises:
+        InputError: What the arguments name to bring flags cannot be read.
+    """
+    module = command.load()
+    groups = flag_groups(module, arguments)
+    return command_usage(PROGRAM, command.name, command.summary, module, groups) + "\n"
 
 
 def _run(command: Command, arguments: list[str]) -> None:
@@ -217,10 +246,10 @@ def _run(command: Command, arguments: list[str]) -> None:
         raise InputError(
             "flags are read from no file; give them in place of --flagfile"
         )
-    groups = flag_groups(module, arguments)
-    if {"--help", "-help", "-h"} & set(arguments):
-        print(command_usage(PROGRAM, command.name, command.summary, module, groups))
+    if not set(HELP).isdisjoint(arguments):
+        print(command_help(command, arguments), end="")
         return
+    groups = flag_groups(module, arguments)
     options = read_flags(command.name, groups, arguments)
     if "out" in options:
         values = {name: options[name].value for name in options}

@@ -60,6 +60,13 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_stored_help_is_what_the_flags_say(capsys, command):
+    # `python -m benchmarks.docs_check.help_pages` writes it anew.
+    made = program.command_help(command)
+    assert run(capsys, command.name, "--help") == (0, made, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 @pytest.mark.parametrize(
     ("flag", "complaint"),
     [

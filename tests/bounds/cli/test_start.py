@@ -103,7 +103,8 @@ def test_a_checkpoint_is_a_part(tmp_path, name):
 def test_the_version_and_the_help_are_told_without_jax_or_numpy():
     code = (
         "import sys; from bounds.cli.main import main; main(['--version']); "
-        "main(['--help']); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+        "main(['--help']); main(['curve', '--help']); "
+        "sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     )
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONWARNINGS"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
