@@ -31,6 +31,9 @@ WORDS = {
     "optimal": "optimal cross-entropy (nats per symbol)",
 }
 
+# Of them those in units of what is watched.
+INFLUENCES = ("influence_upper", "max")
+
 Row = Mapping[str, Any]
 
 
@@ -144,6 +147,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Letters of a label beyond which labels stand below one another.
+LONG_LABEL = 28
 # More panels are no longer read; these many are shown, evenly chosen.
 MOST_PANELS = 12
 PANELS_PER_ROW = 3
@@ -151,12 +156,13 @@ PANELS_PER_ROW = 3
 WIDE_X, WIDE_Y = 8.0, 20.0
 
 
-def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
+def sweep_figure(rows: Sequence[Row], layout: Layout, unit: str = "") -> "Figure":
     """Draw the rows of a sweep.
 
     Args:
         rows: Of the sweep's table, some of them with numbers in the column y.
         layout: Which columns go where.
+        unit: Of influences.
 
     Returns:
         The figure: panels with the same axes, one legend. Numbers that range widely are
@@ -187,9 +193,13 @@ def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
                 and _names(row, layout.lines) == line
             ]
             if chosen:
-                _draw_line(axes, chosen, layout, places, index, ", ".join(line))
+                label = ", ".join(_told(chosen[0].get(name)) for name in layout.lines)
+                _draw_line(axes, chosen, layout, places, index, label)
+    quantity = WORDS.get(layout.y, layout.y.replace("_", " "))
+    if layout.y in INFLUENCES and unit:
+        quantity += f"\n({unit})"
     for axes in grid[:, 0]:
-        axes.set_ylabel(WORDS.get(layout.y, layout.y.replace("_", " ")))
+        axes.set_ylabel(quantity)
     _scale(grid.flat[0], rows, layout, places)
     if len(shown) < len(panels):
         figure.suptitle(f"{len(shown)} of {len(panels)} panels", fontsize=8)
@@ -203,13 +213,14 @@ def sweep_figure(rows: Sequence[Row], layout: Layout) -> "Figure":
         for axes in grid.flat
         for line in axes.lines
     )
-    title = "lines: medians; light marks: every value" if repeated else None
+    told = ["lines: medians; light marks: every value"] if repeated else []
+    title = "\n".join([*told, ", ".join(map(_axis_name, layout.lines))]).strip()
     if any(handles):
         figure.legend(
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=2,
+            ncols=1 if max(map(len, handles)) > LONG_LABEL else 2,
             frameon=False,
             fontsize=8,
             title=title,
@@ -276,7 +287,10 @@ def _names(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _axis_name(column: str) -> str:
-    return "length n (tokens)" if column == LENGTH else column.removeprefix(SWEPT)
+    """Returns what a column is in words, of a swept flag the flag."""
+    if column.startswith(SWEPT):
+        return f"--{column.removeprefix(SWEPT)}"
+    return "length n (tokens)" if column == LENGTH else column.replace("_", " ")
 
 
 def _told(value: Any) -> str:

@@ -36,6 +36,7 @@ from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
+from bounds.cli.shared.target import unit_of
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore, read_cells
 from bounds.store.table import Table
@@ -166,7 +167,9 @@ def _finish(
     write_json(output.path("batch.json"), record)
     names = export_table(table, output.path(""))
     # Last: only here the columns are known that --x and --y may name.
-    names += ["batch.json", *_draw(output, specification, table)]
+    targets = {cell.config.get("target") for cell in cells}
+    unit = unit_of(target) if len(targets) == 1 and (target := targets.pop()) else ""
+    names += ["batch.json", *_draw(output, specification, table, unit)]
     print(f"{len(table)} rows; written to {output.folder}: {', '.join(names)}")
     if left:
         print(
@@ -181,7 +184,9 @@ def _finish(
         )
 
 
-def _draw(output: Output, specification: Specification, table: Table) -> list[str]:
+def _draw(
+    output: Output, specification: Specification, table: Table, unit: str
+) -> list[str]:
     """Draw the results of the sweep; return the names of the files."""
     rows = [row for row in table if row["status"] == "done"]
     if not rows:
@@ -194,4 +199,4 @@ def _draw(output: Output, specification: Specification, table: Table) -> list[st
         output.values["x"],
         output.values["y"],
     )
-    return output.draw(sweep_figure(rows, layout))
+    return output.draw(sweep_figure(rows, layout, unit))

@@ -124,13 +124,25 @@ def test_what_lines_and_marks_are_is_said_where_values_share_a_place(lines):
         rows = make_rows(d=(1, 2), c=lines, seed=seeds)
         figure = sweep_figure(rows, layout(rows, "d", "c", "seed"))
         titles = [legend.get_title().get_text() for legend in figure.legends]
-        assert (told in (*titles, figure.get_supxlabel())) is bool(said)
+        assert (told in "".join([*titles, figure.get_supxlabel()])) is bool(said)
+
+
+def test_the_legend_names_its_flags_once_and_stays_within_the_figure():
+    words = {"weighting": ("softmax", "leftmost_hard"), "mask": ("none", "past")}
+    rows = make_rows(num_layers=(1, 2), **words, position=("sinusoidal",))
+    figure = sweep_figure(rows, layout(rows, "num_layers", *words, "position"))
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert legend.get_title().get_text() == "--weighting, --mask"
+    assert legend.get_texts()[-1].get_text() == "leftmost_hard, past"
+    assert legend.get_window_extent().x0 >= 0
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_axes_are_in_words():
     rows = [{**row, "max": 1.0} for row in make_rows(p=(1, 2))]
-    (axes,) = sweep_figure(rows, layout(rows, "p", y="max")).axes
-    assert axes.get_ylabel() == "maximum influence"
+    (axes,) = sweep_figure(rows, layout(rows, "p", y="max"), "‖Δ‖").axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("--p", "maximum influence\n(‖Δ‖)")
     rows = [{**row, "some_number": 1.0} for row in make_rows(p=(1, 2))]
     (axes,) = sweep_figure(rows, layout(rows, "p", y="some_number")).axes
     assert axes.get_ylabel() == "some number"

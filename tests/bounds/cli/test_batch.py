@@ -86,7 +86,7 @@ def test_another_figure_is_drawn_without_computing(run, monkeypatch):
     assert (result.code, result.err) == (0, "")
     with open("results/batch/batch.svg") as file:
         text = file.read()
-    assert all(f">{word}<" in text for word in ("p", "unigram", "lengths = 8"))
+    assert all(f">{word}<" in text for word in ("--p", "unigram", "--lengths", "8"))
     run("batch", *SWEEP, "--y=floors").assert_refused(
         "--y=floors: expected one of eps, "
     )
