@@ -53,13 +53,14 @@ def lines_by(
     return {name: sorted(points) for name, points in lines.items() if points}
 
 
-def line_figure(panels: Sequence[Panel]) -> "Figure":
+def line_figure(panels: Sequence[Panel], note: str | None = None) -> "Figure":
     """Returns panels side by side, each with a logarithmic x axis of base 2.
 
     Lines differ in marker and dash as well as colour, to be told apart in grey print.
 
     Args:
         panels: They show at most `len(LOOKS)` labels between them.
+        note: What stands above the legend, such as words that labels use.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -95,5 +96,7 @@ def line_figure(panels: Sequence[Panel]) -> "Figure":
             loc="outside lower center",
             ncols=min(len(labels), 2 * len(panels)),
             frameon=False,
+            title=note,
+            title_fontsize=STYLE["legend.fontsize"],
         )
     return figure

@@ -100,7 +100,8 @@ def draw(measured: Measured) -> Any:
         [
             Panel("share of positions left free", lines(0), logarithmic=False),
             Panel("seconds of the search", lines(1)),
-        ]
+        ],
+        "caps: free bits that a row may depend on, of each layer but the last",
     )
 
 

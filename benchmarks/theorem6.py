@@ -171,7 +171,7 @@ def _draw_language(above: Any, below: Any, rows: Sequence[Mapping[str, Any]]) ->
     above.axvline(40, color="0.8", linewidth=0.8, zorder=0)
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
     handles, labels = above.get_legend_handles_labels()
-    below.legend(handles, labels, fontsize=6.5, frameon=False, ncols=3, **place)
+    below.legend(handles, labels, fontsize=8, frameon=False, ncols=2, **place)
 
 
 def main(arguments: list[str]) -> None:
