@@ -220,7 +220,7 @@ def two_processes(out, *of_the_second, asked=TWO_LAYERS):
         )
         for number, extra in enumerate([(), of_the_second])
     ]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
+    errors = [process.communicate(timeout=1200)[1] for process in processes]
     return [process.returncode for process in processes], errors
 
 
