@@ -4,6 +4,8 @@ A script defines its flags on a `FlagValues` of its own, so that importing one d
 nothing on absl's global flags, and several can be imported together.
 """
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -202,6 +204,22 @@ def define_masks(
         default: The masks where it is not given.
     """
     return define_choices(values, "masks", default, MASKS, "attention masks")
+
+
+def define_peer(values: flags.FlagValues) -> flags.FlagHolder[str]:
+    """Adds --peer_python.
+
+    Args:
+        values: The script's flags.
+    """
+    default = os.environ.get("PEER_PYTHON", sys.executable)
+    holder: Any = flags.DEFINE_string(
+        "peer_python",
+        default,
+        "interpreter with PyTorch; by default $PEER_PYTHON, or this one",
+        flag_values=values,
+    )
+    return holder
 
 
 def define_choices(

@@ -97,6 +97,8 @@ def block_text(name: str, device: str | None = None) -> str:
         if has_figure(benchmark, measured):
             alt = f"{name.replace('_', ' ')} on {title}"
             parts.append(f"![{alt}](benchmarks/{name}-{stem}.png)")
+    if device is not None and not parts:
+        return f"No row of `{name}` is stored yet in {device}.jsonl."
     return "\n\n".join(parts) or "No row is stored yet: `make bench` measures some."
 
 

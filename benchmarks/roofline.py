@@ -60,6 +60,9 @@ CHOSEN = define_choices(FLAGS, "kernels", list(KERNELS), list(KERNELS), "kernels
 MATMUL = flags.DEFINE_integer(
     "matmul", 2048, "side of the matrix product", lower_bound=1, flag_values=FLAGS
 )
+TIMES = flags.DEFINE_integer(
+    "times", 1, "factor of all lengths", lower_bound=1, flag_values=FLAGS
+)
 COPY = flags.DEFINE_integer(
     "copy_mib", 256, "size of the copied array", lower_bound=1, flag_values=FLAGS
 )
@@ -83,7 +86,7 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {
             **cell,
             "layers": layers,
-            "n": n,
+            "n": n * TIMES.value,
             "blocks": blocks,
             **peaks,
             **SIZES,

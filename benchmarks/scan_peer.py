@@ -12,7 +12,6 @@ import functools
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ import benchmarks
 import bounds
 import jax_models as jm
 from benchmarks.device import usable_cores
-from benchmarks.flags import benchmark_flags, define_choices
+from benchmarks.flags import benchmark_flags, define_choices, define_peer
 from benchmarks.gradient_order import order_by_gradient
 from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
@@ -63,12 +62,7 @@ PACKAGES = flags.DEFINE_string(
     "folder of the unpacked packages; by default $REAL_PACKAGES, or .real",
     flag_values=FLAGS,
 )
-PEER = flags.DEFINE_string(
-    "peer_python",
-    os.environ.get("PEER_PYTHON", sys.executable),
-    "interpreter with PyTorch; by default $PEER_PYTHON, or this one",
-    flag_values=FLAGS,
-)
+PEER = define_peer(FLAGS)
 
 
 def cells() -> Iterator[dict[str, Any]]:
@@ -116,8 +110,10 @@ def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
             "weights_only=True).items()}, sys.argv[1] + '/state.safetensors')"
         )
         run_peer(write, str(folder))
-    model = sceptr_model(load_file(state), loops, "float32")
-    return model, {"folder": str(folder), "state": STACK, "heads": 8}
+    arrays = load_file(state)
+    stack = {k.replace(STACK, "state."): x for k, x in arrays.items() if STACK in k}
+    model = sceptr_model(arrays, loops, "float32")
+    return model, {**stack, "heads": 8, "activation": "relu"}
 
 
 def run_peer(program: str, *arguments: str) -> None:
@@ -181,13 +177,14 @@ def measure(config: Config) -> dict[str, Any]:
     passes = jax.jit(jax.vmap(lambda m, x: plain_pass(m, x, encoder.row), (None, 0)))
     few = jnp.asarray(changed[:16])
     inputs = np.concatenate([tokens[None], changed[: 4 * max(BATCHES) - 1]])
-    if "state" in peer:
+    if "heads" in peer:  # an encoder alone, without its embedding
         inputs = np.asarray(jax.vmap(lambda x: embed(model, x))(jnp.asarray(inputs)))
     question = {
         **peer,
         "inputs": inputs,
         "row": encoder.row,
         "batches": BATCHES,
+        "types": ["float32"],
         "threads": usable_cores(),
     }
     found, ways = scan(), {x: [] for x in ("scan", "torch", "captum", "batched", "jax")}
@@ -200,9 +197,10 @@ def measure(config: Config) -> dict[str, Any]:
             answer = ask_peer(PEER.value, TORCH_PART, asked, 3600.0)
         if "error" in answer:
             raise InputError(f"the peer failed: {answer['error']}")
-        for way, what in (("torch", "seconds"), ("captum", "ablation")):
-            if answer.get(what) is not None:
-                ways[way].append(answer[what])
+        if peer:
+            ways["torch"].append(answer["float32"]["seconds"])
+        if answer.get("ablation") is not None:
+            ways["captum"].append(answer["ablation"])
         ways["scan"].append(seconds_of(lambda: scan().values) / at.size)
         plain = [
             seconds_of(functools.partial(passes, model, few[:x])) / x for x in BATCHES
@@ -211,7 +209,8 @@ def measure(config: Config) -> dict[str, Any]:
         ways["jax"].append(min(plain))
     base = passes(model, jnp.asarray(tokens)[None])
     plain = jnp.linalg.norm(passes(model, few) - base, axis=1)
-    for others in (np.asarray(plain), answer.get("changes", [])):
+    told = answer["float32"]["changes"] if peer else []
+    for others in (np.asarray(plain), told):
         values = found.values.ravel()[: len(others)]
         apart = np.abs(values - others).max(initial=0) / found.values.max()
         if apart > AGREEMENT:

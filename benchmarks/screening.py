@@ -58,7 +58,11 @@ NORMS = define_choices(
 MASKS = define_masks(FLAGS, "none")
 SEEDS = define_seeds(FLAGS, [0])
 EVALUATIONS = flags.DEFINE_integer(
-    "budget", 16, "exact evaluations", lower_bound=1, flag_values=FLAGS
+    "budget",
+    16,
+    "exact evaluations; 0 enumerates whatever the levels leave",
+    lower_bound=0,
+    flag_values=FLAGS,
 )
 
 
@@ -93,7 +97,7 @@ def measure(config: Config) -> dict[str, Any]:
 
     before = passes()
     found = compute_influence(
-        model, np.asarray(tokens), method="screened", budget=config["budget"]
+        model, np.asarray(tokens), method="screened", budget=config["budget"] or None
     )
     base = prepare_screen(model, tokens, n - 1, "activation")
     prepared = time_call(

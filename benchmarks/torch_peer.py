@@ -10,8 +10,6 @@ are cores; JAX uses all of them.
 """
 
 import functools
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from benchmarks.flags import (
     define_dtypes,
     define_integers,
     define_lengths,
+    define_peer,
 )
 from benchmarks.page import digits, table_text
 from benchmarks.peer import (
@@ -57,12 +56,7 @@ ALONE = flags.DEFINE_integer(
 THREADS = define_integers(
     FLAGS, "threads", sorted({1, usable_cores()}), "threads that PyTorch may use"
 )
-PEER = flags.DEFINE_string(
-    "peer_python",
-    os.environ.get("PEER_PYTHON", sys.executable),
-    "interpreter with PyTorch; by default $PEER_PYTHON, or this one",
-    flag_values=FLAGS,
-)
+PEER = define_peer(FLAGS)
 LIMIT = flags.DEFINE_float(
     "limit", 600.0, "seconds for each answer", lower_bound=0, flag_values=FLAGS
 )

@@ -123,7 +123,7 @@ class Substitutions:
         """Returns the position and the symbol of one substitution."""
         return int(self.position[index]), int(self.symbol[index])
 
-    def only(self, chosen: slice) -> "Substitutions":
+    def only(self, chosen: slice | np.ndarray) -> "Substitutions":
         """Returns some of them."""
         some = self.position[chosen], self.symbol[chosen]
         return dataclasses.replace(self, position=some[0], symbol=some[1])
