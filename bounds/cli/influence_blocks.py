@@ -160,6 +160,9 @@ class Blocks:
                 nonlocal reported
                 if self.progress is None:
                     return
+                if reported == end - start:  # a screen counts what its levels left
+                    self.progress.recount(done, total)
+                    return
                 self.progress.advance(label, (end - start) * done // total - reported)
                 reported = (end - start) * done // total
 

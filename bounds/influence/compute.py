@@ -126,7 +126,8 @@ def compute_influence(
         memory_limit: bytes that the blocks of substitutions under way may take on a
             device, with what they share; by default half of what the device has. A
             smaller one makes smaller blocks.
-        progress: called with (substitutions done, all) after every block.
+        progress: called with (substitutions done, all) after every block; a screen counts
+            anew, for each level and the enumeration, those that were left open.
         shared: the same object in calls about the same model, tokens and row(s), which
             then have one base pass.
         precision: "bfloat16" or "float16": that of the products of changes, of

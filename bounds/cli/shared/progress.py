@@ -41,6 +41,8 @@ class Progress:
         # Since when steps are timed, and from which on: what came first was compiled for.
         self._since: tuple[float, int] | None = None
         self._end: float | None = None  # when the last would be done
+        # Within the steps that are done, what was left open: done and all of it.
+        self._open: tuple[int, int] | None = None
         self._start = time.monotonic()
         self._last_line = self._start - SECONDS_BETWEEN_LINES
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
@@ -69,7 +71,7 @@ class Progress:
         while not self._ended.wait(LOOK_AGAIN):
             what = "compiling ..." if self._compiling.under_way else "at work ..."
             with contextlib.suppress(OSError, ValueError):  # a stream that was closed
-                self.tell(f"{self._done} of {self._total} {self._unit} done, {what}")
+                self.tell(f"{self._counted()}, {what}")
 
     def advance(self, step: str, count: int = 1) -> None:
         """Count finished steps.
@@ -82,6 +84,8 @@ class Progress:
             return
         with self._telling:
             now, done = time.monotonic(), self._done + count
+            if self._open is not None:  # what was left open of earlier steps is done
+                self._open = self._since = self._end = None
             if self._since is None:
                 self._since = now, done
             elif self._alike:
@@ -103,6 +107,33 @@ class Progress:
                 began, first = self._since
                 self._since = began, first + count
             self._count(step, count, time.monotonic())
+
+    def recount(self, done: int, total: int) -> None:
+        """Count again, of what an earlier count of the same steps has left open.
+
+        The time that is left is told anew, by this count alone.
+
+        Args:
+            done: How many are done; fewer than before, or any after all, begins anew.
+            total: How many there are, which may become fewer.
+        """
+        with self._telling:
+            now, before = time.monotonic(), self._open
+            if before is None or done < before[0] or before[0] == before[1]:
+                self._since, self._end = (now, done), None
+            elif self._alike and self._since is not None and done > self._since[1]:
+                began, first = self._since
+                self._end = now + (now - began) / (done - first) * (total - done)
+            self._open = done, total
+        self.tell(self._counted())
+
+    def _counted(self) -> str:
+        """Returns what is done, for a reader, and of what was left open."""
+        told = f"{self._done} of {self._total} {self._unit} done"
+        if self._open is None:
+            return told
+        done, total = self._open
+        return f"{told}, {done} of {total} left open{self._note}"
 
     def _taken(self, now: float) -> str:
         """Returns the seconds that went by, and about how many are left where known."""

@@ -138,6 +138,31 @@ def test_progress_names_the_largest_influence_so_far(
     assert shown == [2, 4, 6, 7]
 
 
+def test_what_a_screen_leaves_open_is_counted_by_itself(
+    run, three_symbols, tokens_file, monkeypatch
+):
+    monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
+    plain = influence_blocks.answer
+
+    def in_phases(*arguments, **named):
+        *question, report = arguments
+        for step in ((6, 14), (14, 14), (1, 4), (4, 4)):
+            report(*step)
+        return plain(*question, **named)
+
+    monkeypatch.setattr(influence_blocks, "answer", in_phases)
+    told = run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}").out
+    found = re.findall(r"(\d of 7 positions)(?: done, (\d of 4) left open)?", told)
+    whole = "7 of 7 positions"
+    assert found == [
+        ("3 of 7 positions", ""),
+        (whole, ""),
+        (whole, "1 of 4"),
+        (whole, "4 of 4"),
+    ]
+
+
 def test_the_upper_end_of_the_maximum_is_that_of_any_block(
     run, three_symbols, tokens_file, monkeypatch
 ):

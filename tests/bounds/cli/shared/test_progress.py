@@ -85,3 +85,30 @@ def test_what_is_left_is_told_of_steps_that_are_alike(capsys, monkeypatch):
         "7 of 10 blocks (15 s, about 6 s left): block",
     ]
     assert told[False][-1] == "7 of 10 blocks (15 s): block"
+
+
+def test_what_was_left_open_is_counted_by_itself(capsys, monkeypatch):
+    """Neither the steps nor the seconds of an earlier count are in those of the next."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    running = Progress(13, "positions", alike=True)
+    for later, count in ((2.0, 4), (1.0, 5)):
+        now[0] += later
+        running.advance("all", count)
+    # The first compiles; then two a second, of what becomes fewer; and once more.
+    for later, *counts in ((7, 2, 20), (4, 10, 18), (1, 18, 18), (8, 1, 5), (4, 3, 5)):
+        now[0] += later
+        running.recount(*counts)
+    for _ in range(2):
+        now[0] += 3.0
+        running.advance("more", 1)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "9 of 13 positions (3 s): all",
+        "9 of 13 positions done, 2 of 20 left open (10 s)",
+        "9 of 13 positions done, 10 of 18 left open (14 s, about 4 s left)",
+        "9 of 13 positions done, 18 of 18 left open (15 s)",
+        "9 of 13 positions done, 1 of 5 left open (23 s)",
+        "9 of 13 positions done, 3 of 5 left open (27 s, about 4 s left)",
+        "10 of 13 positions (30 s): more",
+        "11 of 13 positions (33 s, about 6 s left): more",
+    ]
