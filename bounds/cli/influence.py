@@ -36,7 +36,7 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
 from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
-from bounds.cli.shared.target import define_target, target_key, unit_of
+from bounds.cli.shared.target import define_target, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
@@ -70,12 +70,14 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
     problems = [one for one in posed if one.position.size]
     total = sum(one.position.size for one in problems)
     count = 1 if devices.mesh is None else devices.mesh.size
+    target = question.target
+    watched = target if isinstance(target, str) else show(target)
     lines = [
         f"version {__version__}, jax {jax.__version__}, {count} of "
         f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
         f"model: {len(model.layers)} layers, d = {model.width}, V = "
         f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {asked.tokens.size}, query "
-        f"{question.query}, {show(target_key(question.target))}",
+        f"{question.query}, {watched}",
     ]
     if not problems:
         return [*lines, "nothing can be substituted"]

@@ -325,6 +325,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(run, flags, told, tm
     before = set(tmp_path.rglob("*"))
     result = run("influence", "--dry_run", *shape, *flags)
     assert (result.code, result.err) == (0, "")
+    assert "; n = 40, query 39, activation\n" in result.out
     assert "substitutions: 39, in 1 parts" in result.out
     for words in told:
         assert words in result.out
