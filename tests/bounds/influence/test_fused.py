@@ -1,0 +1,234 @@
+"""The kernel that fuses two layers, interpreted on a CPU, is `incremental` and no other."""
+
+import inspect
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence import Problem, compute_influence, fused_kernel, fused_pairs
+from bounds.influence.change_block import change_block, prepare
+from bounds.influence.choice import choose_method
+from jax_models.model.mask import MASKS
+from tests.bounds.influence.models import TEMPERATURES, scaled_weights
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "small_blocks")
+TINY = {"num_heads": 1, "d_model": 2, "d_ff": 16}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 16 substitutions and chunks of 8 rows, so that there are several."""
+    monkeypatch.setattr(fused_kernel, "ROWS", 8)
+    monkeypatch.setattr(fused_kernel, "LANES", 16)
+    monkeypatch.setattr(fused_pairs, "LANES", 16)
+
+
+def draw(seed=0, **options):
+    shape = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3}
+    options = {**shape, "dtype": "float64", **options}
+    return jm.random_transformer(jax.random.key(seed), **options)
+
+
+def ask(model, length, method, **question):
+    tokens = np.random.default_rng(length).integers(0, 3, length)
+    return compute_influence(model, tokens, method=method, **question)
+
+
+def disagreement(model, length, **question):
+    """The largest difference to `incremental`, over the lesser radius of the two."""
+    found, expected = (
+        ask(model, length, method, **question) for method in ("fused", "incremental")
+    )
+    asked = ~np.isnan(expected.upper)
+    assert (np.isnan(found.upper) == ~asked).all()
+    middles = [(one.lower + one.upper)[asked] / 2 for one in (found, expected)]
+    radii = [(one.upper - one.lower)[asked] / 2 for one in (found, expected)]
+    apart, room = np.abs(middles[0] - middles[1]), np.minimum(*radii)
+    assert expected.max > 0
+    assert (apart[room == 0] == 0).all()
+    return (apart[room > 0] / room[room > 0]).max()
+
+
+@pytest.mark.slow
+def test_the_kernel_is_incremental_within_the_radius():
+    assert disagreement(draw(mask="future", **TINY), 13, include_query=True) < 1
+
+
+SHAPES = {
+    "usual": {},
+    "odd": {"num_heads": 3, "d_model": 6, "d_ff": 5, "position": None},
+    "concat": {"num_heads": 1, "d_model": 4, "d_ff": 24, "combine": "concat"},
+    "window": {"window": 4, "score": "dot_product"},
+    "temperature": {"temperature": TEMPERATURES["power of the position"]},
+}
+TYPES = ("float32", "float64")
+
+
+def cases():
+    """Both types of the usual shape under every mask, the others in turn."""
+    for (k, mask), name in itertools.product(enumerate(MASKS), SHAPES):
+        if name != "temperature" or "future" in mask:
+            types = TYPES if name == "usual" else TYPES[k % 2 :][:1]
+            yield from ((name, mask, dtype) for dtype in types)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "mask", "dtype"), list(cases()))
+def test_so_it_is_under_every_mask(shape, mask, dtype):
+    query = 0 if "past" in mask else 20
+    for seed, scale in enumerate((0.5, 1.0, 3.0)):
+        model = draw(seed, mask=mask, dtype=dtype, **SHAPES[shape])
+        model = scaled_weights(model, query=scale, key=scale)
+        question = {"query": query, "include_query": True}
+        assert disagreement(model, 21, **question) < 1, scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_so_it_is_at_the_size_of_the_benchmarks(dtype):
+    shape = {"num_heads": 2, "d_model": 16, "d_ff": 32}
+    for mask in ("none", "future"):
+        assert disagreement(draw(3, mask=mask, dtype=dtype, **shape), 60) < 1
+
+
+@pytest.mark.slow
+def test_more_neurons_flip_than_the_plain_path_orders():
+    """Beside few columns, and with large values: some rows flip more than eight."""
+    model = scaled_weights(draw(mask="none", d_ff=32), value=20.0, output=5.0)
+    assert disagreement(model, 6) < 1
+
+
+# ------------------------------------------------------------ what would be noticed
+
+
+def plant_mean(monkeypatch):
+    """A mean of the first layer is off by 1e-11 of it."""
+    right = fused_kernel.replaced_mean
+    monkeypatch.setattr(
+        fused_kernel, "replaced_mean", lambda *about: right(*about) * (1 + 1e-11)
+    )
+
+
+def plant_no_flips(monkeypatch):
+    """No neuron flips."""
+    monkeypatch.setattr(
+        fused_pairs, "flip_distance", lambda u, w1: jnp.full_like(u, jnp.inf)
+    )
+
+
+def plant_half_flips(monkeypatch):
+    """A neuron that flips keeps what it was."""
+
+    class Steady:
+        def change(self, row, change):
+            return jnp.where(row > 0, change, 0)
+
+    monkeypatch.setattr(fused_kernel, "RELU", Steady())
+
+
+def plant_weights(monkeypatch):
+    """The change of a weight of the second layer is off by 1e-9 of it."""
+    right = fused_kernel.moved_weights
+
+    def wrong(*about):
+        new, difference = right(*about)
+        return new, difference * (1 + 1e-9)
+
+    monkeypatch.setattr(fused_kernel, "moved_weights", wrong)
+
+
+def plant_rows(monkeypatch):
+    """The last chunk lacks its last row."""
+    right = fused_kernel._sum_chunk
+    monkeypatch.setattr(
+        fused_kernel, "_sum_chunk", lambda *about: right(*about[:-1], about[-1] - 1)
+    )
+
+
+PLANTED = {
+    "mean": plant_mean,
+    "no flips": plant_no_flips,
+    "half flips": plant_half_flips,
+    "weights": plant_weights,
+    "rows": plant_rows,
+}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "mean",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in PLANTED if x != "mean"),
+    ],
+)
+def test_a_planted_error_is_noticed(error, monkeypatch):
+    PLANTED[error](monkeypatch)
+    length = 14 + list(PLANTED).index(error)  # no program of another length serves
+    assert disagreement(draw(mask="none", **TINY), length) > 1
+
+
+@pytest.mark.slow
+def test_where_scores_move_far_the_plain_path_decides(monkeypatch):
+    model = draw(mask="none", dtype="float32", **TINY)
+    far = scaled_weights(model, query=30.0, key=30.0)
+    assert disagreement(far, 19) < 1
+    PLANTED["mean"](monkeypatch)
+    monkeypatch.setattr(fused_pairs, "most_moved", lambda dtype: -1.0)
+    assert disagreement(draw(mask="none", **TINY), 20) == 0
+
+
+# --------------------------------------------------------------------- who asks for it
+
+
+def on_cuda():
+    """A context in which programs are lowered for a card that is not there."""
+    kind = getattr(jax.sharding, "AbstractDevice", None)
+    if kind is None:
+        return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+    told = {"device_kind": "NVIDIA H100", "num_cores": None, "platform": "gpu"}
+    told = {name: told[name] for name in inspect.signature(kind).parameters}
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=kind(**told))
+    return jax.sharding.use_abstract_mesh(mesh)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_it_lowers_for_cuda_without_a_card(mask, dtype):
+    model = draw(mask=mask, dtype=dtype, num_heads=3, d_model=12)
+    tokens, some = jnp.zeros(20, jnp.int32), jax.ShapeDtypeStruct((5,), jnp.int32)
+    state = jax.eval_shape(lambda *x: prepare(*x, 19, None), model, tokens)
+    options = {"query": 19, "target": "activation", "row_tile": 8, "fused": True}
+    with on_cuda():
+        traced = change_block.trace(model, tokens, state, some, some, **options)
+        lowered = traced.lower(lowering_platforms=("cuda",))
+    assert "fused_pairs" in lowered.as_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"num_layers": 3}, "it fuses two layers, and the model has 3"),
+        ({"weighting": "average_hard"}, "it fuses softmax layers"),
+        ({"score": "additive"}, "products of queries and keys"),
+        ({"layer_norm": "pre"}, "no norm before the second layer's attention"),
+        ({"layer_norm": "post"}, "ReLU blocks"),
+        ({"activation": "gelu"}, "ReLU blocks"),
+    ],
+    ids=str,
+)
+def test_what_it_cannot_do_it_refuses(options, why):
+    problem = Problem.ask(draw(**options), [0, 1, 2, 1])
+    with pytest.raises(jm.InputError, match=f"'fused' cannot do this model: .*{why}"):
+        choose_method("fused", problem)
+
+
+def test_it_is_never_chosen_unasked():
+    choice = choose_method("auto", Problem.ask(draw(), [0, 1, 2, 1]))
+    assert choice.way.name != "fused"
+    assert "fused" not in choice.reason
