@@ -4,7 +4,8 @@ A program has a block of substitutions and goes through a chunk of rows one afte
 A row is some numbers, the same for all lanes; a lane is some numbers of its substitution.
 What is written in the body is exponentials, products and sums of lanes, numbers of rows
 read one by one, and loops: no products of matrices, no slices, no transposes, and no shape
-that has to be a power of two but the lanes. docs/accelerators.md says what that lowers to.
+that has to be a power of two but the lanes.
+docs/accelerators.md says what that lowers to, and that compiling it takes long.
 
 Shapes: i lanes, j rows; h heads, e = d_k and v = d_v of either layer, f neurons and m = h v
 of the first.
@@ -170,7 +171,7 @@ def _sum_chunk(
 
         if sight.everything:
             change = move()
-        else:  # not `any`, which no backend of a GPU has
+        else:  # not `any`, which Triton lacks
             some = jnp.where(seen, jnp.int32(1), jnp.int32(0)).max() > 0
             change = jax.lax.cond(some, move, lambda: (zero,) * width)
         change = [jnp.where(here, lanes.own[k], x) for k, x in enumerate(change)]
