@@ -31,7 +31,6 @@ from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.scores import DotProductScore
 from jax_models.model.transformer import Transformer
-from jax_models.weighting import Softmax
 from jax_models.weighting.softmax import SoftmaxSummary
 from jax_models.weighting.softmax_change import SoftmaxChange
 
@@ -49,7 +48,7 @@ def lacks_of_fused(model: Transformer) -> str | None:
     first, second = model.layers
     for layer in model.layers:
         attention = layer.attention
-        if not isinstance(attention.weighting, Softmax):
+        if attention.weighting.hard:
             return "it fuses softmax layers, and the model has another weighting"
         if not isinstance(attention.scoring, DotProductScore):
             return (
