@@ -33,7 +33,6 @@ from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, LOOPS, draw_question, sceptr_model
-from bounds.influence.arithmetic import count_functions
 from bounds.influence.outline import estimate_work
 from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import is_bounded
@@ -237,13 +236,6 @@ def measure(config: Config) -> dict[str, Any]:
     assert outline is not None
     work = estimate_work(outline).flops / at.size
     row["matrix_rate_share"] = work / row["scan_seconds"] / matrix_rate()
-    values = sum(
-        -(-(part.end - part.start) // part.batch)
-        * count_functions(outline.trace(part).jaxpr)
-        for part in outline.parts
-    )
-    alone = values / at.size * function_seconds()
-    row["functions_share"] = alone / row["scan_seconds"]
     return row | order_by_gradient(model, encoder, config["seed"])
 
 
@@ -257,29 +249,9 @@ def matrix_rate() -> float:
     return 2.0 * rows * inner * columns / min(seconds)
 
 
-def function_seconds() -> float:
-    """Returns the seconds of a value of exp in float32, of many in a cache."""
-    x = jnp.linspace(-8.0, 0.0, 2**16, dtype=jnp.float32)
-    times = 100
-
-    @jax.jit
-    def again(x: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, times, lambda _, x: -jnp.exp(x), x)
-
-    seconds = [seconds_of(lambda: again(x)) for _ in range(10)]
-    return min(seconds) / (times * x.size)
-
-
 HEAD = (
-    *("model", "n", "cores", "ms a substitution", "of the matrix rate", "exp, erf"),
-    *(
-        "PyTorch /",
-        "Captum /",
-        "JAX in batches /",
-        "JAX at best /",
-        "substitutions",
-        "first",
-    ),
+    *("model", "n", "cores", "ms a substitution", "of the matrix rate", "PyTorch /"),
+    *("Captum /", "JAX in batches /", "JAX at best /", "substitutions", "first"),
     *("of 10", "of 100", "first / maximum", "ranks", "norm's cap / maximum"),
 )
 
@@ -297,7 +269,6 @@ def line(config: Config, row: Row) -> list[str]:
         str(config["cores"]),
         digits(1e3 * row["scan_seconds"]),
         percent(row.get("matrix_rate_share")),
-        percent(row.get("functions_share")),
         digits(row.get("torch_ratio")),
         digits(row.get("captum_ratio")),
         digits(row["batched_ratio"]),

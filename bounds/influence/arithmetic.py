@@ -31,11 +31,6 @@ REDUCTIONS = frozenset(
     "argmax argmin cumlogsumexp cummax cummin cumprod cumsum reduce_max reduce_min "
     "reduce_prod reduce_sum".split()
 )
-# What a processor has no instruction for: each value is many operations.
-FUNCTIONS = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp "
-    "exp2 expm1 lgamma log log1p logistic pow sin sinh tan tanh".split()
-)
 # What reads as much as it returns, and what changes a part in place: which operand.
 SLICES = frozenset({"dynamic_slice", "gather", "slice"})
 UPDATES = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2}
@@ -80,24 +75,6 @@ def count_operations(program: ClosedJaxpr | Jaxpr) -> float:
         program: what `jax.make_jaxpr` returns.
     """
     return _total(program, _operations)
-
-
-def count_functions(program: ClosedJaxpr | Jaxpr) -> float:
-    """Returns the values of exp, erf and other functions that a traced program forms.
-
-    Branches and loops count as in `count_operations`.
-
-    Args:
-        program: what `jax.make_jaxpr` returns.
-    """
-    return _total(
-        program,
-        lambda one: (
-            math.prod(one.outvars[0].aval.shape)
-            if one.primitive.name in FUNCTIONS
-            else 0
-        ),
-    )
 
 
 def count_traffic(program: ClosedJaxpr | Jaxpr) -> float:
