@@ -255,6 +255,7 @@ def _run(command: Command, arguments: list[str]) -> None:
         values = {name: options[name].value for name in options}
         refuse_to_overwrite(command.name, values)
         RUN.folder = Path(options.out)
+    RUN.loading = False
     module.run(options)
 
 

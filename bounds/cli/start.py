@@ -33,7 +33,8 @@ class Run:
     """What is told of the run where it is ended."""
 
     def __init__(self) -> None:
-        """Begin the first run of the process."""
+        """Begin the first run of the process; nothing is being loaded."""
+        self.loading = False
         self.begin()
 
     def begin(self) -> None:
@@ -89,6 +90,8 @@ def listen() -> None:
     def heard(number: int, _: FrameType | None) -> None:
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, signal.SIG_IGN)  # the first is answered
+        if RUN.loading:  # an exception within a library's own start is a crash
+            os._exit(RUN.tell(number))
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
     ends = os.pipe()
@@ -113,6 +116,7 @@ def _watch(end: int) -> None:
 
 def console() -> NoReturn:
     """Run the program on the process's arguments and exit with its code."""
+    RUN.loading = True  # until a command runs
     listen()
     try:
         from bounds.cli.main import main

@@ -56,6 +56,22 @@ def start():
 
 @LINUX
 @pytest.mark.parametrize("number", SIGNALS)
+def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, number):
+    # An exception in the start of an extension is an ImportError there, or a crash.
+    code = (
+        "import os, signal; from bounds.cli import start; start.RUN.loading = True; "
+        f"start.listen()\ntry: os.kill(os.getpid(), {int(number)})\n"
+        "except BaseException: raise ImportError"
+    )
+    program = start("-c", code)
+    _, error = program.communicate(timeout=60)
+    assert program.returncode == 128 + number
+    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; no part was")
+    assert error.count("\n") == 1
+
+
+@LINUX
+@pytest.mark.parametrize("number", SIGNALS)
 def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
     program = start("-m", "bounds", "curve", f"--out={tmp_path / 'out'}")
     program.send_signal(number)  # JAX is not loaded yet
