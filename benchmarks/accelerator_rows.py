@@ -270,10 +270,8 @@ def measure_all(
     absent = [cell for cell in cells if cell.key not in known]
     # What a run died in, or lacked the memory for, comes last.
     for cell in sorted(absent, key=lambda cell: cell.key in tried):
-        told, left = (
-            cell.told(cell.config, list(known.values())),
-            end - time.monotonic(),
-        )
+        told = cell.told(cell.config, list(known.values()))
+        left = end - time.monotonic()
         if left <= 0 or (told is not None and told > left):
             why = "" if told is None else f", it takes some {told:.0f} s"
             miss(f"left: {cell}{why}; {max(left, 0):.0f} s of --minutes remain")

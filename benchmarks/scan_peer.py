@@ -141,6 +141,22 @@ def plain_pass(model: jm.Transformer, tokens: jax.Array, row: int) -> jax.Array:
     return (y if model.final_norm is None else model.final_norm(y))[row]
 
 
+def changed_inputs(
+    tokens: np.ndarray, positions: np.ndarray, symbols: np.ndarray
+) -> np.ndarray:
+    """Returns the input and behind it all inputs with one symbol replaced, [1 + P K, n].
+
+    Args:
+        tokens: The input [n].
+        positions: [P].
+        symbols: Substitutes [P, K].
+    """
+    at = np.repeat(positions, symbols.shape[1])
+    inputs = np.repeat(tokens[None], 1 + at.size, axis=0)
+    inputs[1 + np.arange(at.size), at] = symbols.ravel()
+    return inputs
+
+
 def seconds_of(call: Callable[[], Any]) -> float:
     """Returns the seconds of a call, blocked on."""
     start = time.perf_counter()
@@ -160,9 +176,7 @@ def measure(config: Config) -> dict[str, Any]:
     tokens, positions, symbols = draw_question(
         encoder, -(-encoder.pairs // substitutes), substitutes, config["seed"]
     )
-    at, to = np.repeat(positions, substitutes), symbols.ravel()
-    changed = np.repeat(tokens[None], at.size, axis=0)
-    changed[np.arange(at.size), at] = to
+    every = changed_inputs(tokens, positions, symbols)
 
     def scan() -> Any:
         return bounds.scan(
@@ -174,8 +188,8 @@ def measure(config: Config) -> dict[str, Any]:
         )
 
     passes = jax.jit(jax.vmap(lambda m, x: plain_pass(m, x, encoder.row), (None, 0)))
-    few = jnp.asarray(changed[:16])
-    inputs = np.concatenate([tokens[None], changed[: 4 * max(BATCHES) - 1]])
+    few = jnp.asarray(every[1:17])
+    inputs = every[: 4 * max(BATCHES)]
     if "heads" in peer:  # an encoder alone, without its embedding
         inputs = np.asarray(jax.vmap(lambda x: embed(model, x))(jnp.asarray(inputs)))
     question = {
@@ -200,7 +214,7 @@ def measure(config: Config) -> dict[str, Any]:
             ways["torch"].append(answer["float32"]["seconds"])
         if answer.get("ablation") is not None:
             ways["captum"].append(answer["ablation"])
-        ways["scan"].append(seconds_of(lambda: scan().values) / at.size)
+        ways["scan"].append(seconds_of(lambda: scan().values) / symbols.size)
         plain = [
             seconds_of(functools.partial(passes, model, few[:x])) / x for x in BATCHES
         ]
@@ -214,7 +228,7 @@ def measure(config: Config) -> dict[str, Any]:
         apart = np.abs(values - others).max(initial=0) / found.values.max()
         if apart > AGREEMENT:
             raise InputError(f"the changes differ by {apart:.3g} of the largest")
-    row: dict[str, Any] = {"method": found.method, "substitutions": int(at.size)}
+    row: dict[str, Any] = {"method": found.method, "substitutions": int(symbols.size)}
     for way, seconds in ways.items():
         if seconds:
             row[f"{way}_seconds"] = statistics.median(seconds)
@@ -234,7 +248,7 @@ def measure(config: Config) -> dict[str, Any]:
         return row | order_by_gradient(model, encoder, config["seed"])
     outline = PARTIAL.outline(problem)
     assert outline is not None
-    work = estimate_work(outline).flops / at.size
+    work = estimate_work(outline).flops / symbols.size
     row["matrix_rate_share"] = work / row["scan_seconds"] / matrix_rate()
     return row | order_by_gradient(model, encoder, config["seed"])
 

@@ -22,7 +22,13 @@ from benchmarks.flags import benchmark_flags, define_choices, define_peer
 from benchmarks.page import column_table, digits
 from benchmarks.peer import ask_peer, missing_packages, package_version
 from benchmarks.scaling import influence_operations
-from benchmarks.scan_peer import AGREEMENT, TORCH_PART, matrix_rate, percent
+from benchmarks.scan_peer import (
+    AGREEMENT,
+    TORCH_PART,
+    changed_inputs,
+    matrix_rate,
+    percent,
+)
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.timing import spread, time_call
 from bounds.influence.partial import PARTIAL
@@ -163,22 +169,6 @@ def measure(config: Config) -> dict[str, Any]:
         "inputs": changed_inputs(tokens, positions, symbols),
     }
     return told | beside(config, told, values, question)
-
-
-def changed_inputs(
-    tokens: np.ndarray, positions: np.ndarray, symbols: np.ndarray
-) -> np.ndarray:
-    """Returns the input and behind it all inputs with one symbol replaced, [1 + P K, n].
-
-    Args:
-        tokens: The input [n].
-        positions: [P].
-        symbols: Substitutes [P, K].
-    """
-    at = np.repeat(positions, symbols.shape[1])
-    inputs = np.repeat(tokens[None], 1 + at.size, axis=0)
-    inputs[1 + np.arange(at.size), at] = symbols.ravel()
-    return inputs
 
 
 def beside(
