@@ -27,6 +27,11 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
                     "about each by itself, or leave checkpoint out"
                 )
             return [ask(model, one, **options) for one in tokens]  # pyright: ignore[reportCallIssue]
+        if len(shape := getattr(tokens, "shape", ())) > 2:
+            raise InputError(
+                f"tokens have shape {shape}; expected one sequence [n], or many: [K, n] "
+                "or a list of sequences"
+            )
         return ask(model, tokens, **options)  # pyright: ignore[reportCallIssue]
 
     return asked  # pyright: ignore[reportReturnType]

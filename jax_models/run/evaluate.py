@@ -11,7 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jax_models.arguments import choose_name, expect_array, expect_integer
+from jax_models.arguments import choose_name, expect_array, expect_integer, show
 from jax_models.errors import InputError, TieError
 from jax_models.format.model_check import check_model
 from jax_models.model.readout import Readout
@@ -35,7 +35,11 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
             [0, V).
     """
     if not isinstance(tokens, jax.Array):
-        tokens = expect_array("tokens", tokens)
+        given, tokens = tokens, expect_array("tokens", tokens)
+        if tokens.dtype.kind not in "biufc":  # a text, None, or another object
+            raise InputError(
+                f"tokens = {show(given)}; expected integers, one for each symbol, [n]"
+            )
     shape, dtype = tokens.shape, tokens.dtype
     if len(shape) != 1 or shape[0] == 0:
         raise InputError(

@@ -56,10 +56,18 @@ def test_a_checkpoint_is_of_one_input(model, tmp_path):
 
 @pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
 @pytest.mark.parametrize(
-    "tokens", [np.zeros((2, 2, 2), int), [[0, 1], [0, [1]]], "01", [[0, 1], [0.5, 1]]]
+    ("tokens", "told"),
+    [
+        (np.zeros((2, 2, 2), int), r"shape \(2, 2, 2\); expected one .*, or many"),
+        ([[0, 1], [0, [1]]], r"tokens = \[0, \[1\]\]"),
+        ("01", r"tokens = '01'; expected integers, one for each symbol"),
+        (None, r"tokens = None; expected integers"),
+        ([[0, 1], [0.5, 1]], "tokens have type float64; expected integers"),
+        (3, r"tokens have shape \(\); expected one sequence"),
+    ],
 )
-def test_what_is_no_batch_is_refused(model, ask, tokens):
-    with pytest.raises(jm.InputError, match="tokens"):
+def test_what_is_no_batch_is_refused(model, ask, tokens, told):
+    with pytest.raises(jm.InputError, match=told):
         ask(model, tokens)
 
 
