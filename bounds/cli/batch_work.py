@@ -85,7 +85,8 @@ def model_shape(options: flags.FlagValues, config: Mapping[str, Any]) -> Shape:
         for field in dataclasses.fields(Shape)
         if config.get(field.name) is not None
     }
-    if "vocab_size" not in sizes and "inputs" in config and not given_lengths(config):
+    sampled = {"language", "text"} <= set(options) and not given_lengths(config)
+    if sampled and "vocab_size" not in sizes:
         with contextlib.suppress(InputError, OSError):
             sizes["vocab_size"] = num_symbols(options)
     return Shape(**sizes)

@@ -36,7 +36,7 @@ def define_flags() -> flags.FlagValues:
     )
     for name, default, text in (
         ("length", 64, "Number of tokens N of each string, an end token included."),
-        ("count", 1, "Number of strings K."),
+        ("num_inputs", 1, "Number of strings K."),
         ("vocab_size", None, "Number of symbols of random strings (default: 2)."),
     ):
         flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
@@ -59,7 +59,10 @@ def run(options: flags.FlagValues) -> None:
     require_platform(options)
     language = get_language(options.language, options.vocab_size or BITS)
     strings = language.sample(
-        jax.random.key(options.seed), options.length, options.count, end=options.end
+        jax.random.key(options.seed),
+        options.length,
+        options.num_inputs,
+        end=options.end,
     )
     tokens = np.asarray(strings, "<i4")
     content = io.BytesIO()
@@ -72,4 +75,7 @@ def run(options: flags.FlagValues) -> None:
     record["tokens_sha256"] = [tokens_sha256(row) for row in tokens]
     write_json(path.with_name("sample.json"), record)
     write_bytes(path, content.getvalue())
-    print(f"{path}: {options.count} x {options.length} tokens, {language.distribution}")
+    print(
+        f"{path}: {options.num_inputs} x {options.length} tokens, "
+        f"{language.distribution}"
+    )

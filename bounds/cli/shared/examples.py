@@ -27,7 +27,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "restrict": (
         "--length=64 --num_layers=2 --language=dyck1 --out=results/brackets",
-        "--verify=results/brackets/certificate.json --num_layers=2 --language=dyck1",
+        "--verify=results/brackets/certificate.json --num_layers=2 --language=dyck1 "
+        "--out=results/brackets",
     ),
     "depth": (
         "--num_layers=3 --num_heads=2 --out=results/three",
@@ -55,14 +56,15 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "batch": (
         "--command=entropy --sweep language=parity,dyck2 --lengths=8,64 --out=results/sweep",
-        "--command=curve --sweep seed=0..9 --sweep weighting=softmax,average_hard --dry_run",
+        "--command=curve --sweep seed=0..9 --sweep weighting=softmax,average_hard "
+        "--out=results/seeds --dry_run",
     ),
     "model": (
         "--num_layers=2 --weighting=softmax --out=results/two",
         "--preset=parity --c=1 --out=results/parity",
     ),
     "sample": (
-        "--language=parity --length=64 --count=4 --out=results/bits",
-        "--language=dyck1 --length=32 --count=1 --seed=3 --out=results/brackets",
+        "--language=parity --length=64 --num_inputs=4 --out=results/bits",
+        "--language=dyck1 --length=32 --num_inputs=1 --seed=3 --out=results/brackets",
     ),
 }

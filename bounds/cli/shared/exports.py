@@ -1,7 +1,8 @@
 """What stands in --out is written over by its own configuration, or when that is asked for.
 
 A command's JSON record holds its flags, and is written before its other exports: it says
-whose they are, also where a run was killed between them.
+whose they are, also where a run was killed between them. Exports without one are not of
+the command, and are left alone like those of another configuration.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bounds.curves.figures import FORMATS
 from bounds.store.output import plain
 from jax_models.arguments import show
 from jax_models.errors import InputError
@@ -24,11 +26,16 @@ IMMATERIAL = frozenset(
 RECORDS = {"restrict": "certificate.json"}
 # These write the same file.
 WRITERS_OF_MODELS = ("model", "train", "compile", "import")
+MODEL = "model.safetensors"
+# What commands write besides, by ending, under their own name or one that is here.
+ENDINGS = ("csv", "npz", "html", *FORMATS)
+STEMS = {"restrict": "restriction"}
+FILES = {"sample": ("tokens.npy",), **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,))}
 MOST_TOLD = 2  # flags
 
 
 def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
-    """Raise `InputError` where --out holds the exports of another configuration.
+    """Raise `InputError` where --out holds exports that are not of this configuration.
 
     Args:
         command: The command that is to write there.
@@ -43,16 +50,28 @@ def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
     )
     if values["overwrite"] or writes_nothing:
         return
-    given = plain(dict(values))
+    given, unrecorded = plain(dict(values)), True
+    folder = Path(values["out"])
     for one in WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,):
-        path = Path(values["out"]) / RECORDS.get(one, f"{one}.json")
+        path = folder / RECORDS.get(one, f"{one}.json")
         if not path.exists():
             continue
+        unrecorded = False
         differs = _difference(path, one, command, given)
         if differs is not None:
             raise InputError(
                 f"{path} is {differs}; name another --out, or write over what is there "
                 "with --overwrite"
+            )
+    if not unrecorded:
+        return
+    stem = STEMS.get(command, command)
+    for name in (*FILES.get(command, ()), *(f"{stem}.{ending}" for ending in ENDINGS)):
+        if (path := folder / name).exists():
+            raise InputError(
+                f"{path} is not of {command}, which left no "
+                f"{RECORDS.get(command, f'{command}.json')} beside it; name another "
+                "--out, or write over what is there with --overwrite"
             )
 
 

@@ -25,6 +25,7 @@ from jax_models.weighting import WEIGHTINGS
 
 DTYPES = ("float64", "float32")
 POSITIONS = ("sinusoidal", "table", "none")
+SCALE = 1.0  # of a random model's weights
 
 # The flags that describe a random model, and nothing but one.
 SHAPE_FLAGS = (
@@ -128,7 +129,7 @@ def define_dtype(values: flags.FlagValues) -> None:
     )
 
 
-def define_model(values: flags.FlagValues, scale: float = 1.0) -> None:
+def define_model(values: flags.FlagValues, scale: float = SCALE) -> None:
     """Add `--model`, `--preset` and the shape of a random model, not its weighting.
 
     Args:
@@ -176,7 +177,7 @@ def define_head(values: flags.FlagValues) -> None:
     )
 
 
-def define_shape(values: flags.FlagValues, scale: float = 1.0) -> None:
+def define_shape(values: flags.FlagValues, scale: float = SCALE) -> None:
     """Add the shape of a random model, not its symbols nor its weighting."""
 
     def size(name: str, default: int, text: str) -> None:
@@ -195,10 +196,11 @@ def define_shape(values: flags.FlagValues, scale: float = 1.0) -> None:
     )
     choice("position", "sinusoidal", POSITIONS, "Random model: position encoding.")
     choice("layer_norm", "none", NORM_PLACEMENTS, "Random model: layer normalisation.")
+    other = "" if scale == SCALE else f"; {SCALE} where another command is not told"
     flags.DEFINE_float(
         "scale",
         scale,
-        "Random model: deviation of its weights, in units of 1 / sqrt(fan-in).",
+        f"Random model: deviation of its weights, in units of 1 / sqrt(fan-in){other}.",
         lower_bound=0.0,
         flag_values=values,
     )
@@ -209,14 +211,15 @@ def define_weighting(values: flags.FlagValues, random: str = "softmax") -> None:
 
     Args:
         values: The command's flags.
-        random: The weighting of a random model where nothing is said.
+        random: The weighting of a random model where nothing is said; where it is a
+            hard one, the others are none of the choices.
     """
-    hard = ", a hard one" if WEIGHTINGS[random].hard else ""
+    hard = WEIGHTINGS[random].hard
     flags.DEFINE_enum(
         "weighting",
         None,
-        tuple(WEIGHTINGS),
-        f"Weighting of all layers{hard}; by default the model's own, {random} if random.",
+        [name for name, one in WEIGHTINGS.items() if one.hard or not hard],
+        f"Weighting of all layers; by default the model's own, {random} if random.",
         flag_values=values,
     )
     flags.DEFINE_string(
@@ -249,7 +252,7 @@ def define_weightings(values: flags.FlagValues) -> None:
 
 
 def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
-    """Add `--tokens`, `--text`, `--inputs` and `--num_inputs`.
+    """Add `--tokens`, `--text`, `--language` and `--num_inputs`.
 
     Args:
         values: The command's flags.
@@ -269,7 +272,7 @@ def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
         flag_values=values,
     )
     flags.DEFINE_enum(
-        "inputs",
+        "language",
         "parity",
         (*LANGUAGES, RANDOM),
         "Language that inputs are sampled from where no file is given.",

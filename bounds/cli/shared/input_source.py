@@ -38,7 +38,7 @@ def num_symbols(options: flags.FlagValues) -> int:
     given = read_given(options, None)
     if given is not None:
         return max(1, *(int(sequence.max()) + 1 for sequence in given.sequences))
-    language = LANGUAGES.get(options.inputs)
+    language = LANGUAGES.get(options.language)
     return BITS if language is None else len(language.symbols)
 
 
@@ -70,7 +70,7 @@ def load_inputs(
             except jm.InputError as error:
                 raise jm.InputError(f"{given.name}: {error}") from error
         return GivenInputs(given.name, tuple(sequences))
-    return sampled_inputs(model, options.inputs, count, options.seed)
+    return sampled_inputs(model, options.language, count, options.seed)
 
 
 def read_given(
@@ -97,7 +97,7 @@ def read_given(
     if not found:
         return None
     file: Any = options[found[0]].value
-    for name in ("inputs", "num_inputs"):
+    for name in ("language", "num_inputs"):
         if name in options and options[name].present:
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     tokenizer = open_tokenizer(options)

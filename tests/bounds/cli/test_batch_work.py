@@ -55,7 +55,7 @@ def test_the_shape_of_a_construction_is_its_own():
 
 
 def test_a_random_model_has_the_symbols_of_its_inputs():
-    given = {"num_layers": "3", "d_model": "8", "inputs": "dyck2"}
+    given = {"num_layers": "3", "d_model": "8", "language": "dyck2"}
     assert shape("simulate", **given) == Shape(num_layers=3, d_model=8, vocab_size=4)
 
 

@@ -282,8 +282,8 @@ def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
         (["--temperature=1,2,3,4,5,6,7,8"], "at most 7"),
         (["--bounds=none,certified"], "none stands alone"),
         (["--figure_format=gif"], "'gif' is not one of png, pdf, svg"),
-        (["--inputs=dyck2", "--vocab_size=2"], "vocab_size >= 4"),
-        (["--inputs=dyck1", "--lengths=5"], "odd"),
+        (["--language=dyck2", "--vocab_size=2"], "vocab_size >= 4"),
+        (["--language=dyck1", "--lengths=5"], "odd"),
         (["--target=logits"], "read-out"),
         (["--num_heads=3"], "num_heads = 3 does not divide"),
         (["--preset=parity"], "--num_layers describes a random model"),
@@ -308,7 +308,7 @@ def test_a_bad_input_is_one_line_and_computes_nothing(run, tmp_path, flags, comp
         (["--preset=nothing"], "unknown preset 'nothing'; known are random, parity"),
         (["--preset=anbn", "--c=2"], "takes no 'c'"),
         (["--preset=parity", "--c=-1"], "c"),
-        (["--preset=parity", "--inputs=dyck2"], "4 symbols"),
+        (["--preset=parity", "--language=dyck2"], "4 symbols"),
     ],
 )
 def test_a_bad_construction_is_one_line(run, flags, complaint):

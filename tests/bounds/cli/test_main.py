@@ -55,8 +55,20 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
     for example in examples:
         name, *arguments = shlex.split(example)[1:]
         assert name == command.name
+        assert any(one.startswith("--out=") for one in arguments)
         groups = program.flag_groups(command.load(), arguments)
         program.read_flags(name, groups, arguments)
+
+
+def test_what_a_flag_was_once_called_is_read(capsys, tmp_path):
+    out = f"--out={tmp_path / 'new'}"
+    assert main(["sample", "--num_inputs=3", "--length=2", out]) == 0
+    assert main(["sample", "--count", "3", "--length=2", f"{out}_earlier"]) == 0
+    files = [tmp_path / folder / "tokens.npy" for folder in ("new", "new_earlier")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    options = program.flag_groups(COMMANDS[0].load(), [])
+    assert program.renamed(["--inputs=dyck1"], options) == ["--language=dyck1"]
+    assert program.renamed(["--inputs=3"], []) == ["--inputs=3"], "no such flag"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

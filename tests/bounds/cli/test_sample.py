@@ -14,7 +14,7 @@ OUT = Path("results/sample/tokens.npy")
 
 @pytest.mark.parametrize("language", ["parity", "dyck1", "dyck2", "dyck2_prefix"])
 def test_the_strings_belong_to_the_language(run, language):
-    flags = [f"--language={language}", "--length=12", "--count=5"]
+    flags = [f"--language={language}", "--length=12", "--num_inputs=5"]
     assert run("sample", *flags).code == 0
     tokens = np.load(OUT)
     assert (tokens.shape, tokens.dtype) == ((5, 12), np.dtype("<i4"))
@@ -23,7 +23,7 @@ def test_the_strings_belong_to_the_language(run, language):
 
 
 def test_an_end_token_is_one_of_the_tokens(run):
-    run("sample", "--language=dyck1", "--length=9", "--count=3", "--end")
+    run("sample", "--language=dyck1", "--length=9", "--num_inputs=3", "--end")
     tokens = np.load(OUT)
     assert tokens.shape == (3, 9)
     assert (tokens[:, -1] == 2).all()
@@ -44,7 +44,7 @@ def test_the_seed_decides(run):
 
 
 def test_the_record_names_the_strings(run):
-    run("sample", "--length=8", "--count=2")
+    run("sample", "--length=8", "--num_inputs=2")
     record = json.loads(OUT.with_name("sample.json").read_text())
     assert record["tokens_sha256"] == [tokens_sha256(row) for row in np.load(OUT)]
     assert record["vocabulary"] == ["0", "1", "$"]
@@ -56,7 +56,7 @@ def test_the_record_names_the_strings(run):
         (["--language=dyck1", "--length=7"], "odd"),
         (["--language=dyck3"], "--language=dyck3"),
         (["--length=0"], "--length=0"),
-        (["--count=0"], "--count=0"),
+        (["--num_inputs=0"], "--num_inputs=0"),
         (["--language=parity", "--vocab_size=3"], "--vocab_size"),
     ],
 )

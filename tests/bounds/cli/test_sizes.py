@@ -13,7 +13,7 @@ from jax_models.run import device_memory
         "model --num_layers=1000000000",
         "model --vocab_size=100000000000",
         "model --position=table --max_length=100000000000",
-        "sample --count=1000000000000",
+        "sample --num_inputs=1000000000000",
         "sample --length=1000000000000",
         "train --language=parity --steps=100000000000000000000",
         "train --language=parity --d_ff=1000000000000",

@@ -107,7 +107,7 @@ def test_nothing_listed_is_nothing_substituted(ask):
 
 
 def test_names_without_a_tokenizer_are_one_line(run, folder):
-    model = [f"--model={folder}", "--inputs=random", "--length=4", *QUICK]
+    model = [f"--model={folder}", "--language=random", "--length=4", *QUICK]
     asked = run("influence", *model, "--symbols=C")
     asked.assert_refused("symbol 'C' of --symbols is no number")
     assert run("influence", *model, "--symbols=6,7").code == 0

@@ -130,7 +130,7 @@ def test_a_command_works_with_closed_streams(tmp_path, monkeypatch):
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     assert main(["sample", f"--out={tmp_path}"]) == 0
-    assert main(["sample", "--count=0", f"--out={tmp_path}"]) == 1
+    assert main(["sample", "--num_inputs=0", f"--out={tmp_path}"]) == 1
     assert (tmp_path / "tokens.npy").exists()
     sys.stdout.close()
     sys.stderr.close()

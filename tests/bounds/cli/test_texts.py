@@ -123,7 +123,7 @@ def test_bytes_that_are_no_text_are_one_line(ask, tmp_path):
         ),
         (["--sequence="], "has no tokens"),
         (["--sequence=AC", "--fasta=a"], "give --fasta or --sequence, not both"),
-        (["--sequence=AC", "--inputs=dyck1"], "--inputs samples inputs"),
+        (["--sequence=AC", "--language=dyck1"], "--language samples inputs"),
         (["--sequence=AC", "--input=1"], "holds 1 inputs"),
         (["--sequence=AC", "--tokenizer=none"], "is no file, and no folder"),
         (["--sequence=AC", "--head=causal_lm"], "head = 'causal_lm'; expected one of"),
@@ -263,6 +263,6 @@ def test_a_target_that_is_none_is_one_line(text, complaint, ask):
 
 
 def test_a_symbol_has_a_name_where_there_is_a_tokenizer(run, folder):
-    model = [f"--model={folder}", "--inputs=random", "--length=4"]
+    model = [f"--model={folder}", "--language=random", "--length=4"]
     asked = run("influence", *model, "--target=loss:C")
     asked.assert_refused("symbol 'C' of --target is no number")

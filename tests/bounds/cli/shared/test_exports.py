@@ -77,6 +77,30 @@ def test_a_file_of_the_users_is_left_alone(run, tmp_path):
     assert "curve.json is no record of curve" in error
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (CURVE, "curve.csv"),
+        (CURVE, "curve.png"),
+        (("model", *TINY), "model.safetensors"),
+        (("sample",), "tokens.npy"),
+        (("restrict", "--length=2"), "restriction.png"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given[0],
+)
+def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("mine")
+    code, error, after = run(*command)
+    assert (code, after) == (1, {name: b"mine"})
+    assert f"{name} is not of {command[0]}, which left no " in error
+    assert error.count("\n") == 1
+    if name == "tokens.npy":
+        code, _, after = run(*command, "--overwrite")
+        assert code == 0
+        assert after[name] != b"mine"
+
+
 @pytest.mark.parametrize("name", ["record", "draw"])
 def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
     def killed(self, *_):
