@@ -61,13 +61,14 @@ PAIRS = flags.DEFINE_integer(
 PACKAGES = flags.DEFINE_string(
     "packages", ".real", "folder of the unpacked packages", flag_values=FLAGS
 )
-# Substitutions of a part: of four positions.
-PART, SUBSTITUTES = 48, 12
+# Substitutions of a part: of four positions. Passes of the small random models are cheap:
+# their parts are of every position but the last, which is read.
+PART, SUBSTITUTES, LENGTH = 48, 12, 128
+WHOLE = (LENGTH - 1) * SUBSTITUTES
 
 
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in; nothing of a model that is not there."""
-    parts = range(-(-PAIRS.value // PART))
     for name, way in itertools.product(MODELS.value, CHOSEN.value):
         try:
             build(name, "float32")
@@ -77,8 +78,10 @@ def cells() -> Iterator[dict[str, Any]]:
         if way == PROPOSED:
             yield {"model": name, "way": way, "pairs": PAIRS.value}
             continue
-        for part in parts:
-            yield {"model": name, "way": way, "dtype": "float32", "part": part}
+        size = WHOLE if name in RANDOM and way == "partial" else PART
+        more = {} if size == PART else {"size": size}
+        for part in range(-(-PAIRS.value // size)):
+            yield {"model": name, "way": way, "dtype": "float32", "part": part} | more
 
 
 def build(name: str, dtype: str) -> Transformer:
@@ -118,11 +121,12 @@ def draw(
         )
         return tokens, positions.tolist(), symbols
     draws = np.random.default_rng(seed)
-    tokens = draws.integers(0, model.vocab_size, 128)
+    last = LENGTH - 1
+    tokens = draws.integers(0, model.vocab_size, LENGTH)
     if name == "parity":  # bits, and the token where the answer stands
-        tokens = np.append(draws.integers(0, 2, 127), 2)
+        tokens = np.append(draws.integers(0, 2, last), 2)
         count = pairs
-    positions = np.sort(draws.choice(127, min(count, 127), False))
+    positions = np.sort(draws.choice(last, min(count, last), False))
     return tokens, positions.tolist(), None
 
 
@@ -172,7 +176,8 @@ def measure(config: Config) -> dict[str, Any]:
         query = ENCODERS[name].row if name in ENCODERS else -1
         return measure_proposals(model, tokens, query=query, **asked)
     model = build(name, "float32")
-    tokens, positions, symbols = draw(name, model, config["seed"] + config["part"])
+    drawn = draw(name, model, config["seed"] + config["part"], config.get("size", PART))
+    tokens, positions, symbols = drawn
     asked: dict[str, Any] = {
         "positions": positions,
         "symbols": symbols,
