@@ -19,7 +19,7 @@ Made from `bounds/cli/shared/columns.py` by
 `python -m benchmarks.docs_check.columns_page`; do not edit. JSON has null where there is no
 number, CSV nothing. Some columns are there only where they were asked for; `*` stands for a
 length or a name. The store, `results.sqlite`, has the same names
-([`bounds.read_store`](api.md)).
+([`bounds.read_store`](api.md)), and that of a sweep is the table of `batch.csv`.
 
 Every JSON has
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.batch.export import SWEPT
 from bounds.curves.figures import LOOKS, MAX_SERIES
+from bounds.store.sweep_table import SWEPT
 from jax_models.errors import InputError
 
 # Columns of a result that tell its length, and one series from another.

@@ -27,7 +27,7 @@ from absl import flags
 
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
-from bounds.batch.export import export_table, sweep_table
+from bounds.batch.export import export_table
 from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
 from bounds.batch.sweep_figure import choose_layout, sweep_figure
@@ -78,6 +78,7 @@ def run(options: flags.FlagValues) -> None:
             flush=True,
         )
         rows = _rows(store.table())
+        store.record_sweep([cell.key for cell in cells], tuple(specification.sweep))
         pending = pending_of(rows)
         plan = make_plan(cells, rows, pending)
         if options.calibrate:
@@ -93,8 +94,8 @@ def run(options: flags.FlagValues) -> None:
             return
         print("\n".join(sum_up(plan)), flush=True)
         pending = pending - _run_cells(store, runner, plan.todo, go_on)
-        stored = store.table()
-    _finish(output, specification, cells, stored, len(pending))
+        rows, table = _rows(store.table()), store.results()
+    _finish(output, specification, cells, rows, table, len(pending))
 
 
 def _pending(
@@ -146,12 +147,11 @@ def _finish(
     output: Output,
     specification: Specification,
     cells: Sequence[BatchCell],
-    stored: Table,
+    rows: Rows,
+    table: Table,
     left: int,
 ) -> None:
     """Export the sweep from its store, and say what is missing."""
-    table = sweep_table(stored, cells, specification.sweep)
-    rows = _rows(stored)
     failures = [
         {"label": cell.label, "message": rows[cell.key]["message"]}
         for cell in cells

@@ -77,8 +77,10 @@ def keeps(folder: Path, since: float) -> bool:
     address = (folder / STORE_NAME).absolute().as_uri() + "?mode=ro"
     with contextlib.suppress(sqlite3.Error):
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as store:
+            # What a batch consists of is written before any of it is found.
             query = (
-                "SELECT 1 FROM cells WHERE status = 'done' AND finished >= ? LIMIT 1"
+                "SELECT 1 FROM cells WHERE status = 'done' AND command <> 'batch' "
+                "AND finished >= ? LIMIT 1"
             )
             return store.execute(query, [moment]).fetchone() is not None
     return False

@@ -8,11 +8,10 @@ working on and goes on from there. One client at a time writes; others may read.
 
 import contextlib
 import datetime
-import errno
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,8 +30,10 @@ from bounds.store.file import (
 )
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
+from bounds.store.sweep_table import sweep_table
 from bounds.store.table import Table
-from jax_models.arguments import expect_kind
+from jax_models.arguments import expect_file
+from jax_models.errors import InputError
 
 __all__ = [
     "ResultStore",
@@ -42,6 +43,9 @@ __all__ = [
     "read_cells",
     "read_store",
 ]
+
+# The configuration of the one row that is no cell: what the store's sweep consists of.
+SWEEP = {"command": "batch", "cell": "sweep"}
 
 
 class ResultStore:
@@ -162,10 +166,28 @@ class ResultStore:
         """
         self._write(config, "failed", None, message, seconds, origin)
 
+    def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
+        """Write what a sweep consists of: its table is then what `read_store` returns.
+
+        Args:
+            keys: Of its cells, in order.
+            swept: The names of the swept flags.
+
+        Raises:
+            StoreError: As for `record`.
+        """
+        sweep = {"keys": list(keys), "swept": list(swept)}
+        self._write(SWEEP, "done", canonical_json(sweep), None, 0.0, None)
+
     def table(self) -> Table:
         """Returns a row for each cell; see `read_cells`."""
         with explained(self.path):
-            return _read_table(self._connection, self.path)
+            return _cells(_read_rows(self._connection, self.path))
+
+    def results(self) -> Table:
+        """Returns what `read_store` does."""
+        with explained(self.path):
+            return _results(_read_rows(self._connection, self.path))
 
     def _find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """Returns the row of a finished cell, by column."""
@@ -231,35 +253,54 @@ def cell_key(config: Mapping[str, Any]) -> str:
 def read_store(path: str | os.PathLike[str]) -> Table:
     """Read all results of a store; it may be in use by a run meanwhile.
 
-    A cell that found several rows, as those of `batch` do, has a line for each of them,
-    under their own names as in `batch.csv`; every other cell has one.
-
     Args:
         path: The SQLite file, as in `results/curve/results.sqlite`.
 
     Returns:
-        A table in the order of finishing. Each row has the columns `key`, `command`,
+        Of a sweep (`batch`) the table of `batch.csv`: the same columns, rows and order.
+        Of every other command a row for each cell in the order of finishing, with the
+        columns `key`, `command`,
         `status` ("done" or "failed"), `message` (of a failure), `device`,
         `matmul_precision` (null in rows of schema 1), `dtype`, `seed`, `git_commit`,
         `seconds`, `finished` (UTC), `versions.NAME`, `config.NAME` for the
         configuration, and the names of the result itself.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        InputError: There is no such file.
         StoreError: The file is damaged, is not a result store, or has another schema
             version than this program writes.
         StoreBusyError: Another program keeps readers out.
     """
-    cells = read_cells(path)
-    return cells.expand("rows") if "rows" in cells.columns else cells
+    return _results(_read_file(path))
 
 
 def read_cells(path: str | os.PathLike[str]) -> Table:
-    """Read a store as `read_store` does, but a row for each cell, whatever it found."""
-    expect_kind("result store", path, str | os.PathLike, "a path")
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    """Read a store as `read_store` does, but a row for each cell of a sweep too."""
+    return _cells(_read_file(path))
+
+
+def _cells(rows: Table) -> Table:
+    """Returns the rows of cells."""
+    return Table(tuple(row for row in rows if row["command"] != SWEEP["command"]))
+
+
+def _results(rows: Table) -> Table:
+    """Returns the table of the sweep, where the rows are of one."""
+    cells = _cells(rows)
+    for row in rows:
+        if row["command"] == SWEEP["command"]:
+            return sweep_table(cells, row["keys"], row["swept"])
+    return cells
+
+
+def _read_file(path: str | os.PathLike[str]) -> Table:
+    """Returns all rows of a store that need not be open."""
+    try:
+        path = expect_file("result store", path)
+    except InputError as error:
+        raise InputError(
+            f"{error}; every command writes one, results.sqlite, in its --out"
+        ) from None
     address = path.absolute().as_uri() + "?mode=ro"
     if not os.access(path.parent, os.W_OK) and not log_of(path).exists():
         # SQLite keeps its shared memory beside the file; where it cannot, the file
@@ -275,10 +316,10 @@ def read_cells(path: str | os.PathLike[str]) -> Table:
                     f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
                     "run the command that wrote it once more to bring it up to date"
                 )
-            return _read_table(connection, path)
+            return _read_rows(connection, path)
 
 
-def _read_table(connection: sqlite3.Connection, path: Path) -> Table:
+def _read_rows(connection: sqlite3.Connection, path: Path) -> Table:
     """Returns all rows, verified and flattened."""
     rows = connection.execute(
         f"SELECT {', '.join(COLUMNS)} FROM cells ORDER BY finished, key"

@@ -136,29 +136,6 @@ class Table:
         parquet.write_table(pyarrow.table(columns), file)
         write_bytes(path, file.getvalue())
 
-    def expand(self, name: str) -> "Table":
-        """Returns a row for each entry of a column of lists, beside the other columns.
-
-        Args:
-            name: A column whose values are lists of mappings, as `rows` of a sweep by
-                `batch`. A row whose list is missing stays one row.
-
-        Returns:
-            The longer table, without the column itself. Where an entry has the name of
-            another column, the entry is taken.
-
-        Raises:
-            KeyError: No row has such a column.
-        """
-        if name not in self.columns:
-            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
-        rows = []
-        for row in self.rows:
-            others = {key: value for key, value in row.items() if key != name}
-            entries = row.get(name)
-            rows += [others | entry for entry in ([{}] if entries is None else entries)]
-        return Table(tuple(rows))
-
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
     """Returns a column's values in one kind: their own, or JSON texts."""

@@ -6,16 +6,19 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
 
+from bounds.cli.start import keeps
 from bounds.store.results import (
     ResultStore,
     StoreBusyError,
     cell_key,
     read_store,
 )
+from jax_models import InputError
 from tests.bounds.stores import CONFIG, config, fill
 
 
@@ -87,6 +90,16 @@ def test_a_failure_is_kept_with_its_message_and_is_no_result(path):
         assert store.find(CONFIG) is None
         (row,) = store.table()
     assert (row["status"], row["message"]) == ("failed", "row 3 is ambiguous")
+
+
+def test_what_a_sweep_consists_of_is_no_part_of_its_work(path):
+    began = time.time()
+    with ResultStore(path) as store:
+        store.record_sweep(["one", "two"], ["seed"])
+        assert len(store.table()) == len(store.results()) == 0
+        assert not keeps(path.parent, began)
+        store.record(CONFIG, {"influence": 1.0}, seconds=0.0)
+        assert keeps(path.parent, began)
 
 
 def test_a_payload_cannot_shadow_a_column_of_the_row(path):
@@ -208,7 +221,7 @@ def test_a_full_disk_is_a_clear_error_that_loses_nothing(filled):
 
 
 def test_a_missing_store_cannot_be_read(path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(InputError, match=r"results\.sqlite' does not exist; every"):
         read_store(path)
     assert not path.exists()
 

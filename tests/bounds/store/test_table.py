@@ -63,23 +63,6 @@ def test_a_table_is_written_as_json_lines(tmp_path):
     )
 
 
-def test_a_column_of_lists_is_expanded_beside_the_others():
-    table = Table(
-        (
-            {"seed": 1, "rows": [{"n": 2, "x": 0.5}, {"n": 4, "x": 0.25}]},
-            {"seed": 2, "rows": []},
-            {"seed": 3, "rows": None},
-        )
-    )
-    assert list(table.expand("rows")) == [
-        {"seed": 1, "n": 2, "x": 0.5},
-        {"seed": 1, "n": 4, "x": 0.25},
-        {"seed": 3},
-    ]
-    with pytest.raises(KeyError, match="seed, rows"):
-        table.expand("row")
-
-
 @pytest.mark.parametrize("method", ["to_pandas", "to_parquet"])
 def test_a_package_that_is_not_installed_is_named(monkeypatch, tmp_path, method):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
