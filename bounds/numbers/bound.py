@@ -92,6 +92,10 @@ class _Inequality:
     def __str__(self) -> str:
         return f"{self.quantity} {self.sense.value} {self.size}"
 
+    def __format__(self, spec: str) -> str:
+        """As `str` without a format, else `value` in it: `f"{bound:.3f}"`."""
+        return format(self.value, spec) if spec else str(self)
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Bound(_Inequality):

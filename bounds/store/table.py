@@ -20,15 +20,29 @@ from bounds.store.output import (
 __all__ = ["RowPerLength", "Table"]
 
 
-@dataclasses.dataclass(frozen=True)
+# Columns that a table names where it is shown.
+SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Table:
     """Rows with named columns, in order; a name that a row lacks is missing there.
+
+    >>> Table(({"n": 16, "influence": 0.5}, {"n": 32, "influence": 0.25}))
+    Table(2 rows of 2 columns: n, influence)
 
     Attributes:
         rows: One mapping from column name to value per row.
     """
 
     rows: tuple[Mapping[str, Any], ...]
+
+    def __repr__(self) -> str:
+        """One line: how many rows and columns, and the first names of these."""
+        names = self.columns
+        shown = [*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])]
+        size = f"{len(self)} row{'s' * (len(self) != 1)} of {len(names)} column"
+        return f"Table({size}{'s' * (len(names) != 1)}: {', '.join(shown) or 'none'})"
 
     def __len__(self) -> int:
         """Returns the number of rows."""

@@ -55,6 +55,15 @@ def test_a_bound_shows_and_converts_as_a_number_with_its_direction():
     assert float(bound(1e5, Sense.LOWER)) < math.inf
 
 
+def test_a_bound_is_formatted_as_its_number():
+    half = bound(math.log(0.5))
+    assert f"{half:.3f}" == "0.500"
+    assert f"{half}" == str(half)
+    assert f"{bound(1e5):8.3g}" == f"{math.inf:8.3g}"
+    with pytest.raises(ValueError, match="format"):
+        f"{half:d}"
+
+
 def test_bounds_of_one_sense_are_ordered_by_value():
     small, large = bound(1.0), bound(2.0, quantity="another formula")
     assert small < large

@@ -46,6 +46,16 @@ def test_rows_and_arrays_agree():
     assert set(TABLE.to_numpy()) == set(TABLE.columns)
 
 
+def test_a_table_is_shown_in_a_line_however_long_it_is():
+    assert repr(TABLE) == (
+        "Table(3 rows of 6 columns: n, influence, exact, label, symbol, extra)"
+    )
+    assert repr(Table(())) == "Table(0 rows of 0 columns: none)"
+    wide = Table(({f"column {index}": index for index in range(40)},) * 10_000)
+    assert repr(wide).startswith("Table(10000 rows of 40 columns: column 0, ")
+    assert repr(wide).endswith("column 7, ...)")
+
+
 def test_a_table_is_written_as_csv(tmp_path):
     TABLE.to_csv(tmp_path / "file.csv")
     assert (tmp_path / "file.csv").read_text().splitlines()[1:] == [
