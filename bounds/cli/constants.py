@@ -105,7 +105,7 @@ def _cell_of(
     config = {
         "command": "constants",
         "version": __version__,
-        "form": 2,  # of the rows, whose infinities stand beside them
+        "form": 3,  # of the rows, whose infinities stand beside them
         "n": n,
         **asked,
         "dtype": model.dtype.name,
@@ -163,8 +163,8 @@ def _row(forms: ClosedForms) -> dict[str, Any]:
         "log10_half_weight": constants.log10_half_weight(layer),
         "log10_printed": _log10(forms.printed),
         "log10_printed_tight": _log10(forms.printed_tight),
-        "printed_proved": forms.printed is not None and forms.printed.proved,
-        "printed_tight_proved": forms.printed_tight.proved,
+        "printed_implied": forms.printed is not None and forms.printed.implied,
+        "printed_tight_implied": forms.printed_tight.implied,
         "log10_corrected": _log10(forms.corrected),
         "log10_corrected_linear": _log10(forms.linear),
         "log10_corrected_own": forms.corrected.own.log10_value,
@@ -233,14 +233,17 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
             "C1 and C2 need attention without a mask; corrected is the masked "
             f"recursion at the query, position {rows[-1]['query']} in the last row."
         )
-    for key, name in (("printed_proved", "printed"), ("printed_tight_proved", "tight")):
-        unproved = sum(not row[key] for row in rows)
-        if unproved:
+    claims = {"printed_implied": "printed", "printed_tight_implied": "tight"}
+    for key, name in claims.items():
+        open_rows = sum(not row[key] for row in rows)
+        if open_rows:
             notes.append(
-                f"{name}: what Hahn 2020 prints; in {unproved} of {len(rows)} rows no "
-                "bound here proves it."
+                f"{name}: a claim of Hahn 2020, not proved; in {open_rows} of {len(rows)} "
+                "rows no bound here implies it."
             )
-    return notes or ["printed, tight: what Hahn 2020 prints; corrected implies both."]
+    return notes or [
+        "printed, tight: claims of Hahn 2020, not proved; corrected implies both here."
+    ]
 
 
 def _cell(value: float | int | None) -> str:

@@ -7,8 +7,8 @@ at once (the changes of all rows under every i stand for those under one), so no
 is searched and nothing is left out; a layer costs O(n log n). Where every mask is
 "future" and the query the last row, or the mirror image, there is a closed form too.
 
-The printed numbers are given whatever the mask, as the claims they are. A claim is
-`proved` for a model where the corrected bound is no larger.
+The printed numbers are given whatever the mask, as the claims they are: their proof does
+not hold. A claim is `implied` for a model where the corrected bound is no larger.
 
 The last map: from the activations after layer L to what is read.
 
@@ -126,19 +126,28 @@ def _product(log_value: float, gain: float) -> float:
     return upper(interval(log_value) + log(interval(gain)))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PrintedInfluence:
-    """What Hahn 2020 prints about the changes after one layer.
+    """What Hahn 2020 prints about the changes after one layer: claims, not bounds.
 
     Attributes:
         others: The claim at every position but i.
         own: The claim at position i.
-        proved: Whether `others` follows, for this model, from the corrected bound.
+        implied: Whether `others` follows, for this model and length, from the corrected
+            bound, which is then no larger. That proves nothing of other models.
     """
 
     others: Claim
     own: Claim
-    proved: bool
+    implied: bool
+
+    def __repr__(self) -> str:
+        """One line: the claims, and whether one holds here."""
+        here = (
+            "implied here by corrected" if self.implied else "nothing here implies it"
+        )
+        claims = f"others <= {self.others.size}, own <= {self.own.size}"
+        return f"PrintedInfluence(a claim, not proved: {claims}; {here})"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -193,8 +202,8 @@ class ClosedForms:
             ("printed", self.printed),
             ("printed_tight", self.printed_tight),
         ):
-            if claim is not None and not claim.proved:
-                found.append(f"{name}: a claim that no bound here proves")
+            if claim is not None and not claim.implied:
+                found.append(f"{name}: a claim that no bound here implies")
         return tuple(found)
 
 

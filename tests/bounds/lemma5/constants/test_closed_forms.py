@@ -69,8 +69,9 @@ def test_bounds_are_bounds_and_printed_numbers_are_claims():
     for form in (forms.printed, forms.printed_tight):
         assert isinstance(form.others, Claim)
         assert isinstance(form.own, Claim)
-        assert form.proved == form.others.implied_by(forms.corrected.others)
-        assert form.proved
+        assert form.implied == form.others.implied_by(forms.corrected.others)
+        assert form.implied
+        assert repr(form).startswith("PrintedInfluence(a claim, not proved: others <= ")
 
 
 @pytest.mark.parametrize("mask", ["future", "past", "strict_future", "strict_past"])
