@@ -86,12 +86,12 @@ def draw(measured: Measured) -> Any:
     free = measured[0][0]["free"]
     series = {
         "possible": "PARITY is computable up to this n",
-        "switching": "PARITY: switching lemma (S)",
+        "switching": "PARITY: switching lemma",
         "dyck": "DYCK: the best route",
-        "switching, closed form": "PARITY: S in closed form",
-        "alteration": f"PARITY: repairs (A), {free} of the bits free",
-        "paper, A = 1/(f+1)": "PARITY: Hahn's proof (H), A = 1/(f + 1)",
-        "paper, A = 1/k^2": "PARITY: the same, A = 1/k² as printed",
+        "switching, closed form": "PARITY: switching lemma, closed form",
+        "alteration": f"PARITY: alteration, {free} of the bits free",
+        "paper, A = 1/(f+1)": "PARITY: Hahn's proof, A = 1/(f + 1)",
+        "paper, A = 1/k^2": "PARITY: Hahn's proof, A = 1/k² as printed",
     }
     several = {name: f"{name} heads" if name > 1 else "one head" for name in HEADS}
     for axes, heads in zip(panels, (1, 8), strict=True):
@@ -118,8 +118,9 @@ def draw(measured: Measured) -> Any:
         frameon=False,
         fontsize=8,
         title="all but the first: no hard-attention model from this n on, by route of "
-        "proof;\nA: the weight of the Local Lemma; lines end before thresholds that are "
-        "towers of powers",
+        "proof;\nA: weight of an event in the Local Lemma, f: events that it shares bits "
+        "with, k: entries of\na head's list that are kept; lines end before thresholds "
+        "that are towers of powers",
         title_fontsize=8,
     )
     return figure

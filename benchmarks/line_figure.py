@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.script import Config, Measured, Row
 from bounds.curves.figures import LOOKS, STYLE
+from bounds.curves.ticks import label_logarithms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,6 +87,7 @@ def line_figure(panels: Sequence[Panel], note: str | None = None) -> "Figure":
                 axes.set_yscale("log")
             else:
                 axes.set_ylim(bottom=0)
+            label_logarithms(axes)
             axes.set_xlabel(panel.x_label)
             axes.set_ylabel(panel.y_label)
             axes.grid(color="0.9", linewidth=0.5)

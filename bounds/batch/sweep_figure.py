@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bounds.curves.figures import LOOKS, MAX_SERIES
+from bounds.curves.ticks import label_logarithms
 from bounds.store.sweep_table import SWEPT
 from jax_models.errors import InputError
 
@@ -277,6 +278,7 @@ def _scale(
             axes.set_yscale("log")
         else:
             axes.set_yscale("symlog", linthresh=positive.min())
+    label_logarithms(axes)
 
 
 def _names(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from bounds.curves.gap import Gap
 from bounds.curves.panel import Decades, draw_bounds, draw_gap
+from bounds.curves.ticks import label_logarithms
 from bounds.store.output import write_bytes
 from jax_models.errors import InputError
 
@@ -107,9 +108,9 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
         pairs = zip(bounded, colours, strict=True)
         gaps = [(one.gap, c) for one, c in pairs if one.gap is not None]
         for gap, colour in sorted(gaps, key=lambda pair: pair[0].bend is None)[:1]:
-            draw_gap(axes, gap, colour)
+            kinds += draw_gap(axes, gap, colour)
         _draw_slope(axes, series)
-        _mark_floor(axes, floor, series)
+        _label_ticks(axes, floor, series)
         axes.set_xlabel("length n (tokens)")
         axes.set_ylabel(quantity)
         title = "lines: the largest; light marks: every input"
@@ -202,7 +203,7 @@ def influence_figure(series: Series, quantity: str, query: int | None) -> "Figur
                 markerfacecolor="white",
                 **style,
             )
-        _mark_floor(axes, floor, [series])
+        _label_ticks(axes, floor, [series])
         if query is not None:
             mark_query(axes, query, fontsize=8)
         axes.set_xlabel("position (counted from 0)")
@@ -363,15 +364,18 @@ def draw_floor(axes: "Axes", floor: float) -> None:
     )
 
 
-def _mark_floor(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
-    """Draw the floor line and label it 0, where any value stands on it."""
+def _label_ticks(axes: "Axes", floor: float, series: Sequence[Series]) -> None:
+    """Label the ticks, and draw the floor, labelled 0, where any value stands on it."""
     if all(np.all(one.y > 0) for one in series):
+        label_logarithms(axes)
         return
     draw_floor(axes, floor)
     top = axes.get_ylim()[1]
     # No ticks around the floor, where the axis is no longer logarithmic.
     low = min(one.y[one.y > 0].min(initial=np.inf) for one in series)
+    lowest = min(low, 10 * floor)
+    label_logarithms(axes, lowest)
     for minor in (False, True):
         ticks = axes.get_yticks(minor=minor)
-        axes.set_yticks(ticks[ticks >= min(low, 10 * floor)], minor=minor)
+        axes.set_yticks(ticks[ticks >= lowest], minor=minor)
     axes.set_ylim(floor / 2, top)

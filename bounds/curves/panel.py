@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Decades above the largest exact value beyond which a line is not drawn.
 DECADES = 8.0
+# Share of the axis of n that an arrow stands beside what it measures.
+BESIDE = 0.05
+BEND = "n = 1 + e²ᴬ, A half the range of a\nrow of logits: bound on a weight 1/2"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +45,7 @@ def draw_bounds(
     lines: Mapping[str, Sequence[Decades]],
     colours: Sequence[str],
     largest: float,
-) -> Sequence[Any]:
+) -> list[Any]:
     """Draw the lines that are near, and name the others above the axes.
 
     Args:
@@ -84,34 +87,38 @@ def draw_bounds(
     ]
 
 
-def draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
+def draw_gap(axes: "Axes", gap: Gap, colour: str) -> list[Any]:
     """Mark the decades between constant and exact influence, and where the constant bends.
 
     Args:
         axes: Those of `draw_bounds`.
         gap: Of one curve.
         colour: Of the curve.
+
+    Returns:
+        A handle for a legend of the bend, where it is drawn.
     """
+    from matplotlib.lines import Line2D
+
     if (decades := gap.decades) is not None and decades <= DECADES:
         low, high = gap.corrected - decades, gap.corrected
-        ends = (gap.last, 10.0**low), (gap.last, 10.0**high)
+        # Beside the marks, which would hide its heads, between lines that lead to them.
+        left, right = axes.get_xlim()
+        place = gap.last * (right / left) ** BESIDE
+        for level in (10.0**low, 10.0**high):
+            axes.plot([gap.last, place], [level] * 2, color=colour, linewidth=0.6)
         arrow = {"arrowstyle": "<->", "color": colour, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", *ends, arrowprops=arrow)
+        axes.annotate("", (place, 10.0**low), (place, 10.0**high), arrowprops=arrow)
         axes.annotate(
             f"{decades:.1f} decades",
-            (gap.last, 10.0 ** ((low + high) / 2)),
+            (place, 10.0 ** ((low + high) / 2)),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
             fontsize=7,
         )
-    if gap.bend is not None:
-        axes.axvline(10**gap.bend, color=colour, linewidth=0.8, linestyle=":", zorder=0)
-        axes.annotate(
-            "n = 1 + e²ᴬ",
-            (10**gap.bend, 0.02),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, 0),
-            textcoords="offset points",
-            fontsize=7,
-        )
+    if gap.bend is None:
+        return []
+    look = {"color": colour, "linewidth": 0.8, "linestyle": ":"}
+    axes.axvline(10**gap.bend, zorder=0, **look)
+    return [Line2D([], [], label=BEND, **look)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bounds.curves.figures import LOOKS, STYLE, Series, mark_query
+from bounds.curves.ticks import label_logarithms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +68,7 @@ def sequence_figure(
             name_positions(
                 axes, range(start, min(start + across, last + 1)), names, letters
             )
+            label_logarithms(axes)
             if query is not None and start <= query < start + across:
                 mark_query(axes, query, fontsize=7)
         figure.supylabel(quantity, fontsize=9)

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# What each stage of a search does, for those that are drawn.
+STAGES = {
+    "given": "before the search",
+    "layer": "bits are fixed until each row of that layer depends on few",
+    "alteration": "bits are fixed at random, then repaired",
+    "closing": "bits are fixed until the query's output is constant",
+    "reverse pass": "fixed bits that are not needed are freed again",
+}
 # Positions that a picture of lines can show legibly.
 LEGIBLE = 24
 
@@ -137,10 +145,14 @@ def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
     axes.spines[:].set_visible(False)
 
 
+def _any_begins(names: list[str], kind: str) -> bool:
+    return any(name.startswith(kind) for name in names)
+
+
 def _shares(outline: Mapping[str, Any]) -> "Figure":
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2, 3.0), layout="constrained")
+    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
     axes = figure.add_subplot()
     n, stages = outline["n"], outline["stages"]
     names, free = ([one[key] for one in stages] for key in ("name", "free"))
@@ -151,7 +163,10 @@ def _shares(outline: Mapping[str, Any]) -> "Figure":
             place, shares[place], str(count), ha="center", va="bottom", fontsize=8
         )
     axes.set_ylim(0, 1.1)
-    axes.set_ylabel(f"share of the n = {n} positions that is free")
-    axes.set_xlabel("after this stage")
+    axes.set_ylabel(f"free share of n = {n} positions")
+    axes.set_xlabel("after this stage (above a bar: how many are free)")
+    met = {kind: said for kind, said in STAGES.items() if _any_begins(names, kind)}
+    text = "\n".join(f"{kind}: {said}" for kind, said in met.items())
+    figure.supxlabel(text, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bounds.curves.figures import LOOKS, SMALL_LEGEND, draw_floor
+from bounds.curves.ticks import label_logarithms
 from bounds.store.table import Table
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def simulation_figure(table: Table) -> "Figure":
             _draw_length(axes, row, look)
         _draw_epsilon(axes, rows)
         axes.set_ylim(FLOOR / 3, CEILING)
+        label_logarithms(axes)
         axes.set_xlabel("temperature τ (score units)")
         axes.set_ylabel("largest error of an activation")
         figure.legend(

@@ -10,6 +10,7 @@ import numpy as np
 
 from bounds.curves.decay import fit_decay
 from bounds.curves.figures import LOOKS, SMALL_LEGEND
+from bounds.curves.ticks import label_logarithms
 from bounds.lemma5.lipschitz.result import PROPORTIONAL
 from bounds.store.table import Table
 
@@ -51,7 +52,7 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator
 
     with rc_context(SMALL_LEGEND):
         figure = Figure(figsize=(5.2, 4.0), layout="constrained")
@@ -64,7 +65,7 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
         axes.set_xlabel("length n (tokens)")
         axes.set_ylabel(QUANTITIES[target])
         axes.xaxis.set_minor_locator(LogLocator(base=2, subs=()))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        label_logarithms(axes)
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
 

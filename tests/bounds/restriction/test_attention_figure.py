@@ -44,10 +44,14 @@ def test_a_short_restriction_is_drawn_line_by_line():
 def test_a_long_restriction_is_drawn_as_shares():
     model = random_model(0, num_layers=1, position="sinusoidal")
     found = find_restriction(model, LEGIBLE + 1)
-    (axes,) = drawn(model, found).axes
+    figure = drawn(model, found)
+    (axes,) = figure.axes
     heights = [
         bar.get_path().get_extents(bar.get_patch_transform()).height
         for bar in axes.patches
     ]
     expected = [LEGIBLE + 1, *(stage.free for stage in found.stages)]
     np.testing.assert_allclose(heights, np.array(expected) / (LEGIBLE + 1))
+    said = figure.get_supxlabel().splitlines()
+    kinds = {stage.name.removesuffix(" 0") for stage in found.stages}
+    assert {line.partition(":")[0] for line in said} == {"given", *kinds}

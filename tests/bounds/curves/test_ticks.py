@@ -1,0 +1,58 @@
+"""A logarithmic axis can be read at any span, and no label stands on another."""
+
+import itertools
+
+import pytest
+from matplotlib.figure import Figure
+
+from bounds.curves.ticks import label_logarithms
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "base"),
+    [(16, 64, 10), (40, 50, 2), (16, 4096, 10), (0.52, 0.58, 10), (3.1e-7, 3.3e-7, 10)],
+)
+def test_a_short_axis_has_labels_and_none_on_another(low, high, base):
+    figure = Figure(figsize=(5.2, 3.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log", base=base)
+    axes.set_yscale("log", base=base)
+    axes.plot([low, high], [low, high])
+    label_logarithms(axes)
+    figure.draw_without_rendering()
+    for axis, interval in (
+        (axes.xaxis, axes.get_xlim()),
+        (axes.yaxis, axes.get_ylim()),
+    ):
+        assert not any(label.get_text() for label in axis.get_minorticklabels())
+        places = [
+            x for x in axis.get_majorticklocs() if interval[0] <= x <= interval[1]
+        ]
+        assert len(places) >= 2
+        boxes = [
+            label.get_window_extent()
+            for x, label in zip(
+                axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True
+            )
+            if x in places and label.get_text()
+        ]
+        assert len(boxes) >= 2
+        across = axis is axes.xaxis
+        ends = sorted((b.x0, b.x1) if across else (b.y0, b.y1) for b in boxes)
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(ends))
+
+
+def test_ticks_below_the_lowest_are_not_counted():
+    axes = Figure().add_subplot()
+    axes.set_yscale("log")
+    axes.plot([0, 1, 2], [0.001, 0.3, 0.8])
+    label_logarithms(axes, lowest=0.25)
+    assert sum(0.25 <= y <= axes.get_ylim()[1] for y in axes.get_yticks()) >= 2
+
+
+def test_a_linear_axis_is_left_alone():
+    axes = Figure().add_subplot()
+    axes.plot([1, 2], [1, 2])
+    before = axes.xaxis.get_major_locator()
+    label_logarithms(axes)
+    assert axes.xaxis.get_major_locator() is before
