@@ -89,7 +89,7 @@ def describe_gap(curve: "BoundCurve") -> list[str]:
         return []
     bend = gap.half_weight if gap.bend is None else gap.bend
     trivial = (
-        f"{curve.label}: the bound on an attention weight is 1/2 at n = 1 + e^(2A) = "
+        f"{curve.label}: the bound on an attention weight is 1/2 at n_half = 1 + e^(2A) = "
         f"10^{bend:.3g}"
     )
     where = f"10^{gap.at_end:.3g} at n = {gap.end}"

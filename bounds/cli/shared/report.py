@@ -63,11 +63,29 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
             rule,
             *table[-2:],
             "",
-            *map(describe_decay, curves),
+            *_findings(curves),
             *_coincidences(curves),
             *bounds_report(curves),
         ]
     )
+
+
+def _findings(curves: Sequence[BoundCurve]) -> list[str]:
+    """Returns what was found for each curve, but what the table's rows say already."""
+    said, few = [], False
+    for curve in curves:
+        if not curve.fit.used or curve.fit.exponent is not None:
+            said.append(describe_decay(curve))
+            continue
+        few = True
+        if curve.enclosed:
+            total = curve.fit.used + curve.fit.zeros
+            said.append(f"{curve.label}: {curve.enclosed} of {total} are enclosures.")
+    if few:
+        said.append(
+            f"An exponent is fitted to values at {MIN_LENGTHS} lengths or more."
+        )
+    return said
 
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
