@@ -21,6 +21,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared import flags as shared
+from bounds.cli.shared.ahead import Ahead, Program
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.length_sweep import raise_failed
 from bounds.cli.shared.model_source import (
@@ -133,8 +134,11 @@ def run(options: flags.FlagValues) -> None:
         )
         todo = missing_cells(store, every, fresh=output.fresh)
         print(f"{len(todo)} of {len(every)} measurements to make", flush=True)
-        with Progress(len(todo), "measurements") as progress, quiet_ties():
-            failures = run_cells(store, _by_length(todo), progress.advance)
+        todo = _by_length(todo)
+        ahead = Ahead([_program(cell) for cell in todo])
+        count = Progress(len(todo), "measurements", ahead=ahead)
+        with count as progress, quiet_ties():
+            failures = run_cells(store, todo, progress.advance)
         curves = [read_curve(cells, store) for cells in asked]
     hashes = [cells.subject.model_sha256 for cells in asked]
     names = _write(output, hashes, curves, failures)
@@ -233,6 +237,12 @@ def _reweighted(
             f"tells at most {MAX_SERIES} lines apart"
         )
     return list({weighting_label(variant): variant for variant in models}.values())
+
+
+def _program(cell: Cell) -> Program:
+    """Returns what a measurement runs, which inputs of a length share."""
+    config = cell.config
+    return Program(f"{config.get('bound')} {config['weighting']}", config["n"])
 
 
 def _by_length(cells: list[Cell]) -> list[Cell]:

@@ -8,6 +8,7 @@ from typing import Self
 
 import tqdm
 
+from bounds.cli.shared.ahead import Ahead
 from bounds.cli.shared.compiling import hear_compiling
 
 # Plain lines are for logs; more than one in this many seconds would fill them.
@@ -24,7 +25,14 @@ class Progress:
     so that standard error stays empty unless something is wrong.
     """
 
-    def __init__(self, total: int, unit: str, *, alike: bool = False):
+    def __init__(
+        self,
+        total: int,
+        unit: str,
+        *,
+        alike: bool = False,
+        ahead: Ahead | None = None,
+    ):
         """Start counting.
 
         Args:
@@ -32,7 +40,9 @@ class Progress:
             unit: What a step is called, in the plural, as in "cells".
             alike: Whether a step takes as long as any other, so that the first tell how
                 long those that are left take.
+            ahead: What tells it of steps that are not, counted one by one.
         """
+        self._ahead = ahead
         self._total = total
         self._unit = unit
         self._done = 0
@@ -45,6 +55,7 @@ class Progress:
         self._open: tuple[int, int] | None = None
         self._start = time.monotonic()
         self._last_line = self._start - SECONDS_BETWEEN_LINES
+        self._last_step = self._start
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
 
         self._telling = threading.Lock()
@@ -86,7 +97,11 @@ class Progress:
             now, done = time.monotonic(), self._done + count
             if self._open is not None:  # what was left open of earlier steps is done
                 self._open = self._since = self._end = None
-            if self._since is None:
+            if self._ahead is not None:
+                self._ahead.took(now - self._last_step)
+                left, self._last_step = self._ahead.seconds(), now
+                self._end = None if left is None else now + left
+            elif self._since is None:
                 self._since = now, done
             elif self._alike:
                 began, first = self._since

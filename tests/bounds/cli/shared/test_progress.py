@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from bounds.cli.shared import progress
+from bounds.cli.shared.ahead import Ahead, Program
 from bounds.cli.shared.compiling import Compiling, hear_compiling
 from bounds.cli.shared.progress import Progress
 
@@ -85,6 +86,23 @@ def test_what_is_left_is_told_of_steps_that_are_alike(capsys, monkeypatch):
         "7 of 10 blocks (15 s, about 6 s left): block",
     ]
     assert told[False][-1] == "7 of 10 blocks (15 s): block"
+
+
+def test_what_is_left_is_told_of_steps_that_are_not_alike(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    ahead = Ahead([Program("softmax", n) for n in (4, 4, 8, 8)])
+    running = Progress(4, "measurements", ahead=ahead)
+    for later in (5.0, 4.0, 9.0, 8.0):
+        now[0] += later
+        running.advance("n")
+    assert capsys.readouterr().out.splitlines() == [
+        "1 of 4 measurements (5 s): n",
+        # Five to compile the other length, and its other run twice as long as the first's.
+        "2 of 4 measurements (9 s, about 13 s left): n",
+        "3 of 4 measurements (18 s, about 8 s left): n",
+        "4 of 4 measurements (26 s): n",
+    ]
 
 
 def test_what_was_left_open_is_counted_by_itself(capsys, monkeypatch):
