@@ -59,7 +59,7 @@ def simulation_figure(table: Table) -> "Figure":
             ncols=2,
             frameon=False,
             title="marks: measured, lines: certified bound, stars: certified τ, "
-            "bars: τ of the theorem",
+            "bars: τ of the theorem;\ndashed: the error ε that is allowed",
             title_fontsize=7.5,
         )
     return figure
