@@ -76,7 +76,8 @@ def test_the_report_has_a_table_and_a_sentence_per_weighting(run):
     rows = read_csv("results/curve/curve.csv")
     record = read_json("results/curve/curve.json")
     assert [curve["weighting"] for curve in record["curves"]] == LABELS
-    lines = result.out.splitlines()
+    # On a slow machine lines of progress begin with numbers too.
+    lines = [x for x in result.out.splitlines() if " measurements" not in x]
     (header,) = [line for line in lines if line.split() == ["n", *LABELS]]
     for n in LENGTHS:
         (line,) = [line for line in lines if line.split()[:1] == [str(n)]]
@@ -88,7 +89,8 @@ def test_the_report_has_a_table_and_a_sentence_per_weighting(run):
             )
             assert float(cell) == pytest.approx(largest, rel=1e-3, abs=1e-12)
     for curve in record["curves"]:
-        assert curve["finding"] in lines
+        told = curve["fit"]["exponent"] is not None or not curve["fit"]["used"]
+        assert (curve["finding"] in lines) == told  # the table tells of few lengths
         assert curve["finding"].startswith(curve["weighting"] + ": ")
     assert header
     assert record["flags"]["seed"] == record["seed"] == 0
