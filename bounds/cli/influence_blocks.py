@@ -1,7 +1,7 @@
 """One input's influences in blocks of positions, so that long work can be resumed."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,7 @@ class Blocks:
         progress: Counts positions as they are done; None counts nothing.
         mesh: Devices that positions are shared out over; None is one.
         shared: The base pass of all blocks.
+        found: What is recorded of those that are done.
     """
 
     asked: Asked
@@ -76,6 +77,7 @@ class Blocks:
     progress: Progress | None = None
     mesh: Mesh | None = None
     shared: SharedBase = dataclasses.field(default_factory=SharedBase)
+    found: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @classmethod
     def plan(
@@ -154,14 +156,19 @@ class Blocks:
         label = f"positions {start} to {end - 1}"
 
         def compute() -> dict[str, Any]:
-            reported = 0
+            reported, counted = 0, False
 
             def report(done: int, total: int) -> None:
-                nonlocal reported
+                nonlocal reported, counted
                 if self.progress is None:
                     return
-                if reported == end - start:  # a screen counts what its levels left
+                if counted:  # a screen counts what its levels left
+                    self.progress.advance(label, end - start - reported)
+                    reported = end - start
                     self.progress.recount(done, total)
+                    return
+                if done == total:  # told below, beside what it found
+                    counted = True
                     return
                 self.progress.advance(label, (end - start) * done // total - reported)
                 reported = (end - start) * done // total
@@ -179,9 +186,11 @@ class Blocks:
                 report,
                 propose=asked.propose,
             )
+            piece = summarise(found) | ({} if end == stop else {REACHED: end})
             if self.progress is not None:
+                self.progress.note(largest_so_far([*self.found, piece]))
                 self.progress.advance(label, end - start - reported)
-            return summarise(found) | ({} if end == stop else {REACHED: end})
+            return piece
 
         return Cell(config, label, compute)
 
@@ -285,6 +294,19 @@ def summarise(result: Influence) -> dict[str, Any]:
             "upper": upper,
         },
     }
+
+
+def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the largest influence of what is done, in words.
+
+    Args:
+        found: What `summarise` returned of each piece.
+    """
+    somewhere = [one for one in found if one["position"] is not None]
+    if not somewhere:
+        return ""
+    best = max(somewhere, key=lambda one: one["max"])
+    return f"largest so far {best['max']:.6g} at position {best['position']}"
 
 
 def read_rows(block: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -5,10 +5,9 @@ one before it took, and no value or key from that: a piece is found by where it 
 """
 
 import time
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bounds.cli.influence_blocks import REACHED, Blocks
+from bounds.cli.influence_blocks import REACHED, Blocks, largest_so_far
 from bounds.cli.shared.devices import Devices
 from bounds.cli.shared.progress import Progress
 from bounds.store.results import ResultStore
@@ -43,7 +42,7 @@ def find_pieces(
     """
     cells, n = blocks.cells(), len(blocks.asked.tokens)
     devices.agree(cells, [False] * len(cells))
-    found: list[Found] = []
+    found: list[Found] = blocks.found
     start, most, seconds = 0, 0, 0.0
     while start < n:
         cell = blocks.cell(start)
@@ -51,6 +50,7 @@ def find_pieces(
         if piece is not None:
             end = piece.get(REACHED, cell.config["stop"])
             label = f"positions {start} to {end - 1}, from the store"
+            progress.note(largest_so_far([*found, piece]))
             progress.skip(label, end - start)
         else:
             cell = _piece(blocks, start, most)
@@ -59,7 +59,6 @@ def find_pieces(
             end = piece.get(REACHED, cell.config["stop"])
             most = max(1, int((end - start) * SECONDS / took))
         found.append(piece)
-        progress.note(_so_far(found))
         seconds += store.seconds(cell.config) or 0.0
         start = end
     devices.tell((n, 0))
@@ -110,12 +109,3 @@ def _compute(
     if kept is not None and found and not found["uncertified"]:
         kept.unlink(missing_ok=True)
     return found, took
-
-
-def _so_far(found: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the largest influence of what is done, in words."""
-    somewhere = [one for one in found if one["position"] is not None]
-    if not somewhere:
-        return ""
-    best = max(somewhere, key=lambda one: one["max"])
-    return f"largest so far {best['max']:.6g} at position {best['position']}"

@@ -4,6 +4,7 @@ An input error of any kind is one line on standard error and exit code 1. Anythi
 else that is raised is a bug and keeps its traceback.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -18,6 +19,7 @@ from typing import Protocol, cast
 
 from absl import flags
 
+from bounds.cli.shared.earlier_names import renamed
 from bounds.cli.shared.usage import FlagGroup, command_usage, overview
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
@@ -25,8 +27,6 @@ from jax_models.errors import InputError
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 HELP = ("--help", "-help", "-h")
-# What flags were once called is still read.
-EARLIER_NAMES = {"inputs": "language", "count": "num_inputs"}
 
 
 class CommandModule(Protocol):
@@ -252,13 +252,19 @@ def _run(command: Command, arguments: list[str]) -> None:
         print(command_help(command, arguments), end="")
         return
     groups = flag_groups(module, arguments)
-    options = read_flags(command.name, groups, renamed(arguments, groups))
+    known = {name for group in groups for name in group.options}
+    options = read_flags(command.name, groups, renamed(arguments, known))
     if "out" in options:
         values = {name: options[name].value for name in options}
         refuse_to_overwrite(command.name, values)
         RUN.folder = Path(options.out)
     RUN.loading = False
-    module.run(options)
+    with contextlib.ExitStack() as opened:
+        if RUN.alone:  # who calls it from Python reads its lines
+            from bounds.cli.shared.progress import tell_of_waiting
+
+            opened.enter_context(tell_of_waiting())
+        module.run(options)
 
 
 def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGroup]:
@@ -278,25 +284,6 @@ def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGro
     bring = getattr(module, "further_flags", lambda _: None)
     further: FlagGroup | None = bring(arguments)
     return groups if further is None else [*groups, further]
-
-
-def renamed(arguments: Sequence[str], groups: Sequence[FlagGroup]) -> list[str]:
-    """Returns arguments with flags of earlier names under those that they have.
-
-    Args:
-        arguments: What is typed after a command's name.
-        groups: The command's flags; what is one of them keeps its name.
-    """
-    known = {name for group in groups for name in group.options}
-    written = []
-    for argument in arguments:
-        dashes = "-" * (len(argument) - len(argument.lstrip("-")))
-        name, equals, value = argument.removeprefix(dashes).partition("=")
-        now = EARLIER_NAMES.get(name) if dashes else None
-        if now in known and name not in known:
-            argument = f"{dashes}{now}{equals}{value}"
-        written.append(argument)
-    return written
 
 
 def read_flags(

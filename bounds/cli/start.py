@@ -35,6 +35,7 @@ class Run:
     def __init__(self) -> None:
         """Begin the first run of the process; nothing is being loaded."""
         self.loading = False
+        self.alone = False  # the process is the program, and was begun by `console`
         self.begin()
 
     def begin(self) -> None:
@@ -118,7 +119,7 @@ def _watch(end: int) -> None:
 
 def console() -> NoReturn:
     """Run the program on the process's arguments and exit with its code."""
-    RUN.loading = True  # until a command runs
+    RUN.loading = RUN.alone = True  # the former until a command runs
     listen()
     try:
         from bounds.cli.main import main

@@ -336,6 +336,8 @@ def _draw_slope(axes: "Axes", series: Sequence[Series]) -> None:
         color="0.4",
         fontsize=7,
         va="bottom",
+        # Readable where a line that belongs to something else goes through.
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8},
     )
 
 

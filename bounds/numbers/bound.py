@@ -8,6 +8,7 @@ estimated is neither, and neither type compares with a plain number or with each
 """
 
 import dataclasses
+import decimal
 import enum
 import math
 from typing import Any
@@ -20,6 +21,29 @@ class Sense(enum.Enum):
 
     UPPER = "at most"
     LOWER = "at least"
+
+
+def directed(value: float, spec: str, sense: Sense) -> str:
+    """Returns a number in a format whose digits are cut in the direction of a sense.
+
+    >>> directed(2.00001, ".3g", Sense.UPPER), directed(2.00001, ".3g", Sense.LOWER)
+    ('2.01', '2')
+
+    Args:
+        value: The number.
+        spec: As of `format`.
+        sense: Upwards for an upper bound.
+    """
+    if "." not in spec or not math.isfinite(value):
+        return format(value, spec)  # all digits
+    up = sense is Sense.UPPER
+    with decimal.localcontext() as context:
+        context.rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
+        cut = format(decimal.Decimal(value), spec)
+    try:
+        return format(float(cut), spec)  # as floats are written
+    except ValueError:  # a per cent sign, or what it is filled with
+        return cut
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -79,10 +103,14 @@ class _Inequality:
 
     @property
     def size(self) -> str:
-        """The value in five digits, or as a power of ten where it is far from 1."""
-        decimal = self.log10_value
-        large = 4 < abs(decimal) < math.inf
-        return f"10^{decimal:.4g}" if large else f"{self.value:.5g}"
+        """The value in five digits, or as a power of ten where it is far from 1.
+
+        Digits are cut in the direction of the sense: what is shown is a bound too.
+        """
+        exponent = self.log10_value
+        if 4 < abs(exponent) < math.inf:
+            return f"10^{directed(exponent, '.4g', self.sense)}"
+        return directed(self.value, ".5g", self.sense)
 
     def __repr__(self) -> str:
         """The number with its direction; what is bounded is said by `print`."""
@@ -93,19 +121,27 @@ class _Inequality:
         return f"{self.quantity} {self.sense.value} {self.size}"
 
     def __format__(self, spec: str) -> str:
-        """As `str` without a format, else `value` in it: `f"{bound:.3f}"`."""
-        return format(self.value, spec) if spec else str(self)
+        """As `str` without a format, else the value in it: `f"{bound:.3f}"`.
+
+        Digits are cut in the direction of the sense. What is further from 1 than floats
+        have digits stays a power of ten.
+        """
+        if not spec:
+            return str(self)
+        if 15 < abs(self.log10_value) < math.inf:
+            return self.size
+        return directed(self.value, spec, self.sense)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Bound(_Inequality):
     """A certified inequality. `a <= b` orders the values of two with the same sense.
 
-    >>> half = Bound(math.log(0.5), Sense.UPPER, "||x||", (), "by definition")
-    >>> print(half)
-    ||x|| at most 0.5
-    >>> half
-    Bound(<= 0.5)
+    >>> one = Bound(0.0, Sense.UPPER, "||x||", (), "by definition")
+    >>> print(one)
+    ||x|| at most 1
+    >>> one
+    Bound(<= 1)
     """
 
     def __lt__(self, other: Any) -> bool:

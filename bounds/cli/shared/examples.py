@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "import": (
         "--folder=checkpoint --out=results/mine",
-        "--folder=checkpoint --dtype=float64 --check=rows.safetensors --out=results/mine",
+        "--folder=checkpoint --dtype=float64 --check=rows.safetensors --out=results/checked",
     ),
     "batch": (
         "--command=entropy --sweep language=parity,dyck2 --lengths=8,64 --out=results/sweep",

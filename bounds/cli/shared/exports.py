@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bounds.cli.shared.earlier_names import current_name
 from bounds.curves.figures import FORMATS
 from bounds.store.output import plain
 from jax_models.arguments import show
@@ -28,7 +29,7 @@ RECORDS = {"restrict": "certificate.json"}
 WRITERS_OF_MODELS = ("model", "train", "compile", "import")
 MODEL = "model.safetensors"
 # What commands write besides, by ending, under their own name or one that is here.
-ENDINGS = ("csv", "npz", "html", *FORMATS)
+ENDINGS = ("csv", "jsonl", "parquet", "npz", "html", *FORMATS)
 STEMS = {"restrict": "restriction"}
 FILES = {"sample": ("tokens.npy",), **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,))}
 MOST_TOLD = 2  # flags
@@ -81,6 +82,7 @@ def _difference(
     """Returns what a file is where it is no record of this configuration."""
     try:
         recorded = json.loads(path.read_bytes())["flags"]
+        recorded = {current_name(x, given): value for x, value in recorded.items()}
         names = (recorded.keys() & given.keys()) - IMMATERIAL
     except (ValueError, LookupError, TypeError, AttributeError):
         return f"no record of {one}"

@@ -4,17 +4,49 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Self
 
 import tqdm
 
 from bounds.cli.shared.ahead import Ahead
-from bounds.cli.shared.compiling import hear_compiling
+from bounds.cli.shared.compiling import Compiling, hear_compiling
 
 # Plain lines are for logs; more than one in this many seconds would fill them.
 SECONDS_BETWEEN_LINES = 4.0
 # Seconds after which it is seen whether one is due.
 LOOK_AGAIN = 0.8
+
+
+# Counts that are open: they say themselves what is waited for.
+_COUNTING: list["Progress"] = []
+
+
+@contextlib.contextmanager
+def tell_of_waiting() -> Iterator[None]:
+    """Say that the program is at work where nothing is counted, as before the first step."""
+    start, ended = time.monotonic(), threading.Event()
+
+    def watch(compiling: Compiling) -> None:
+        last = start
+        while not ended.wait(LOOK_AGAIN):
+            now = time.monotonic()
+            if _COUNTING:
+                last = now
+            elif now - last >= SECONDS_BETWEEN_LINES:
+                last = now
+                what = "compiling ..." if compiling.under_way else "at work ..."
+                with contextlib.suppress(OSError, ValueError):  # a closed stream
+                    print(f"{what} ({now - start:.0f} s)", flush=True)
+
+    with hear_compiling() as compiling:
+        watcher = threading.Thread(target=watch, args=(compiling,), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
 
 class Progress:
@@ -64,6 +96,8 @@ class Progress:
 
     def __enter__(self) -> Self:
         """Returns the running count."""
+        _COUNTING.append(self)
+        self._opened.callback(_COUNTING.remove, self)
         self._compiling = self._opened.enter_context(hear_compiling())
         watch = threading.Thread(target=self._watch, daemon=True)
         watch.start()

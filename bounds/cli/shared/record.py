@@ -102,4 +102,7 @@ class Output:
         """
         where = self.path(stem or self.command)
         formats = [x for x in self.values["figure_format"] if x in FORMATS]
+        if self.values["overwrite"]:  # of another configuration
+            for other in set(FORMATS).difference(formats):
+                where.with_name(f"{where.name}.{other}").unlink(missing_ok=True)
         return [path.name for path in save_figure(figure, where, formats)]

@@ -171,7 +171,7 @@ def dyck_floor(
         Hahn 2020, Theorem 6, corrected: Theorem G.
 
     >>> print(dyck_floor(0.25, 8, "last", 0.0))
-    cross-entropy on 2DYCK, read at the last symbol (R1), nats at least 0.84372
+    cross-entropy on 2DYCK, read at the last symbol (R1), nats at least 0.84371
     """
     check_reading(reading)
     shares = height_shares(up_probability, length)

@@ -22,6 +22,7 @@ from bounds.influence.substitution import padded
 from bounds.lemma5.certificate.base_pass import prepare_pass, runs
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.output import exact_without_layers
+from bounds.numbers.bound import Sense, directed
 from bounds.numbers.kind import Kind, OfKind
 
 CertificateMethod = Literal["centred", "base"]
@@ -60,7 +61,8 @@ class Certificate(OfKind):
         """One line: the maximum, where it is, and how it was certified."""
         lost = self.uncertified
         return (
-            f"Certificate(max_upper={self.max_upper:.6g}, position={self.position}, "
+            f"Certificate(max_upper={directed(self.max_upper, '.6g', Sense.UPPER)}, "
+            f"position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
             f"substitutions={self.substitutions}"
             + (f", nothing is certified for {lost} of them)" if lost else ")")

@@ -81,7 +81,7 @@ def largest_weight(half_oscillation: float, visible: int) -> Bound:
         Hahn 2020, proof of Lemma 5, there relaxed to e^{2A}/(n - 1).
 
     >>> print(largest_weight(0.0, 4))
-    largest attention weight of a row at most 0.25
+    largest attention weight of a row at most 0.25001
     """
     a = interval(nonnegative("half_oscillation", half_oscillation))
     value = weight_bound(a, whole("visible", visible, 1))

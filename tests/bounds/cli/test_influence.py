@@ -125,16 +125,14 @@ def test_progress_names_the_largest_influence_so_far(
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     told = run("influence", *flags).out.splitlines()
     effects = influences(jm.load(three_symbols), TOKENS, -1)
-    best, shown = 0.0, []
+    shown = []
     for line in told:
         if steps := re.match(r"(\d) of 7 positions .* to \d(.*)", line):
             found = re.fullmatch(r"; largest so far (\S+) at position (\d)", steps[2])
             shown.append(int(steps[1]))
-            assert bool(found) == (best > 0)
-            if found:
-                assert float(found[1]) == pytest.approx(best, rel=1e-5)
             done = [effects[at] for at in effects if at[0] < min(shown[-1], 6)]
-            best = max(done)
+            assert found, "what was just found is part of it"
+            assert float(found[1]) == pytest.approx(max(done), rel=1e-5)
     assert shown == [2, 4, 6, 7]
 
 

@@ -66,9 +66,6 @@ def test_what_a_flag_was_once_called_is_read(capsys, tmp_path):
     assert main(["sample", "--count", "3", "--length=2", f"{out}_earlier"]) == 0
     files = [tmp_path / folder / "tokens.npy" for folder in ("new", "new_earlier")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    options = program.flag_groups(COMMANDS[0].load(), [])
-    assert program.renamed(["--inputs=dyck1"], options) == ["--language=dyck1"]
-    assert program.renamed(["--inputs=3"], []) == ["--inputs=3"], "no such flag"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

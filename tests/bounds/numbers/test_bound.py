@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import mpmath as _mpmath
@@ -47,19 +48,41 @@ def test_zero_and_nothing_known():
 
 
 def test_a_bound_shows_and_converts_as_a_number_with_its_direction():
-    assert repr(bound(math.log(0.5))) == "Bound(<= 0.5)"
+    assert repr(bound(0.0)) == "Bound(<= 1)"
+    assert repr(bound(math.log(0.5))) == "Bound(<= 0.50001)"
     assert repr(claim(math.log(0.5), Sense.LOWER)) == "Claim(>= 0.5)"
     assert repr(bound(1e5)) == "Bound(<= 10^4.343e+04)"
+    assert repr(bound(1e5, Sense.LOWER)) == "Bound(>= 10^4.342e+04)"
     assert float(bound(1.0)) == bound(1.0).value >= math.e
     assert float(bound(1e5)) == math.inf
     assert float(bound(1e5, Sense.LOWER)) < math.inf
 
 
+@pytest.mark.parametrize("sense", Sense)
+@pytest.mark.parametrize("log_value", [-0.7, 0.1234567, 2.3, 8.9, 9.3, 40.0, -30.0])
+def test_what_is_shown_of_a_bound_is_one_too(log_value, sense):
+    one = bound(log_value, sense)
+    log10, *_ = re.findall(r"10\^(\S+)\)", repr(one)) or [None]
+    if log10 is None:
+        (number,) = re.findall(r"= (\S+)\)", repr(one))
+        shown, value = (
+            [float(number), float(f"{one:.3f}"), float(f"{one:.2e}")],
+            one.value,
+        )
+    else:
+        shown, value = [float(log10)], one.log10_value
+    for number in shown:
+        assert (number >= value) if sense is Sense.UPPER else (number <= value)
+        assert number == pytest.approx(value, rel=1.1e-2, abs=1e-3)
+
+
 def test_a_bound_is_formatted_as_its_number():
     half = bound(math.log(0.5))
-    assert f"{half:.3f}" == "0.500"
+    assert f"{half:.3f}" == "0.501", "e^ln(1/2) is above it, and it is an upper bound"
+    assert f"{bound(0.0):8.3f}" == "   1.000"
+    assert f"{bound(2.0):.2e}" == "7.39e+00"
     assert f"{half}" == str(half)
-    assert f"{bound(1e5):8.3g}" == f"{math.inf:8.3g}"
+    assert f"{bound(1e5):8.3g}" == "10^4.343e+04"
     with pytest.raises(ValueError, match="format"):
         f"{half:d}"
 
@@ -129,6 +152,6 @@ def test_a_bound_is_frozen_and_reads_as_a_sentence():
     one = bound(math.log(0.5))
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.log_value = 0.0  # pyright: ignore[reportAttributeAccessIssue]
-    assert str(one) == "q at most 0.5"
-    assert str(bound(1000.0, Sense.LOWER)) == "q at least 10^434.3"
+    assert str(one) == "q at most 0.50001"
+    assert str(bound(1000.0, Sense.LOWER)) == "q at least 10^434.2"
     assert str(bound(-math.inf)) == "q at most 0"

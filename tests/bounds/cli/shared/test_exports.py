@@ -50,8 +50,10 @@ def test_another_configuration_leaves_every_file_as_it_is_unless_asked(run):
     assert code == 0
     assert json.loads(after["curve.json"])["flags"]["seed"] == 1
     assert after["curve.csv"] != before["curve.csv"]
+    code, _, after = run(*CURVE, "--seed=2", "--figure_format=svg", "--overwrite")
+    assert "curve.png" not in after, "the figure of another configuration"
     # What was asked for once holds for what then stands there.
-    assert run(*CURVE, "--seed=1", "--num_inputs=2")[0] == 0
+    assert run(*CURVE, "--seed=2", "--figure_format=svg")[0] == 0
 
 
 @pytest.mark.parametrize("flag", ["", "--fresh", "--figure_format=svg"])
@@ -99,6 +101,16 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
         code, _, after = run(*command, "--overwrite")
         assert code == 0
         assert after[name] != b"mine"
+
+
+def test_a_record_of_earlier_names_is_read_by_the_names_of_today(run, tmp_path):
+    assert run("sample", "--num_inputs=2")[0] == 0
+    path = tmp_path / "out" / "sample.json"
+    path.write_text(path.read_text().replace('"num_inputs"', '"count"'))
+    code, error, _ = run("sample", "--num_inputs=3")
+    assert code == 1
+    assert "--num_inputs=2 where this one has --num_inputs=3" in error
+    assert run("sample", "--num_inputs=2")[0] == 0
 
 
 @pytest.mark.parametrize("name", ["record", "draw"])

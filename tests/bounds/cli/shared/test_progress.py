@@ -10,7 +10,7 @@ import pytest
 from bounds.cli.shared import progress
 from bounds.cli.shared.ahead import Ahead, Program
 from bounds.cli.shared.compiling import Compiling, hear_compiling
-from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.progress import Progress, tell_of_waiting
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,21 @@ def test_jax_is_heard_to_begin_and_to_end(monkeypatch):
     began.clear()
     jax.jit(lambda x: jnp.sin(x) + 42)(2.0)
     assert began == []
+
+
+def test_work_that_nothing_counts_is_told_of_and_what_is_counted_by_its_count(capsys):
+    with tell_of_waiting():
+        assert "at work ... (0 s)" in until_told(capsys, "at work")
+        with Progress(7, "layers"):
+            counted = until_told(capsys, "0 of 7 layers done, at work")
+            time.sleep(0.2)
+            counted += capsys.readouterr().out
+        assert len(re.findall("^at work", counted, re.MULTILINE)) <= 1
+        until_told(capsys, "\nat work")
+    time.sleep(0.1)
+    capsys.readouterr()
+    time.sleep(0.1)
+    assert capsys.readouterr().out == ""
 
 
 def test_nothing_is_said_when_the_work_is_over(capsys):
