@@ -90,7 +90,7 @@ def _picture(outline: Mapping[str, Any]) -> "Figure":
 
     n, panels = outline["n"], outline["panels"]
     depth = len(panels) // 2
-    width = max(3.0, 0.28 * n + 0.8)
+    width = max(3.0, 0.19 * n + 0.6)  # n = 14 is as wide as a page's text
     figure = Figure(figsize=(2 * width, 1.7 * depth + 0.5), layout="constrained")
     grid = figure.subplots(depth, 2, squeeze=False)
     # The last layer is on top, as in drawings of the model.
@@ -100,9 +100,9 @@ def _picture(outline: Mapping[str, Any]) -> "Figure":
         title = f"layer {panel['layer']}, {panel['when']}: {free} of {n} free"
         axes.set_title(title, fontsize=9)
     figure.supxlabel(
-        "position (counted from 0). Circles: ∗ free, grey fixed. Squares: rows that the "
-        "query can depend on; black: the query. Lines: where a row can attend to; bold: "
-        "nowhere else.\nBefore: as the search came to the layer. After: the whole "
+        "position (from 0, as layers). Circles: ∗ free, grey fixed. Squares: rows that the "
+        "query can depend on;\nblack: the query. Lines: where a row can attend to; bold: "
+        "nowhere else. Before: as the search came\nto the layer. After: the whole "
         "restriction; more was fixed then, and what needlessly had been is free again.",
         fontsize=8,
     )
@@ -133,7 +133,7 @@ def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
         look = {"s": 22, "color": "black" if row == query else "0.5", "zorder": 2}
         axes.scatter([row], [1], marker="s", **look)
     shades = ["white" if token == FREE else "0.85" for token in tokens]
-    circle = {"s": 95, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
+    circle = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
     axes.scatter(places, [0] * len(places), c=shades, **circle)
     for place, token in zip(places, tokens, strict=True):
         text = "∗" if token == FREE else str(token)
