@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 
 import jax.monitoring
@@ -18,15 +19,19 @@ class Compiling(logging.Handler):
         """Nothing is compiled yet."""
         super().__init__(logging.DEBUG)
         self.under_way = False
+        self.seconds = 0.0  # that went by so
+        self._began = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take note of a beginning."""
-        if str(record.msg).startswith("Compiling"):
-            self.under_way = True
+        if str(record.msg).startswith("Compiling") and not self.under_way:
+            self.under_way, self._began = True, time.monotonic()
 
     def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
         """Take note of an end."""
-        if event == _ENDED:
+        if event == _ENDED and self.under_way:
+            del duration_secs  # programs are compiled beside each other
+            self.seconds += time.monotonic() - self._began
             self.under_way = False
 
 

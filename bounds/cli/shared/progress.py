@@ -80,8 +80,10 @@ class Progress:
         self._done = 0
         self._note = ""
         self._alike = alike
-        # Since when steps are timed, and from which on: what came first was compiled for.
+        # Since when steps are timed, and from which on: what came first was compiled for,
+        # and tells how long the others take by what it took beside.
         self._since: tuple[float, int] | None = None
+        self._computed = 0  # steps until then
         self._end: float | None = None  # when the last would be done
         # Within the steps that are done, what was left open: done and all of it.
         self._open: tuple[int, int] | None = None
@@ -90,6 +92,7 @@ class Progress:
         self._last_step = self._start
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
 
+        self._compiling: Compiling | None = None
         self._telling = threading.Lock()
         self._ended = threading.Event()
         self._opened = contextlib.ExitStack()
@@ -114,7 +117,8 @@ class Progress:
     def _watch(self) -> None:
         """Say what is waited for, where nothing else was said for a while."""
         while not self._ended.wait(LOOK_AGAIN):
-            what = "compiling ..." if self._compiling.under_way else "at work ..."
+            compiling = self._compiling is not None and self._compiling.under_way
+            what = "compiling ..." if compiling else "at work ..."
             with contextlib.suppress(OSError, ValueError):  # a stream that was closed
                 self.tell(f"{self._counted()}, {what}")
 
@@ -135,8 +139,12 @@ class Progress:
                 self._ahead.took(now - self._last_step)
                 left, self._last_step = self._ahead.seconds(), now
                 self._end = None if left is None else now + left
-            elif self._since is None:
-                self._since = now, done
+            elif self._since is None or now - self._since[0] < LOOK_AGAIN:
+                # The first, or what ended with it, as those that run beside each other.
+                self._since, self._computed = (now, done), self._computed + count
+                if self._alike and self._compiling is not None:
+                    worked = max(0.0, now - self._start - self._compiling.seconds)
+                    self._end = now + worked / self._computed * (self._total - done)
             elif self._alike:
                 began, first = self._since
                 self._end = now + (now - began) / (done - first) * (self._total - done)

@@ -1,5 +1,6 @@
 """A step that lasts says where the work is, and whether it waits for the compiler."""
 
+import logging
 import re
 import time
 
@@ -101,6 +102,24 @@ def test_what_is_left_is_told_of_steps_that_are_alike(capsys, monkeypatch):
         "7 of 10 blocks (15 s, about 6 s left): block",
     ]
     assert told[False][-1] == "7 of 10 blocks (15 s): block"
+
+
+def test_the_first_step_tells_too_less_what_was_compiled_for_it(capsys, monkeypatch):
+    with Progress(10, "blocks", alike=True) as running:
+        running._ended.set()  # nothing but steps is told
+        heard, start = running._compiling, running._start
+        assert heard is not None
+        for name, later in (("Compiling f", 1.0), ("Compiling g", 2.0), ("", 21.0)):
+            monkeypatch.setattr(progress.time, "monotonic", lambda at=later: start + at)
+            if name:
+                heard.emit(logging.makeLogRecord({"msg": name}))
+            else:  # two at a time take the time of one
+                for _ in range(2):
+                    heard("/jax/core/compile/backend_compile_duration", 19.0)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: start + 24.0)
+        running.advance("block", 2)
+    told = capsys.readouterr().out
+    assert told == "2 of 10 blocks (24 s, about 16 s left): block\n"
 
 
 def test_what_is_left_is_told_of_steps_that_are_not_alike(capsys, monkeypatch):
