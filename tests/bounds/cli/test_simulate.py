@@ -86,7 +86,10 @@ def test_a_curve_has_a_row_per_length():
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--preset=ones", "--weighting=softmax"], "no hard attention to simulate"),
+        (
+            ["--preset=ones", "--weighting=softmax"],
+            "leftmost_hard|rightmost_hard|average",
+        ),
         (["--preset=first"], "layers.0 has softmax attention"),
         (["--preset=ones", "--epsilon=0"], "epsilon"),
         (["--preset=ones", "--epsilon=2"], "epsilon"),
