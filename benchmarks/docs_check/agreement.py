@@ -23,6 +23,8 @@ NAME = re.compile(
 # Numbers of generated text, none of a version or of a commit in backticks.
 MADE = re.compile(r"(?<![\w.`])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w]|\.\d)")
 ELLIPSIS = "..."
+# Said by the clock, of work that lasts: a page does not state it.
+WAITING = re.compile(r"(?:compiling|at work) \.\.\. \(\d+ s")
 MANY_DIGITS = 4
 
 
@@ -101,7 +103,9 @@ def difference(stated: str, found: str) -> str | None:
         One line that shows both; None where all lines agree.
     """
     wanted = [line for line in stated.splitlines() if line.strip()]
-    printed = [line for line in found.splitlines() if line.strip()]
+    printed = [
+        line for line in found.splitlines() if line.strip() and not WAITING.search(line)
+    ]
     at = 0
     for index, line in enumerate(wanted):
         if line.strip() == ELLIPSIS:

@@ -81,6 +81,15 @@ def test_outputs_are_compared_line_by_line_and_dots_skip():
     assert "nothing is stated" in str(difference("a", "a\nb"))
 
 
+def test_what_is_waited_for_is_not_compared():
+    waiting = (
+        "compiling ... (4 s)\n0 of 7 positions done, at work ... (8 s, about 9 s left)"
+    )
+    assert difference("one\ntwo", f"one\n{waiting}\ntwo") is None
+    assert difference("one\ntwo", f"one\n{waiting}\nthree") is not None
+    assert difference("one", "one\ncompiling two") is not None
+
+
 def test_numbers_of_prose_are_those_a_program_has_to_print():
     prose = (
         "For n = 16 it is 0.83 (Hahn 2020), `--x=17`, 10^18785 [a](b-19.md), 4 ways."
