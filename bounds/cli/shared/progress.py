@@ -83,11 +83,12 @@ class Progress:
         # Since when steps are timed, and from which on: what came first was compiled for,
         # and tells how long the others take by what it took beside.
         self._since: tuple[float, int] | None = None
-        self._computed = 0  # steps until then
+        self._computed = 0  # steps until then, since the count began:
         self._end: float | None = None  # when the last would be done
         # Within the steps that are done, what was left open: done and all of it.
         self._open: tuple[int, int] | None = None
         self._start = time.monotonic()
+        self._began = self._start, 0.0  # when, and what had been compiled, in seconds
         self._last_line = self._start - SECONDS_BETWEEN_LINES
         self._last_step = self._start
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
@@ -143,7 +144,9 @@ class Progress:
                 # The first, or what ended with it, as those that run beside each other.
                 self._since, self._computed = (now, done), self._computed + count
                 if self._alike and self._compiling is not None:
-                    worked = max(0.0, now - self._start - self._compiling.seconds)
+                    began, compiled = self._began
+                    worked = now - began - (self._compiling.seconds - compiled)
+                    worked = max(0.0, worked)
                     self._end = now + worked / self._computed * (self._total - done)
             elif self._alike:
                 began, first = self._since
@@ -181,7 +184,9 @@ class Progress:
             elif self._alike and self._since is not None and done > self._since[1]:
                 began, first = self._since
                 self._end = now + (now - began) / (done - first) * (total - done)
-            self._open = done, total
+            self._open, self._computed = (done, total), 0
+            heard = self._compiling
+            self._began = now, 0.0 if heard is None else heard.seconds
         self.tell(self._counted())
 
     def _counted(self) -> str:

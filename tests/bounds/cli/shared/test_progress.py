@@ -122,6 +122,22 @@ def test_the_first_step_tells_too_less_what_was_compiled_for_it(capsys, monkeypa
     assert told == "2 of 10 blocks (24 s, about 16 s left): block\n"
 
 
+def test_the_first_step_of_a_count_tells_by_nothing_before_it(capsys, monkeypatch):
+    with Progress(10, "blocks", alike=True) as running:
+        running._ended.set()
+        start = running._start
+        for later, count in ((50.0, 4), (60.0, 4)):
+            monkeypatch.setattr(progress.time, "monotonic", lambda at=later: start + at)
+            running.advance("block", count)
+        for later in (100.0, 200.0):
+            monkeypatch.setattr(progress.time, "monotonic", lambda at=later: start + at)
+            running.recount(1, 5)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: start + 203.0)
+        running.advance("more", 1)
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "9 of 10 blocks (203 s, about 3 s left): more"
+
+
 def test_what_is_left_is_told_of_steps_that_are_not_alike(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
