@@ -22,6 +22,11 @@ class Compiling(logging.Handler):
         self.seconds = 0.0  # that went by so
         self._began = 0.0
 
+    @property
+    def waited_for(self) -> str:
+        """What a line says of it."""
+        return "compiling ..." if self.under_way else "at work ..."
+
     def emit(self, record: logging.LogRecord) -> None:
         """Take note of a beginning."""
         if str(record.msg).startswith("Compiling") and not self.under_way:

@@ -35,9 +35,8 @@ def tell_of_waiting() -> Iterator[None]:
                 last = now
             elif now - last >= SECONDS_BETWEEN_LINES:
                 last = now
-                what = "compiling ..." if compiling.under_way else "at work ..."
                 with contextlib.suppress(OSError, ValueError):  # a closed stream
-                    print(f"{what} ({now - start:.0f} s)", flush=True)
+                    print(f"{compiling.waited_for} ({now - start:.0f} s)", flush=True)
 
     with hear_compiling() as compiling:
         watcher = threading.Thread(target=watch, args=(compiling,), daemon=True)
@@ -103,7 +102,9 @@ class Progress:
         _COUNTING.append(self)
         self._opened.callback(_COUNTING.remove, self)
         self._compiling = self._opened.enter_context(hear_compiling())
-        watch = threading.Thread(target=self._watch, daemon=True)
+        watch = threading.Thread(
+            target=self._watch, args=(self._compiling,), daemon=True
+        )
         watch.start()
         self._opened.callback(watch.join)
         self._opened.callback(self._ended.set)
@@ -115,13 +116,11 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def _watch(self) -> None:
+    def _watch(self, compiling: Compiling) -> None:
         """Say what is waited for, where nothing else was said for a while."""
         while not self._ended.wait(LOOK_AGAIN):
-            compiling = self._compiling is not None and self._compiling.under_way
-            what = "compiling ..." if compiling else "at work ..."
             with contextlib.suppress(OSError, ValueError):  # a stream that was closed
-                self.tell(f"{self._counted()}, {what}")
+                self.tell(f"{self._counted()}, {compiling.waited_for}")
 
     def advance(self, step: str, count: int = 1) -> None:
         """Count finished steps.
