@@ -27,6 +27,7 @@ import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_choices
 from benchmarks.page import digits, table_text
 from benchmarks.proposal_cost import (
+    TYPES,
     measure_proposals,
     proposal_table,
     show_proposals,
@@ -55,6 +56,7 @@ WAYS += [f"{name} subtracted" for name in get_args(Precision)]
 PROPOSED = "proposed"
 WAYS += [PROPOSED]
 CHOSEN = define_choices(FLAGS, "ways", ["partial"], WAYS, "ways")
+PROPOSING = define_choices(FLAGS, "propose", TYPES, TYPES, "types that propose")
 PAIRS = flags.DEFINE_integer(
     "pairs", 96, "substitutions of a model", lower_bound=1, flag_values=FLAGS
 )
@@ -76,7 +78,8 @@ def cells() -> Iterator[dict[str, Any]]:
             print(f"skipped: {error}")
             continue
         if way == PROPOSED:
-            yield {"model": name, "way": way, "pairs": PAIRS.value}
+            asked = {"propose": list(PROPOSING.value), "pairs": PAIRS.value}
+            yield {"model": name, "way": way} | asked
             continue
         size = WHOLE if name in RANDOM and way == "partial" else PART
         more = {} if size == PART else {"size": size}
@@ -174,7 +177,8 @@ def measure(config: Config) -> dict[str, Any]:
         tokens, positions, symbols = drawn
         asked = {"positions": positions, "symbols": symbols}
         query = ENCODERS[name].row if name in ENCODERS else -1
-        return measure_proposals(model, tokens, query=query, **asked)
+        types = config["propose"]
+        return measure_proposals(model, tokens, types, query=query, **asked)
     model = build(name, "float32")
     drawn = draw(name, model, config["seed"] + config["part"], config.get("size", PART))
     tokens, positions, symbols = drawn

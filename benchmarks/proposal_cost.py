@@ -17,18 +17,19 @@ from benchmarks.page import digits, table_text
 from benchmarks.script import Measured, Row
 from bounds.influence.compute import Propose
 
-WAYS: tuple[Propose | None, ...] = (None, "float32", "bfloat16", "float16")
+TYPES: tuple[Propose, ...] = ("float32", "bfloat16", "float16")
 REPEATS = 3
 
 
 def measure_proposals(
-    model: jm.Transformer, tokens: np.ndarray, **asked: Any
+    model: jm.Transformer, tokens: np.ndarray, types: Sequence[Propose], **asked: Any
 ) -> dict[str, Any]:
     """Returns one row: seconds of each way, warm and compiling, and how many it decided.
 
     Args:
         model: in float64.
         tokens: the input [n].
+        types: those that propose.
         asked: of `compute_influence`.
     """
 
@@ -41,13 +42,14 @@ def measure_proposals(
         )
         return found, time.perf_counter() - start
 
-    first = [ask(way) for way in WAYS]
-    rounds = [[ask(way)[1] for way in WAYS] for _ in range(REPEATS)]
+    ways = (None, *types)
+    first = [ask(way) for way in ways]
+    rounds = [[ask(way)[1] for way in ways] for _ in range(REPEATS)]
     warm = [statistics.median(seconds) for seconds in zip(*rounds, strict=True)]
     plain, _ = first[0]
     row: dict[str, Any] = {"n": int(tokens.size), "pairs": plain.substitutions}
     row |= {"method": plain.method, "influence": plain.max}
-    for way, (found, seconds), median in zip(WAYS, first, warm, strict=True):
+    for way, (found, seconds), median in zip(ways, first, warm, strict=True):
         name = way or "float64"
         row |= {f"{name}_seconds": median, f"{name}_compile_seconds": seconds - median}
         if found.decided is not None:
@@ -63,8 +65,8 @@ def show_proposals(name: str, row: Row) -> str:
     """Returns one row as a line."""
     ways = [
         f"{way} {digits(row[f'{way}_seconds'])} s, {row[f'{way}_decided']} decided"
-        for way in WAYS
-        if way is not None
+        for way in TYPES
+        if f"{way}_seconds" in row
     ]
     return (
         f"{name}, n = {row['n']}, {row['pairs']} substitutions by {row['method']}: float64 "
@@ -74,14 +76,16 @@ def show_proposals(name: str, row: Row) -> str:
 
 def proposal_table(measured: Measured) -> str:
     """Returns the rows as a Markdown table."""
-    names: Sequence[str] = [way for way in WAYS if way is not None]
     head = ["model", "n", "substitutions", "method", "float64, s (compiling)"]
-    for name in names:
+    for name in TYPES:
         head += [f"{name}, s (compiling)", "decided"]
     lines = []
     for config, row in measured:
         line = [config["model"], str(row["n"]), str(row["pairs"]), row["method"]]
-        for name in ("float64", *names):
+        for name in ("float64", *TYPES):
+            if f"{name}_seconds" not in row:
+                line += ["", ""]
+                continue
             seconds = (row[f"{name}_seconds"], row[f"{name}_compile_seconds"])
             line.append("{} (+{})".format(*map(digits, seconds)))
             if name != "float64":
