@@ -1,7 +1,7 @@
 # make run    set up a virtual environment and do the main job: the bound curve
 # make test   set up and run the fast tests and the doctests
 # make bench  measure this machine and put the numbers into docs/benchmarks.md
-# make check  what continuous integration runs: tests, lint, types, package
+# make check  what continuous integration runs: all but the slow tests, lint, types, package
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,6 +18,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 QUICK_OPTIONS := --xla_cpu_use_fusion_emitters=false \
 	--xla_cpu_parallel_codegen_split_count=1
 XLA_QUICK ?= $$(cat $(QUICK))
+APART := not slow and not gpu and not real
 
 # A stamp is older than the files it depends on when set-up must be done again.
 RUNTIME := $(VENV)/runtime.stamp
@@ -26,13 +27,21 @@ TOOLS := $(VENV)/tools.stamp
 QUICK := $(VENV)/quick.stamp
 JAXLIB := $(wildcard $(VENV)/lib/python*/site-packages/jaxlib-*.dist-info)
 
-.PHONY: run test test-all real lint format types docs-check bench package check facts clean
+.PHONY: run test test-long test-all durations real lint format types docs-check bench package check facts clean
 
 run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
 
 test: $(TOOLS) $(QUICK)
 	XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) $(FLAGS)
+
+# What the fast tests leave out of tests that take more than a second or so.
+test-long: $(TOOLS) $(QUICK)
+	XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) -m "long and $(APART)" $(FLAGS)
+
+# Both, measured: what takes long is written to tests/long.txt.
+durations: $(TOOLS) $(QUICK)
+	WRITE_DURATIONS=1 XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) -m "$(APART)" $(FLAGS)
 
 test-all: $(TOOLS)
 	$(PYTEST) -m "not gpu and not real" $(FLAGS)
@@ -84,7 +93,7 @@ package: $(TOOLS)
 	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
 		-m bounds curve --lengths=8,16 --num_inputs=1 --out=results
 
-check: facts test lint types package
+check: facts test test-long lint types package
 
 # What the tests run on.
 facts: $(RUNTIME)

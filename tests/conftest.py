@@ -14,7 +14,7 @@ os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 import jax
 import pytest
 
-from tests import memory
+from tests import durations, memory
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -28,6 +28,7 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 
 def pytest_configure(config):
     config.pluginmanager.register(memory)
+    config.pluginmanager.register(durations)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,100 @@
+"""Which tests the fast suite leaves out, by how long they took.
+
+A pytest plugin, registered by `conftest.py`. `long.txt` has a line for every test function
+that takes longer than `LAW` with all its cases: its name, and how many cases, spread evenly,
+the fast suite runs. The others get the mark `long`, which `make test` leaves out and `make
+check` runs behind it. `make durations` measures all of them and writes the table anew; with
+FLAGS=PATH what it says of the tests there.
+"""
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+TABLE = Path(__file__).with_name("long.txt")
+# Seconds of all cases of a function, and of one where one alone is more than that.
+LAW, CASE = 0.7, 1.0
+# These are left out whatever they take.
+APART = ("slow", "gpu", "real")
+
+
+def function_of(nodeid):
+    """Returns a test's name without its case."""
+    return nodeid.partition("[")[0]
+
+
+def read_table():
+    """Returns how many cases of a function are fast, by its name."""
+    lines = (line.rsplit(" ", 1) for line in TABLE.read_text().splitlines())
+    return {function: int(kept) for function, kept in lines}
+
+
+def fast_cases(seconds):
+    """Returns how many cases of a function are fast.
+
+    Args:
+        seconds: Of each of them.
+    """
+    total, count = sum(seconds), len(seconds)
+    if total <= LAW:
+        return count
+    return max(int(LAW * count / total), int(total <= CASE * count))
+
+
+def spread(count, kept):
+    """Returns so many of the numbers below a count, the first and the last among them."""
+    return {round(i * (count - 1) / max(kept - 1, 1)) for i in range(kept)}
+
+
+def pytest_configure(config):
+    if os.environ.get("WRITE_DURATIONS") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations())
+
+
+class Durations:
+    """Adds up what tests took, of all workers, and writes the table at the end."""
+
+    def __init__(self):
+        self.seconds = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report):
+        """Takes the set-up, the call and the end of a test."""
+        self.seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self):
+        """Writes anew what the table says of the tests that ran, in order."""
+        cases, table = defaultdict(list), read_table()
+        for nodeid, seconds in self.seconds.items():
+            cases[function_of(nodeid)].append(seconds)
+        for name, seconds in cases.items():
+            table[name] = fast_cases(seconds)
+            if table[name] == len(seconds):
+                del table[name]
+        lines = (f"{name} {kept}\n" for name, kept in sorted(table.items()))
+        TABLE.write_text("".join(lines))
+
+
+def mark_long(items, table):
+    """Marks the cases that the table leaves out.
+
+    Args:
+        items: tests.
+        table: as `read_table` returns it.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in APART):
+            cases[function_of(item.nodeid)].append(item)
+    for name, found in cases.items():
+        kept = spread(len(found), min(table.get(name, len(found)), len(found)))
+        for number, item in enumerate(found):
+            if number not in kept:
+                item.add_marker("long")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks them before pytest takes its choice by marks."""
+    mark_long(items, read_table())
