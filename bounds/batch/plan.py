@@ -44,6 +44,8 @@ MOST = 1000
 Place = tuple[tuple[str, ...], tuple[float, ...]]
 # Of a longer plan the cheapest and the dearest are told.
 MOST_LINES = 40
+# Cells of a sweep that are worth running first, where it has more.
+CALIBRATING = 12
 # Shapes that calibration chooses among.
 MOST_CANDIDATES = 1000
 
@@ -332,11 +334,11 @@ def sum_up(plan: SweepPlan) -> list[str]:
         return lines
     seconds = sum(plan.model.estimates(plan.todo))
     observed = plan.model.observed
-    known = (
-        f"calibrated by {observed} cells of this sweep"
-        if observed
-        else "a guess: --calibrate=12 runs 12 cells first to know"
-    )
+    known = "a guess"
+    if observed:
+        known = f"calibrated by {observed} cells of this sweep"
+    elif len(plan.todo) > CALIBRATING:
+        known += f": --calibrate={CALIBRATING} runs so many cells first to know"
     lines.append(f"estimated cost on one process: {_told_seconds(seconds)} ({known})")
     largest = max(cell.work.bytes for cell in plan.todo)
     lines.append(f"estimated arrays of the largest cell: {bytes_label(largest)}")

@@ -1,6 +1,7 @@
 """A plan says what is left, and calibration meets every swept value."""
 
 from bounds.batch.plan import (
+    CALIBRATING,
     MOST_LINES,
     choose_calibration,
     list_cells,
@@ -32,6 +33,15 @@ def test_what_is_done_or_failed_is_counted_and_not_run():
     assert "90 cells: 88 to run, 1 done, 1 failed (--retry_failed" in text
     assert "calibrated by 1 cells" in text
     assert "most memory of a process so far: 3 GiB" in text
+
+
+def test_calibration_is_advised_where_more_is_left_than_it_runs():
+    few, more = (
+        make_plan(CELLS, {}, {cell.key for cell in CELLS[:count]})
+        for count in (CALIBRATING, CALIBRATING + 1)
+    )
+    assert "(a guess)" in "\n".join(sum_up(few))
+    assert f"(a guess: --calibrate={CALIBRATING} runs so" in "\n".join(sum_up(more))
 
 
 def test_a_finished_sweep_has_no_estimates():

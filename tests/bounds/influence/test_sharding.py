@@ -198,6 +198,8 @@ def test_devices_that_are_not_there_are_refused(wanted):
 TWO_LAYERS = ("--num_layers=2",)
 SPARSE = ("--num_layers=3", "--weighting=leftmost_hard", "--method=incremental")
 SCREEN = ("--num_layers=3", "--weighting=softmax", "--method=screened", "--rtol=1e-3")
+# Attention is so peaked that most are left, and enumerated.
+TO_THE_END = (*SCREEN[:-1], "--scale=2", "--budget=0")
 
 
 def command(out, *more):
@@ -226,7 +228,9 @@ def two_processes(out, *of_the_second, asked=TWO_LAYERS):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "asked", [TWO_LAYERS, SPARSE, SCREEN], ids=["incremental", "sparse", "screened"]
+    "asked",
+    [TWO_LAYERS, SPARSE, SCREEN, TO_THE_END],
+    ids=["incremental", "sparse", "screened", "to the end"],
 )
 def test_two_processes_agree_with_one(tmp_path, asked):
     alone, together = tmp_path / "alone", tmp_path / "together"
