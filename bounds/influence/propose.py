@@ -12,10 +12,15 @@ of which the rounding model counts at least one for each: one more is at most tw
 (`CONVERTED`). What that has to spare, the scalar operations of every layer, is far more
 than a float64 radius, 2^-29 of a float32 one, so that no computed float64 value of what is
 left out reaches the maximum either.
+
+Where changes are carried, one operand is not so: the change of a symbol, e' - e, is rounded
+relative to itself, and rounding e and e' before moves it by up to u (|e| + |e'|). A radius
+counts one rounding of it at least, and there counts that of the embeddings instead.
 """
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +32,7 @@ from bounds.influence.method import Method, Progress
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.result import Enclosures
 from bounds.influence.substitution import not_finite
+from bounds.numbers.rounding import unit_roundoff
 from jax_models import Transformer
 from jax_models.model.reweight import with_dtype
 
@@ -34,6 +40,8 @@ from jax_models.model.reweight import with_dtype
 CONVERTED = 2
 # Blocks from which half as many, two that decide and a second base pass are fewer.
 FEWEST_BLOCKS = 8
+# A share of the change of a symbol beyond which its rounding is not of first order.
+FIRST_ORDER = 2.0**-8
 # Operations that compiling a second program is worth, on a CPU and elsewhere.
 WORTH = (2**38, 2**47)
 # A radius of the largest value of a block, relative to it, beyond which nothing is left out.
@@ -56,7 +64,7 @@ def lacks_of_proposal(
     if model.dtype != np.float64:
         return f"the model is {model.dtype.name}, and float64 is to decide"
     if problem.precision is not None:
-        return f"products of {problem.precision} are estimates, and decide nothing"
+        return f"products of {problem.precision.name} are estimates, and decide nothing"
     if model.is_hard:
         return f"hard attention's winners in {propose} may be others than in float64"
     if not way.in_blocks:
@@ -135,14 +143,57 @@ def decide_proposed(
     def left() -> np.ndarray:
         return np.flatnonzero(np.isnan(decided) & (upper >= lower.max()))
 
-    # Those with the largest values first: what they come to leaves others out.
-    order = left()[np.argsort(-value[left()], kind="stable")]
-    for chosen in (lambda: np.sort(order[: kernel.parts[0].batch]), left):
-        for at, found, radius in decide(problem, kernel, chosen()):
+    # The block of the largest first: what it comes to leaves others out.
+    some = left()
+    some = some[np.argsort(-value[some], kind="stable")[:1]]
+    while some.size:
+        for at, found, radius in decide(problem, kernel, _whole(problem, kernel, some)):
+            which = np.isin(at, some)
+            at, found, radius = at[which], found[which], radius[which]
             require_finite(problem, at, found)
             decided[at] = found
             lower[at], upper[at] = np.maximum(found - radius, 0), found + radius
+        some = left()
     return Enclosures(lower, upper, decided, left(), ())
+
+
+def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
+    """All substitutions of the blocks that some are in, so that each has its own place.
+
+    What a block finds of one may differ in the last digit from place to place, and equal
+    influences are told apart by their digits.
+    """
+    devices = 1 if problem.mesh is None else problem.mesh.size
+    found = []
+    for part in kernel.parts:
+        some = chosen[(part.start <= chosen) & (chosen < part.end)]
+        size = part.batch * devices
+        for number in np.unique((some - part.start) // size).tolist():
+            start = part.start + number * size
+            found.append(np.arange(start, min(start + size, part.end)))
+    return np.concatenate(found)
+
+
+def conversion(problem: Problem, way: Method, these: slice | np.ndarray) -> Any:
+    """Returns what radii about a float32 copy's influences are multiplied by [p], or one.
+
+    Args:
+        problem: about the given model.
+        way: what finds the influences.
+        these: the substitutions.
+    """
+    if not way.rounds:
+        return CONVERTED
+    model, symbol = problem.model, problem.symbol[these]
+    assert isinstance(model, Transformer)
+    embedding = np.asarray(model.embedding, np.float64)
+    old = embedding[problem.tokens[problem.position[these]]]
+    sizes = np.linalg.norm(embedding, axis=1)[symbol] + np.linalg.norm(old, axis=1)
+    moved = np.linalg.norm(embedding[symbol] - old, axis=1)
+    # Equal ones stay equal.
+    times = np.where(moved > 0, sizes / np.where(moved > 0, moved, 1), 1.0)
+    far = times * unit_roundoff(np.float32) > FIRST_ORDER
+    return np.where(far, np.inf, CONVERTED * np.maximum(1.0, times))
 
 
 def _proposals(
@@ -154,7 +205,11 @@ def _proposals(
     value, lower, upper = (np.empty(len(problem.pairs)) for _ in range(3))
     done, known = 0, always
     for block in way.blocks(low):
-        found, radius = block.influence, CONVERTED * block.radius
+        these = slice(done, done + block.influence.size)
+        # 0 times inf is no number, and lost.
+        with np.errstate(invalid="ignore"):
+            radius = conversion(problem, way, these) * block.radius
+        found = block.influence
         # What float32 has no number for may be anything.
         lost = ~np.isfinite(found + radius)
         found, radius = np.where(lost, 0.0, found), np.where(lost, np.inf, radius)
@@ -163,7 +218,6 @@ def _proposals(
             known = True
             if radius[top] > TELLS_APART * found[top]:
                 return None
-        these = slice(done, done + found.size)
         value[these] = np.where(lost, np.inf, found)
         lower[these], upper[these] = np.maximum(found - radius, 0), found + radius
         done = these.stop

@@ -18,8 +18,8 @@ from bounds.influence.method import Method, refusal
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.propose import (
-    CONVERTED,
     TELLS_APART,
+    conversion,
     decide,
     lacks_of_proposal,
     require_finite,
@@ -60,7 +60,8 @@ class Enumeration:
             problem: of a softmax transformer.
         """
         way = cheapest(problem)
-        self._problem, self._exact = problem, _kernel(way, problem)
+        self._problem, self._way = problem, way
+        self._exact = _kernel(way, problem)
         self._low: tuple[Problem, Kernel] | None = None
         if lacks_of_proposal(problem, way) is None:
             model = with_dtype(problem.model, "float32")
@@ -128,7 +129,9 @@ class Enumeration:
         value, radius = np.empty((2, chosen.size))
         for at, some, off in decide(*self._low, chosen):
             these = np.searchsorted(chosen, at)
-            value[these], radius[these] = some, CONVERTED * off
+            with np.errstate(invalid="ignore"):  # 0 times inf is lost
+                off = conversion(self._problem, self._way, at) * off
+            value[these], radius[these] = some, off
             report(at.size)
         # What float32 has no number for may be anything.
         lost = ~np.isfinite(value + radius)

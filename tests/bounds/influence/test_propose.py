@@ -75,9 +75,49 @@ def test_where_float32_names_another_symbol_float64_decides(monkeypatch):
         assert found.decided >= 2
         with monkeypatch.context() as patched:
             # Without radii what float32 takes for the largest is all that is decided.
-            patched.setattr(propose, "CONVERTED", 0)
+            patched.setattr(propose, "conversion", lambda *_: 0.0)
             missed += ask(model, ZEROS, **question).symbol != plain.symbol
     assert missed, "no case tells"
+
+
+def outside(model, tokens) -> tuple[int, bool]:
+    """How many influences float32's ends miss, and whether the maximum is float64's."""
+    plain = ask(model, tokens, method="incremental")
+    found = ask(model, tokens, method="incremental", propose="float32")
+    middle = (plain.lower + plain.upper) / 2
+    missed = (middle < found.lower) | (middle > found.upper)
+    return int(missed.sum()), maximum(found) == maximum(plain)
+
+
+@pytest.mark.parametrize("layer_norm", ["none", "post"])
+def test_symbols_that_are_nearly_alike_lose_digits_in_float32(layer_norm, monkeypatch):
+    """The change of a symbol is then less than what both of its ends are rounded by."""
+    model = build({**ONE_LAYER, "vocab_size": 12, "layer_norm": layer_norm})
+    noise = jax.random.normal(jax.random.key(0), (12, model.width))
+    for apart in (1e-7, 1e-5, 1e-3):
+        embedding = model.embedding[:1] * (1 + apart * noise)
+        alike = dataclasses.replace(model, embedding=embedding)
+        assert outside(alike, ZEROS) == (0, True)
+        if apart == 1e-5:
+            with monkeypatch.context() as patched:
+                times = propose.CONVERTED
+                patched.setattr(propose, "conversion", lambda *_, x=times: x)
+                missed, _ = outside(alike, ZEROS)
+            assert missed > 20
+
+
+@pytest.mark.parametrize("seed", [3, 22])
+def test_equal_influences_are_told_apart_as_among_all(seed):
+    """Each is computed in its place of a block, where its last digit is its own."""
+    options = {"num_layers": 2, "mask": "none", "position": "none", "vocab_size": 24}
+    model = build(options, seed=seed)
+    twice = jnp.concatenate([model.embedding[:12]] * 2)
+    model = dataclasses.replace(model, embedding=twice)
+    tokens = np.random.default_rng(seed).integers(0, 4, 12)
+    plain = ask(model, tokens, method="incremental")
+    found = ask(model, tokens, method="incremental", keep="max", propose="float32")
+    assert maximum(found) == maximum(plain)
+    assert found.decided > 1
 
 
 def test_of_equal_influences_the_first_is_named():
