@@ -10,7 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import LogProbability, exhaustive
-from bounds.influence.noise import Noise, rounded
+from bounds.influence.noise import Noise, _attend, rounded
 from bounds.influence.targets import LogProbabilities
 from bounds.numbers import rounding
 from jax_models.model.rows import (
@@ -158,3 +158,67 @@ def test_rows_that_are_equal_round_alike_in_half_of_the_samples():
 
     assert (abs(mean(True)) == 1).all()
     assert (abs(mean(False)) < 0.5).all()
+
+
+def deviations(run, samples=64):
+    """What float32 numbers may be off by, by samples of a function of a noise [...]."""
+
+    def sample(key):
+        def scaled(scale):
+            return run(Noise(key, jnp.asarray(False), scale))
+
+        return jax.jvp(scaled, (0.0,), (1.0,))[1]
+
+    found = jax.lax.map(sample, jax.random.split(jax.random.key(1), samples))
+    return np.sqrt((found**2).mean(axis=0)) * rounding.unit_roundoff("float32")
+
+
+def root_mean_square(numbers):
+    return np.sqrt((np.asarray(numbers, np.float64) ** 2).mean())
+
+
+def single(model):
+    return jax.tree.map(
+        lambda x: x.astype("float32") if x.dtype == jnp.float64 else x, model
+    )
+
+
+@pytest.mark.parametrize("name", [*NORMS, *ACTIVATIONS])
+def test_an_operation_is_off_by_no_more_than_its_rule_says(name):
+    draws = np.random.default_rng(2)
+    if name in NORMS:
+        count = len(NORMS[name].tensors())
+        tensors = np.float32(draws.standard_normal((count, 32)))
+        operation = NORMS[name](*jnp.asarray(tensors, float), 1e-6)
+    else:
+        operation = ACTIVATIONS[name]
+    rows = jnp.asarray(np.float32(draws.standard_normal((64, 32))), float)
+    low = single(operation)(rows.astype("float32"))
+    off = np.asarray(low, np.float64) - operation(rows)
+    said = deviations(lambda noise: rounded(operation, noise, rows))
+    assert root_mean_square(off) <= root_mean_square(said)
+    if name != "relu":  # it rounds nothing
+        assert root_mean_square(said) < 300 * root_mean_square(off)
+
+
+def test_what_heads_attend_to_is_off_by_no_more_than_is_said():
+    """Of many keys the errors of values average out, and those of their mean do not."""
+    attention = drawn("post-norm")[1].layers[0].attention
+    draws = np.random.default_rng(3).standard_normal((512, 32))
+    inputs = jnp.asarray(np.float32(3 + 0.01 * draws), float)
+    at = jnp.arange(512, dtype=jnp.int32)
+
+    def attend(attention, noise, inputs):
+        return _attend(attention, noise, inputs, at, inputs)
+
+    def exactly(attention, inputs):
+        still = Noise(
+            jax.random.key(0), jnp.asarray(False), jnp.zeros((), inputs.dtype)
+        )
+        return attend(attention, still, inputs)
+
+    low = exactly(single(attention), inputs.astype("float32"))
+    off = np.asarray(low, np.float64) - exactly(attention, inputs)
+    said = deviations(lambda noise: attend(attention, noise, inputs), 8)
+    assert root_mean_square(off) <= root_mean_square(said)
+    assert root_mean_square(said) < 1000 * root_mean_square(off)
