@@ -18,6 +18,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 QUICK_OPTIONS := --xla_cpu_use_fusion_emitters=false \
 	--xla_cpu_parallel_codegen_split_count=1
 XLA_QUICK ?= $$(cat $(QUICK))
+QUICKLY = XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST)
 APART := not slow and not gpu and not real
 
 # A stamp is older than the files it depends on when set-up must be done again.
@@ -33,15 +34,15 @@ run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
 
 test: $(TOOLS) $(QUICK)
-	XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) $(FLAGS)
+	$(QUICKLY) $(FLAGS)
 
 # What the fast tests leave out of tests that take more than a second or so.
 test-long: $(TOOLS) $(QUICK)
-	XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) -m "long and $(APART)" $(FLAGS)
+	$(QUICKLY) -m "long and $(APART)" $(FLAGS)
 
 # Both, measured: what takes long is written to tests/long.txt.
 durations: $(TOOLS) $(QUICK)
-	WRITE_DURATIONS=1 XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST) -m "$(APART)" $(FLAGS)
+	WRITE_DURATIONS=1 $(QUICKLY) -m "$(APART)" $(FLAGS)
 
 test-all: $(TOOLS)
 	$(PYTEST) -m "not gpu and not real" $(FLAGS)

@@ -87,7 +87,8 @@ def proposal_table(measured: Measured) -> str:
                 line += ["", ""]
                 continue
             seconds = (row[f"{name}_seconds"], row[f"{name}_compile_seconds"])
-            line.append("{} (+{})".format(*map(digits, seconds)))
+            warm, more = map(digits, seconds)
+            line.append(f"{warm} ({'' if more.startswith('-') else '+'}{more})")
             if name != "float64":
                 missed = "" if row[f"{name}_same"] else ", missed"
                 line.append(f"{row[f'{name}_decided']}{missed}")

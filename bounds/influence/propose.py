@@ -19,8 +19,7 @@ counts one rounding of it at least, and there counts that of the embeddings inst
 """
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -42,6 +41,8 @@ CONVERTED = 2
 FEWEST_BLOCKS = 8
 # A share of the change of a symbol beyond which its rounding is not of first order.
 FIRST_ORDER = 2.0**-8
+# From radii [p] of some substitutions to radii.
+Widen = Callable[[np.ndarray, slice | np.ndarray], np.ndarray]
 # Operations that compiling a second program is worth, on a CPU and elsewhere.
 WORTH = (2**38, 2**47)
 # A radius of the largest value of a block, relative to it, beyond which nothing is left out.
@@ -144,8 +145,7 @@ def decide_proposed(
         return np.flatnonzero(np.isnan(decided) & (upper >= lower.max()))
 
     # The block of the largest first: what it comes to leaves others out.
-    some = left()
-    some = some[np.argsort(-value[some], kind="stable")[:1]]
+    some = np.argmax(value, keepdims=True)
     while some.size:
         for at, found, radius in decide(problem, kernel, _whole(problem, kernel, some)):
             which = np.isin(at, some)
@@ -154,7 +154,7 @@ def decide_proposed(
             decided[at] = found
             lower[at], upper[at] = np.maximum(found - radius, 0), found + radius
         some = left()
-    return Enclosures(lower, upper, decided, left(), ())
+    return Enclosures(lower, upper, decided, some, ())
 
 
 def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
@@ -174,26 +174,30 @@ def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def conversion(problem: Problem, way: Method, these: slice | np.ndarray) -> Any:
-    """Returns what radii about a float32 copy's influences are multiplied by [p], or one.
+def conversion(problem: Problem, way: Method) -> Widen:
+    """Returns what makes of radii about a float32 copy's influences those about the model's.
 
     Args:
         problem: about the given model.
         way: what finds the influences.
-        these: the substitutions.
     """
     if not way.rounds:
-        return CONVERTED
-    model, symbol = problem.model, problem.symbol[these]
-    assert isinstance(model, Transformer)
-    embedding = np.asarray(model.embedding, np.float64)
-    old = embedding[problem.tokens[problem.position[these]]]
-    sizes = np.linalg.norm(embedding, axis=1)[symbol] + np.linalg.norm(old, axis=1)
-    moved = np.linalg.norm(embedding[symbol] - old, axis=1)
-    # Equal ones stay equal.
-    times = np.where(moved > 0, sizes / np.where(moved > 0, moved, 1), 1.0)
-    far = times * unit_roundoff(np.float32) > FIRST_ORDER
-    return np.where(far, np.inf, CONVERTED * np.maximum(1.0, times))
+        return lambda radius, _: CONVERTED * radius
+    assert isinstance(problem.model, Transformer)
+    embedding = np.asarray(problem.model.embedding, np.float64)
+    sizes = np.linalg.norm(embedding, axis=1)
+
+    def widen(radius: np.ndarray, these: slice | np.ndarray) -> np.ndarray:
+        new, old = problem.symbol[these], problem.tokens[problem.position[these]]
+        moved = np.linalg.norm(embedding[new] - embedding[old], axis=1)
+        # Equal ones stay equal.
+        times = np.where(
+            moved > 0, (sizes[new] + sizes[old]) / np.where(moved > 0, moved, 1), 1.0
+        )
+        far = times * unit_roundoff(np.float32) > FIRST_ORDER
+        return np.where(far, np.inf, CONVERTED * np.maximum(1.0, times) * radius)
+
+    return widen
 
 
 def _proposals(
@@ -203,13 +207,10 @@ def _proposals(
     low = with_dtype(problem.model, "float32")
     low = dataclasses.replace(problem, model=low, shared=SharedBase())
     value, lower, upper = (np.empty(len(problem.pairs)) for _ in range(3))
-    done, known = 0, always
+    done, known, widen = 0, always, conversion(problem, way)
     for block in way.blocks(low):
         these = slice(done, done + block.influence.size)
-        # 0 times inf is no number, and lost.
-        with np.errstate(invalid="ignore"):
-            radius = conversion(problem, way, these) * block.radius
-        found = block.influence
+        found, radius = block.influence, widen(block.radius, these)
         # What float32 has no number for may be anything.
         lost = ~np.isfinite(found + radius)
         found, radius = np.where(lost, 0.0, found), np.where(lost, np.inf, radius)

@@ -60,13 +60,13 @@ class Enumeration:
             problem: of a softmax transformer.
         """
         way = cheapest(problem)
-        self._problem, self._way = problem, way
-        self._exact = _kernel(way, problem)
+        self._problem, self._exact = problem, _kernel(way, problem)
         self._low: tuple[Problem, Kernel] | None = None
         if lacks_of_proposal(problem, way) is None:
             model = with_dtype(problem.model, "float32")
             low = dataclasses.replace(problem, model=model, shared=SharedBase())
             self._low = low, _kernel(way, low)
+            self._widen = conversion(problem, way)
 
     @property
     def block(self) -> int:
@@ -129,9 +129,7 @@ class Enumeration:
         value, radius = np.empty((2, chosen.size))
         for at, some, off in decide(*self._low, chosen):
             these = np.searchsorted(chosen, at)
-            with np.errstate(invalid="ignore"):  # 0 times inf is lost
-                off = conversion(self._problem, self._way, at) * off
-            value[these], radius[these] = some, off
+            value[these], radius[these] = some, self._widen(off, at)
             report(at.size)
         # What float32 has no number for may be anything.
         lost = ~np.isfinite(value + radius)

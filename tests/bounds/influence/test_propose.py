@@ -75,7 +75,7 @@ def test_where_float32_names_another_symbol_float64_decides(monkeypatch):
         assert found.decided >= 2
         with monkeypatch.context() as patched:
             # Without radii what float32 takes for the largest is all that is decided.
-            patched.setattr(propose, "conversion", lambda *_: 0.0)
+            patched.setattr(propose, "conversion", lambda *_: lambda r, _: 0 * r)
             missed += ask(model, ZEROS, **question).symbol != plain.symbol
     assert missed, "no case tells"
 
@@ -101,7 +101,9 @@ def test_symbols_that_are_nearly_alike_lose_digits_in_float32(layer_norm, monkey
         if apart == 1e-5:
             with monkeypatch.context() as patched:
                 times = propose.CONVERTED
-                patched.setattr(propose, "conversion", lambda *_, x=times: x)
+                patched.setattr(
+                    propose, "conversion", lambda *_, x=times: lambda r, _: x * r
+                )
                 missed, _ = outside(alike, ZEROS)
             assert missed > 20
 
