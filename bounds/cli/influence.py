@@ -51,6 +51,7 @@ from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Results, finish_cells, found_rows
 from bounds.version import __version__
 from jax_models.arguments import show
+from jax_models.run.mesh import count_devices
 
 
 def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
@@ -69,7 +70,7 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
     posed = [asked.problem(start, stop) for start, stop in ranges if start < stop]
     problems = [one for one in posed if one.position.size]
     total = sum(one.position.size for one in problems)
-    count = 1 if devices.mesh is None else devices.mesh.size
+    count = count_devices(devices.mesh)
     target = question.target
     watched = target if isinstance(target, str) else show(target)
     lines = [

@@ -20,15 +20,17 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
 from bounds.influence.precision import PRECISIONS
+from bounds.numbers.kind import kind_of_ends
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
+from jax_models.run.mesh import count_devices
 
 # Substitutions beyond which only the largest of each position is kept.
 MAX_PAIRS = 2**18
 # Entries [n, V] beyond which too, since tables are formed of all symbols.
 MAX_TABLE = 2**24
-COLUMNS = ("position", "symbol", "lower", "upper")
+COLUMNS = ("position", "symbol", "lower", "upper", "kind")
 # What is recorded of the largest influence, for each block and for the whole input.
 SUMMARY = (
     "max",
@@ -221,7 +223,7 @@ class Blocks:
             return self.size
         if choice.sizes is None:
             return max(1, SPARSE_PIECE // self.asked.symbols_each)
-        devices = 1 if self.mesh is None else self.mesh.size
+        devices = count_devices(self.mesh)
         together = UNDER_WAY * devices * choice.sizes.substitutions
         return max(1, together // self.asked.symbols_each)
 
@@ -319,7 +321,10 @@ def read_rows(block: Mapping[str, Any]) -> list[dict[str, Any]]:
         Rows with the entries of `COLUMNS`, by position, then symbol.
     """
     columns = block["substitutions"]
+    names = ("position", "symbol", "lower", "upper")
+    estimated = block.get("kind") == "estimated"
     return [
-        dict(zip(COLUMNS, row, strict=True))
-        for row in zip(*(columns[name] for name in COLUMNS), strict=True)
+        dict(zip(names, row, strict=True))
+        | {"kind": kind_of_ends(row[2], row[3], estimated)}
+        for row in zip(*(columns[name] for name in names), strict=True)
     ]

@@ -12,6 +12,7 @@ from bounds.influence.method import Method
 from bounds.influence.scan import Frobenius
 from bounds.version import __version__
 from jax_models.arguments import show
+from jax_models.run.mesh import count_devices
 
 # Bytes of a cell: three float64. In the store they are text, four characters for three
 # bytes where they cannot be compressed.
@@ -29,7 +30,7 @@ def describe_plan(parts: Parts) -> list[str]:
     """
     asked, whole = parts.asked, parts.whole
     model, problem = asked.subject.model, whole.problem
-    count = 1 if parts.mesh is None else parts.mesh.size
+    count = count_devices(parts.mesh)
     way = whole.plan(parts.method).way
     assert isinstance(way, Method)
     questions = [parts.part(start, stop).problem for start, stop in parts.bounds]

@@ -25,7 +25,7 @@ from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from jax_models.model.transformer import reduce_reports
-from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, gathered, place
+from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered, place
 
 
 def place_shared(shared: Any, mesh: Mesh) -> Any:
@@ -171,9 +171,8 @@ def run_blocks(
         run: runs one block instead of these.
     """
     # Programs of many devices meet in collectives: one thread starts them, in order.
-    threads, devices = mesh is None and run is None, 1
+    threads, devices = mesh is None and run is None, count_devices(mesh)
     if mesh is not None:
-        devices = mesh.size
         kernel = dataclasses.replace(kernel, shared=place_shared(kernel.shared, mesh))
         run = run or functools.partial(_over_mesh, mesh)
     elif run is None:  # once, not with every block

@@ -154,17 +154,21 @@ def _(operation: Activation, noise: Noise, *rows: Array) -> Array:
 
 @rounded.register
 def _(operation: Norm, noise: Noise, *rows: Array) -> Array:
-    # Mean and deviation are one number of all entries: so is what they are off by.
+    # Mean and deviation are one number of all entries: so is what they are off by. The
+    # mean's error comes behind the centring, which would take it away, and is none where
+    # nothing is taken away of what all entries share.
     (row,) = rows
     steps = math.sqrt(row.shape[-1]) + 4
     centred = operation.centre(row)
+    deviation = operation.deviation(centred)
     mean = jnp.abs(row - centred).max(axis=-1, keepdims=True)
     shift = mean + jnp.sqrt((row**2).mean(axis=-1, keepdims=True) / row.shape[-1])
-    scaled = centred / operation.deviation(centred) * operation.scale
-    row = noise(row, steps * shift)
+    shared = 1 - operation.centre(jnp.ones_like(operation.scale))
+    scaled = centred / deviation * operation.scale
     found = noise(operation(row), 4 * (jnp.abs(scaled) + jnp.abs(operation.bias)))
-    more = noise(jnp.zeros_like(found[..., :1]), jnp.full_like(mean, steps))
-    return found + scaled * more
+    nothing = jnp.zeros_like(mean)
+    shifted = noise(nothing, steps * shift) * shared / deviation * operation.scale
+    return found + shifted + scaled * noise(nothing, jnp.full_like(mean, steps))
 
 
 @rounded.register

@@ -49,6 +49,7 @@ from bounds.readings.rules import lacks_of_dropout
 from jax_models import Transformer
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import tile_elements
+from jax_models.run.mesh import count_devices
 
 # Scores to a row of a matrix product: what makes 512 rows of a CPU's tile, which its
 # matrix rate needs, and 32,768 of an accelerator's.
@@ -150,7 +151,7 @@ def _block_sizes(problem: Problem) -> tuple[int, int]:
     """How many substitutions a block has, and how many of them go together."""
     model, n, mesh = problem.model, problem.tokens.size, problem.mesh
     # Of each device.
-    count = math.ceil(problem.position.size / (1 if mesh is None else mesh.size))
+    count = math.ceil(problem.position.size / count_devices(mesh))
     most = max(1, tile_elements() // SCORES_PER_ROW // _tile(model, n))
     suited = max(1, min(AT_ONCE, most, count))
     shared = base_bytes(model, n)

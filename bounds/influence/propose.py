@@ -34,6 +34,7 @@ from bounds.influence.substitution import not_finite
 from bounds.numbers.rounding import unit_roundoff
 from jax_models import Transformer
 from jax_models.model.reweight import with_dtype
+from jax_models.run.mesh import count_devices
 
 # Radii about the given model's influences, of the radii about its float32 copy's.
 CONVERTED = 2
@@ -97,7 +98,7 @@ def pays(problem: Problem, way: Method, sizes: BlockSizes | None) -> bool:
     """
     if sizes is None:
         return False
-    devices = 1 if problem.mesh is None else problem.mesh.size
+    devices = count_devices(problem.mesh)
     blocks = len(problem.pairs) / (sizes.substitutions * devices)
     return blocks >= FEWEST_BLOCKS and worth_compiling(problem, way.cost(problem))
 
@@ -110,7 +111,7 @@ def worth_compiling(problem: Problem, passes: float) -> bool:
         passes: the work in forward passes.
     """
     model, n = problem.model, problem.tokens.size
-    devices = 1 if problem.mesh is None else problem.mesh.size
+    devices = count_devices(problem.mesh)
     weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
     one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
     return passes * one_pass >= WORTH[jax.default_backend() != "cpu"] * devices
@@ -163,7 +164,7 @@ def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
     What a block finds of one may differ in the last digit from place to place, and equal
     influences are told apart by their digits.
     """
-    devices = 1 if problem.mesh is None else problem.mesh.size
+    devices = count_devices(problem.mesh)
     found = []
     for part in kernel.parts:
         some = chosen[(part.start <= chosen) & (chosen < part.end)]

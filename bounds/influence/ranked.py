@@ -29,6 +29,7 @@ from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.propose import decide, require_finite
 from bounds.influence.result import Enclosures, Ranked
 from jax_models.model.reweight import with_dtype
+from jax_models.run.mesh import count_devices
 
 # Largest measured errors that an estimate is taken to be off by at most.
 MARGIN = 4
@@ -58,7 +59,7 @@ def decide_ranked(
     decided = np.full(estimate.size, np.nan)
     kernel = way.kernel(problem)
     assert kernel is not None
-    batch = kernel.parts[0].batch * (1 if problem.mesh is None else problem.mesh.size)
+    batch = kernel.parts[0].batch * count_devices(problem.mesh)
     # What has no estimate may be anything: it is decided, and measures nothing.
     measures = what_moved(problem).ravel() & np.isfinite(estimate)
     order = np.argsort(-estimate, kind="stable")

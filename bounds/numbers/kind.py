@@ -80,6 +80,23 @@ def kind_of_largest(
     return kind_of(largest(values, values), *ends, rtol_exact)
 
 
+def kind_of_ends(
+    lower: float, upper: float, estimated: bool, rtol_exact: float = RTOL_EXACT
+) -> Kind:
+    """Returns what one value of many is, of any sign, of which the ends were kept.
+
+    Args:
+        lower: its lower end.
+        upper: its upper end.
+        estimated: whether there are estimates among them, whose ends are the value.
+        rtol_exact: the largest radius of an exact one, relative to it, below 1.
+    """
+    if estimated and lower == upper:
+        return "estimated"
+    middle, radius = abs(lower / 2 + upper / 2), upper / 2 - lower / 2
+    return kind_of(middle, middle - radius, middle + radius, rtol_exact)
+
+
 def check_rtol_exact(rtol_exact: Any) -> float:
     """Returns the largest relative radius of an exact answer, checked.
 

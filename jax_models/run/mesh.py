@@ -48,6 +48,11 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
     return Mesh(np.array(chosen), (POSITIONS,))
 
 
+def count_devices(mesh: Mesh | None) -> int:
+    """Returns how many devices there are in a mesh; None is one."""
+    return 1 if mesh is None else mesh.size
+
+
 def check_mesh(mesh: Mesh) -> None:
     """Raises `InputError` unless a mesh has the axis of `device_mesh` and no other."""
     expect_kind("mesh", mesh, Mesh, "a mesh, as device_mesh makes it")

@@ -120,6 +120,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         *("wild_type", "symbol_name"),
         lower="lower end of the influence",
         upper="upper end of the influence",
+        kind="what that line is: exact to 1 %, enclosure or estimated",
     ),
     "influence.json": _has(
         *(*HEAD, *_INFLUENCE, "hypotheses", "rtol_exact"),
@@ -140,6 +141,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         target="entry of what is watched, where it has several",
         target_name="that entry's symbol, by name",
         value="change of what is watched, or what `--reduce` makes of it",
+        kind="what that line is: exact to 1 %, enclosure or estimated",
     ),
     "scan.json": _has(
         *HEAD,

@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import RTOL_EXACT, Kind, OfKind
+from bounds.numbers.kind import RTOL_EXACT, Kind, OfKind, kind_of_ends
 from bounds.store.output import write_bytes, write_csv
 from jax_models import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Of a scan's file; `target` stands behind `row` where there is such an axis.
-_COLUMNS = ("position", "symbol", "row", "value", "lower", "upper")
+_COLUMNS = ("position", "symbol", "row", "value", "lower", "upper", "kind")
 # Behind them, where symbols have names.
 SYMBOL_NAMES = ("wild_type", "symbol_name")
 TARGET_NAME = "target_name"
@@ -85,7 +85,7 @@ class Scan(OfKind):
 
         Args:
             path: the file, with the columns position, symbol (empty where a cell is of
-                all), row, target (where it has an axis), value, lower and upper.
+                all), row, target (where it has an axis), value, lower, upper and kind.
             name: of a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
             named_target: whether it names the target's symbols too, as it does where
                 logits are of the vocabulary and not of classes; adds target_name.
@@ -107,7 +107,10 @@ class Scan(OfKind):
             at = tuple(cell.tolist())
             line: dict[str, Any] = self.place(at)
             ends = self.values[at], self.lower[at], self.upper[at]
-            line |= dict(zip(_COLUMNS[3:], map(float, ends), strict=True))
+            line |= dict(zip(_COLUMNS[3:6], map(float, ends), strict=True))
+            line["kind"] = kind_of_ends(
+                line["lower"], line["upper"], self.estimated, self.rtol_exact
+            )
             if name is not None:
                 line["wild_type"] = name(int(self.tokens[line["position"]]))
                 if line["symbol"] is not None:
@@ -147,8 +150,9 @@ class Scan(OfKind):
         """Writes the arrays with their axes as a NumPy archive.
 
         Args:
-            path: the file, with values, lower, upper, axes, positions, symbols, rows,
-                tokens, and target_symbols where there are some.
+            path: the file, with values, lower, upper, kind (one word, of the largest),
+                axes, positions, symbols, rows, tokens, and target_symbols where there
+                are some.
 
         Raises:
             OSError: the file cannot be written.
@@ -158,7 +162,8 @@ class Scan(OfKind):
         if self.target_symbols is not None:
             arrays["target_symbols"] = self.target_symbols
         content = io.BytesIO()
-        np.savez(content, axes=np.array(self.axes), **arrays)
+        words = {"axes": np.array(self.axes), "kind": np.array(self.kind)}
+        np.savez(content, **words, **arrays)
         write_bytes(path, content.getvalue())
 
     def to_html(

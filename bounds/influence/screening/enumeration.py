@@ -25,7 +25,7 @@ from bounds.influence.propose import (
     require_finite,
 )
 from jax_models.model.reweight import with_dtype
-from jax_models.run.mesh import first_says
+from jax_models.run.mesh import count_devices, first_says
 
 # Of a part, after which what is known is kept.
 PART_SECONDS = 60.0
@@ -73,7 +73,7 @@ class Enumeration:
         """Substitutions of a block on all devices."""
         mesh = self._problem.mesh
         batch = max(part.batch for part in self._exact.parts)
-        return batch * (1 if mesh is None else mesh.size)
+        return batch * count_devices(mesh)
 
     def next_size(self, size: int, seconds: float) -> int:
         """Returns how many substitutions the next part has, of whole blocks.

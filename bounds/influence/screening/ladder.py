@@ -44,7 +44,7 @@ from bounds.influence.target import bent_head
 from bounds.readings.rules import lacks, lacks_of_dropout
 from bounds.version import __version__
 from jax_models import Transformer
-from jax_models.run.mesh import first_says
+from jax_models.run.mesh import count_devices, first_says
 
 # (groups of rows per head, terms of the weights' factors); sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))
@@ -227,7 +227,7 @@ class Climb:
     def batch(self) -> int:
         """Substitutions of a block on all devices."""
         mesh = self.problem.mesh
-        return self.sizes.substitutions * (1 if mesh is None else mesh.size)
+        return self.sizes.substitutions * count_devices(mesh)
 
     def _screening(self, count: int, groups: int, rank: int) -> Kernel:
         """What screens `count` substitutions at a level."""

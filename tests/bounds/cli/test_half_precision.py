@@ -1,5 +1,6 @@
 """`--precision`: estimates with their measured error, in files and in the last line."""
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -56,6 +57,10 @@ def test_a_scan_in_parts_measures_one_error(reduce, run, typed, monkeypatch):
     largest = np.nanmax(np.abs(found.values))
     assert_told(record, ended, found.measured_error, largest)
     assert record["kind"] == "estimated"
+    with open("results/scan/scan.csv", newline="") as file:
+        assert {row["kind"] for row in csv.DictReader(file)} == {"estimated"}
+    with np.load("results/scan/scan.npz") as arrays:
+        assert arrays["kind"] == "estimated"
     again = run(*typed)
     assert again.out.splitlines()[-2] == ended.out.splitlines()[-2]
     assert run(*typed[:-1] if reduce else typed, "--dry_run").code == 0

@@ -80,6 +80,7 @@ def assert_equals_definition(model_path, query, *, include_query=False):
         assert float(row["lower"]) <= float(row["upper"])
         assert float(row["lower"]) == pytest.approx(expected[pair], rel=1e-9, abs=1e-11)
         assert float(row["upper"]) == pytest.approx(expected[pair], rel=1e-9, abs=1e-11)
+        assert row["kind"] == "exact"
     record = read_json()
     largest = max(expected, key=lambda pair: expected[pair])
     assert (record["position"], record["symbol"]) == largest

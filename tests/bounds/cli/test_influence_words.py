@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,14 @@ def read_json():
     return json.loads((OUT / "influence.json").read_text(), parse_constant=pytest.fail)
 
 
+def read_lines():
+    with open(OUT / "influence.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def widths():
     """The widths of the enclosures of all substitutions."""
-    with open(OUT / "influence.csv", newline="") as file:
-        return [float(x["upper"]) - float(x["lower"]) for x in csv.DictReader(file)]
+    return [float(x["upper"]) - float(x["lower"]) for x in read_lines()]
 
 
 @pytest.fixture
@@ -69,5 +74,7 @@ def test_what_is_ranked_in_half_precision_says_what_was_decided(
     assert f"The {58 - decided} others are estimated in bfloat16, " in line
     assert f"measured on {error['entries']} changes" in line
     assert widths().count(0) == 58 - decided
+    kinds = Counter(x["kind"] for x in read_lines())
+    assert kinds == {"exact": decided, "estimated": 58 - decided}
     again = run("influence", *flags, "--propose=bfloat16")
     assert again.out.splitlines()[-2] == line

@@ -99,6 +99,9 @@ def assert_is(found):
     assert len(rows) == np.sum(~np.isnan(found.values))
     values = [float(row["value"]) for row in rows]
     assert values == kept["values"][~np.isnan(found.values)].tolist()
+    assert (str(kept["kind"]), kept["kind"].shape) == (found.kind, ())
+    known = {row["kind"] for row in rows}
+    assert "exact" in known <= {"exact", "enclosure"}
     record = read_json()
     assert record["max"] == max(map(abs, values))
     # The first of equal ones.

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.numbers.kind import check_rtol_exact, kind_of, kind_of_largest
+from bounds.numbers.kind import (
+    check_rtol_exact,
+    kind_of,
+    kind_of_ends,
+    kind_of_largest,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,24 @@ def test_many_are_what_the_largest_is(sign):
     assert kind_of_largest(values, values - wide, values + wide) == "enclosure"
     wide[0, 0], wide[1, 0] = 0.0, 2.0  # which may be the largest
     assert kind_of_largest(values, values - wide, values + wide) == "enclosure"
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "estimated", "kind"),
+    [
+        (0.995, 1.005, False, "exact"),
+        (-1.005, -0.995, False, "exact"),
+        (0.98, 1.02, False, "enclosure"),
+        (-1e-300, 1e-300, False, "enclosure"),
+        (0.0, 0.0, False, "exact"),
+        (1.0, 1.0, False, "exact"),
+        (1.0, 1.0, True, "estimated"),
+        (0.995, 1.005, True, "exact"),  # decided among estimates
+        (0.98, 1.02, True, "enclosure"),
+    ],
+)
+def test_one_of_many_is_what_its_ends_say(lower, upper, estimated, kind):
+    assert kind_of_ends(lower, upper, estimated) == kind
 
 
 def test_nothing_is_exact():
