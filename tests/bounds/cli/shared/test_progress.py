@@ -45,13 +45,14 @@ def test_the_compiler_is_named_where_it_is_waited_for(capsys):
 
 def test_jax_is_heard_to_begin_and_to_end(monkeypatch):
     began = []
-    plain = Compiling.emit
+    plain = Compiling.filter
 
-    def emit(self, record):
-        plain(self, record)
+    def hear(self, record):
+        passed = plain(self, record)
         began.append(self.under_way)
+        return passed
 
-    monkeypatch.setattr(Compiling, "emit", emit)
+    monkeypatch.setattr(Compiling, "filter", hear)
     with hear_compiling() as heard:
         jax.jit(lambda x: jnp.sin(x) + 41)(2.0)
         assert any(began)
@@ -59,6 +60,28 @@ def test_jax_is_heard_to_begin_and_to_end(monkeypatch):
     began.clear()
     jax.jit(lambda x: jnp.sin(x) + 42)(2.0)
     assert began == []
+
+
+def test_what_is_heard_of_jax_is_passed_on_only_where_it_was_before():
+    """JAX's handlers, which a level of logging adds, have no level of their own."""
+    logger, passed = logging.getLogger("jax"), []
+
+    class Kept(logging.Handler):
+        def emit(self, record):
+            passed.append(record.levelname)
+
+    kept = Kept()
+    logger.addHandler(kept)
+    try:
+        with hear_compiling() as outer, hear_compiling() as inner:
+            said = logging.getLogger("jax._src.interpreters.pxla")
+            said.debug("Compiling f")
+            said.warning("of something else")
+            assert (outer.under_way, inner.under_way) == (True, True)
+    finally:
+        logger.removeHandler(kept)
+    assert passed == ["WARNING"]
+    assert (said.level, said.filters) == (logging.NOTSET, [])
 
 
 def test_work_that_nothing_counts_is_told_of_and_what_is_counted_by_its_count(capsys):
@@ -112,7 +135,9 @@ def test_the_first_step_tells_too_less_what_was_compiled_for_it(capsys, monkeypa
         for name, later in (("Compiling f", 1.0), ("Compiling g", 2.0), ("", 21.0)):
             monkeypatch.setattr(progress.time, "monotonic", lambda at=later: start + at)
             if name:
-                heard.emit(logging.makeLogRecord({"msg": name}))
+                heard.filter(
+                    logging.makeLogRecord({"msg": name, "levelno": logging.DEBUG})
+                )
             else:  # two at a time take the time of one
                 for _ in range(2):
                     heard("/jax/core/compile/backend_compile_duration", 19.0)
