@@ -106,6 +106,8 @@ def _compute(
         raise InputError(failure.message)
     took = time.perf_counter() - began
     found = store.find(cell.config) or {}
-    if kept is not None and found and not found["uncertified"]:
+    # A screen that did not close may be asked to go further.
+    closed = found and not (blocks.asked.screens and found["uncertified"])
+    if kept is not None and closed:
         kept.unlink(missing_ok=True)
     return found, took

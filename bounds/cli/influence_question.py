@@ -10,10 +10,10 @@ import numpy as np
 import jax_models as jm
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import SCREENS, Problem
+from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.compute import Propose
 from bounds.influence.method import Stopping
 from bounds.influence.row_targets import RowsTarget
-from bounds.influence.screening.checkpoint import checkpoint_name
 
 # What names a substitution, where a tokenizer names symbols.
 NAMES = ("wild_type", "symbol_name")
@@ -110,15 +110,17 @@ class Asked:
         )
 
     def checkpoint(self, config: Mapping[str, Any]) -> Path | None:
-        """Returns the file in which a screen keeps where it stands.
+        """Returns the file in which a screen or a proposal keeps where it stands.
 
         Args:
-            config: Of the cell that screens. How far the screen is to go names no other
-                file: what was screened is used by a run that is to go further.
+            config: Of the cell. How far a screen is to go names no other file: what was
+                screened is used by a run that is to go further.
 
         Returns:
-            A path in the folder; None where nothing is screened.
+            A path in the folder; None where nothing is screened or proposed.
         """
+        if self.propose is not None:
+            return self.folder / checkpoint_name(config, "proposal")
         if not self.screens:
             return None
         question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}

@@ -22,7 +22,7 @@ PROGRAM = "attention-bounds"
 PATIENCE = 3.0
 # Where a run keeps what is finished: rows of the store, and files by name.
 STORE_NAME = "results.sqlite"
-CHECKPOINTS = ("checkpoint.safetensors", "screen-*.npz")
+CHECKPOINTS = ("checkpoint.safetensors", "screen-*.npz", "proposal-*.npz")
 
 
 class Terminated(KeyboardInterrupt):

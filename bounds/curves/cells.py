@@ -20,9 +20,9 @@ from bounds.curves.measurement import (
     plan,
     tokens_sha256,
 )
+from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice
 from bounds.influence.method import Screen
-from bounds.influence.screening.checkpoint import checkpoint_name
 from bounds.numbers.kind import kind_of
 from bounds.store.sweep import Cell, Results
 from bounds.version import __version__

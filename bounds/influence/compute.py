@@ -120,9 +120,9 @@ def compute_influence(
             this times it, and "enclosure" where it is more.
         budget: of "screened": the most exact evaluations; None for as many as it takes,
             in parts of about a minute.
-        checkpoint: of "screened": a file that keeps where it stands, every few seconds; a
-            call that was killed goes on from it, and one with a larger budget or a
-            smaller rtol goes further.
+        checkpoint: of "screened" and of what is proposed: a file that keeps where it
+            stands, every few seconds; a call that was killed goes on from it, and of a
+            screen one with a larger budget or a smaller rtol goes further.
         memory_limit: bytes that the blocks of substitutions under way may take on a
             device, with what they share; by default half of what the device has. A
             smaller one makes smaller blocks.
@@ -284,13 +284,14 @@ def _enclosed(
     if propose is not None and lack is not None:
         raise InputError(proposal_refused(propose, lack))
     if propose in PRECISIONS:
-        found = decide_ranked(problem, way, propose, progress)
+        found = decide_ranked(problem, way, propose, progress, stopping.checkpoint)
         return found, f"{reason}; all ranked in {propose}, {_told(found, problem)}"
     if propose is None and (
         keep != "max" or lack is not None or not pays(problem, way, choice.sizes)
     ):
         return None, reason
-    found = decide_proposed(problem, way, progress, always=propose is not None)
+    kept, always = stopping.checkpoint, propose is not None
+    found = decide_proposed(problem, way, progress, kept, always=always)
     if found is None:
         return None, f"{reason}; float32 tells too little apart to propose"
     return found, f"{reason}; all proposed in float32, {_told(found, problem)}"

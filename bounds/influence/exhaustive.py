@@ -307,7 +307,7 @@ def subtraction_radii(
 
 
 def still_where_nothing_moves(
-    problem: Problem, blocks: Iterator[Block]
+    problem: Problem, blocks: Iterator[Block], done: int = 0
 ) -> Iterator[Block]:
     """Yields blocks of differences, 0 exactly where nothing that is watched can move.
 
@@ -315,12 +315,13 @@ def still_where_nothing_moves(
 
     Args:
         problem: about a transformer.
-        blocks: of all its substitutions, in order.
+        blocks: of its substitutions, in order.
+        done: how many come before them.
     """
     if problem.reading is not None:
         yield from blocks
         return
-    moves, done = problem.reached()[:, 0], 0
+    moves = problem.reached()[:, 0]
     for block in blocks:
         found = block.influence
         these, done = slice(done, done + found.size), done + found.size

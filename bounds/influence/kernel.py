@@ -116,6 +116,12 @@ class Kernel:
     # Blocks under way at a time.
     in_flight: int = 1
 
+    def behind(self, done: int) -> "Kernel":
+        """Returns the kernel of what is behind some whole blocks, in the same blocks."""
+        left = (x for x in self.parts if x.end > done)
+        parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
+        return dataclasses.replace(self, parts=tuple(parts))
+
 
 # Runs the function on a block of any size that the devices divide.
 Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]

@@ -50,7 +50,7 @@ class Method:
 
 @dataclasses.dataclass(frozen=True)
 class Stopping:
-    """When a screen stops, and the file in which it keeps where it stands."""
+    """When a screen stops, and the file in which it or a proposal keeps where it stands."""
 
     rtol: float = 0.0  # the maximum's upper end / lower end - 1
     budget: int | None = 32  # the most exact evaluations; None: as many as it takes

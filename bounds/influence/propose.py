@@ -20,18 +20,22 @@ counts one rounding of it at least, and there counts that of the embeddings inst
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
+from bounds.influence.checkpoint import Checkpoint, Standing
+from bounds.influence.exhaustive import still_where_nothing_moves
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks
+from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks, run_kernel
 from bounds.influence.method import Method, Progress
 from bounds.influence.problem import Problem, SharedBase
-from bounds.influence.result import Enclosures
+from bounds.influence.result import Block, Enclosures
 from bounds.influence.substitution import not_finite
 from bounds.numbers.rounding import unit_roundoff
+from bounds.version import __version__
 from jax_models import Transformer
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
@@ -117,8 +121,70 @@ def worth_compiling(problem: Problem, passes: float) -> bool:
     return passes * one_pass >= WORTH[jax.default_backend() != "cpu"] * devices
 
 
+class Proposals:
+    """What is proposed of all substitutions and decided of some, kept in a file.
+
+    Attributes:
+        estimate: What is proposed [P], NaN where nothing is yet.
+        lower: Lower ends [P].
+        upper: Upper ends [P].
+        value: What is decided [P], NaN where nothing is.
+        done: How many are proposed, the first ones.
+    """
+
+    def __init__(self, problem: Problem, checkpoint: str | None, *rules: Any) -> None:
+        """Starts where the file stands, or with nothing known.
+
+        Args:
+            problem: the question.
+            checkpoint: the file; None keeps nothing.
+            rules: what proposes, and what decides.
+        """
+        self._file = None
+        if checkpoint is not None:
+            self._file = Checkpoint(checkpoint, problem, *rules, __version__)
+        kept = self._file and self._file.read()
+        known = kept or Standing.nothing(len(problem.pairs))
+        self.lower, self.upper, self.value = known.lower, known.upper, known.value
+        self.estimate, self.done = known.estimate, known.done
+
+    def add(self, estimate: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
+        """Takes in the next ones' estimates [p] and ends [p]."""
+        these = slice(self.done, self.done + estimate.size)
+        self.estimate[these], self.done = estimate, these.stop
+        self.lower[these], self.upper[these] = lower, upper
+        self._save()
+
+    def decide(self, problem: Problem, at: np.ndarray, *found: np.ndarray) -> None:
+        """Takes in values [p] and radii [p] of some.
+
+        Args:
+            problem: the question.
+            at: their indices [p].
+            found: the values and the radii.
+
+        Raises:
+            InputError: a value is not a finite number.
+        """
+        value, radius = found
+        require_finite(problem, at, value)
+        self.value[at] = value
+        self.lower[at], self.upper[at] = np.maximum(value - radius, 0), value + radius
+        self._save()
+
+    def _save(self) -> None:
+        if self._file is not None:
+            ends = self.lower, self.upper
+            self._file.save(Standing(*ends, self.estimate, self.value, done=self.done))
+
+
 def decide_proposed(
-    problem: Problem, way: Method, progress: Progress | None, *, always: bool
+    problem: Problem,
+    way: Method,
+    progress: Progress | None,
+    checkpoint: str | None,
+    *,
+    always: bool,
 ) -> Enclosures | None:
     """Returns enclosures of all influences, those that may be the largest in float64.
 
@@ -126,6 +192,7 @@ def decide_proposed(
         problem: a question that lacks nothing, with substitutions.
         way: its method.
         progress: called with (substitutions proposed, all) after every block.
+        checkpoint: the file that keeps where it stands; None keeps nothing.
         always: whether to go on where float32 tells too little apart.
 
     Returns:
@@ -134,28 +201,25 @@ def decide_proposed(
     Raises:
         InputError: an influence that is decided is not a finite number.
     """
-    proposed = _proposals(problem, way, progress, always)
-    if proposed is None:
+    known = Proposals(problem, checkpoint, "float32", way.name, way.sizes(problem))
+    if not _propose(known, problem, way, progress, always):
         return None
-    value, lower, upper = proposed
-    decided = np.full(value.size, np.nan)
     kernel = way.kernel(problem)
     assert kernel is not None
 
     def left() -> np.ndarray:
-        return np.flatnonzero(np.isnan(decided) & (upper >= lower.max()))
+        open_ones = np.isnan(known.value) & (known.upper >= known.lower.max())
+        return np.flatnonzero(open_ones)
 
     # The block of the largest first: what it comes to leaves others out.
-    some = np.argmax(value, keepdims=True)
+    begun = np.isfinite(known.value).any()
+    some = left() if begun else np.argmax(known.estimate, keepdims=True)
     while some.size:
-        for at, found, radius in decide(problem, kernel, _whole(problem, kernel, some)):
+        for at, *found in decide(problem, kernel, _whole(problem, kernel, some)):
             which = np.isin(at, some)
-            at, found, radius = at[which], found[which], radius[which]
-            require_finite(problem, at, found)
-            decided[at] = found
-            lower[at], upper[at] = np.maximum(found - radius, 0), found + radius
+            known.decide(problem, at[which], *(x[which] for x in found))
         some = left()
-    return Enclosures(lower, upper, decided, some, ())
+    return Enclosures(known.lower, known.upper, known.value, some, ())
 
 
 def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
@@ -201,31 +265,52 @@ def conversion(problem: Problem, way: Method) -> Widen:
     return widen
 
 
-def _proposals(
-    problem: Problem, way: Method, progress: Progress | None, always: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Values in float32 and the ends around what float64 is of, each [P]."""
+def _propose(
+    known: Proposals,
+    problem: Problem,
+    way: Method,
+    progress: Progress | None,
+    always: bool,
+) -> bool:
+    """Adds values in float32 and radii around what float64 is of; False: given up."""
     low = with_dtype(problem.model, "float32")
     low = dataclasses.replace(problem, model=low, shared=SharedBase())
-    value, lower, upper = (np.empty(len(problem.pairs)) for _ in range(3))
-    done, known, widen = 0, always, conversion(problem, way)
-    for block in way.blocks(low):
-        these = slice(done, done + block.influence.size)
+    widen, count = conversion(problem, way), len(problem.pairs)
+    tells = always or known.done > 0
+    for block in blocks_behind(known.done, low, way):
+        these = slice(known.done, known.done + block.influence.size)
         found, radius = block.influence, widen(block.radius, these)
         # What float32 has no number for may be anything.
         lost = ~np.isfinite(found + radius)
         found, radius = np.where(lost, 0.0, found), np.where(lost, np.inf, radius)
         top = int(np.argmax(found))
-        if not known and found[top] > 0:
-            known = True
+        if not tells and found[top] > 0:
+            tells = True
             if radius[top] > TELLS_APART * found[top]:
-                return None
-        value[these] = np.where(lost, np.inf, found)
-        lower[these], upper[these] = np.maximum(found - radius, 0), found + radius
-        done = these.stop
+                return False
+        estimate = np.where(lost, np.inf, found)
+        known.add(estimate, np.maximum(found - radius, 0), found + radius)
         if progress is not None:
-            progress(done, value.size)
-    return value, lower, upper
+            progress(known.done, count)
+    return True
+
+
+def blocks_behind(done: int, problem: Problem, way: Method) -> Iterator[Block]:
+    """Returns a method's blocks behind those of some substitutions.
+
+    Args:
+        done: how many, whole blocks of them.
+        problem: the question.
+        way: the method, which is `in_blocks`.
+    """
+    if not done:
+        return way.blocks(problem)
+    if done == len(problem.pairs):
+        return iter(())
+    kernel = way.kernel(problem)
+    assert kernel is not None
+    blocks = run_kernel(kernel.behind(done), problem)
+    return blocks if way.rounds else still_where_nothing_moves(problem, blocks, done)
 
 
 def decide(

@@ -26,7 +26,7 @@ from bounds.influence.measured_error import (
 from bounds.influence.method import Method, Progress
 from bounds.influence.precision import PRECISIONS
 from bounds.influence.problem import Problem, SharedBase
-from bounds.influence.propose import decide, require_finite
+from bounds.influence.propose import Proposals, blocks_behind, decide
 from bounds.influence.result import Enclosures, Ranked
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
@@ -41,7 +41,11 @@ RANKED = (
 
 
 def decide_ranked(
-    problem: Problem, way: Method, name: str, progress: Progress | None
+    problem: Problem,
+    way: Method,
+    name: str,
+    progress: Progress | None,
+    checkpoint: str | None,
 ) -> Enclosures:
     """Returns the largest estimates decided in float64, `Ranked` unless all were.
 
@@ -50,13 +54,14 @@ def decide_ranked(
         way: the method that decides.
         name: of the half precision that ranks.
         progress: called with (substitutions estimated, all) after every block.
+        checkpoint: the file that keeps where it stands; None keeps nothing.
 
     Raises:
         InputError: an influence that is decided is not a finite number.
     """
-    estimate = _estimates(problem, name, progress)
-    lower, upper = estimate.copy(), estimate.copy()
-    decided = np.full(estimate.size, np.nan)
+    known = Proposals(problem, checkpoint, name, way.name, way.sizes(problem))
+    _estimate(known, problem, name, progress)
+    estimate, value = known.estimate, known.value
     kernel = way.kernel(problem)
     assert kernel is not None
     batch = kernel.parts[0].batch * count_devices(problem.mesh)
@@ -64,39 +69,39 @@ def decide_ranked(
     measures = what_moved(problem).ravel() & np.isfinite(estimate)
     order = np.argsort(-estimate, kind="stable")
     errors = np.empty(0)
-    chosen = np.union1d(sample_of(estimate.size), order[:SAMPLE])
-    while chosen.size:
-        for at, found, radius in decide(problem, kernel, np.sort(chosen)):
-            require_finite(problem, at, found)
-            decided[at] = found
-            lower[at], upper[at] = np.maximum(found - radius, 0), found + radius
-        known = np.isfinite(decided)
-        errors = relative_errors(estimate[known & measures], decided[known & measures])
+    first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
+    chosen = first[np.isnan(value[first])]
+    while True:
+        for at, *found in decide(problem, kernel, np.sort(chosen)):
+            known.decide(problem, at, *found)
+        decided = np.isfinite(value)
+        of = decided & measures
+        errors = relative_errors(estimate[of], value[of])
         off = MARGIN * errors.max() if errors.size else np.inf
         # An estimate off by so much of a value as large as the best is still above this.
-        floor = (1 - off) * lower[known].max() if off < 1 else -np.inf
-        chosen = order[~known[order] & (estimate[order] >= floor)][:batch]
-    left = np.flatnonzero(np.isnan(decided))
-    found = lower, upper, decided, left, ()
+        floor = (1 - off) * known.lower[decided].max() if off < 1 else -np.inf
+        chosen = order[~decided[order] & (estimate[order] >= floor)][:batch]
+        if not chosen.size:
+            break
+    left = np.flatnonzero(~decided)
+    found = known.lower, known.upper, value, left, ()
     if not left.size:
         return Enclosures(*found)
     return Ranked(*found, summarised(errors, estimate.size - left.size, "float64"))
 
 
-def _estimates(problem: Problem, name: str, progress: Progress | None) -> np.ndarray:
-    """All influences in half precision [P], infinite where float32 has no number."""
+def _estimate(
+    known: Proposals, problem: Problem, name: str, progress: Progress | None
+) -> None:
+    """Adds influences in half precision, infinite where float32 has no number."""
     low = dataclasses.replace(
         problem,
         model=with_dtype(problem.model, "float32"),
         shared=SharedBase(),
         precision=PRECISIONS[name],
     )
-    estimate, done = np.empty(len(problem.pairs)), 0
-    for block in INCREMENTAL.blocks(low):
-        found = block.influence
-        these = slice(done, done + found.size)
-        estimate[these] = np.where(np.isfinite(found), found, np.inf)
-        done = these.stop
+    for block in blocks_behind(known.done, low, INCREMENTAL):
+        found = np.where(np.isfinite(block.influence), block.influence, np.inf)
+        known.add(found, found, found)
         if progress is not None:
-            progress(done, estimate.size)
-    return estimate
+            progress(known.done, known.estimate.size)

@@ -24,13 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.checkpoint import Checkpoint, Standing
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, run_blocks
 from bounds.influence.method import Progress, Screen, Stopping
 from bounds.influence.problem import Problem, one_row
 from bounds.influence.propose import decide, require_finite
 from bounds.influence.result import Enclosures, Level
-from bounds.influence.screening.checkpoint import Checkpoint, Standing
 from bounds.influence.screening.defect import defect
 from bounds.influence.screening.enumeration import Enumeration
 from bounds.influence.screening.screen import (
@@ -106,7 +106,7 @@ class Climb:
             rules = (LADDER, dataclasses.astuple(self.sizes), __version__)
             self._checkpoint = Checkpoint(checkpoint, problem, *rules)
         kept = self._checkpoint and self._checkpoint.read()
-        standing = kept or _nothing_known(problem.position.size)
+        standing = kept or Standing.nothing(problem.position.size)
         self.lower, self.upper = standing.lower, standing.upper
         self.estimate = standing.estimate  # the last level's
         self.value = standing.value  # of what was evaluated
@@ -289,12 +289,6 @@ class Climb:
         """Returns the time of one exact evaluation; the first batch compiles."""
         warm = self._evaluating[1:]
         return sum(warm) / max(TOGETHER * len(warm), 1)
-
-
-def _nothing_known(count: int) -> Standing:
-    ends = (np.zeros(count), np.full(count, np.inf))
-    estimate, value = np.full((2, count), np.nan)
-    return Standing(*ends, estimate, value, 0, None, 0, 0.0, ())
 
 
 def climb_ladder(

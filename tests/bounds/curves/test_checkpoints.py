@@ -40,9 +40,7 @@ def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch, quick_compila
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ladder, "decide", interrupted)
-    monkeypatch.setattr(
-        "bounds.influence.screening.checkpoint.SECONDS_BETWEEN_SAVES", 0
-    )
+    monkeypatch.setattr("bounds.influence.checkpoint.SECONDS_BETWEEN_SAVES", 0)
     with pytest.raises(KeyboardInterrupt):
         measured(tmp_path)
     assert len([*tmp_path.glob("screen-*.npz")]) == 1

@@ -10,7 +10,12 @@ import pytest
 
 import jax_models as jm
 from bounds import device_mesh
-from bounds.influence import TargetFunction, compute_influence, propose
+from bounds.influence import (
+    TargetFunction,
+    checkpoint,
+    compute_influence,
+    propose,
+)
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.models import TOKENS, build
 
@@ -150,6 +155,58 @@ def test_what_float32_does_not_hold_is_decided():
     found = ask(model, method="incremental", propose="float32")
     assert found.decided == found.substitutions
     assert maximum(found) == maximum(plain)
+
+
+class Killed(Exception):
+    """What stops a proposal here."""
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("float32", "incremental"),
+        ("float32", "exhaustive"),
+        pytest.param("bfloat16", "incremental", marks=pytest.mark.slow),
+    ],
+)
+def test_what_was_killed_goes_on_and_ends_as_what_was_not(
+    name, method, tmp_path, monkeypatch
+):
+    """After every third block."""
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0)
+    counts = {"all": 0, "until": np.inf}
+    save = propose.Proposals._save
+
+    def counted(known):
+        save(known)
+        counts["all"] += 1
+        if counts["all"] >= counts["until"]:
+            raise Killed
+
+    monkeypatch.setattr(propose.Proposals, "_save", counted)
+    model = build({"num_layers": 2, "mask": "future", "vocab_size": 24})
+    tokens = np.arange(12) % 5
+    question = {"query": 8, "method": method, "propose": name}
+    whole, blocks = ask(model, tokens, **question), counts["all"]
+    counts["all"] = stops = 0
+    while True:
+        counts["until"] = counts["all"] + 3
+        try:
+            found = ask(model, tokens, **question, checkpoint=tmp_path / "kept.npz")
+            break
+        except Killed:
+            stops += 1
+    assert stops > 2
+    # What was to be decided together may be decided in two.
+    assert counts["all"] <= blocks + (name != "float32") * stops
+    for end in ("lower", "upper"):
+        ends = getattr(found, end), getattr(whole, end)
+        rtol = 0 if name == "float32" else 1e-12
+        np.testing.assert_allclose(*ends, rtol=rtol)
+    same = ("position", "symbol", "decided", "uncertified", "zeros", "kind")
+    assert all(getattr(found, x) == getattr(whole, x) for x in same)
+    with pytest.raises(jm.InputError, match="of another question"):
+        ask(model, tokens, **question | {"query": 9}, checkpoint=tmp_path / "kept.npz")
 
 
 def test_over_devices_the_maximum_is_theirs():

@@ -50,7 +50,9 @@ def values_of(found) -> Any:
 
 def rank(monkeypatch, estimates) -> Any:
     """What is found where these are the estimates in half precision [P]."""
-    monkeypatch.setattr(ranked, "_estimates", lambda *_: estimates.copy())
+    monkeypatch.setattr(
+        ranked, "_estimate", lambda known, *_: known.add(*(estimates,) * 3)
+    )
     return ask(**INCREMENTAL, propose="bfloat16")
 
 
@@ -144,7 +146,8 @@ def test_a_ranking_is_another_type_and_is_never_exact(plain, monkeypatch):
             dataclasses.replace(found, kind=kind)
     problem = Problem.ask(SHARED, TOKENS)
     assert isinstance(
-        ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", None), Ranked
+        ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", None, None),
+        Ranked,
     )
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import compute_influence
-from bounds.influence.screening import checkpoint, ladder
+from bounds.influence import checkpoint, compute_influence
+from bounds.influence.screening import ladder
 from tests.bounds.influence.test_screened import TOKENS, small
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -1,4 +1,4 @@
-"""Where a screen stands, kept in a file, so that one that was killed goes on.
+"""Where a screen or a proposal stands, kept in a file, so that one that was killed goes on.
 
 The file is a NumPy archive (npz), replaced as a whole. It names the question by a digest
 of the model, the input and the substitutions, and what a level is; how far to go, the
@@ -35,20 +35,26 @@ class Standing:
 
     lower: np.ndarray  # [P]
     upper: np.ndarray  # [P]
-    estimate: np.ndarray  # [P] NaN where not screened
+    estimate: np.ndarray  # [P] NaN where not screened or proposed
     value: np.ndarray  # [P] exact values, NaN where not evaluated
-    step: int  # of the ladder
-    chosen: np.ndarray | None  # what its level screens; None before it is chosen
-    done: int  # how many of them are screened
-    spent: float  # seconds on that level
-    levels: Sequence[Level]  # those before it
+    step: int = 0  # of the ladder
+    chosen: np.ndarray | None = None  # what its level screens; None before it is chosen
+    done: int = 0  # how many of them are screened, or of all are proposed
+    spent: float = 0.0  # seconds on that level
+    levels: Sequence[Level] = ()  # those before it
+
+    @classmethod
+    def nothing(cls, count: int) -> "Standing":
+        """Returns what is known of so many substitutions ahead of everything."""
+        estimate, value = np.full((2, count), np.nan)
+        return cls(np.zeros(count), np.full(count, np.inf), estimate, value)
 
 
 ARRAYS = ("lower", "upper", "estimate", "value", "chosen")
 
 
 class Checkpoint:
-    """A file that holds the standing of one question's screen."""
+    """A file that holds the standing of one question."""
 
     def __init__(self, path: str | Path, problem: Problem, *rules: Any) -> None:
         """Names the file and the question.
@@ -78,7 +84,7 @@ class Checkpoint:
                 arrays = {name: file[name] for name in ARRAYS if name in file}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
-                f"{self._path} is no readable checkpoint of a screen ({error}); delete "
+                f"{self._path} is no readable checkpoint ({error}); delete "
                 "it, or name another file"
             ) from error
         if (about.get("format"), about.get("question")) != (FORMAT, self._question):
@@ -143,13 +149,14 @@ class Checkpoint:
         self._saved = time.monotonic()
 
 
-def checkpoint_name(question: Mapping[str, Any]) -> str:
-    """Returns the name of the file of a question's screen, in a folder of many.
+def checkpoint_name(question: Mapping[str, Any], what: str = "screen") -> str:
+    """Returns the name of the file of a question, in a folder of many.
 
     Args:
-        question: What the screen depends on, but how far it is to go.
+        question: What the standing depends on, but how far it is to go.
+        what: "screen" or "proposal".
     """
-    return f"screen-{sha256(canonical_json(question).encode())[:16]}.npz"
+    return f"{what}-{sha256(canonical_json(question).encode())[:16]}.npz"
 
 
 def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:
