@@ -178,14 +178,15 @@ def test_a_scan_writes_its_own_files(tmp_path):
     )
     scan.to_csv(tmp_path / "scan.csv")
     assert (tmp_path / "scan.csv").read_text().splitlines() == [
-        "position,symbol,row,value,lower,upper",
-        "0,1,1,0.5,0.5,0.5",
-        "1,0,1,-0.25,-0.25,-0.25",
+        "position,symbol,row,value,lower,upper,kind",
+        "0,1,1,0.5,0.5,0.5,exact",
+        "1,0,1,-0.25,-0.25,-0.25,exact",
     ]
     scan.to_npz(tmp_path / "scan.npz")
     with np.load(tmp_path / "scan.npz") as found:
         np.testing.assert_array_equal(found["values"], values)
         assert found["axes"].tolist() == ["position", "symbol"]
+        assert found["kind"] == scan.kind
     scan.plot(tmp_path / "scan.svg", "Δ logits", letter)
     assert "Δ logits" in (tmp_path / "scan.svg").read_text()
     with pytest.raises(InputError, match="figures are png, pdf, svg files"):
