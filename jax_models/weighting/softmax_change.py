@@ -78,8 +78,10 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
     # An empty tile contributes nothing at any reference; -inf would make NaN of 0 * inf.
     largest = jnp.where(largest == -jnp.inf, 0.0, largest)[..., None]
     scale = jnp.exp(finite_peak - largest)
+    # Told by a number, of NaN too: a mask that hides nothing is a constant, and no wall.
+    seen = (peak != -jnp.inf).any()
     new, difference = formed_once(
-        moved.visible.any(), _moved_weights, old, log_new - largest, relative, scale
+        seen, _moved_weights, old, log_new - largest, relative, scale
     )
 
     top = same_position(moved.index, summary.top_index[..., None], score.dtype)

@@ -1,0 +1,35 @@
+"""Weights are formed once, and not once for each coordinate of a value."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_models.weighting import MovedKeys, Softmax, contract, spread_of
+
+
+def conditions(visible):
+    """How many walls the compiler leaves in a tile whose keys all move."""
+    softmax, index = Softmax(), jnp.arange(16, dtype=jnp.int32)
+
+    def run(scores, values):
+        seen = jnp.ones((16, 16), bool) if visible is None else visible(index)
+        summary = softmax.lift(scores, values, index, seen)
+        moved = MovedKeys(
+            index=index,
+            score=scores,
+            score_change=0.1 * scores,
+            visible=seen,
+            spread=spread_of(softmax, values),
+            carry=lambda w: contract(w, values),
+        )
+        return softmax.read_change(softmax.lift_change(summary, moved))
+
+    shapes = (jax.ShapeDtypeStruct(x, jnp.float32) for x in ((2, 16, 16), (2, 16, 4)))
+    return jax.jit(run).lower(*shapes).compile().as_text().count("conditional(")
+
+
+@pytest.mark.parametrize("offset", [0, -16], ids=["causal", "by a number"])
+def test_a_mask_that_hides_nothing_has_the_walls_of_one_that_hides(offset):
+    """Known ahead, all that is seen is a constant, and a condition on it none."""
+    hides = conditions(lambda at: at[None] + offset <= at[:, None])
+    assert conditions(None) == hides > 1
