@@ -297,21 +297,27 @@ class ReplacedWeights:
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
     """Returns the weights of a row when column i is replaced.
 
-    A column of odds P = e^x against the others has weight P/(1 + P) = 1/(1 + e^-x); when x
-    moves to x + s, that moves by (1 - e^-|s|) times the larger weight after and the others'
-    before, or the other way round: nothing cancels or overflows.
+    A column of e^x beside others that sum to m has weight e^x / (e^x + m); when x moves to
+    x + s, that moves by (1 - e^-|s|) times its weight after and the others' before, or the
+    other way round: nothing cancels or overflows. The unit of a column that is not the top
+    one is the sum of all, of which it is at most half, so that m = 1 - e^x; that of the top
+    one is the sum of the others.
     """
     is_top = same_position(
         column.index, summary.top_index[..., None], column.score.dtype
     )
-    # Not the top: its weight is at most 1/2, and what is left does not cancel.
-    share = jnp.exp(jnp.minimum(column.score - summary.lse[..., None], 0.0))
-    others = summary.lse[..., None] + jnp.log1p(-jnp.where(is_top, 0.0, share))
-    against = jnp.where(is_top, summary.rest_lse[..., None], others)
-    shift, odds = column.score_change, _difference(column.score, against)
-    moved = _difference(column.score + shift, against)
-    old, old_rest = _logistic(odds), _logistic(-odds)
-    new, new_rest = _logistic(moved), _logistic(-moved)
+    unit = jnp.where(is_top, summary.rest_lse[..., None], summary.lse[..., None])
+    shift, before = column.score_change, _difference(column.score, unit)
+    others = jnp.where(is_top, 1.0, 1 - jnp.exp(-jnp.abs(before)))
+
+    def weigh(score: Array) -> tuple[Array, Array]:
+        small = jnp.exp(-jnp.abs(score))
+        own = jnp.where(score > 0, 1.0, small)
+        rest = jnp.where(score > 0, small, 1.0) * others
+        return own / (own + rest), rest / (own + rest)
+
+    old, old_rest = weigh(before)
+    new, new_rest = weigh(_difference(column.score + shift, unit))
     grown = -jnp.expm1(-jnp.abs(shift))
     gain = jnp.where(shift > 0, grown * new * old_rest, -grown * old * new_rest)
     lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
