@@ -130,9 +130,9 @@ class Pooled(RowsTarget):
         times at most 4 / r, and at most 16 |m| / r^2 where |m| is below r / 2, since the
         second derivative of x / |x| is at most 3 / |x|^2.
         """
-        moved = _by_row(change_target, model, outputs, changes, "activation")
+        moved, relative = _by_row(move_target, model, outputs, changes, "activation")
         rows = value_at_exit(model, outputs, "activation")
-        relative = scaled_norm(moved).mean(axis=-1)
+        relative = relative.mean(axis=-1)
         if _pooling(model).normalised:
             mean, by = rows.mean(axis=0), moved.mean(axis=-2)
             least = jnp.minimum(scaled_norm(mean), scaled_norm(mean + by))
@@ -291,8 +291,7 @@ def move_watched(
         moved, relative = (x[:, None] for x in target.move(model, outputs, changes))
     else:
         moved, relative = _by_row(move_target, model, outputs, changes, target)
-    found = scaled_norm(moved)
-    return moved, found if relative is None else jnp.maximum(found, relative)
+    return moved, jnp.maximum(scaled_norm(moved), relative)
 
 
 def watched_sizes(
