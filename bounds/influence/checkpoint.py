@@ -50,7 +50,10 @@ class Standing:
         return cls(np.zeros(count), np.full(count, np.inf), estimate, value)
 
 
-ARRAYS = ("lower", "upper", "estimate", "value", "chosen")
+ARRAYS = ("lower", "upper", "estimate", "value")
+UNDER_WAY = ("step", "done", "spent")
+# What the contents of an archive that was damaged or written by others may raise.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 class Checkpoint:
@@ -60,12 +63,20 @@ class Checkpoint:
         """Names the file and the question.
 
         Args:
-            path: the file; its folder exists.
+            path: the file.
             problem: the question.
             rules: what else a standing depends on, such as the ladder.
+
+        Raises:
+            InputError: its folder does not exist.
         """
         self._path = Path(path)
-        self._question = _digest(problem, rules)
+        if not self._path.parent.is_dir():
+            raise InputError(
+                f"checkpoint = {str(path)!r}: there is no folder {self._path.parent}; "
+                "create it, or name a file in another"
+            )
+        self._question, self._count = _digest(problem, rules), len(problem.pairs)
         self._saved = time.monotonic()
 
     def read(self) -> Standing | None:
@@ -80,31 +91,31 @@ class Checkpoint:
                 return None
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
+                same = (about["format"], about["question"]) == (FORMAT, self._question)
                 # One of another version may hold other arrays.
-                arrays = {name: file[name] for name in ARRAYS if name in file}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                standing = self._standing(file, about) if same else None
+        except (OSError, EOFError, zipfile.BadZipFile, *_MALFORMED) as error:
             raise InputError(
-                f"{self._path} is no readable checkpoint ({error}); delete "
-                "it, or name another file"
+                f"{self._path} is no readable checkpoint ({error}); delete it, or name "
+                "another file"
             ) from error
-        if (about.get("format"), about.get("question")) != (FORMAT, self._question):
+        if standing is None:
             raise InputError(
                 f"{self._path} is the checkpoint of another question: another model, "
                 "input, query, set of substitutions, or version; name another file, or "
                 "delete it"
             )
-        chosen = arrays["chosen"] if about["begun"] else None
-        return Standing(
-            arrays["lower"],
-            arrays["upper"],
-            arrays["estimate"],
-            arrays["value"],
-            about["step"],
-            chosen,
-            about["done"],
-            about["spent"],
-            [Level(**level) for level in about["levels"]],
-        )
+        return standing
+
+    def _standing(self, file: Any, about: Any) -> Standing:
+        """What an archive of this question holds."""
+        known = {name: file[name] for name in ARRAYS}
+        if any(x.shape != (self._count,) for x in known.values()):
+            raise ValueError(f"its arrays are not of {self._count} substitutions")
+        chosen = file["chosen"] if about["begun"] else None
+        levels = [Level(**level) for level in about["levels"]]
+        under_way = {name: about[name] for name in UNDER_WAY}
+        return Standing(**known, **under_way, chosen=chosen, levels=levels)
 
     def _content(self) -> bytes | None:
         """The bytes of process 0's file, in every process; None where there is none."""

@@ -116,6 +116,17 @@ class Kernel:
     # Blocks under way at a time.
     in_flight: int = 1
 
+    def radii(self, relative: np.ndarray, at: Any) -> np.ndarray:
+        """Returns radii [p], infinite where sizes overflow.
+
+        Args:
+            relative: what influences are rounded relative to [p].
+            at: the indices of their substitutions.
+        """
+        assert self.radius is not None
+        found = self.radius(relative, at)
+        return np.where(np.isnan(found), np.inf, found)
+
     def behind(self, done: int) -> "Kernel":
         """Returns the kernel of what is behind some whole blocks, in the same blocks."""
         left = (x for x in self.parts if x.end > done)
@@ -155,7 +166,7 @@ def run_kernel(
         if kernel.radius is None:
             yield Estimate.of(influence)
         else:
-            yield Block(influence, kernel.radius(relative, these), seen)
+            yield Block(influence, kernel.radii(relative, these), seen)
 
 
 def run_blocks(

@@ -204,7 +204,7 @@ def decide_proposed(
     known = Proposals(problem, checkpoint, "float32", way.name, way.sizes(problem))
     if not _propose(known, problem, way, progress, always):
         return None
-    kernel = way.kernel(problem)
+    kernel, moves = way.kernel(problem), moving(problem, way)
     assert kernel is not None
 
     def left() -> np.ndarray:
@@ -215,11 +215,22 @@ def decide_proposed(
     begun = np.isfinite(known.value).any()
     some = left() if begun else np.argmax(known.estimate, keepdims=True)
     while some.size:
-        for at, *found in decide(problem, kernel, _whole(problem, kernel, some)):
+        blocks = _whole(problem, kernel, some)
+        for at, *found in decide(problem, kernel, blocks, moves):
             which = np.isin(at, some)
             known.decide(problem, at[which], *(x[which] for x in found))
         some = left()
     return Enclosures(known.lower, known.upper, known.value, some, ())
+
+
+def moving(problem: Problem, way: Method) -> np.ndarray | None:
+    """Returns which substitutions can move what is watched [P], where a way subtracts.
+
+    Args:
+        problem: the question.
+        way: what decides it; one that carries changes finds 0 by itself, and None.
+    """
+    return None if way.rounds else problem.reached()[:, 0]
 
 
 def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
@@ -276,7 +287,7 @@ def _propose(
     low = with_dtype(problem.model, "float32")
     low = dataclasses.replace(problem, model=low, shared=SharedBase())
     widen, count = conversion(problem, way), len(problem.pairs)
-    tells = always or known.done > 0
+    tells = always or bool((known.estimate[: known.done] > 0).any())
     for block in blocks_behind(known.done, low, way):
         these = slice(known.done, known.done + block.influence.size)
         found, radius = block.influence, widen(block.radius, these)
@@ -314,7 +325,10 @@ def blocks_behind(done: int, problem: Problem, way: Method) -> Iterator[Block]:
 
 
 def decide(
-    problem: Problem, kernel: Kernel, chosen: np.ndarray
+    problem: Problem,
+    kernel: Kernel,
+    chosen: np.ndarray,
+    moves: np.ndarray | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields influences of some substitutions, computed as they are among all.
 
@@ -322,11 +336,12 @@ def decide(
         problem: the question.
         kernel: what computes all of them.
         chosen: the indices of those that are to be computed, in order.
+        moves: which of all can move what is watched [P]; None where the kernel finds 0
+            of the others by itself.
 
     Yields:
         Of each block the indices [p], influences [p] and radii [p].
     """
-    assert kernel.radius is not None
     for part in kernel.parts:
         some = chosen[(part.start <= chosen) & (chosen < part.end)]
         alone = Part(0, some.size, part.batch, part.options)
@@ -335,7 +350,10 @@ def decide(
         for these, found, _ in run_blocks(one, *where, problem.mesh):
             at = some[these]
             value, relative = (x[: at.size] for x in as_pair(jax.device_get(found)))
-            yield at, value, kernel.radius(relative, at)
+            radius = kernel.radii(relative, at)
+            if moves is not None:  # as `still_where_nothing_moves` does it
+                value, radius = (np.where(moves[at], x, 0) for x in (value, radius))
+            yield at, value, radius
 
 
 def require_finite(problem: Problem, at: np.ndarray, value: np.ndarray) -> None:

@@ -26,7 +26,7 @@ from bounds.influence.measured_error import (
 from bounds.influence.method import Method, Progress
 from bounds.influence.precision import PRECISIONS
 from bounds.influence.problem import Problem, SharedBase
-from bounds.influence.propose import Proposals, blocks_behind, decide
+from bounds.influence.propose import Proposals, blocks_behind, decide, moving
 from bounds.influence.result import Enclosures, Ranked
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
@@ -59,10 +59,11 @@ def decide_ranked(
     Raises:
         InputError: an influence that is decided is not a finite number.
     """
-    known = Proposals(problem, checkpoint, name, way.name, way.sizes(problem))
+    sizes = way.sizes(problem), INCREMENTAL.sizes(problem)
+    known = Proposals(problem, checkpoint, name, way.name, sizes)
     _estimate(known, problem, name, progress)
     estimate, value = known.estimate, known.value
-    kernel = way.kernel(problem)
+    kernel, moves = way.kernel(problem), moving(problem, way)
     assert kernel is not None
     batch = kernel.parts[0].batch * count_devices(problem.mesh)
     # What has no estimate may be anything: it is decided, and measures nothing.
@@ -72,7 +73,7 @@ def decide_ranked(
     first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
     chosen = first[np.isnan(value[first])]
     while True:
-        for at, *found in decide(problem, kernel, np.sort(chosen)):
+        for at, *found in decide(problem, kernel, np.sort(chosen), moves):
             known.decide(problem, at, *found)
         decided = np.isfinite(value)
         of = decided & measures

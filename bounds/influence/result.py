@@ -33,6 +33,10 @@ class Estimate(Block):
         return cls(influence, np.zeros(influence.shape[:2]), None)
 
 
+# Entries from which one in a hundred is not the largest alone.
+HUNDRED = 100
+
+
 @dataclasses.dataclass(frozen=True)
 class MeasuredError:
     """How far estimates are off, measured on a sample: |estimate - value| / |value|.
@@ -57,10 +61,12 @@ class MeasuredError:
         """All of it, for a reader."""
         parts = (self.median, self.percentile_99, self.max)
         median, high, most = (f"{100 * x:.2g} %" for x in parts)
+        found = f"off by {median} in the median"
+        if self.entries >= HUNDRED:  # of fewer it is the largest
+            found += f", {high} at the 99th percentile"
         return (
-            f"off by {median} in the median, {high} at the 99th percentile and {most} at "
-            f"most, measured on {self.entries} changes by {self.substitutions} "
-            f"substitutions in {self.reference}"
+            f"{found} and {most} at most, measured on {self.entries} changes by "
+            f"{self.substitutions} substitutions in {self.reference}"
         )
 
 

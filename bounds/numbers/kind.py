@@ -52,8 +52,9 @@ def kind_of(
         upper: its upper end.
         rtol_exact: the largest radius of an exact one, relative to it, below 1.
     """
-    radius = max(value - lower, upper - value)
-    return "exact" if radius <= rtol_exact * value else "enclosure"
+    most = rtol_exact * value
+    near = value - lower <= most and upper - value <= most  # of NaN nothing is
+    return "exact" if near else "enclosure"
 
 
 def kind_of_largest(

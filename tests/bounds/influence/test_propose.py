@@ -144,6 +144,8 @@ def test_the_others_have_the_ends_of_float32():
     assert (found.lower[there] <= plain.lower[there]).all()
     assert (plain.upper[there] <= found.upper[there]).all()
     wide = found.upper[there] - found.lower[there] > 1e-9
+    near = found.upper[there] < 1.001 * plain.upper[there]
+    assert (near & (found.lower[there] > 0.999 * plain.lower[there]))[wide].all()
     assert wide.sum() == found.substitutions - found.decided
     assert found.lower[found.position, found.symbol] == plain.max_lower
 
@@ -155,6 +157,16 @@ def test_what_float32_does_not_hold_is_decided():
     found = ask(model, method="incremental", propose="float32")
     assert found.decided == found.substitutions
     assert maximum(found) == maximum(plain)
+
+
+@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+def test_where_nothing_can_move_the_maximum_is_0(method):
+    """Two passes differ there by what rounds in either."""
+    model = build({**ONE_LAYER, "mask": "future"})
+    question = {"method": method, "query": 0, "memory_limit": 2**26}
+    found = ask(model, **question, propose="float32")
+    assert maximum(found) == maximum(ask(model, **question))
+    assert (found.max_upper, found.kind) == (0, "exact")
 
 
 class Killed(Exception):

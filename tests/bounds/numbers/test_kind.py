@@ -22,6 +22,9 @@ from bounds.numbers.kind import (
         (0.0, 0.0, 1.7, "enclosure"),
         (0.0, 0.0, 1e-300, "enclosure"),
         (np.nan, np.nan, np.nan, "enclosure"),
+        (1.0, 1.0, np.nan, "enclosure"),
+        (1.0, np.nan, 1.0, "enclosure"),
+        (np.inf, 0.0, np.inf, "enclosure"),
     ],
 )
 def test_a_small_radius_is_exact(value, lower, upper, kind):

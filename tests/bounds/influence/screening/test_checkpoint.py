@@ -147,3 +147,33 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, content):
     with pytest.raises(jm.InputError, match="no readable checkpoint"):
         ask(path)
     assert path.read_bytes() == content
+
+
+def rewritten(path, **changes):
+    """The archive with other arrays; None takes one away."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file} | changes
+    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"value": None},
+        {"about": np.asarray("[1, 2]")},
+        {"about": np.asarray("null")},
+        {"lower": np.zeros(3)},
+    ],
+    ids=str,
+)
+def test_an_archive_of_something_else_is_refused(tmp_path, changes):
+    path = tmp_path / "screen.npz"
+    ask(path)
+    rewritten(path, **changes)
+    with pytest.raises(jm.InputError, match="no readable checkpoint"):
+        ask(path)
+
+
+def test_a_folder_that_is_not_there_is_named_at_once(tmp_path):
+    with pytest.raises(jm.InputError, match=r"there is no folder .*nowhere"):
+        ask(tmp_path / "nowhere" / "screen.npz")
