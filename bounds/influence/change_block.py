@@ -19,7 +19,6 @@ from bounds.influence.deep import propagate, propagate_to
 from bounds.influence.first_layer import (
     PreparedLayer,
     Replaced,
-    ReplacedColumns,
     keys_about,
     other_rows,
     own_rows,
@@ -27,19 +26,15 @@ from bounds.influence.first_layer import (
     prepare_layer,
     replace_tokens,
     replaced_columns,
-    slice_rows,
     take_rows,
 )
 from bounds.influence.query_row import (
     QueryRow,
-    RowTile,
-    lift_rows,
-    move_query,
     prepare_query_row,
-    read_query_row,
 )
 from bounds.influence.reading import Reading, over_rows, read_changes
 from bounds.influence.row_targets import RowsTarget
+from bounds.influence.second_layer import second_layer
 from bounds.influence.sizes import (
     ABOVE,
     entry_condition,
@@ -59,14 +54,13 @@ from jax_models.model.attending import (
     score_scale,
 )
 from jax_models.model.layer import Layer
-from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.model.transformer import (
     Transformer,
     attention_input,
     embedded,
 )
-from jax_models.run.blocks import fold_tiles, key_tile, tile_elements
+from jax_models.run.blocks import key_tile, tile_elements
 from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
@@ -243,7 +237,8 @@ def block_bytes(
 
 
 @functools.partial(
-    jax.jit, static_argnames=("query", "target", "row_tile", "own_query", "reading")
+    jax.jit,
+    static_argnames=("query", "target", "row_tile", "own_query", "reading", "fused"),
 )
 def change_block(
     model: Transformer,
@@ -257,6 +252,7 @@ def change_block(
     row_tile: int,
     own_query: bool = False,
     reading: Reading | None = None,
+    fused: bool = False,
 ) -> tuple[Any, TieReport]:
     """Returns the influences of a block of substitutions and the ties they met.
 
@@ -272,6 +268,7 @@ def change_block(
         own_query: for one layer, whether the block is the query's own token; otherwise
             it must not hold it.
         reading: of a scan; None reads norms.
+        fused: whether pairs go through `fused_pairs`; see `lacks_of_fused`.
 
     Returns:
         Norms of the change [i], with what they are rounded relative to [i] where that is
@@ -279,7 +276,7 @@ def change_block(
         report over everything that was evaluated.
     """
     replaced = replace_tokens(model, tokens, state.first, position, symbol)
-    options = query, target, row_tile, own_query, reading
+    options = query, target, row_tile, own_query, reading, fused
     (read, relative), ties = carry_block(model, state, replaced, *options)
     if len(model.layers) > 1:
         shrunk = shrinkage(model, state.first, position, symbol)
@@ -296,6 +293,7 @@ def carry_block(
     row_tile: int,
     own_query: bool,
     reading: Reading | None,
+    fused: bool = False,
 ) -> tuple[tuple[Any, Any], TieReport]:
     """Returns what is read of the changes that replaced tokens make, and the ties.
 
@@ -308,6 +306,7 @@ def carry_block(
         row_tile: likewise.
         own_query: likewise.
         reading: likewise.
+        fused: likewise.
     """
     first, layer, last = state.first, model.layers[0], state.last
     position = replaced.position
@@ -329,7 +328,7 @@ def carry_block(
         own, ties = own_rows(layer, first, replaced, position)
         if len(model.layers) == 2:
             change, reports = second_layer(
-                model.layers[1], layer, first, last, columns, own, at, row_tile
+                model.layers[1], layer, first, last, columns, own, at, row_tile, fused
             )
         else:
             bases = (first, *state.middle)
@@ -339,51 +338,6 @@ def carry_block(
     reports.append(ties)
     found = read_changes(model, state.output, change, target, reading)
     return found, merge_reports(model, reports)
-
-
-def second_layer(
-    layer: Layer,
-    below: Layer,
-    first: PreparedLayer,
-    last: QueryRow,
-    columns: ReplacedColumns,
-    own: Array,
-    query: Array,
-    row_tile: int,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the second layer's query row [i, d], and tie reports."""
-    n, weighting = first.store.length, layer.attention.weighting
-    sight, position = below.attention.sight, columns.position
-    other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
-    entering = jnp.where((position == query)[:, None], own, other[0].T)
-    moved, own = move_query(layer, last, entering), own.T
-
-    def lift(at: Array, valid: Array) -> Any:
-        def compute() -> Any:
-            return other_rows(below, first, columns, at, slice_rows(first, at))
-
-        if sight.everything:
-            changes, ties = compute()
-        else:
-            shape = (at.shape[0], *own.shape)
-            none = (
-                TieReport.empty(own.dtype) if below.attention.weighting.hard else None
-            )
-            changes, ties = jax.lax.cond(
-                visible(sight, at, position).any(),
-                compute,
-                lambda: (jnp.zeros(shape, own.dtype), none),
-            )
-        rows = RowTile(at, valid, changes, position, own)
-        return lift_rows(layer, last, moved, rows), ties
-
-    def merge(one: Any, two: Any) -> Any:
-        ties = None if one[1] is None else one[1].merge(two[1])
-        return weighting.merge_change(one[0], two[0]), ties
-
-    folded, ties = fold_tiles(lift, merge, n, row_tile)
-    change, more = read_query_row(layer, last, moved, folded)
-    return change, [at_query, ties, more]
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

@@ -18,7 +18,7 @@ from jax import Array
 
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
-from jax_models.model.rows import Affine, Relu
+from jax_models.model.rows import Affine, Relu, Step
 
 RELU = Relu()
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -88,16 +88,31 @@ class ReluBlock(NamedTuple):
     skip: Array | None  # [d, h v]
 
 
+def has_relu_block(layer: Layer) -> bool:
+    """Whether a layer is a `ReluBlock` from its heads; nothing is computed.
+
+    Args:
+        layer: the layer.
+    """
+    bent = layer.writes.bent
+    if len(bent) != 1 or not isinstance(bent[0].operation, Relu):
+        return False
+    return isinstance(_reader(layer, bent[0]).operation, Affine)
+
+
+def _reader(layer: Layer, relu: Step) -> Step:
+    return next(step for step in layer.writes.steps if relu.name in step.inputs)
+
+
 def relu_block(layer: Layer) -> ReluBlock | None:
     """Returns the layer as seen from its heads; None where it is no such block."""
+    if not has_relu_block(layer):
+        return None
     program = layer.writes
-    if len(program.bent) != 1 or not isinstance(program.bent[0].operation, Relu):
-        return None
-    relu = program.bent[0]
-    reader = next(step for step in program.steps if relu.name in step.inputs)
-    if not isinstance(reader.operation, Affine):
-        return None
-    w2 = reader.operation.weight
+    (relu,) = program.bent
+    operation = _reader(layer, relu).operation
+    assert isinstance(operation, Affine)
+    w2 = operation.weight
     attention = layer.attention
     into = attention.num_heads * attention.value_width
     rows = program.change(

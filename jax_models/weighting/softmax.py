@@ -4,8 +4,8 @@ The top column is held apart because a *dominant* column may leave: what remains
 the rest, and the rest cannot be had by subtracting a weight near 1 from a total.
 
 Values are taken relative to the top one's: what a dominant column leaves of the others is
-then not a small difference of large numbers (`_factors` has the formulas). No two attended
-values are subtracted.
+then not a small difference of large numbers (`replaced_factors` has the formulas). No two
+attended values are subtracted.
 """
 
 import dataclasses
@@ -31,6 +31,7 @@ from jax_models.weighting.softmax_change import (
     merge_softmax_change,
     raised_scores,
     read_softmax_change,
+    replaced_mean,
 )
 
 
@@ -345,12 +346,15 @@ def _replace_scalars(
     """What `replace` multiplies: the four scalars of a pair, and a vector of a row.
 
     Returns:
-        `_factors` [h, r, i], zero where the column is hidden; and `rest_above_top`.
+        `replaced_factors` [h, r, i], zero where the column is hidden; and `rest_above_top`.
     """
-    return _factors(summary, replaced_weights(summary, column)), summary.rest_above_top
+    weights = replaced_weights(summary, column)
+    return replaced_factors(summary, weights), summary.rest_above_top
 
 
-def _factors(summary: SoftmaxSummary, weights: ReplacedWeights) -> tuple[Array, ...]:
+def replaced_factors(
+    summary: SoftmaxSummary, weights: ReplacedWeights
+) -> tuple[Array, ...]:
     """Factors of v' - v, v' - top, v - top and rest mean - top [h, r, i].
 
     With values relative to the top one, mean = (rest weight) * (rest mean), and a column of
@@ -385,7 +389,8 @@ def replace_by(
         column: the replaced columns [i].
         weights: of `replaced_weights`.
     """
-    return _apply(summary, column, _factors(summary, weights), summary.rest_above_top)
+    factors = replaced_factors(summary, weights)
+    return _apply(summary, column, factors, summary.rest_above_top)
 
 
 def _apply(
@@ -396,11 +401,6 @@ def _apply(
 ) -> Array:
     """The factors times what they multiply [r, h, v, i]."""
     # Turned outside: the next operation reads them as they lie.
-    direct, arriving, staying, rest = (x.swapaxes(0, 1)[:, :, None] for x in factors)
+    turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
     top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))
-    return (
-        direct * column.value_change
-        + arriving * (column.value_after - top)
-        + staying * (column.value - top)
-        + rest * lift
-    )
+    return replaced_mean(turned, column, top, lift)

@@ -25,7 +25,7 @@ from jax import Array
 
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
-from jax_models.weighting.base import MovedKeys, same_position
+from jax_models.weighting.base import Column, MovedKeys, same_position
 
 if TYPE_CHECKING:
     from jax_models.weighting.softmax import SoftmaxSummary
@@ -81,7 +81,7 @@ def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxC
     # Told by a number, of NaN too: a mask that hides nothing is a constant, and no wall.
     seen = (peak != -jnp.inf).any()
     new, difference = formed_once(
-        seen, _moved_weights, old, log_new - largest, relative, scale
+        seen, moved_weights, old, log_new - largest, relative, scale
     )
 
     top = same_position(moved.index, summary.top_index[..., None], score.dtype)
@@ -164,6 +164,26 @@ def read_softmax_change(change: SoftmaxChange) -> Array:
     return moved / total[..., None]
 
 
+def replaced_mean(
+    factors: tuple[Array, ...], column: Column, top: Array, lift: Array
+) -> Array:
+    """Returns the change of a mean of which one column is replaced.
+
+    Args:
+        factors: of `replaced_factors`, broadcastable to what they multiply.
+        column: its values before and after.
+        top: the top column's value.
+        lift: the mean value without the top column less the top column's.
+    """
+    direct, arriving, staying, rest = factors
+    return (
+        direct * column.value_change
+        + arriving * (column.value_after - top)
+        + staying * (column.value - top)
+        + rest * lift
+    )
+
+
 def _sum_products(old: Array, change: Array) -> Array:
     """sum_k old[h, i or 1, k] change[h, i, k]; where all i share, a matrix product."""
     if old.shape[1] == 1:
@@ -172,7 +192,7 @@ def _sum_products(old: Array, change: Array) -> Array:
     return (old * change).sum(axis=-1)
 
 
-def _moved_weights(
+def moved_weights(
     old: Array, log_new: Array, relative: Array, scale: Array
 ) -> tuple[Array, Array]:
     """a e^d and a (e^d - e^c) of each key, times e^-reference [h, i, k].

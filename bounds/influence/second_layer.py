@@ -1,0 +1,92 @@
+"""The query row of a second layer, from tiles of (row, substitution) pairs.
+
+One tile of rows at a time changes by `replace`, row i itself by `perturb`, and is folded
+into a change summary; or all pairs go through one kernel (`fused_pairs`).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.first_layer import (
+    PreparedLayer,
+    ReplacedColumns,
+    other_rows,
+    slice_rows,
+    take_rows,
+)
+from bounds.influence.fused_pairs import sum_pairs
+from bounds.influence.query_row import (
+    QueryRow,
+    RowTile,
+    lift_rows,
+    move_query,
+    read_query_row,
+)
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.run.blocks import fold_tiles
+from jax_models.weighting import TieReport
+
+
+def second_layer(
+    layer: Layer,
+    below: Layer,
+    first: PreparedLayer,
+    last: QueryRow,
+    columns: ReplacedColumns,
+    own: Array,
+    query: Array,
+    row_tile: int,
+    fused: bool = False,
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the second layer's query row [i, d], and tie reports.
+
+    Args:
+        layer: the second layer.
+        below: the first.
+        first: its base pass, of all rows.
+        last: that of the query row.
+        columns: the replaced columns [i].
+        own: changes of the rows i themselves [i, d].
+        query: the query row's position [1].
+        row_tile: rows of a tile.
+        fused: whether all pairs go through one kernel; see `lacks_of_fused`.
+    """
+    n, weighting = first.store.length, layer.attention.weighting
+    sight, position = below.attention.sight, columns.position
+    other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
+    entering = jnp.where((position == query)[:, None], own, other[0].T)
+    moved, own = move_query(layer, last, entering), own.T
+
+    def lift(at: Array, valid: Array) -> Any:
+        def compute() -> Any:
+            return other_rows(below, first, columns, at, slice_rows(first, at))
+
+        if sight.everything:
+            changes, ties = compute()
+        else:
+            shape = (at.shape[0], *own.shape)
+            none = (
+                TieReport.empty(own.dtype) if below.attention.weighting.hard else None
+            )
+            changes, ties = jax.lax.cond(
+                visible(sight, at, position).any(),
+                compute,
+                lambda: (jnp.zeros(shape, own.dtype), none),
+            )
+        rows = RowTile(at, valid, changes, position, own)
+        return lift_rows(layer, last, moved, rows), ties
+
+    def merge(one: Any, two: Any) -> Any:
+        ties = None if one[1] is None else one[1].merge(two[1])
+        return weighting.merge_change(one[0], two[0]), ties
+
+    if fused:
+        folded, ties = sum_pairs(layer, below, first, last, columns, own, moved), None
+    else:
+        folded, ties = fold_tiles(lift, merge, n, row_tile)
+    change, more = read_query_row(layer, last, moved, folded)
+    return change, [at_query, ties, more]
