@@ -11,7 +11,7 @@ Sums of the second layer are relative to a centre c and a reference R of each la
 With log weights A_j, changes of scores d_j, and M = sum a, m = (sum a d) / M, s >= (sum a
 |d - m|) / M and P = max A over the rows so far,
 
-    |c - m| <= min(1, s),    max(A_j + d_j - c, P) <= R + ROOM
+    |c - m| <= min(1, s / 4),    max(A_j + d_j - c, P) <= R + ROOM
 
 hold behind every row: where a row breaks one of them in any lane, the sums are re-centred
 first, as `merge_softmax_change` does it. Then the error is of the size that it has on the
@@ -21,8 +21,8 @@ plain path, where c is m of a tile:
   it was raised to, is at most 1 above log Z - c: what counts does not underflow beside it.
   Z never falls as rows are added, so that R + c never has to.
 * The terms of sum a (e^d - e^c) are then at most some multiples of Z, and where all d are
-  small, of sum a |d - m|: |c - m| <= s is for that. A step of c adds M |e^c - e^c'|, of the
-  rows so far, with the same bounds.
+  small, hardly more than sum a |d - m|: |c - m| <= s / 4 is for that. A step of c adds
+  M |e^c - e^c'|, of the rows so far, with the same bounds.
 
 Shapes: i lanes, j rows; h heads, e = d_k and v = d_v of either layer, f neurons and m = h v
 of the first.
@@ -278,7 +278,7 @@ def _head(body: Body, seen: Array, j: Array, h: Array) -> Array:
 
 def _centre(centre: Array, mean: Array, spread: Array) -> Array:
     """The centre behind a row, from that before it."""
-    near = jnp.abs(mean - centre) <= jnp.minimum(spread, 1)
+    near = jnp.abs(mean - centre) <= jnp.minimum(spread / 4, 1)
     return jnp.where(near, centre, mean)
 
 

@@ -101,12 +101,14 @@ def sum_pairs(
     block = relu_block(below)
     assert block is not None
     # What a row sees is one run of positions.
+    start = jnp.where(seen, everywhere, everywhere.size).min()
+    end = jnp.where(seen, everywhere, -1).max() + 1
     sums = sum_rows(
         below.attention.sight,
         rows,
         (block.w1, block.w2.T),
         _lanes(layer, columns, own, last.query, moved),
-        (jnp.argmax(seen) + jnp.asarray([0, 1]) * seen.sum()).astype(jnp.int32),
+        jnp.stack([start, end]),
         ROWS,
     )
     mean = last.summary.above_top
