@@ -41,12 +41,13 @@ from bounds.influence.pointwise import RELU
 from jax_models.model.mask import Sight
 from jax_models.model.pytree import register
 from jax_models.weighting import Column
-from jax_models.weighting.softmax import (
-    SoftmaxSummary,
+from jax_models.weighting.softmax import SoftmaxSummary
+from jax_models.weighting.softmax_change import moved_weights
+from jax_models.weighting.softmax_replaced import (
     replaced_factors,
+    replaced_mean,
     replaced_weights,
 )
-from jax_models.weighting.softmax_change import moved_weights, replaced_mean
 
 # How far exponents may stand above the reference: e^8 times a chunk's rows overflows nothing.
 ROOM = 8.0

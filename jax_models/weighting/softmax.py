@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.model.pytree import register
-from jax_models.run.blocks import formed_once
 from jax_models.weighting.base import (
     Column,
     MovedKeys,
@@ -31,8 +30,8 @@ from jax_models.weighting.softmax_change import (
     merge_softmax_change,
     raised_scores,
     read_softmax_change,
-    replaced_mean,
 )
+from jax_models.weighting.softmax_replaced import difference, replace_column
 
 
 @register
@@ -74,13 +73,13 @@ class SoftmaxSummary:
     @property
     def rest_weight(self) -> Array:
         """1 - (weight of the top column), accurate however small it is [h, r]."""
-        return _logistic(_difference(self.rest_lse, self.top_score))
+        return _logistic(difference(self.rest_lse, self.top_score))
 
     @property
     def top_weight(self) -> Array:
         """The largest weight of the row [h, r]; zero for a row that sees nothing."""
         seen = self.top_score > -jnp.inf
-        odds = _difference(self.top_score, self.rest_lse)
+        odds = difference(self.top_score, self.rest_lse)
         return jnp.where(seen, _logistic(odds), 0.0)
 
     @property
@@ -92,7 +91,7 @@ class SoftmaxSummary:
         # Not `top_weight`: a row that sees nothing has no value to weigh, and with its
         # `where` the CPU compiler's older code generator rounds this sum in another way on
         # one device than on two.
-        top_weight = _logistic(_difference(self.top_score, self.rest_lse))
+        top_weight = _logistic(difference(self.top_score, self.rest_lse))
         return (
             top_weight[..., None] * self.top_value
             + self.rest_weight[..., None] * self.rest_mean
@@ -111,11 +110,6 @@ class SoftmaxSummary:
     def above_top(self) -> Array:
         """The attended value less the top column's [h, r, v]."""
         return self.rest_weight[..., None] * self.rest_above_top
-
-
-def _difference(a: Array, b: Array) -> Array:
-    """a - b where both may be -inf (then 0): the log-odds of two empty sides."""
-    return jnp.where(a == b, 0.0, a - b)
 
 
 def _logistic(odds: Array) -> Array:
@@ -236,9 +230,7 @@ class Softmax(Weighting):
 
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
         """Returns the change of the mean [r, h, v, i]; see the module's formula."""
-        seen = column.visible.any()
-        factors, lift = formed_once(seen, _replace_scalars, summary, column)
-        return _apply(summary, column, factors, lift)
+        return replace_column(summary, column)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Summarises a tile of moved keys."""
@@ -253,154 +245,3 @@ class Softmax(Weighting):
     def read_change(self, change: SoftmaxChange) -> Array:
         """Returns the change of the mean [h, i, v]."""
         return read_softmax_change(change)
-
-
-@register
-@dataclasses.dataclass(frozen=True)
-class ReplacedWeights:
-    """What replacing column i does to a row's weights; 0, 0, 1, 1, 0 where it is hidden.
-
-    `rest` is all other columns for a column that is not the top one, and for the top one the
-    rest proper: their weights are multiplied by new_rest / old_rest.
-    """
-
-    is_top: Array  # [h, r, i] whether it is the top column
-    old: Array  # [h, r, i] its weight before
-    new: Array  # [h, r, i] its weight after
-    old_rest: Array  # [h, r, i] 1 - old
-    new_rest: Array  # [h, r, i] 1 - new
-    gain: Array  # [h, r, i] new - old, and with it old_rest - new_rest
-    near: Array  # [h, r, i] whether its score moves by 1 at most
-    lone: Array  # [h, r, i] whether it is the only one that the row sees
-
-    @property
-    def others(self) -> Array:
-        """The factor of every other column's weight [h, r, i].
-
-        Infinite where those weights may have underflowed beside a dominant column that
-        leaves: they are then too small to be multiplied, and all that is left.
-        """
-        left = ~self.lone & (self.old_rest < self._least)
-        factor = self.new_rest / jnp.where(self.old_rest > 0, self.old_rest, 1)
-        return jnp.where(self.lone, 1.0, jnp.where(left, jnp.inf, factor))
-
-    @property
-    def others_change(self) -> Array:
-        """That factor less one, and its size at most where the factor is not known."""
-        before = jnp.maximum(self.old_rest, self._least)
-        return jnp.where(self.lone, 0.0, -self.gain / before)
-
-    @property
-    def _least(self) -> float:
-        return float(jnp.finfo(self.old_rest.dtype).tiny) ** 0.45
-
-
-def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
-    """Returns the weights of a row when column i is replaced.
-
-    A column of e^x beside others that sum to m has weight e^x / (e^x + m); when x moves to
-    x + s, that moves by (1 - e^-|s|) times its weight after and the others' before, or the
-    other way round: nothing cancels or overflows. The unit of a column that is not the top
-    one is the sum of all, of which it is at most half, so that m = 1 - e^x; that of the top
-    one is the sum of the others.
-    """
-    is_top = same_position(
-        column.index, summary.top_index[..., None], column.score.dtype
-    )
-    unit = jnp.where(is_top, summary.rest_lse[..., None], summary.lse[..., None])
-    shift, before = column.score_change, _difference(column.score, unit)
-    others = jnp.where(is_top, 1.0, 1 - jnp.exp(-jnp.abs(before)))
-
-    def weigh(score: Array) -> tuple[Array, Array]:
-        small = jnp.exp(-jnp.abs(score))
-        own = jnp.where(score > 0, 1.0, small)
-        rest = jnp.where(score > 0, small, 1.0) * others
-        return own / (own + rest), rest / (own + rest)
-
-    old, old_rest = weigh(before)
-    new, new_rest = weigh(_difference(column.score + shift, unit))
-    grown = -jnp.expm1(-jnp.abs(shift))
-    gain = jnp.where(shift > 0, grown * new * old_rest, -grown * old * new_rest)
-    lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
-    gain = jnp.where(lone, 0.0, gain)
-    seen = column.visible
-
-    def at(value: Array, hidden: float) -> Array:
-        return jnp.where(seen, value, hidden)
-
-    return ReplacedWeights(
-        is_top,
-        at(old, 0.0),
-        at(new, 0.0),
-        at(old_rest, 1.0),
-        at(new_rest, 1.0),
-        at(gain, 0.0),
-        jnp.abs(shift) <= 1,
-        lone,
-    )
-
-
-def _replace_scalars(
-    summary: SoftmaxSummary, column: Column
-) -> tuple[tuple[Array, ...], Array]:
-    """What `replace` multiplies: the four scalars of a pair, and a vector of a row.
-
-    Returns:
-        `replaced_factors` [h, r, i], zero where the column is hidden; and `rest_above_top`.
-    """
-    weights = replaced_weights(summary, column)
-    return replaced_factors(summary, weights), summary.rest_above_top
-
-
-def replaced_factors(
-    summary: SoftmaxSummary, weights: ReplacedWeights
-) -> tuple[Array, ...]:
-    """Factors of v' - v, v' - top, v - top and rest mean - top [h, r, i].
-
-    With values relative to the top one, mean = (rest weight) * (rest mean), and a column of
-    weight t that gets t', the others' weights times f = (1 - t')/(1 - t),
-
-        mean' - mean = t' v' - f t v - (1 - f) mean
-                     = t' (v' - v) + (t' - f t) v - (1 - f) mean;
-
-    the first where the weight moves much, so that t' v' keeps its digits beside a large v,
-    the second where it moves little. For the top column itself, v = 0 and what moves beside
-    its value is the rest's weight.
-    """
-    w = weights
-    # 1 - f = gain / (1 - t), and t' - f t is that too.
-    turn = w.gain / jnp.where(w.is_top, 1.0, w.old_rest)
-    kept = w.old * (w.new_rest / jnp.where(w.is_top, 1.0, w.old_rest))
-    far = ~w.is_top & ~w.near
-    direct = jnp.where(far, 0.0, w.new)
-    arriving = jnp.where(far, w.new, 0.0)
-    staying = jnp.where(w.is_top, 0.0, jnp.where(far, -kept, turn))
-    rest = jnp.where(w.is_top, -w.gain, -turn * summary.rest_weight[..., None])
-    return direct, arriving, staying, rest
-
-
-def replace_by(
-    summary: SoftmaxSummary, column: Column, weights: ReplacedWeights
-) -> Array:
-    """Returns what `Softmax.replace` does, from weights that have been formed.
-
-    Args:
-        summary: of the rows [h, r].
-        column: the replaced columns [i].
-        weights: of `replaced_weights`.
-    """
-    factors = replaced_factors(summary, weights)
-    return _apply(summary, column, factors, summary.rest_above_top)
-
-
-def _apply(
-    summary: SoftmaxSummary,
-    column: Column,
-    factors: tuple[Array, ...],
-    lift: Array,
-) -> Array:
-    """The factors times what they multiply [r, h, v, i]."""
-    # Turned outside: the next operation reads them as they lie.
-    turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
-    top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))
-    return replaced_mean(turned, column, top, lift)

@@ -25,7 +25,7 @@ from jax import Array
 
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
-from jax_models.weighting.base import Column, MovedKeys, same_position
+from jax_models.weighting.base import MovedKeys, same_position
 
 if TYPE_CHECKING:
     from jax_models.weighting.softmax import SoftmaxSummary
@@ -162,26 +162,6 @@ def read_softmax_change(change: SoftmaxChange) -> Array:
     total = jnp.where(change.total > 0, change.total, 1)
     moved = change.shifted - change.gained[..., None] * change.mean
     return moved / total[..., None]
-
-
-def replaced_mean(
-    factors: tuple[Array, ...], column: Column, top: Array, lift: Array
-) -> Array:
-    """Returns the change of a mean of which one column is replaced.
-
-    Args:
-        factors: of `replaced_factors`, broadcastable to what they multiply.
-        column: its values before and after.
-        top: the top column's value.
-        lift: the mean value without the top column less the top column's.
-    """
-    direct, arriving, staying, rest = factors
-    return (
-        direct * column.value_change
-        + arriving * (column.value_after - top)
-        + staying * (column.value - top)
-        + rest * lift
-    )
 
 
 def _sum_products(old: Array, change: Array) -> Array:

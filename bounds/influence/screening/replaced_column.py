@@ -19,9 +19,9 @@ from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
 from jax_models.weighting import Column
-from jax_models.weighting.softmax import (
+from jax_models.weighting.softmax import SoftmaxSummary
+from jax_models.weighting.softmax_replaced import (
     ReplacedWeights,
-    SoftmaxSummary,
     replace_by,
     replaced_weights,
 )
