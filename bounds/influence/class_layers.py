@@ -24,7 +24,6 @@ from bounds.influence.first_layer import centred_store
 from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.sizes import (
     entry_condition,
-    measure_target,
     output_size,
     row_condition,
     scaled_norm,
@@ -32,6 +31,7 @@ from bounds.influence.sizes import (
 )
 from bounds.influence.substitution import least_size, padded
 from bounds.influence.target import AnyTarget, target_steps
+from bounds.influence.target_rounding import measure_target
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.numbers.rounding import change_radius

@@ -14,8 +14,6 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.sizes import (
-    measure_target,
-    move_target,
     output_size,
     scaled_norm,
 )
@@ -26,6 +24,7 @@ from bounds.influence.target import (
     target_steps,
     value_at_exit,
 )
+from bounds.influence.target_rounding import measure_target, move_target
 from bounds.influence.targets import SCALAR_STEPS, LogProbability, log_mean_exponential
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers
