@@ -325,9 +325,22 @@ def still_where_nothing_moves(
     for block in blocks:
         found = block.influence
         these, done = slice(done, done + found.size), done + found.size
-        still = ~moves[these] & np.isfinite(found)
-        influence, radius = (np.where(still, 0, x) for x in (found, block.radius))
+        influence, radius = stilled(moves[these], found, block.radius)
         yield dataclasses.replace(block, influence=influence, radius=radius)
+
+
+def stilled(
+    moves: np.ndarray, found: np.ndarray, radius: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns differences and radii [p], 0 where nothing moves and a number was found.
+
+    Args:
+        moves: which can move what is watched [p].
+        found: the differences [p].
+        radius: theirs [p].
+    """
+    still = ~moves & np.isfinite(found)
+    return np.where(still, 0, found), np.where(still, 0, radius)
 
 
 def steps_of(problem: Problem, score_steps: float) -> float:

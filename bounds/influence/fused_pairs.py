@@ -23,7 +23,12 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer, ReplacedColumns
 from bounds.influence.fused_body import Lanes, Rows
 from bounds.influence.fused_kernel import sum_rows
-from bounds.influence.pointwise import flip_distance, has_relu_block, relu_block
+from bounds.influence.pointwise import (
+    ReluBlock,
+    flip_distance,
+    has_relu_block,
+    relu_block,
+)
 from bounds.influence.query_row import MovedQuery, QueryRow
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
@@ -97,9 +102,9 @@ def sum_pairs(
     mean_key = jnp.einsum("hrj,hje->hre", share, last.keys, precision=HIGHEST)
     away = last.inputs - last.summary.top_value  # [h, j, d]
     before, chunks = _weigh(log_old[:, 0], away)
-    rows = _rows(below, first, last.keys - mean_key, away, log_old[:, 0], before)
     block = relu_block(below)
     assert block is not None
+    rows = _rows(block, first, last.keys - mean_key, away, log_old[:, 0], before)
     # What a row sees is one run of positions.
     start = jnp.where(seen, everywhere, everywhere.size).min()
     end = jnp.where(seen, everywhere, -1).max() + 1
@@ -168,7 +173,7 @@ def _weigh(log_old: Array, away: Array) -> tuple[_Weights, _Weights]:
 
 
 def _rows(
-    below: Layer,
+    block: ReluBlock,
     first: PreparedLayer,
     keys: Array,
     away: Array,
@@ -176,8 +181,6 @@ def _rows(
     before: _Weights,
 ) -> Rows:
     """Those of the first layer, and what is given of the second [h, j, ...]."""
-    block = relu_block(below)
-    assert block is not None
     row, w1, w2, skip = block
     u, (f, m), d = first.base.rows[row], w1.shape, w2.shape[0]
     distance = flip_distance(u, w1).astype(u.dtype)

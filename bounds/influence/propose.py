@@ -27,7 +27,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.checkpoint import Checkpoint, Standing
-from bounds.influence.exhaustive import still_where_nothing_moves
+from bounds.influence.exhaustive import still_where_nothing_moves, stilled
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks, run_kernel
 from bounds.influence.method import Method, Progress
@@ -351,8 +351,8 @@ def decide(
             at = some[these]
             value, relative = (x[: at.size] for x in as_pair(jax.device_get(found)))
             radius = kernel.radii(relative, at)
-            if moves is not None:  # as `still_where_nothing_moves` does it
-                value, radius = (np.where(moves[at], x, 0) for x in (value, radius))
+            if moves is not None:
+                value, radius = stilled(moves[at], value, radius)
             yield at, value, radius
 
 

@@ -229,7 +229,7 @@ class Softmax(Weighting):
         return summary.mean
 
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
-        """Returns the change of the mean [r, h, v, i]; see the module's formula."""
+        """Returns the change of the mean [r, h, v, i]; see `replaced_factors`."""
         return replace_column(summary, column)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
