@@ -183,6 +183,19 @@ def _opposed(
     return dataclasses.replace(model, position=jm.PositionTable(places)), tokens
 
 
+def _unread(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    """Neither keys nor values read what two symbols differ by, but for rounding."""
+    difference = model.embedding[1] - model.embedding[0]
+    along = difference / jnp.sqrt(difference @ difference)
+
+    def change(x: Any) -> Any:
+        parts = {name: getattr(x, name) for name in ("key", "value")}
+        blind = {k: v - (v @ along)[..., None] * along for k, v in parts.items()}
+        return dataclasses.replace(x, **blind)
+
+    return _attention(model, change)
+
+
 def _plain(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     return model
 
@@ -257,6 +270,7 @@ DRAWN: dict[str, Build] = {
     "biases": functools.partial(_drawn, _biases, 4),
     "leaving": functools.partial(_drawn, _leaving, 4, position="sinusoidal"),
     "opposed": _opposed,
+    "unread": functools.partial(_drawn, _unread, 4),
 }
 # Those that have the layers they have.
 BUILT: dict[str, Build] = {

@@ -15,19 +15,19 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.centred_store import keys_about
 from bounds.influence.deep import propagate, propagate_to
 from bounds.influence.first_layer import (
     PreparedLayer,
     Replaced,
-    keys_about,
-    other_rows,
     own_rows,
     prepare_first,
     prepare_layer,
     replace_tokens,
     replaced_columns,
-    take_rows,
+    shrinkage,
 )
+from bounds.influence.only_layer import many_rows, query_row
 from bounds.influence.query_row import (
     QueryRow,
     prepare_query_row,
@@ -43,7 +43,6 @@ from bounds.influence.sizes import (
     scaled_norm,
     score_rounding,
     sharpest_row,
-    shrinkage,
     substitutes,
 )
 from bounds.influence.target import AnyTarget
@@ -309,35 +308,30 @@ def carry_block(
         fused: likewise.
     """
     first, layer, last = state.first, model.layers[0], state.last
-    position = replaced.position
-    columns = replaced_columns(first, replaced)
     at = state.rows if query is None else jnp.asarray([query], jnp.int32)
     assert at is not None
-    reports = []
-    if query is None:
-        own, ties = own_rows(layer, first, replaced, position)
+    if len(model.layers) > 1:
+        columns = replaced_columns(first, replaced)
+        own, ties = own_rows(layer, first, replaced, replaced.position)
         layers, bases = model.layers, (first, *state.middle)
-        change, reports = propagate_to(layers, bases, columns, own, at, row_tile)
-    elif last is None and not own_query:
-        rows = take_rows(first, jnp.zeros_like(at))
-        other, ties = other_rows(layer, first, columns, at, rows)
-        change = other[0].T
-    elif last is None:
-        change, ties = own_rows(layer, first, replaced, jnp.zeros_like(position))
-    else:
-        own, ties = own_rows(layer, first, replaced, position)
-        if len(model.layers) == 2:
-            change, reports = second_layer(
-                model.layers[1], layer, first, last, columns, own, at, row_tile, fused
+        if last is None:
+            found, reports = propagate_to(layers, bases, columns, own, row_tile, at)
+        elif len(layers) == 2:
+            found, reports = second_layer(
+                layers[1], layer, first, last, columns, own, at, row_tile, fused
             )
         else:
-            bases = (first, *state.middle)
-            change, reports = propagate(
-                model.layers, bases, last, columns, own, at[0], row_tile
+            found, reports = propagate(
+                layers, bases, last, columns, own, at[0], row_tile
             )
-    reports.append(ties)
-    found = read_changes(model, state.output, change, target, reading)
-    return found, merge_reports(model, reports)
+        reports.append(ties)
+    elif query is None:
+        found, reports = many_rows(layer, first, replaced, at, row_tile)
+    else:
+        found, reports = query_row(layer, first, replaced, at, own_query)
+    change, sizes = found
+    read = read_changes(model, state.output, change, target, reading, sizes)
+    return read, merge_reports(model, reports)
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

@@ -17,11 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bounds.influence.carried_rounding import carry_change
+from bounds.influence.centred_store import centred_store
 from bounds.influence.change_block import merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.equal_columns import largest_weight, written_share
-from bounds.influence.first_layer import centred_store
-from bounds.influence.pointwise import base_rows, change_rows, read_change
+from bounds.influence.head_rounding import (
+    beside,
+    carry_rows,
+    lift_with_sizes,
+    taken_apart,
+    value_sizes,
+)
+from bounds.influence.pointwise import base_rows
 from bounds.influence.sizes import (
     entry_condition,
     output_size,
@@ -77,6 +85,7 @@ class MovedClasses(NamedTuple):
 
     rows: Array  # [j, d]
     change: Array  # [j, d]
+    sizes: Array  # [j, d] what that is rounded relative to
     ties: TieReport | None
     score_steps: Array  # [] unit roundoffs of the scores, ln(count) included
     condition: Array  # [] of the rows, as `row_condition` says
@@ -103,11 +112,14 @@ def move_classes(
     """
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
-    moved = read_change(layer, rows, change)
+    given = {"y": rows}, {"y": change}, {"y": jnp.abs(change)}
+    moved, size = carry_change(layer.reads, *given)
+    sizes, sized = value_sizes(attention, size), not weighting.hard
     store, offset, centre = centred_store(attention, inputs, None)
     arrive = None
     if after is not None:
         arrived = project_value_changes(attention, read_rows(layer, after) - centre)
+        arrived = beside(arrived, sizes) if sized else arrived
         arrive = spread_of(weighting, arrived)
     wanted = slice(-1, None) if query_only else slice(None)
     at, seen = one.first[wanted], one.count > 0
@@ -115,6 +127,7 @@ def move_classes(
     moved_queries = project_query_changes(attention, moved[wanted], ANY, at)
     moved_keys = project_key_changes(attention, moved, ANY, None)
     moved_values = project_value_changes(attention, moved)
+    moved_values = beside(moved_values, sizes) if sized else moved_values
     visible = seen[wanted][:, None] & seen
     index = one.last if weighting.side == -1 else one.first
     count = one.count.astype(rows.dtype)
@@ -122,7 +135,8 @@ def move_classes(
     seen_classes = (scores, store.values, index, visible, count)
     summary = weighting.lift(*seen_classes)
     summary = weighting.settle(summary, lambda lift: lift(*seen_classes))
-    lifted = weighting.lift_change(
+    lifted = lift_with_sizes(
+        attention,
         summary,
         MovedKeys(
             index=index,
@@ -136,10 +150,16 @@ def move_classes(
             count=count,
             arrive=arrive,
         ),
+        sized,
     )
     heads = join_heads(weighting.read(summary) + offset[:, None])
     base, output = base_rows(layer, rows[wanted], heads)
-    entering = join_heads(weighting.read_change(lifted))
+    entering = weighting.read_change(lifted)
+    if sized:
+        entering, sizes = taken_apart(entering)
+    else:
+        sizes = sizes.max(axis=1, keepdims=True)
+    written = join_heads(entering), join_heads(sizes)
     ties = None
     if weighting.hard:
         met, found = weighting.ties(summary, at), weighting.ties_changed(lifted, at)
@@ -164,7 +184,7 @@ def move_classes(
     steps = score_rounding(attention, asked, keys, scale, ANY) + held
     return MovedClasses(
         output,
-        change_rows(layer, base, change[wanted], entering),
+        *carry_rows(layer, base, change[wanted], *written),
         ties,
         steps,
         row_condition(layer, rows, whole, size),
@@ -207,16 +227,20 @@ def change_configurations(
         score_steps = jnp.zeros((), model.dtype)
         embedded = model.embedding[one.symbol] + encodings[one.place]
         condition, reports = entry_condition(model, embedded), []
+        sizes = jnp.abs(change)
         share = jnp.zeros((), model.dtype)
         for depth, layer in enumerate(model.layers):
             last = depth == len(model.layers) - 1
             found = move_classes(layer, rows, change, after, one, last)
             rows, change, after = found.rows, found.change, None
+            sizes = found.sizes
             score_steps = jnp.maximum(score_steps, found.score_steps)
             condition = jnp.maximum(condition, found.condition)
             share = jnp.maximum(share, found.share)
             reports.append(found.ties)
-        influence, relative = measure_target(model, rows[0], change[0], target)
+        influence, relative = measure_target(
+            model, rows[0], change[0], target, sizes[0]
+        )
         base = jnp.maximum(1, share) if model.is_hard else share
         whole = output_size(model, rows[0], None, target)
         size = condition * relative + base * whole

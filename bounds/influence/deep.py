@@ -15,13 +15,21 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.influence.carried_rounding import carry_change
 from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
     other_rows,
     take_rows,
 )
-from bounds.influence.pointwise import change_rows, read_change
+from bounds.influence.head_rounding import (
+    beside,
+    carry_rows,
+    lift_with_sizes,
+    taken_apart,
+    value_sizes,
+)
+from bounds.influence.pointwise import change_rows
 from bounds.influence.query_row import (
     QueryRow,
     RowTile,
@@ -67,29 +75,35 @@ def first_rows(
     def run(at: Array) -> Any:
         changes, ties = other_rows(layer, first, columns, at, take_rows(first, at))
         here = at[:, None] == columns.position
-        return jnp.where(here[:, None], own.T, changes), _for_each(at, ties)
+        return jnp.where(here[:, None], own.T, changes), report_each(at, ties)
 
     changes, ties = map_rows(run, jnp.arange(first.store.length, dtype=jnp.int32), tile)
-    return changes.transpose(2, 0, 1), _joined(ties)
+    return changes.transpose(2, 0, 1), join_reports(ties)
 
 
 def move_rows(
     layer: Layer, base: PreparedLayer, change: Array, wanted: Array | None = None
-) -> tuple[Array, TieReport | None]:
+) -> tuple[Any, TieReport | None]:
     """Returns the changes of a layer's rows [r, d] when all its rows change, and ties.
 
     Args:
         layer: any layer but the first.
         base: its base pass, of the wanted rows.
         change: of its input rows [n, d].
-        wanted: positions of the rows [r]; all by default.
+        wanted: positions of the rows [r], of the last layer: with what their changes are
+            rounded relative to [r, d]; all rows by default, without.
     """
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
-    inner = read_change(layer, base.rows, change)
+    given = {"y": base.rows}, {"y": change}, {"y": jnp.abs(change)}
+    inner, size = carry_change(layer.reads, *given)
     before = attention_input(layer, base.rows)
     keys = project_key_changes(attention, inner, n, everywhere, before)
-    values = project_value_changes(attention, inner)
+    values, last = project_value_changes(attention, inner), wanted is not None
+    sizes = value_sizes(attention, size) if last else None
+    beside_values = last and not weighting.hard
+    if sizes is not None and beside_values:
+        values = beside(values, sizes)
     wanted = everywhere if wanted is None else wanted
     own = inner[wanted], n, wanted, before[wanted]
     queries = project_query_changes(attention, *own)
@@ -105,7 +119,8 @@ def move_rows(
             moved = slice_tile(keys, index, 1)
             at_keys = slice_tile(base.store.values, index, 1)
             carried = slice_tile(values, index, 1)
-            return weighting.lift_change(
+            return lift_with_sizes(
+                attention,
                 summary,
                 MovedKeys(
                     index=index,
@@ -117,24 +132,32 @@ def move_rows(
                     spread=spread_of(weighting, at_keys),
                     carry=lambda w: contract(w, carried),
                 ),
+                beside_values,
             )
 
         folded = fold_tiles(lift, weighting.merge_change, n, key_tile(n))
-        heads = join_heads(weighting.read_change(folded))
-        ties = weighting.ties_changed(folded, at)
-        return change_rows(layer, rows, entering, heads), _for_each(at, ties)
+        heads = weighting.read_change(folded)
+        ties = report_each(at, weighting.ties_changed(folded, at))
+        if sizes is None:
+            return change_rows(layer, rows, entering, join_heads(heads)), ties
+        if weighting.hard:
+            largest = sizes.max(axis=1, keepdims=True)
+        else:
+            heads, largest = taken_apart(heads)
+        moved = join_heads(heads), join_heads(largest)
+        return carry_rows(layer, rows, entering, *moved), ties
 
     per_pair = 4 * attention.num_heads * attention.pair_width
     block = row_block(wanted.shape[0], per_pair * key_tile(n))
     rows_in = wanted, slots, change[wanted], queries.swapaxes(0, 1)
     rows, ties = map_rows(run, rows_in, block)
-    return rows, _joined(ties)
+    return rows, join_reports(ties)
 
 
 def last_row(
     layer: Layer, last: QueryRow, changes: Array, query: Array, tile: int
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the last layer's query row [i, d], and tie reports.
+) -> tuple[tuple[Array, Array], list[TieReport | None]]:
+    """Returns the last layer's query row as `read_query_row` has it, and tie reports.
 
     Args:
         layer: the last layer.
@@ -168,8 +191,8 @@ def propagate(
     own: Array,
     query: Array,
     tile: int,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the final query row [i, d], and tie reports.
+) -> tuple[tuple[Array, Array], list[TieReport | None]]:
+    """Returns the change of the final query row [i, d], its size [i, d], and ties.
 
     Args:
         layers: all layers, L >= 3.
@@ -180,7 +203,7 @@ def propagate(
         query: the query's position [].
         tile: rows at once.
     """
-    changes, reports = propagate_to(layers[:-1], bases, columns, own, None, tile)
+    changes, reports = propagate_to(layers[:-1], bases, columns, own, tile)
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
 
@@ -190,39 +213,37 @@ def propagate_to(
     bases: tuple[PreparedLayer, ...],
     columns: ReplacedColumns,
     own: Array,
-    wanted: Array | None,
     tile: int,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the changes of many rows after the last layer [i, r, d], and tie reports.
+    wanted: Array | None = None,
+) -> tuple[Any, list[TieReport | None]]:
+    """Returns the changes of all rows after some layers [i, n, d], and tie reports.
 
     Args:
         layers: those that rows go through, from the first.
-        bases: their base passes, of the last of the wanted rows alone if it is not the first.
+        bases: their base passes, of the last of the wanted rows alone.
         columns: the replaced columns [i].
         own: the changes of the replaced rows after the first layer [i, d].
-        wanted: positions of the rows [r]; None is all.
         tile: rows at once.
+        wanted: positions of rows [r], behind two layers or more: the changes are theirs
+            [i, r, d], and with them is what they are rounded relative to [i, r, d].
     """
     changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
     reports = [ties]
-    for depth, (layer, base) in enumerate(zip(layers, bases, strict=True)):
-        if depth:
-            at = wanted if depth == len(layers) - 1 else None
-            changes, ties = jax.lax.map(
-                lambda one, layer=layer, base=base, at=at: move_rows(
-                    layer, base, one, at
-                ),
-                changes,
-            )
-            reports.append(None if ties is None else reduce_reports(ties))
-    whole = len(layers) > 1 or wanted is None
-    return changes if whole else changes[:, wanted], reports
+    for depth, (layer, base) in enumerate(zip(layers[1:], bases[1:], strict=True), 2):
+        at = wanted if depth == len(layers) else None
+        changes, ties = jax.lax.map(
+            lambda one, layer=layer, base=base, at=at: move_rows(layer, base, one, at),
+            changes,
+        )
+        reports.append(None if ties is None else reduce_reports(ties))
+    return changes, reports
 
 
-def _for_each(at: Array, ties: TieReport | None) -> TieReport | None:
-    """A report repeated for each row [j], as `map_rows` joins what it maps."""
+def report_each(at: Array, ties: TieReport | None) -> TieReport | None:
+    """Returns a report repeated for each row [j], as `map_rows` joins what it maps."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
 
 
-def _joined(ties: TieReport | None) -> TieReport | None:
+def join_reports(ties: TieReport | None) -> TieReport | None:
+    """Returns one report of those, none of none."""
     return None if ties is None else reduce_reports(ties)

@@ -7,34 +7,34 @@ j rows, h heads, e = d_k, v = d_v.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bounds.influence.carried_rounding import carry_change
+from bounds.influence.centred_store import centred_store
+from bounds.influence.head_rounding import value_sizes
 from bounds.influence.pointwise import (
     RowBase,
     base_rows,
     change_many_rows,
     change_rows,
     order_neurons,
-    read_change,
 )
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     own_score_changes,
     project_key_changes,
-    project_keys,
     project_queries,
     project_query_changes,
     project_value_changes,
-    project_values,
     score_changes,
     summarise,
 )
-from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import sees_any, visible
 from jax_models.model.pytree import register
@@ -86,6 +86,7 @@ class Replaced:
     key_change: Array  # [h, i, e]
     value_change: Array  # [h, i, v]
     new_value: Array  # [h, i, v] of the replaced row, as of one that is no replacement
+    value_size: Array  # [h, i, v] what its change is rounded relative to
 
 
 @register
@@ -103,6 +104,7 @@ class ReplacedColumns:
     values: Array  # [h, v, i]
     value_change: Array  # [h, v, i]
     new_values: Array  # [h, v, i]
+    value_size: Array  # [h, i, v]
 
 
 def prepare_first(model: Transformer, tokens: Array, wanted: Array) -> PreparedLayer:
@@ -141,66 +143,6 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
     return PreparedLayer(rows, centre, store, queries, summary, base, output, ties)
 
 
-def centred_store(
-    attention: Attention, inputs: Array, positions: Array | None
-) -> tuple[KeyStore, Array, Array]:
-    """Returns keys and values of the rows u_w - c, the offset [h, v], and c [d].
-
-    Keys are of the rows u_w themselves, with their bias, unless `shares_offsets`.
-
-    A weighted mean of values is one of centred values plus the same offset, at every
-    row that sees anything, so the offset drops out of all changes. Left in, its
-    rounding would not: a large common part of the values would swamp them.
-    """
-    centre = common_part(inputs)
-    keys = keys_about(attention, inputs, centre, inputs.shape[0], positions)
-    values = project_value_changes(attention, inputs - centre)
-    offset = project_values(attention, centre[None])[:, 0]
-    return KeyStore(keys, values), offset, centre
-
-
-def keys_about(
-    attention: Attention,
-    inputs: Array,
-    centre: Array,
-    length: int,
-    positions: Array | None,
-) -> Array:
-    """Returns keys [h, k, e] as `centred_store` has them.
-
-    Args:
-        attention: the sublayer.
-        inputs: any that it may read [k, d].
-        centre: [d].
-        length: n.
-        positions: of the inputs [k]; None where keys are the same at all positions.
-    """
-    if shares_offsets(attention):
-        return project_key_changes(attention, inputs - centre, length, positions)
-    return project_keys(attention, inputs, length, positions)
-
-
-def shares_offsets(attention: Attention) -> bool:
-    """Whether a part that all keys share adds the same to all scores of a row.
-
-    Softmax takes no notice of it then, and it is left out: it may be far larger than what
-    scores differ by, and they would be rounded relative to it.
-    """
-    same = attention.scoring.bilinear and attention.linear_keys
-    return same and not attention.weighting.hard
-
-
-def common_part(rows: Array) -> Array:
-    """Returns a row near all rows [d]: their mean where it is far larger than they differ.
-
-    Any row would do. Elsewhere it is 0, which rounds nothing: values that are 0, or sums
-    of whole numbers, stay what they are.
-    """
-    mean = rows.mean(axis=0)
-    apart = jnp.abs(rows - mean).max(axis=0)
-    return jnp.where(jnp.abs(mean) > 8 * apart, mean, 0)
-
-
 def replace_tokens(
     model: Transformer,
     tokens: Array,
@@ -213,7 +155,8 @@ def replace_tokens(
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
     after = symbol_rows(model, symbol, places)
-    moved = read_change(layer, first.rows[position], change)
+    read = {"y": first.rows[position]}, {"y": change}, {"y": jnp.abs(change)}
+    moved, size = carry_change(layer.reads, *read)
     before = attention_input(layer, first.rows[position])
     after, n = attention_input(layer, after), tokens.shape[0]
     return Replaced(
@@ -223,7 +166,28 @@ def replace_tokens(
         project_key_changes(attention, moved, n, position, before),
         project_value_changes(attention, moved),
         project_value_changes(attention, after - first.centre),
+        value_sizes(attention, size),
     )
+
+
+def shrinkage(
+    model: Transformer, first: PreparedLayer, position: Array, symbol: Array
+) -> Array:
+    """Returns how much larger replaced rows are than those that come in, at least 1 [i].
+
+    Above the first layer a row that has moved is the sum of what it was and its change,
+    and has the rounding of either.
+
+    Args:
+        model: a transformer.
+        first: the base pass of its first layer.
+        position: the replaced positions [i].
+        symbol: the substitutes [i].
+    """
+    places = None if first.places is None else first.places[position]
+    rows = first.rows[position], symbol_rows(model, symbol, places)
+    before, after = (jnp.abs(x).max(axis=1) for x in rows)
+    return jnp.maximum(before / jnp.where(after > 0, after, jnp.inf), 1)
 
 
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
@@ -236,6 +200,7 @@ def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumn
         first.store.values[:, at].swapaxes(1, 2),
         replaced.value_change.swapaxes(1, 2),
         replaced.new_value.swapaxes(1, 2),
+        replaced.value_size,
     )
 
 
@@ -270,12 +235,30 @@ def other_heads(
         at: positions of the rows [j].
         rows: as in `other_rows`.
     """
-    queries, summary, _ = rows
+    summary, column = rows[1], seen_columns(layer, first, columns, at, rows)
+    heads = layer.attention.weighting.replace(summary, column)
+    ties = layer.attention.weighting.ties_replaced(summary, column, at)
+    return heads.reshape(heads.shape[0], -1, heads.shape[-1]), ties
+
+
+def seen_columns(
+    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
+) -> Column:
+    """Returns the replaced columns as rows j != i see them.
+
+    Args:
+        layer: the first layer.
+        first: its base pass.
+        columns: the replaced columns [i].
+        at: positions of the rows [j].
+        rows: as in `other_rows`.
+    """
+    queries, _, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
     scores = compute_scores(attention, queries, keys, n, at, position)
     seen = visible(attention.sight, at, position)
-    column = Column(
+    return Column(
         index=position,
         score=scores,
         score_change=score_changes(
@@ -286,9 +269,6 @@ def other_heads(
         visible=seen & (at[:, None] != position),
         new_value=columns.new_values,
     )
-    heads = attention.weighting.replace(summary, column)
-    ties = attention.weighting.ties_replaced(summary, column, at)
-    return heads.reshape(heads.shape[0], -1, heads.shape[-1]), ties
 
 
 def take_rows(first: PreparedLayer, slots: Array) -> Any:
@@ -309,9 +289,17 @@ def slice_rows(first: PreparedLayer, at: Array) -> Any:
     )
 
 
+def _own_change(layer: Layer, base: RowBase, replaced: Replaced, heads: Array) -> Any:
+    return change_rows(layer, base, replaced.row_change, heads)
+
+
 def own_rows(
-    layer: Layer, first: PreparedLayer, replaced: Replaced, slots: Array
-) -> tuple[Array, TieReport | None]:
+    layer: Layer,
+    first: PreparedLayer,
+    replaced: Replaced,
+    slots: Array,
+    write: Callable[..., Any] = _own_change,
+) -> tuple[Any, TieReport | None]:
     """Returns the changes of row i itself, for each replacement i [i, d].
 
     Args:
@@ -319,6 +307,8 @@ def own_rows(
         first: its base pass.
         replaced: the block of substitutions [i].
         slots: where the base pass holds row i [i].
+        write: from the layer, its base of the rows, their substitutions and what the
+            heads change by, to what is returned of them.
     """
     weighting, heads = layer.attention.weighting, layer.attention.num_heads
     per_row = 4 * heads * key_tile(first.store.length)
@@ -328,12 +318,8 @@ def own_rows(
         moved, at = part
         moved = _swap_heads(moved)
         change = _own_block(layer, first, moved, at)
-        rows = change_rows(
-            layer,
-            jax.tree.map(lambda x: x[at], first.base),
-            moved.row_change,
-            join_heads(weighting.read_change(change)),
-        )
+        base = jax.tree.map(lambda x: x[at], first.base)
+        rows = write(layer, base, moved, join_heads(weighting.read_change(change)))
         ties = weighting.ties_changed(change, moved.position)
         shape = (at.shape[0],)
         return rows, jax.tree.map(
@@ -346,7 +332,8 @@ def own_rows(
 
 def _swap_heads(replaced: Replaced) -> Replaced:
     """Exchanges the head and substitution axes of the projections."""
-    fields = ("query_change", "key_change", "value_change", "new_value")
+    projected = ("query_change", "key_change", "value_change", "new_value")
+    fields = (*projected, "value_size")
     swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in fields}
     return dataclasses.replace(replaced, **swapped)
 

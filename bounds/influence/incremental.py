@@ -25,7 +25,7 @@ from bounds.influence.change_block import (
 )
 from bounds.influence.classes import places_repeat
 from bounds.influence.equal_columns import column_share, hard_share
-from bounds.influence.first_layer import prepare_layer
+from bounds.influence.first_layer import prepare_layer, shrinkage
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
@@ -34,7 +34,6 @@ from bounds.influence.reading import over_rows, read_changes
 from bounds.influence.result import Block
 from bounds.influence.rounded_block import rounded_block
 from bounds.influence.row_targets import watched_sizes, watched_steps
-from bounds.influence.sizes import shrinkage
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move
 from bounds.influence.ties import Ties

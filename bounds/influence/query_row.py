@@ -14,11 +14,18 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.first_layer import common_part, keys_about
+from bounds.influence.carried_rounding import carry_change
+from bounds.influence.centred_store import common_part, keys_about
+from bounds.influence.head_rounding import (
+    carry_rows,
+    lift_with_sizes,
+    mean_entry,
+    taken_apart,
+    value_sizes,
+)
 from bounds.influence.pointwise import (
     RowBase,
     base_rows,
-    change_rows,
     read_change,
 )
 from jax_models.model.attending import (
@@ -135,6 +142,12 @@ class RowTile:
         """Returns the changes of all rows [j, d, i]."""
         return jnp.where(self.here[:, None], self.own, self.changes)
 
+    def beside(self, sizes: Array) -> "RowTile":
+        """Returns the tile with sizes [j, d, i] as one more coordinate of changes."""
+        changes = jnp.concatenate([self.changes, mean_entry(sizes, 1)], axis=1)
+        own = jnp.concatenate([self.own, jnp.zeros_like(self.own[:1])])
+        return dataclasses.replace(self, changes=changes, own=own)
+
     def products(self, queries: Array) -> Array:
         """Returns sum_d queries[h, d, i] change[j, d, i] as [h, j, i]."""
         others = self.once(row_products, queries, self.changes)
@@ -165,15 +178,21 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
     """
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
-    before = slice_tile(last.rows, at, 0)
+    before, carried = slice_tile(last.rows, at, 0), rows
     if layer.reads.bent:
-        entered = jax.vmap(
-            lambda one: read_change(layer, before, one), in_axes=2, out_axes=2
+        entered, sizes = jax.vmap(
+            lambda x: carry_change(
+                layer.reads, {"y": before}, {"y": x}, {"y": jnp.abs(x)}
+            ),
+            in_axes=2,
+            out_axes=2,
         )(rows.formed())
         rows = dataclasses.replace(
             rows, changes=entered, position=jnp.full_like(rows.position, -1)
         )
-    return attention.weighting.lift_change(
+        carried = rows.beside(sizes) if _holds_sizes(layer) else rows
+    return lift_with_sizes(
+        attention,
         last.summary,
         MovedKeys(
             index=at,
@@ -191,9 +210,15 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
             ),
             visible=visible(attention.sight, last.position, at) & rows.valid,
             spread=spread_of(attention.weighting, inputs),
-            carry=rows.weighted,
+            carry=carried.weighted,
         ),
+        _holds_sizes(layer),
     )
+
+
+def _holds_sizes(layer: Layer) -> bool:
+    """Whether sizes go beside the rows: where a norm may annihilate their changes."""
+    return bool(layer.reads.bent) and not layer.attention.weighting.hard
 
 
 def row_products(queries: Array, rows: Array) -> Array:
@@ -234,12 +259,26 @@ def weighted_rows(weights: Array, rows: Array) -> Array:
 
 def read_query_row(
     layer: Layer, last: QueryRow, moved: MovedQuery, change: Any
-) -> tuple[Array, TieReport | None]:
-    """Returns the change of the query row's output [i, d] from all rows' summary."""
+) -> tuple[tuple[Array, Array], TieReport | None]:
+    """Returns the change of the query row's output [i, d], its size, and ties.
+
+    Args:
+        layer: the layer.
+        last: its base pass.
+        moved: the query row's own change.
+        change: the summary of all rows.
+
+    Returns:
+        The change [i, d], and what it is rounded relative to [i, d]; and the ties.
+    """
     attention = layer.attention
     values = attention.weighting.read_change(change)
+    sizes = jnp.abs(values)
+    if _holds_sizes(layer):
+        values, sizes = taken_apart(values)
     heads = jnp.einsum(
         "hvd,hid->hiv", attention.value_by_head, values, precision=HIGHEST
     )
-    output = change_rows(layer, last.base, moved.row_change, join_heads(heads))
+    sizes = join_heads(value_sizes(attention, sizes))
+    output = carry_rows(layer, last.base, moved.row_change, join_heads(heads), sizes)
     return output, attention.weighting.ties_changed(change, last.position)

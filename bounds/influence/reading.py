@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -54,6 +55,7 @@ def read_changes(
     changes: Array,
     target: AnyTarget | RowsTarget,
     reading: Reading | None = None,
+    sizes: Array | None = None,
 ) -> tuple[Array, Array]:
     """Returns what is read of targets' changes, and what it is rounded relative to.
 
@@ -63,15 +65,18 @@ def read_changes(
         changes: of those [p, d], or [p, r, d].
         target: as in `exit_program`, or of all rows.
         reading: what is read; None reads norms of one target.
+        sizes: what the changes are rounded relative to [p, d], or [p, r, d];
+            themselves if it is not given.
 
     Returns:
         Norms [p] and their like [p]; or what is read [p, r, ...], and its like [p, r].
     """
+    sizes = jnp.abs(changes) if sizes is None else sizes
     if reading is None:
-        return measure_watched(model, outputs, changes, target)
+        return measure_watched(model, outputs, changes, target, sizes)
     if outputs.ndim == 1:
-        outputs, changes = outputs[None], changes[:, None]
-    moved, relative = move_watched(model, outputs, changes, target)
+        outputs, changes, sizes = outputs[None], changes[:, None], sizes[:, None]
+    moved, relative = move_watched(model, outputs, changes, target, sizes)
     return reading(moved), relative
 
 

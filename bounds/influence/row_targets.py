@@ -68,7 +68,7 @@ class RowsTarget(abc.ABC):
 
     @abc.abstractmethod
     def move(
-        self, model: Transformer, outputs: Array, changes: Array
+        self, model: Transformer, outputs: Array, changes: Array, sizes: Array
     ) -> tuple[Array, Array]:
         """Returns its changes [i, c], and what their norms are rounded relative to [i].
 
@@ -76,6 +76,7 @@ class RowsTarget(abc.ABC):
             model: a transformer.
             outputs: rows after the last layer, before the final norm [r, d].
             changes: of those [i, r, d].
+            sizes: what these are rounded relative to [i, r, d].
         """
 
 
@@ -120,7 +121,7 @@ class Pooled(RowsTarget):
         return SCALAR_STEPS + length + model.width
 
     def move(
-        self, model: Transformer, outputs: Array, changes: Array
+        self, model: Transformer, outputs: Array, changes: Array, sizes: Array
     ) -> tuple[Array, Array]:
         """Returns the pooled change, and the mean of norms of those of rows.
 
@@ -129,7 +130,8 @@ class Pooled(RowsTarget):
         times at most 4 / r, and at most 16 |m| / r^2 where |m| is below r / 2, since the
         second derivative of x / |x| is at most 3 / |x|^2.
         """
-        moved, relative = _by_row(move_target, model, outputs, changes, "activation")
+        options = outputs, changes, "activation", sizes
+        moved, relative = _by_row(move_target, model, *options)
         rows = value_at_exit(model, outputs, "activation")
         relative = relative.mean(axis=-1)
         if _pooling(model).normalised:
@@ -207,7 +209,7 @@ class LogProbabilitySum(RowsTarget):
         return target_steps(model, LogProbability(0)) + len(self.symbols)
 
     def move(
-        self, model: Transformer, outputs: Array, changes: Array
+        self, model: Transformer, outputs: Array, changes: Array, sizes: Array
     ) -> tuple[Array, Array]:
         """Returns the sum's change, and the sum of what those of rows are rounded by."""
         logits = value_at_exit(model, outputs, "logits")
@@ -215,9 +217,8 @@ class LogProbabilitySum(RowsTarget):
         others = moved - self._own(moved)
         found = -log_mean_exponential(logits, others)[..., 0]
         # What a row's is rounded relative to is that of any symbol.
-        _, relative = _by_row(
-            measure_target, model, outputs, changes, LogProbability(0)
-        )
+        options = outputs, changes, LogProbability(0), sizes
+        _, relative = _by_row(measure_target, model, *options)
         return found.sum(axis=-1, keepdims=True), relative.sum(axis=-1)
 
     def each(self, logits: Array) -> Array:
@@ -232,14 +233,20 @@ class LogProbabilitySum(RowsTarget):
 
 
 def _by_row(
-    function: Any, model: Transformer, outputs: Array, changes: Array, target: AnyTarget
+    function: Any,
+    model: Transformer,
+    outputs: Array,
+    changes: Array,
+    target: AnyTarget,
+    *sizes: Array,
 ) -> Any:
     """What a function of one row [d] and its changes [i, d] returns, [i, r, ...]."""
 
-    def one(output: Array, change: Array) -> Any:
-        return function(model, output, change, target)
+    def one(output: Array, change: Array, *sizes: Array) -> Any:
+        return function(model, output, change, target, *sizes)
 
-    return jax.vmap(one, in_axes=(0, 1), out_axes=1)(outputs, changes)
+    axes = (0, *(1 for _ in (changes, *sizes)))
+    return jax.vmap(one, in_axes=axes, out_axes=1)(outputs, changes, *sizes)
 
 
 def read_watched(
@@ -256,6 +263,7 @@ def measure_watched(
     outputs: Array,
     changes: Array,
     target: AnyTarget | RowsTarget,
+    sizes: Array,
 ) -> tuple[Array, Array]:
     """Returns norms [i] of a target's change, and what they are rounded relative to [i].
 
@@ -264,10 +272,11 @@ def measure_watched(
         outputs: the row after the last layer, before the final norm [d], or rows [r, d].
         changes: of those [i, d], or [i, r, d].
         target: as in `exit_program`, or of all rows.
+        sizes: what the changes are rounded relative to [..., d].
     """
     if not isinstance(target, RowsTarget):
-        return measure_target(model, outputs, changes, target)
-    moved, relative = target.move(model, outputs, changes)
+        return measure_target(model, outputs, changes, target, sizes)
+    moved, relative = target.move(model, outputs, changes, sizes)
     found = scaled_norm(moved)
     return found, jnp.maximum(found, relative)
 
@@ -277,6 +286,7 @@ def move_watched(
     outputs: Array,
     changes: Array,
     target: AnyTarget | RowsTarget,
+    sizes: Array,
 ) -> tuple[Array, Array]:
     """Returns the changes of all targets [i, g, c], and what norms are relative to [i, g].
 
@@ -285,11 +295,13 @@ def move_watched(
         outputs: rows after the last layer, before the final norm [r, d].
         changes: of those [i, r, d].
         target: as in `exit_program`, of each row, or of all rows.
+        sizes: what the changes are rounded relative to [i, r, d].
     """
     if isinstance(target, RowsTarget):
-        moved, relative = (x[:, None] for x in target.move(model, outputs, changes))
+        found = target.move(model, outputs, changes, sizes)
+        moved, relative = (x[:, None] for x in found)
     else:
-        moved, relative = _by_row(move_target, model, outputs, changes, target)
+        moved, relative = _by_row(move_target, model, outputs, changes, target, sizes)
     return moved, jnp.maximum(scaled_norm(moved), relative)
 
 

@@ -41,8 +41,8 @@ def second_layer(
     query: Array,
     row_tile: int,
     fused: bool = False,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the second layer's query row [i, d], and tie reports.
+) -> tuple[tuple[Array, Array], list[TieReport | None]]:
+    """Returns the second layer's query row as `read_query_row` has it, and tie reports.
 
     Args:
         layer: the second layer.

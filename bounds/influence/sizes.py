@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.target import AnyTarget, exit_program
 from bounds.influence.targets import TargetOperation
 from bounds.readings.rules import no_rule
@@ -255,23 +254,3 @@ def written_size(layer: Layer, values: Array) -> Array:
     heads, _, width = values.shape
     blocks = layer.attention.output.reshape(-1, heads, width).swapaxes(0, 1)
     return (scaled_norm(blocks.reshape(heads, -1)) * largest).sum()
-
-
-def shrinkage(
-    model: Transformer, first: PreparedLayer, position: Array, symbol: Array
-) -> Array:
-    """Returns how much larger replaced rows are than those that come in, at least 1 [i].
-
-    Above the first layer a row that has moved is the sum of what it was and its change,
-    and has the rounding of either.
-
-    Args:
-        model: a transformer.
-        first: the base pass of its first layer.
-        position: the replaced positions [i].
-        symbol: the substitutes [i].
-    """
-    places = None if first.places is None else first.places[position]
-    rows = first.rows[position], symbol_rows(model, symbol, places)
-    before, after = (jnp.abs(x).max(axis=1) for x in rows)
-    return jnp.maximum(before / jnp.where(after > 0, after, jnp.inf), 1)

@@ -15,15 +15,19 @@ Counting each once with its depth gives
 S the roundoffs of the scores: (d_k/2 + 2) times what a score's products come to before they
 cancel, the most of any layer and row (`influence.sizes.score_rounding`). Where a part of
 the scores is the same for all keys, softmax takes no notice of it, and change propagation
-leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds relative to it.
+leaves it out (`influence.centred_store.shares_offsets`); a forward pass rounds relative to
+it.
 
 * *Change form*: every stored quantity is a change, so the error is relative to the
   influence: radius = 2 u sum_layers steps * influence (2: base quantities enter too).
   Where what enters a layer, or its heads write, is much that cancels in its rows, or in
   the query's of the last, what is read of them is rounded relative to that: the influence
-  counts (entered or written / row) times. Above the first layer a row that has moved is
-  the sum of what it was and its change: where a far smaller one comes in, the influence
-  counts (row before / row after) times (`sizes.shrinkage`).
+  counts (entered or written / row) times. What cancels behind the values of the last
+  layer, in its projections, sums, block and norms, in the final norm, the head or the
+  target, is counted step by step (`influence.carried_rounding`). Above the first layer a row
+  that has moved is the sum of what it was and its change: where a far smaller one comes in,
+  the influence counts (row before / row after) times
+  (`first_layer.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
@@ -47,16 +51,16 @@ leaves it out (`influence.first_layer.shares_offsets`); a forward pass rounds re
   the lesser of the two forms is stated where the first comes to 1e-4 of the output.
 
 This is a rounding *model*, first order in u. It leaves out the growth that an ill-conditioned
-layer adds: terms that cancel one another within the model (two heads that write opposite
-changes, an offset of all values that the output matrix removes, values of the last layer
-that cancel in their mean beside a query row far larger than they are) are larger than
-their sum, and the radius is relative to the sum; and a neuron whose change is far below 1/n
-of what it reads; and means or values of hard layers that differ in real numbers and round
-to one float, whose change is computed as 0 and called that; and values of softmax layers
-that are equal in real numbers and differ in floats, where all beside them has a weight near
-the roundoff or below. What must hold there too is `certify_influence`, which follows the
-terms. Nothing in the model is fitted, and it is checked against 40 and more digits in
-the tests, and by `benchmarks.radii` over families made to lose digits.
+layer below the last adds: changes that cancel one another there (two heads that write
+opposite changes, a block that takes away what it reads, an offset of all values that the
+output matrix removes), and in the last layer values, and rows' changes, that cancel in their
+mean, are larger than their sum, and the radius is relative to the sum; and a neuron whose
+change is far below 1/n of what it reads; and means or values of hard layers that differ in
+real numbers and round to one float, whose change is computed as 0 and called that; and values
+of softmax layers that are equal in real numbers and differ in floats, where all beside them
+has a weight near the roundoff or below. What must hold there too is `certify_influence`,
+which follows the terms. Nothing in the model is fitted, and it is checked against 40 and more
+digits in the tests, and by `benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
 """

@@ -209,6 +209,11 @@ class Weighting(abc.ABC):
             [r, h, v, i]: entry (r, i) is the change at row r when column i is replaced.
         """
 
+    def replaced_weight(self, summary: Any, column: Column) -> Array:
+        """Returns at most the weight that a column has once it is replaced [h, r, i]."""
+        seen = column.visible.astype(column.score.dtype)
+        return jnp.broadcast_to(seen, column.score.shape)
+
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
         """Summarises a tile of moved keys against the row's own `summary` [h, i or 1]."""

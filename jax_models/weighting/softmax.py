@@ -31,7 +31,11 @@ from jax_models.weighting.softmax_change import (
     raised_scores,
     read_softmax_change,
 )
-from jax_models.weighting.softmax_replaced import difference, replace_column
+from jax_models.weighting.softmax_replaced import (
+    difference,
+    replace_column,
+    replaced_weights,
+)
 
 
 @register
@@ -231,6 +235,10 @@ class Softmax(Weighting):
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
         """Returns the change of the mean [r, h, v, i]; see `replaced_factors`."""
         return replace_column(summary, column)
+
+    def replaced_weight(self, summary: SoftmaxSummary, column: Column) -> Array:
+        """Returns the weight of a column behind its replacement [h, r, i]."""
+        return replaced_weights(summary, column).new
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Summarises a tile of moved keys."""

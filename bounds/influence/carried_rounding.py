@@ -1,0 +1,159 @@
+"""What changes are rounded relative to, step by step: their terms before they cancel.
+
+What comes into a step is off in any direction, not in that of the change alone: where the
+step annihilates the change, what it writes is rounding. Sizes are of each entry of a row. Of
+errors that have nothing to do with one another a matrix makes the root of their squares,
+sqrt(sum_k W_jk^2 e_k^2), as `influence.noise` samples it, and so does a sum. Rows before the
+change may lack the axes ahead.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+from jax import Array
+
+from bounds.influence.sizes import scaled_norm
+from bounds.influence.targets import TargetOperation
+from bounds.readings.rules import no_rule
+from jax_models.model.rows import (
+    Activation,
+    Affine,
+    Join,
+    Norm,
+    Operation,
+    Product,
+    Program,
+    Step,
+    Sum,
+    Tanh,
+    linear,
+)
+
+Rows = Sequence[Array]
+
+
+@functools.singledispatch
+def carried_rounding(
+    operation: Operation, rows: Rows, moved: Rows, sizes: Rows
+) -> Array:
+    """Returns what the change that an operation writes is rounded relative to [..., d].
+
+    Args:
+        operation: of rows.
+        rows: what it reads [d], or [..., d]; of linear operations not looked at.
+        moved: the changes of that [..., d].
+        sizes: what those are rounded relative to [..., d].
+    """
+    raise no_rule("carried_rounding", operation)
+
+
+@carried_rounding.register
+def _(operation: Affine, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    return root_of_squares(sizes[0], operation.weight)
+
+
+@carried_rounding.register
+def _(operation: Norm, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    # Either term of a norm's change is about this, and one cancels the other where a row is
+    # drawn out or together; a row that is far from its mean's origin is off by more.
+    after, root = rows[0] + moved[0], math.sqrt(moved[0].shape[-1])
+    centred = operation.centre(after)
+    spread = operation.deviation(centred)
+    spread = jnp.where(spread > 0, spread, 1)
+    far = jnp.maximum(scaled_norm(after)[..., None] / (root * spread), 1)
+    drawn = centred / spread * (scaled_norm(sizes[0])[..., None] / root)
+    return jnp.abs(operation.scale) / spread * far * jnp.hypot(sizes[0], drawn)
+
+
+@carried_rounding.register
+def _(operation: Activation, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    ends = operation.slope(rows[0]), operation.slope(rows[0] + moved[0])
+    return jnp.maximum(*map(jnp.abs, ends)) * sizes[0]
+
+
+@carried_rounding.register
+def _(operation: Tanh, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    # Its slope falls to either side of 0: the end that is nearer, or 0 between them.
+    row, after = rows[0], rows[0] + moved[0]
+    nearest = jnp.minimum(jnp.abs(row), jnp.abs(after))
+    nearest = jnp.where(row * after > 0, nearest, 0)
+    return operation.slope(nearest) * sizes[0]
+
+
+@carried_rounding.register
+def _(operation: TargetOperation, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    steep = operation.lipschitz(moved[0].shape[-1])
+    return steep * scaled_norm(sizes[0])[..., None]
+
+
+@carried_rounding.register
+def _(operation: Sum, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    return jnp.hypot(*sizes)
+
+
+@carried_rounding.register
+def _(operation: Product, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    (one, two), (_, by_two) = rows, moved
+    return jnp.hypot(sizes[0] * (jnp.abs(two) + jnp.abs(by_two)), one * sizes[1])
+
+
+@carried_rounding.register
+def _(operation: Join, rows: Rows, moved: Rows, sizes: Rows) -> Array:
+    return operation(*sizes)
+
+
+def root_of_squares(sizes: Array, weight: Array) -> Array:
+    """Returns sqrt(sum_k W_jk^2 e_k^2) [..., j], without underflow of the larger squares.
+
+    Args:
+        sizes: e [..., k].
+        weight: W [j, k].
+    """
+    largest = sizes.max(axis=-1, keepdims=True)
+    unit = sizes / jnp.where(largest > 0, largest, 1)
+    return largest * jnp.sqrt(linear(unit * unit, weight * weight))
+
+
+def carry_step(
+    step: Step,
+    base: Mapping[str, Array],
+    moved: Mapping[str, Array],
+    sizes: Mapping[str, Array],
+) -> Array:
+    """Returns what a step's change is rounded relative to [..., d], at least its own size.
+
+    Args:
+        step: of a program.
+        base: the rows that it reads, where it is not linear.
+        moved: the changes of those, and its own.
+        sizes: of what it reads.
+    """
+    names, own = step.inputs, jnp.abs(moved[step.name])
+    rows = () if step.operation.linear else tuple(base[name] for name in names)
+    changes, read = (tuple(x[name] for name in names) for x in (moved, sizes))
+    found = carried_rounding(step.operation, rows, changes, read)
+    # Of a target the norm alone.
+    wide = found.shape[-1] == own.shape[-1]
+    return jnp.maximum(found, own if wide else scaled_norm(own)[..., None])
+
+
+def carry_change(
+    program: Program,
+    base: Mapping[str, Array],
+    given: Mapping[str, Array],
+    sizes: Mapping[str, Array],
+) -> tuple[Array, Array]:
+    """Returns the change of a program's output, and what it is rounded relative to [..., d].
+
+    Args:
+        program: of rows.
+        base: as in `Program.change`.
+        given: likewise.
+        sizes: what those are rounded relative to.
+    """
+    moved, sizes = program.change(base, given), dict(sizes)
+    for step in program.steps:
+        sizes[step.name] = carry_step(step, base, moved, sizes)
+    return moved[program.output], sizes[program.output]

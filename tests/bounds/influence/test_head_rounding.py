@@ -1,0 +1,167 @@
+"""What the last layer takes from a change leaves rounding, and no radius relative to that.
+
+Models that annihilate what one substitution carries, each at one place, against the reference
+transformer with 40 digits.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+from benchmarks import reference
+from bounds.influence import carried_rounding, first_layer, query_row
+from tests.bounds.influence.models import build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+TOKENS, POSITION, SYMBOL, QUERY = np.array([0, 1, 2, 0, 1, 2, 0, 1]), 2, 0, 7
+ONE = {"positions": [POSITION], "symbols": [SYMBOL], "rows": [QUERY]}
+DIGITS = reference.multiprecision(40)
+
+
+def changed(model, method="incremental"):
+    """The change of the query's final row [d]."""
+    found = bounds.scan(model, TOKENS, reduce="none", method=method, **ONE)
+    return np.ravel(found.values)
+
+
+def with_last(model, **parts):
+    """The model with parts of its last layer's attention replaced."""
+    last = model.layers[-1]
+    attention = dataclasses.replace(last.attention, **parts)
+    layers = *model.layers[:-1], dataclasses.replace(last, attention=attention)
+    return dataclasses.replace(model, layers=layers)
+
+
+def without(weight, direction):
+    """A matrix that annihilates a direction."""
+    along = (weight @ direction)[..., None] * direction
+    return jnp.asarray(weight - along / (direction @ direction))
+
+
+def unread_heads(**case):
+    """The output projection annihilates the change of the heads, the residual has none."""
+    model = build({"num_layers": 1, "mask": "none", "num_classes": None, **case})
+    *below, last = model.layers
+    # The query sees nothing of it before the last layer.
+    below = [
+        dataclasses.replace(x, attention=dataclasses.replace(x.attention, mask="past"))
+        for x in below
+    ]
+    none = jax.tree.map(jnp.zeros_like, last.feed_forward)
+    bare = dataclasses.replace(last, feed_forward=none)
+    if last.layer_norm == "post":
+        bare = dataclasses.replace(bare, layer_norm="none", norm1=None, norm2=None)
+    model = dataclasses.replace(model, layers=(*below, last))
+    probe = dataclasses.replace(model, layers=(*below, bare))
+    heads = changed(with_last(probe, output=jnp.eye(8)))
+    output = without(last.attention.output, heads)
+    return with_last(model, output=output)
+
+
+def unread_rows(**case):
+    """Neither values nor keys of the only layer read what the substitution changes."""
+    model = build({"num_layers": 1, "mask": "none", "num_classes": None, **case})
+    change = np.asarray(model.embedding[SYMBOL] - model.embedding[TOKENS[POSITION]])
+    attention = model.layers[0].attention
+    parts = {x: without(getattr(attention, x), change) for x in ("key", "value")}
+    return with_last(model, **parts)
+
+
+def unread_shift(**case):
+    """Two symbols differ by a number that norms take away."""
+    model = build({"layer_norm": "pre", "mask": "none", "num_classes": None, **case})
+    shifted = model.embedding[TOKENS[POSITION]] + 0.37
+    return dataclasses.replace(model, embedding=model.embedding.at[SYMBOL].set(shifted))
+
+
+MODELS = {
+    "values": unread_rows,
+    "output": unread_heads,
+    "output behind a gate": lambda: unread_heads(gated=True, activation="silu"),
+    "output behind norms": lambda: unread_heads(layer_norm="post"),
+    "output of two layers": lambda: unread_heads(num_layers=2),
+    "output of three": lambda: unread_heads(num_layers=3, layer_norm="pre"),
+    "concatenated values": lambda: unread_rows(combine="concat"),
+    "norm": lambda: unread_shift(num_layers=1),
+    "norms of two layers": lambda: unread_shift(num_layers=2),
+}
+
+
+def holds(model, method="incremental", rows=None):
+    """Whether the influence is enclosed, and not called exact: in truth it is rounding."""
+    exact = reference.influence(*written(model), TOKENS, query=QUERY, arithmetic=DIGITS)
+    true = exact[POSITION, SYMBOL]
+    assert true < 1e-14
+    one = {"positions": [POSITION], "symbols": [SYMBOL], "method": method}
+    if rows is None:
+        found = bounds.compute_influence(model, TOKENS, query=QUERY, **one)
+        lower, upper = (x[POSITION, SYMBOL] for x in (found.lower, found.upper))
+    else:
+        found = bounds.scan(model, TOKENS, rows=rows, **one)
+        lower, upper = (np.ravel(x)[0] for x in (found.lower, found.upper))
+    return lower <= true <= upper and lower <= 0 < upper < 1e-9
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_annihilated_leaves_nothing_exact(name):
+    assert holds(MODELS[name]())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nor_where_many_rows_are_watched(name):
+    assert holds(MODELS[name](), rows=[QUERY, QUERY - 1])
+
+
+LUMPED = {
+    "values": lambda: unread_rows(position=None),
+    "output": lambda: unread_heads(position=None),
+    "norms": lambda: unread_shift(position=None, num_layers=2),
+}
+
+
+@pytest.mark.parametrize("name", LUMPED)
+def test_nor_where_equal_rows_are_lumped(name):
+    assert holds(LUMPED[name](), "lumped")
+
+
+def plant_products(monkeypatch):
+    """Products with matrices are as accurate as they are large."""
+    monkeypatch.setattr(
+        carried_rounding, "root_of_squares", lambda sizes, _: 0 * sizes[..., :1]
+    )
+
+
+def plant_values(monkeypatch):
+    """Values are as accurate as their changes."""
+
+    right = first_layer.value_sizes
+    monkeypatch.setattr(first_layer, "value_sizes", lambda *about: 0 * right(*about))
+
+
+def plant_norms(monkeypatch):
+    """So are the rows behind a norm."""
+    right = query_row.RowTile.beside
+    monkeypatch.setattr(
+        query_row.RowTile, "beside", lambda tile, sizes: right(tile, 0 * sizes)
+    )
+
+
+PLANTED = {
+    "values": plant_values,
+    "output": plant_products,
+    "norms of two layers": plant_norms,
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_noticed(name, monkeypatch):
+    model = MODELS[name]()
+    PLANTED[name](monkeypatch)
+    jax.clear_caches()
+    assert not holds(model)
+    jax.clear_caches()
