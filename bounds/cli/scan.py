@@ -114,7 +114,8 @@ def define_flags() -> flags.FlagValues:
         "method",
         "auto",
         ("auto", *(method.name for method in METHODS)),
-        "How changes are computed; auto picks the cheapest, all are exact.",
+        "How changes are computed; auto picks the cheapest, all are exact. fused is "
+        "incremental in kernels, which no GPU has run yet and auto never picks.",
         flag_values=values,
     )
     define_precision(values)

@@ -27,6 +27,7 @@ from bounds.influence.first_layer import (
     replaced_columns,
     shrinkage,
 )
+from bounds.influence.fused_layer import numbers_kept
 from bounds.influence.only_layer import many_rows, query_row
 from bounds.influence.query_row import (
     QueryRow,
@@ -169,6 +170,7 @@ def block_sizes(
     length: int,
     memory_limit: int | None = None,
     watched: int = 0,
+    fused: bool = False,
 ) -> BlockSizes:
     """Returns the sizes of a block of pairs.
 
@@ -182,6 +184,7 @@ def block_sizes(
         memory_limit: in bytes, for the blocks under way and the base pass; None is a
             share of the device's memory.
         watched: numbers that are of one substitution, where they are of many rows.
+        fused: whether layers go through kernels of lanes.
 
     Raises:
         InputError: the limit is too small for one substitution.
@@ -200,20 +203,25 @@ def block_sizes(
     base = base_bytes(model, length)
 
     def taken(size: int) -> float:
-        return base + IN_FLIGHT * block_bytes(model, length, size, rows, watched)
+        return base + IN_FLIGHT * block_bytes(model, length, size, rows, watched, fused)
 
     return BlockSizes(fit_block(suited, taken, memory_limit), rows)
 
 
 def block_bytes(
-    model: Transformer, length: int, substitutions: int, rows: int, watched: int = 0
+    model: Transformer,
+    length: int,
+    substitutions: int,
+    rows: int,
+    watched: int = 0,
+    fused: bool = False,
 ) -> float:
     """Returns what a block of pairs takes beside its arguments, from above.
 
     A tile of the first layer's rows has, for each pair, some arrays of the model's width,
     of the block's neurons and of the heads; the replaced rows themselves have a tile of
     scores; and with three layers and more all rows of every substitution are kept, beside
-    one tile of scores of the rows that move.
+    one tile of scores of the rows that move; or, fused, what all rows read and their sums.
     """
     widths = []
     for layer in model.layers:
@@ -231,6 +239,9 @@ def block_bytes(
     if len(model.layers) > 2 or watched:
         pairs += 8 * substitutions * watched
         pairs += 4 * substitutions * length * model.width
+        if fused:
+            each = (numbers_kept(layer) for layer in model.layers)
+            pairs += substitutions * length * max(each)
         tile += 16 * min(length * scores, max(scores, tile_elements() // 4))
     return float((pairs + tile) * model.dtype.itemsize)
 
@@ -267,7 +278,7 @@ def change_block(
         own_query: for one layer, whether the block is the query's own token; otherwise
             it must not hold it.
         reading: of a scan; None reads norms.
-        fused: whether pairs go through `fused_pairs`; see `lacks_of_fused`.
+        fused: whether layers go through kernels; see `fused`.
 
     Returns:
         Norms of the change [i], with what they are rounded relative to [i] where that is
@@ -315,14 +326,16 @@ def carry_block(
         own, ties = own_rows(layer, first, replaced, replaced.position)
         layers, bases = model.layers, (first, *state.middle)
         if last is None:
-            found, reports = propagate_to(layers, bases, columns, own, row_tile, at)
+            found, reports = propagate_to(
+                layers, bases, columns, own, row_tile, at, fused
+            )
         elif len(layers) == 2:
             found, reports = second_layer(
                 layers[1], layer, first, last, columns, own, at, row_tile, fused
             )
         else:
             found, reports = propagate(
-                layers, bases, last, columns, own, at[0], row_tile
+                layers, bases, last, columns, own, at[0], row_tile, fused
             )
         reports.append(ties)
     elif query is None:

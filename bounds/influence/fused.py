@@ -1,17 +1,24 @@
-"""`fused`: change propagation through two layers in one kernel (`fused_pairs`).
+"""`fused`: change propagation in kernels of lanes, one substitution each.
 
-The base pass, blocks, radii and readings are those of `incremental`; what differs is that
-no array of a (row, substitution) pair is stored. "auto" does not take it.
+Of two layers one kernel goes through all pairs (`fused_pairs`); of more, and where many rows
+are watched, one for each layer whose rows have all moved (`fused_layer`). The base pass,
+radii and readings are those of `incremental`; what differs is that no array of a (row,
+substitution) pair, or of a (row, key) pair, is stored. "auto" does not take it.
 """
 
-import dataclasses
+import functools
 from collections.abc import Iterator
 
-from bounds.influence.fused_pairs import lacks_of_fused
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.fused_layer import lacks_of_fused_layer
+from bounds.influence.fused_pairs import lacks_of_fused_pairs
+from bounds.influence.incremental import (
+    INCREMENTAL,
+    propagation_kernel,
+    propagation_outline,
+    propagation_sizes,
+)
+from bounds.influence.kernel import run_kernel
 from bounds.influence.method import Method
-from bounds.influence.outline import Outline
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
 
@@ -20,32 +27,19 @@ def _refuse(problem: Problem) -> str | None:
     cannot = INCREMENTAL.refuse(problem)
     if cannot is not None:
         return cannot
-    if problem.watches_many:
-        return "it watches one row, and the target reads many"
-    return lacks_of_fused(problem.model)
-
-
-def _parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    return tuple(
-        dataclasses.replace(part, options={**part.options, "fused": True})
-        for part in parts
-    )
-
-
-def _kernel(problem: Problem) -> Kernel:
-    kernel = INCREMENTAL.kernel(problem)
-    assert kernel is not None
-    return dataclasses.replace(kernel, parts=_parts(kernel.parts))
+    layers = problem.model.layers
+    if len(layers) == 1:
+        return "it fuses two layers or more, and the model has 1"
+    if len(layers) == 2 and not problem.watches_many:
+        return lacks_of_fused_pairs(problem.model)
+    moved = layers[1:] if problem.watches_many else layers[1:-1]
+    return next(filter(None, map(lacks_of_fused_layer, moved)), None)
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
-    yield from run_kernel(_kernel(problem), problem)
-
-
-def _outline(problem: Problem) -> Outline | None:
-    outline = INCREMENTAL.outline(problem)
-    assert outline is not None
-    return dataclasses.replace(outline, parts=_parts(outline.parts))
+    kernel = propagation_kernel(problem, fused=True)
+    assert kernel is not None
+    yield from run_kernel(kernel, problem)
 
 
 FUSED = Method(
@@ -53,8 +47,8 @@ FUSED = Method(
     refuse=_refuse,
     cost=INCREMENTAL.cost,
     blocks=_blocks,
-    kernel=_kernel,
-    outline=_outline,
-    sizes=INCREMENTAL.sizes,
+    kernel=functools.partial(propagation_kernel, fused=True),
+    outline=functools.partial(propagation_outline, fused=True),
+    sizes=functools.partial(propagation_sizes, fused=True),
     by_itself=False,
 )

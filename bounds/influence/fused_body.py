@@ -7,29 +7,11 @@ transposes, no shape that has to be a power of two but the lanes, and no text th
 with the model. What a loop must index (the heads' change, the row's, the sums) lies in
 blocks of the outputs.
 
-Sums of the second layer are relative to a centre c and a reference R of each lane, online.
-With log weights A_j, changes of scores d_j, and M = sum a, m = (sum a d) / M, s >= (sum a
-|d - m|) / M and P = max A over the rows so far,
-
-    |c - m| <= min(1, s / 4),    max(A_j + d_j - c, P) <= R + ROOM
-
-hold behind every row: where a row breaks one of them in any lane, the sums are re-centred
-first, as `merge_softmax_change` does it. Then the error is of the size that it has on the
-plain path, where c is m of a tile:
-
-* Z = sum a e^d >= M e^m >= e^-1 M e^c by Jensen. So R, which is at most the largest of what
-  it was raised to, is at most 1 above log Z - c: what counts does not underflow beside it.
-  Z never falls as rows are added, so that R + c never has to.
-* The terms of sum a (e^d - e^c) are then at most some multiples of Z, and where all d are
-  small, hardly more than sum a |d - m|: |c - m| <= s / 4 is for that. A step of c adds
-  M |e^c - e^c'|, of the rows so far, with the same bounds.
-
 Shapes: i lanes, j rows; h heads, e = d_k and v = d_v of either layer, f neurons and m = h v
 of the first.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -37,20 +19,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bounds.influence.fused_sums import (
+    Term,
+    add_term,
+    any_lane,
+    clear_sums,
+    each,
+    loop,
+)
 from bounds.influence.pointwise import RELU
 from jax_models.model.mask import Sight
 from jax_models.model.pytree import register
 from jax_models.weighting import Column
 from jax_models.weighting.softmax import SoftmaxSummary
-from jax_models.weighting.softmax_change import moved_weights
 from jax_models.weighting.softmax_replaced import (
     replaced_factors,
     replaced_mean,
     replaced_weights,
 )
-
-# How far exponents may stand above the reference: e^8 times a chunk's rows overflows nothing.
-ROOM = 8.0
 
 
 @register
@@ -100,28 +86,22 @@ class Lanes:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Sums:
-    """What the kernel writes: sums as of `SoftmaxChange`, and its notes."""
+class MovedRow:
+    """What the kernel notes of the row under way."""
 
-    total: Array  # [h, i]
-    gained: Array  # [h, i]
-    centre: Array  # [h, i]
-    reference: Array  # [h, i] less the centre, -inf where no row was seen
-    mean: Array  # [h, i] of the changes of scores
-    spread: Array  # [h, i] at least their mean distance from it
-    shifted: Array  # [h, d, i]
-    heads: Array  # [m, i] of the row under way, the change of what its heads attend to
-    change: Array  # [d, i] likewise, its own
+    heads: Array  # [m, i] the change of what its heads attend to
+    change: Array  # [d, i] its own
 
 
 class Body(NamedTuple):
-    """References to all that the kernel reads and writes; `Sums` are of its own chunk."""
+    """References to all that the kernel reads and writes, of its own chunk."""
 
     rows: Any
     w1: Any  # [f, m]
     w2: Any  # [f, d]
     lanes: Any
     sums: Any
+    moved: Any
 
     @property
     def none(self) -> Array:
@@ -139,84 +119,53 @@ def sum_chunk(body: Body, sight: Sight, start: Array, end: Array) -> None:
         end: the first behind the last.
     """
     lanes, sums = body.lanes, body.sums
-    heads, width, _ = lanes.back.shape
-    position, none = lanes.position[...], body.none
-
-    def clear(h: Array) -> None:
-        for one in (sums.total, sums.gained, sums.centre, sums.mean, sums.spread):
-            one[h] = none
-        sums.reference[h] = none - jnp.inf
-
-        def clear_shifted(k: Array) -> None:
-            sums.shifted[h, k] = none
-
-        _each(width, clear_shifted)
+    heads, position, none = lanes.back.shape[0], lanes.position[...], body.none
 
     def add(j: Array, carried: None) -> None:
         here = position == j
         seen = sight.visible(j, position) & ~here
         # Nothing but its own change moves a row that sees no replaced column.
-        some = 1 if sight.everything else _any(seen)
+        some = 1 if sight.everything else any_lane(seen)
         _first_layer(body, here, seen, some, j)
-        _each(heads, lambda h: _add_row(body, j, h))
+        each(heads, lambda h: _add_row(body, j, h))
 
-    _each(heads, clear)
+    each(heads, lambda h: clear_sums(sums, h, none))
     jax.lax.fori_loop(start, end, add, None)
-
-
-def _loop(count: int | Array, turn: Callable[[Array, Any], Any], start: Any) -> Any:
-    """turn(k, ...) for k from 0 up to the count."""
-    end = np.int32(count) if isinstance(count, int) else count
-    return jax.lax.fori_loop(np.int32(0), end, turn, start)
-
-
-def _each(count: int | Array, turn: Callable[[Array], None]) -> None:
-    """The same where a turn writes what it does."""
-
-    def step(k: Array, carried: None) -> None:
-        turn(k)
-
-    _loop(count, step, None)
-
-
-def _any(where: Array) -> Array:
-    """1 where any lane is, else 0: Triton lacks `any`."""
-    return jnp.where(where, jnp.int32(1), jnp.int32(0)).max()
 
 
 def _first_layer(
     body: Body, here: Array, seen: Array, some: int | Array, j: Array
 ) -> None:
     """Writes the change of row j under every substitution."""
-    rows, w1, w2, lanes, sums = body
+    rows, w1, w2, lanes, _, moved = body
     none, heads, (f, d) = body.none, lanes.values.shape[0], w2.shape
     into = w1.shape[1] * some
 
     def square(h: Array, sum_so_far: Array) -> Array:
         return sum_so_far + _head(body, seen, j, h)
 
-    reach = _loop(heads * some, square, none).max()
+    reach = loop(heads * some, square, none).max()
 
     def linear(k: Array) -> None:
-        change = _loop(
-            into, lambda m, x: x + rows.effective[j, k, m] * sums.heads[m], none
+        change = loop(
+            into, lambda m, x: x + rows.effective[j, k, m] * moved.heads[m], none
         )
-        sums.change[k] = jnp.where(here, lanes.own[k], change)
+        moved.change[k] = jnp.where(here, lanes.own[k], change)
 
     # Exactly what `relu_block_change` adds for neurons that may flip, nearest first; none
     # where the row itself is replaced, since nothing moves its heads here.
     def flip(turn: Array) -> None:
         neuron, u = rows.near[j, turn], rows.entered[j, turn]
-        moved = _loop(into, lambda m, x: x + w1[neuron, m] * sums.heads[m], none)
-        kink = RELU.change(u, moved) - jnp.where(u > 0, moved, 0)
+        inner = loop(into, lambda m, x: x + w1[neuron, m] * moved.heads[m], none)
+        kink = RELU.change(u, inner) - jnp.where(u > 0, inner, 0)
 
         def add(k: Array) -> None:
-            sums.change[k] = sums.change[k] + w2[neuron, k] * kink
+            moved.change[k] = moved.change[k] + w2[neuron, k] * kink
 
-        _each(d, add)
+        each(d, add)
 
-    _each(d, linear)
-    _each(_within(rows.distance, j, f, reach), flip)
+    each(d, linear)
+    each(_within(rows.distance, j, f, reach), flip)
 
 
 def _within(distance: Any, j: Array, count: int, square: Array) -> Array:
@@ -231,7 +180,7 @@ def _within(distance: Any, j: Array, count: int, square: Array) -> Array:
         last = distance[j, jnp.minimum(tried, count) - 1]
         return jnp.where((tried <= count) & (last * last <= square), tried, found)
 
-    return _loop(bits, halve, jnp.int32(0))
+    return loop(bits, halve, jnp.int32(0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +204,7 @@ def _head(body: Body, seen: Array, j: Array, h: Array) -> Array:
         score = score + query * lanes.keys[h, k]
         return score, change + query * lanes.key_change[h, k]
 
-    score, change = _loop(lanes.keys.shape[1], products, (none, none))
+    score, change = loop(lanes.keys.shape[1], products, (none, none))
     position = lanes.position[...]
     column = Column(position, score, change, position, position, seen)
     names = (field.name for field in dataclasses.fields(_Row))
@@ -271,70 +220,30 @@ def _head(body: Body, seen: Array, j: Array, h: Array) -> Array:
         )
         about = rows.top_value[j, h, k], rows.rest_above_top[j, h, k]
         moved = replaced_mean(factors, value, *about)
-        body.sums.heads[h * wide + k] = moved
+        body.moved.heads[h * wide + k] = moved
         return square + moved * moved
 
-    return _loop(wide, write, none)
-
-
-def _centre(centre: Array, mean: Array, spread: Array) -> Array:
-    """The centre behind a row, from that before it."""
-    near = jnp.abs(mean - centre) <= jnp.minimum(spread / 4, 1)
-    return jnp.where(near, centre, mean)
+    return loop(wide, write, none)
 
 
 def _add_row(body: Body, j: Array, h: Array) -> None:
     """Adds row j, whose changes are written, to the sums of a head of the second layer."""
-    rows, lanes, sums = body.rows, body.lanes, body.sums
+    rows, lanes, moved = body.rows, body.lanes, body.moved
     (_, d, _), (_, e, _) = lanes.back.shape, lanes.query_change.shape
 
     def by_row(k: Array, score: Array) -> Array:
-        return score + lanes.back[h, k] * sums.change[k]
+        return score + lanes.back[h, k] * moved.change[k]
 
     def by_query(k: Array, score: Array) -> Array:
         return score + rows.keys[j, h, k] * lanes.query_change[h, k]
 
-    score = _loop(e, by_query, _loop(d, by_row, body.none))
-    # Of the row and of those before, relative to the peak of both.
-    log_old, before, mass = rows.log_old[j, h], rows.peak[j, h], rows.mass[j, h]
-    peak = jnp.maximum(log_old, before)
-    old, kept = jnp.exp(log_old - peak), mass * jnp.exp(before - peak)
-    share, rest = old / (old + kept), kept / (old + kept)
-    mean, spread = sums.mean[h], sums.spread[h]
-    spread = rest * (spread + 2 * share * jnp.abs(score - mean))
-    mean = rest * mean + share * score
-    sums.mean[h], sums.spread[h] = mean, spread
-
-    centre = sums.centre[h]
-    to = _centre(centre, mean, spread)
-    relative, gap = score - to, centre - to
-    held = sums.reference[h] + gap
-    largest = jnp.maximum(log_old + relative, peak)
-    reference = jnp.where(largest > held + ROOM, largest, held)
-
-    def move() -> None:
-        shrink = jnp.exp(held - reference)
-        step = -jnp.sign(gap) * jnp.expm1(-jnp.abs(gap))
-        weight = jnp.exp(jnp.maximum(gap, 0) + before - reference) * step
-        sums.total[h] = shrink * sums.total[h]
-        sums.gained[h] = shrink * sums.gained[h] + weight * mass
-        sums.centre[h], sums.reference[h] = to, reference
-
-        def move_shifted(k: Array) -> None:
-            moved = weight * rows.deviation[j, h, k]
-            sums.shifted[h, k] = shrink * sums.shifted[h, k] + moved
-
-        _each(d, move_shifted)
-
-    moves = _any((gap != 0) | (reference > held)) > 0
-    jax.lax.cond(moves, move, lambda: None)
-    log_new, scale = log_old + relative - reference, jnp.exp(peak - reference)
-    new, difference = moved_weights(old, log_new, relative, scale)
-    sums.total[h] = sums.total[h] + new
-    sums.gained[h] = sums.gained[h] + difference
-
-    def shift(k: Array) -> None:
-        moved = new * sums.change[k] + difference * rows.away[j, h, k]
-        sums.shifted[h, k] = sums.shifted[h, k] + moved
-
-    _each(d, shift)
+    term = Term(
+        score=loop(e, by_query, loop(d, by_row, body.none)),
+        log_old=rows.log_old[j, h],
+        away=lambda k: rows.away[j, h, k],
+        carried=lambda k: moved.change[k],
+        peak=rows.peak[j, h],
+        mass=rows.mass[j, h],
+        deviation=lambda k: rows.deviation[j, h, k],
+    )
+    add_term(body.sums, h, term)

@@ -23,6 +23,7 @@ from jax import Array
 from bounds.influence.first_layer import PreparedLayer, ReplacedColumns
 from bounds.influence.fused_body import Lanes, Rows
 from bounds.influence.fused_kernel import sum_rows
+from bounds.influence.fused_sums import lacks_of_sums
 from bounds.influence.pointwise import (
     ReluBlock,
     flip_distance,
@@ -32,7 +33,6 @@ from bounds.influence.pointwise import (
 from bounds.influence.query_row import MovedQuery, QueryRow
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.scores import DotProductScore
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import fold_stacked
 from jax_models.weighting.softmax import SoftmaxSummary
@@ -43,23 +43,15 @@ HIGHEST = jax.lax.Precision.HIGHEST
 ROWS = 512
 
 
-def lacks_of_fused(model: Transformer) -> str | None:
+def lacks_of_fused_pairs(model: Transformer) -> str | None:
     """Returns why the kernel cannot do a model; None if it can.
 
     Args:
-        model: a transformer.
+        model: a transformer of two layers.
     """
-    if len(model.layers) != 2:
-        return f"it fuses two layers, and the model has {len(model.layers)}"
     first, second = model.layers
-    for layer in model.layers:
-        attention = layer.attention
-        if attention.weighting.hard:
-            return "it fuses softmax layers, and the model has another weighting"
-        if not isinstance(attention.scoring, DotProductScore):
-            return (
-                "it fuses products of queries and keys, and the model has other scores"
-            )
+    for lack in filter(None, map(lacks_of_sums, model.layers)):
+        return lack
     if first.attention.distance_bias is not None:
         return "it has no distance biases in the first layer"
     if not second.attention.linear_keys:
@@ -105,15 +97,12 @@ def sum_pairs(
     block = relu_block(below)
     assert block is not None
     rows = _rows(block, first, last.keys - mean_key, away, log_old[:, 0], before)
-    # What a row sees is one run of positions.
-    start = jnp.where(seen, everywhere, everywhere.size).min()
-    end = jnp.where(seen, everywhere, -1).max() + 1
     sums = sum_rows(
         below.attention.sight,
         rows,
         (block.w1, block.w2.T),
         _lanes(layer, columns, own, last.query, moved),
-        jnp.stack([start, end]),
+        jnp.stack(layer.attention.sight.run(last.position[0], everywhere.size)),
         ROWS,
     )
     mean = last.summary.above_top

@@ -152,7 +152,13 @@ def _state(problem: Problem) -> IncrementalState:
     return problem.shared.find(problem, form)
 
 
-def _kernel(problem: Problem) -> Kernel | None:
+def propagation_kernel(problem: Problem, fused: bool = False) -> Kernel | None:
+    """Returns what runs on blocks of substitutions; None where rows are followed.
+
+    Args:
+        problem: the question.
+        fused: whether layers go through kernels of lanes; see `fused`.
+    """
     # Sets of rows are sized on the host as they are found: not a function of a block.
     if is_sparse(problem):
         return None
@@ -161,7 +167,7 @@ def _kernel(problem: Problem) -> Kernel | None:
     return Kernel(
         _function(problem),
         (model, tokens, state),
-        tuple(_parts(problem)),
+        tuple(_parts(problem, fused)),
         _radius(problem, state) if problem.precision is None else None,
         _base_ties(problem, state),
         IN_FLIGHT,
@@ -178,7 +184,7 @@ def _watched(problem: Problem) -> tuple[int, None] | tuple[None, np.ndarray]:
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
-    kernel = _kernel(problem)
+    kernel = propagation_kernel(problem)
     if kernel is not None:
         yield from run_kernel(kernel, problem)
         return
@@ -199,33 +205,35 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         yield Block(influence, radius(relative, these), seen)
 
 
-def _outline(problem: Problem) -> Outline | None:
+def propagation_outline(problem: Problem, fused: bool = False) -> Outline | None:
+    """Returns the same, to be looked at before it runs."""
     if is_sparse(problem):
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
     query, rows = _watched(problem)
     base = prepare.trace(model, tokens, query, shapes_of(rows))
     shared = (model, tokens, shapes_of(base.out_info))
-    return Outline(base, _function(problem), shared, tuple(_parts(problem)))
+    return Outline(base, _function(problem), shared, tuple(_parts(problem, fused)))
 
 
-def _sizes(problem: Problem) -> BlockSizes | None:
+def propagation_sizes(problem: Problem, fused: bool = False) -> BlockSizes | None:
+    """Returns the sizes of blocks, likewise."""
     # Sets of rows are sized as they are found.
     if is_sparse(problem):
         return None
-    return _block_sizes(problem)
+    return _block_sizes(problem, fused)
 
 
-def _block_sizes(problem: Problem) -> BlockSizes:
+def _block_sizes(problem: Problem, fused: bool) -> BlockSizes:
     model, watched = problem.model, 0
     if problem.watches_many:
         watched = problem.rows.size * max(model.width, model.classes or 0)
-    return block_sizes(model, problem.tokens.size, problem.memory_limit, watched)
+    return block_sizes(model, problem.tokens.size, problem.memory_limit, watched, fused)
 
 
-def _parts(problem: Problem) -> Iterator[Part]:
+def _parts(problem: Problem, fused: bool) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
-    sizes = _block_sizes(problem)
+    sizes = _block_sizes(problem, fused)
     options: dict[str, Any] = {
         "query": _watched(problem)[0],
         "target": problem.target,
@@ -235,6 +243,8 @@ def _parts(problem: Problem) -> Iterator[Part]:
     }
     if problem.precision is not None:
         options["rounding"] = problem.precision
+    if fused:
+        options["fused"] = True
     if len(model.layers) > 1 or problem.watches_many:
         yield Part.of(0, count, sizes.substitutions, options)
         return
@@ -251,8 +261,8 @@ INCREMENTAL = Method(
     refuse=_refuse,
     cost=_cost,
     blocks=_blocks,
-    kernel=_kernel,
-    outline=_outline,
-    sizes=_sizes,
+    kernel=propagation_kernel,
+    outline=propagation_outline,
+    sizes=propagation_sizes,
     rounds=True,
 )

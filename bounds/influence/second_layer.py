@@ -53,7 +53,7 @@ def second_layer(
         own: changes of the rows i themselves [i, d].
         query: the query row's position [1].
         row_tile: rows of a tile.
-        fused: whether all pairs go through one kernel; see `lacks_of_fused`.
+        fused: whether all pairs go through one kernel; see `lacks_of_fused_pairs`.
     """
     n, weighting = first.store.length, layer.attention.weighting
     sight, position = below.attention.sight, columns.position

@@ -50,6 +50,23 @@ class Sight:
             return seen
         return seen & (keys < rows + self.window) & (rows < keys + self.window)
 
+    def run(self, row: Array, length: int) -> tuple[Array, Array]:
+        """Returns the first position that a row sees, and the first behind the last.
+
+        Args:
+            row: its position, from 0.
+            length: n.
+        """
+        itself = int(self.itself)
+        first = row * 0 if self.before else row + 1 - itself
+        end = row * 0 + length if self.after else row + itself
+        if self.window is None:
+            return first, end
+        return (
+            jnp.maximum(first, row - self.window + 1),
+            jnp.minimum(end, row + self.window),
+        )
+
     def count(self, row: int, length: int) -> int:
         """Returns how many positions a row sees.
 

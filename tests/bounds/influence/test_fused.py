@@ -1,18 +1,26 @@
 """The kernel that fuses two layers, interpreted on a CPU, is `incremental` and no other."""
 
-import inspect
 import itertools
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import METHODS, Problem, fused_body, fused_kernel, fused_pairs
-from bounds.influence.change_block import change_block, prepare
+from bounds.influence import Problem, fused_body, fused_kernel, fused_pairs
 from bounds.influence.choice import choose_method
 from jax_models.model.mask import MASKS
+from tests.bounds.influence.fused_questions import (
+    TYPES,
+    disagreement,
+    draw,
+    equations,
+    noticed,
+    on_cuda,
+    plant_centre,
+    plant_reference,
+    plant_weights,
+    traced,
+)
 from tests.bounds.influence.models import TEMPERATURES, scaled_weights
 
 pytestmark = pytest.mark.usefixtures("quick_compilation", "small_blocks")
@@ -26,33 +34,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(fused_kernel, "LANES", 16)
 
 
-def draw(seed=0, **options):
-    shape = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3}
-    options = {**shape, "dtype": "float64", **options}
-    return jm.random_transformer(jax.random.key(seed), **options)
-
-
-def ask(model, length, method, **question):
-    """Influences and their radii."""
-    tokens = np.random.default_rng(length).integers(0, 3, length)
-    problem = Problem.ask(model, tokens, **question)
-    blocks = list(METHODS[method].blocks(problem))
-    return [
-        np.concatenate([getattr(x, y) for x in blocks]) for y in ("influence", "radius")
-    ]
-
-
-def disagreement(model, length, **question):
-    """The largest difference to `incremental`, over the lesser radius of the two."""
-    (found, one), (expected, two) = (
-        ask(model, length, method, **question) for method in ("fused", "incremental")
-    )
-    apart, room = np.abs(found - expected), np.minimum(one, two)
-    assert expected.max() > 0
-    # Where neither may be off, any difference is too large; and so is what is not a number.
-    return np.nan_to_num(apart / np.where(room > 0, room, 1e-300), nan=np.inf).max()
-
-
 SHAPES = {
     "usual": {},
     "odd": {"num_heads": 3, "d_model": 6, "d_ff": 5, "position": None},
@@ -60,7 +41,6 @@ SHAPES = {
     "window": {"window": 4, "score": "dot_product"},
     "temperature": {"temperature": TEMPERATURES["power of the position"]},
 }
-TYPES = ("float32", "float64")
 
 
 def cases():
@@ -129,17 +109,6 @@ def plant_half_flips(monkeypatch):
     monkeypatch.setattr(fused_body, "RELU", Steady())
 
 
-def plant_weights(monkeypatch):
-    """The change of a weight of the second layer is off by 1e-9 of it."""
-    right = fused_body.moved_weights
-
-    def wrong(*about):
-        new, difference = right(*about)
-        return new, difference * (1 + 1e-9)
-
-    monkeypatch.setattr(fused_body, "moved_weights", wrong)
-
-
 def plant_rows(monkeypatch):
     """Every chunk lacks its last row."""
     right = fused_kernel.sum_chunk
@@ -157,20 +126,6 @@ def plant_deviation(monkeypatch):
         return rows._replace(deviation=0 * rows.deviation), chunks
 
     monkeypatch.setattr(fused_pairs, "_weigh", wrong)
-
-
-def plant_centre(monkeypatch):
-    """A centre is near enough where what moves is small beside 1, not beside itself."""
-
-    def wrong(centre, mean, spread):
-        return jnp.where(jnp.abs(mean - centre) <= 1, centre, mean)
-
-    monkeypatch.setattr(fused_body, "_centre", wrong)
-
-
-def plant_reference(monkeypatch):
-    """Exponents are taken relative to what the first row was."""
-    monkeypatch.setattr(fused_body, "ROOM", 1e9)
 
 
 PLANTED = {
@@ -201,68 +156,37 @@ TELLING = {
 def test_a_planted_error_is_noticed(error, monkeypatch):
     seed, options, factors = TELLING.get(error, (0, {}, {}))
     model = scaled_weights(draw(seed, mask="none", **{**TINY, **options}), **factors)
-    assert disagreement(model, 9) < 1
-    PLANTED[error](monkeypatch)
-    jax.clear_caches()
-    assert not disagreement(model, 9) < 1
-    jax.clear_caches()
+    assert noticed(model, 9, lambda: PLANTED[error](monkeypatch))
 
 
-# --------------------------------------------------------------- what the kernel is made of
+# -------------------------------------------------------------- what kernels are made of
 
 
-def traced(**options):
-    """The program of a block, on a machine that may lack the device."""
-    model = draw(**options)
-    tokens, some = jnp.zeros(20, jnp.int32), jax.ShapeDtypeStruct((5,), jnp.int32)
-    state = jax.eval_shape(lambda *x: prepare(*x, 19, None), model, tokens)
-    options = {"query": 19, "target": "activation", "row_tile": 8, "fused": True}
-    return change_block.trace(model, tokens, state, some, some, **options)
+KERNELS = pytest.mark.parametrize(
+    ("layers", "name"), [(2, "fused_pairs"), (3, "fused_layer")]
+)
 
 
-def equations(jaxpr, inside=False):
-    """How many a program's kernels have, with those of their loops and branches."""
-    count = 0
-    for equation in jaxpr.eqns:
-        kernel = inside or equation.primitive.name == "pallas_call"
-        parts = jax.tree.leaves(equation.params, is_leaf=is_program)
-        parts = [getattr(x, "jaxpr", x) for x in parts if is_program(x)]
-        count += inside + sum(equations(x, kernel) for x in parts)
-    return count
-
-
-def is_program(x):
-    return hasattr(getattr(x, "jaxpr", x), "eqns")
-
-
-def test_a_larger_model_has_no_longer_kernel():
+@KERNELS
+def test_a_larger_model_has_no_longer_kernel(layers, name):
     small, large = (
-        equations(traced(mask="future", num_heads=h, d_model=d, d_ff=f).jaxpr.jaxpr)
+        equations(traced(num_layers=layers, num_heads=h, d_model=d, d_ff=f).jaxpr.jaxpr)
         for h, d, f in ((1, 4, 17), (3, 24, 30))
     )
     assert small == large > 100
 
 
-def on_cuda():
-    """A context in which programs are lowered for a card that is not there."""
-    kind = getattr(jax.sharding, "AbstractDevice", None)
-    if kind is None:
-        return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    told = {"device_kind": "NVIDIA H100", "num_cores": None, "platform": "gpu"}
-    told = {name: told[name] for name in inspect.signature(kind).parameters}
-    mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=kind(**told))
-    return jax.sharding.use_abstract_mesh(mesh)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+@KERNELS
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("mask", MASKS)
-def test_it_lowers_for_cuda_without_a_card(mask, dtype):
+def test_it_lowers_for_cuda_without_a_card(mask, dtype, layers, name):
+    shape = {"num_layers": layers, "num_heads": 3, "d_model": 12}
     with on_cuda():
-        program = traced(mask=mask, dtype=dtype, num_heads=3, d_model=12)
+        program = traced(mask=mask, dtype=dtype, **shape)
         lowered = program.lower(lowering_platforms=("cuda",))
-    assert "fused_pairs" in lowered.as_text()
+    assert name in lowered.as_text()
 
 
 # --------------------------------------------------------------------- who asks for it
@@ -271,7 +195,7 @@ def test_it_lowers_for_cuda_without_a_card(mask, dtype):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"num_layers": 3}, "it fuses two layers, and the model has 3"),
+        ({"num_layers": 1}, "it fuses two layers or more, and the model has 1"),
         ({"weighting": "average_hard"}, "it fuses softmax layers"),
         ({"score": "additive"}, "products of queries and keys"),
         ({"layer_norm": "pre"}, "no norm before the second layer's attention"),

@@ -38,5 +38,7 @@ def test_what_a_mask_says_of_itself_is_what_it_shows(mask, length, window):
     assert (shown[np.triu(~far, 1)] == sight.after).all()
     assert sight.everything == reference.visible(mask, 5, window).all()
     assert [sight.count(i, length) for i in range(length)] == shown.sum(1).tolist()
+    first, end = (np.asarray(x)[:, None] for x in sight.run(jnp.asarray(at), length))
+    np.testing.assert_array_equal((first <= at) & (at < end), shown)
     found = sees_any(sight, jnp.asarray(at), length)
     np.testing.assert_array_equal(found, shown.any(1))
