@@ -40,6 +40,7 @@ from bounds.influence.sizes import (
     ABOVE,
     entry_condition,
     mean_size,
+    norm_condition,
     row_condition,
     scaled_norm,
     score_rounding,
@@ -124,6 +125,8 @@ def prepare(
         own = row_condition(layer, base.rows, values, size)
         condition = jnp.maximum(condition, own)
         bases.append(base)
+    for layer, base in zip(model.layers[:-1], bases, strict=False):
+        condition = jnp.maximum(condition, norm_condition(layer, base.base.rows))
     if rows is not None:
         final = bases[-1].output if len(bases) > 1 else first.output[rows]
         return IncrementalState(

@@ -1,10 +1,12 @@
 """Norms, and the sizes that rounding is relative to."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from bounds.influence.target import AnyTarget, exit_program
@@ -239,6 +241,27 @@ def row_condition(layer: Layer, rows: Array, values: Array, size: Array) -> Arra
     if layer.writes.steps[-1].operation.linear:
         written = jnp.maximum(written, mean_size(rows))
     return jnp.maximum(jnp.where(size > 0, written / size, 1), 1)
+
+
+def norm_condition(layer: Layer, kept: Mapping[str, Array]) -> Array:
+    """Returns what norms round a change relative to over what they leave of it []; 1 of most.
+
+    Of rows that hold one number once they are centred a norm leaves the sign, and what its
+    epsilon adds: a share of epsilon / s^2 of the change, s the deviation.
+
+    Args:
+        layer: a layer.
+        kept: the rows that its norms read, among others [..., d].
+    """
+    found = jnp.ones((), layer.attention.query.dtype)
+    for step in layer.writes.steps:
+        if not isinstance(step.operation, Norm):
+            continue
+        row, norm = kept[step.inputs[0]], step.operation
+        if np.trace(norm.centre(np.eye(row.shape[-1]))) < 1.5:  # a whole number
+            spread = norm.deviation(norm.centre(row)).max()
+            found = jnp.maximum(found, spread**2 / norm.epsilon)
+    return found
 
 
 def written_size(layer: Layer, values: Array) -> Array:

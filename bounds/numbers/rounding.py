@@ -22,11 +22,12 @@ it.
   influence: radius = 2 u sum_layers steps * influence (2: base quantities enter too).
   Where what enters a layer, or its heads write, is much that cancels in its rows, or in
   the query's of the last, what is read of them is rounded relative to that: the influence
-  counts (entered or written / row) times. What cancels behind the values of the last
-  layer, in its projections, sums, block and norms, in the final norm, the head or the
-  target, is counted step by step (`influence.carried_rounding`). Above the first layer a row
-  that has moved is the sum of what it was and its change: where a far smaller one comes in,
-  the influence counts (row before / row after) times
+  counts (entered or written / row) times; and where a norm below leaves of what it reads the
+  sign and what epsilon adds, the inverse of that share (`sizes.norm_condition`). What cancels
+  behind the values of the last layer, in its projections, sums, block and norms, in the final
+  norm, the head or the target, is counted step by step (`influence.carried_rounding`). Above
+  the first layer a row that has moved is the sum of what it was and its change: where a far
+  smaller one comes in, the influence counts (row before / row after) times
   (`first_layer.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.

@@ -10,7 +10,11 @@ import pytest
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import carried_rounding, target_rounding
+from bounds.influence import (
+    carried_rounding,
+    change_block,
+    target_rounding,
+)
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
 
@@ -87,6 +91,40 @@ def test_a_head_that_does_not_see_a_change_leaves_nothing_exact(case, monkeypatc
     jax.clear_caches()
     assert unseen(case).exact
     jax.clear_caches()
+
+
+def narrow(num_layers, **options):
+    """A model of rows of two entries, of which norms leave their signs alone."""
+    shape = {"num_heads": 1, "d_model": 2, "d_ff": 6, "vocab_size": 3, "mask": "none"}
+    return jm.random_transformer(
+        jax.random.key(8),
+        **shape,
+        num_layers=num_layers,
+        layer_norm="post",
+        dtype="float64",
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "method"),
+    [(3, "incremental"), (1, "incremental"), (3, "lumped"), (4, "incremental")],
+)
+def test_norms_of_two_entries_leave_what_their_epsilon_adds(
+    num_layers, method, monkeypatch
+):
+    tokens = np.array([0, 1, 2, 0, 1])
+    model = narrow(num_layers, **({"position": None} if method == "lumped" else {}))
+    exact = reference.influence(*written(model), tokens, arithmetic=DIGITS)
+    found = bounds.compute_influence(model, tokens, method=method)
+    assert holds(found, exact)
+    # Below the last layer; of classes a share of the output counts anyway.
+    if num_layers > 1 and method == "incremental":
+        monkeypatch.setattr(change_block, "norm_condition", lambda *_: jnp.ones(()))
+        jax.clear_caches()
+        found = bounds.compute_influence(model, tokens, method=method)
+        assert not holds(found, exact)
+        jax.clear_caches()
 
 
 def test_rows_of_width_two_move_by_what_a_norm_leaves_of_their_change():
