@@ -11,16 +11,15 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.targets import TargetOperation
-from bounds.readings.rules import no_rule
 from jax_models.model.rows import (
     Activation,
     Affine,
-    Join,
     Norm,
     Operation,
     Product,
@@ -40,13 +39,18 @@ def carried_rounding(
 ) -> Array:
     """Returns what the change that an operation writes is rounded relative to [..., d].
 
+    Of one that is not known here, what its derivative behind the change makes of sizes.
+
     Args:
         operation: of rows.
         rows: what it reads [d], or [..., d]; of linear operations not looked at.
         moved: the changes of that [..., d].
         sizes: what those are rounded relative to [..., d].
     """
-    raise no_rule("carried_rounding", operation)
+    if operation.linear:
+        return jnp.abs(operation.change(*sizes))
+    after = tuple(x + y for x, y in zip(rows, moved, strict=True))
+    return jnp.abs(jax.jvp(operation, after, tuple(sizes))[1])
 
 
 @carried_rounding.register
@@ -97,11 +101,6 @@ def _(operation: Sum, rows: Rows, moved: Rows, sizes: Rows) -> Array:
 def _(operation: Product, rows: Rows, moved: Rows, sizes: Rows) -> Array:
     (one, two), (_, by_two) = rows, moved
     return jnp.hypot(sizes[0] * (jnp.abs(two) + jnp.abs(by_two)), one * sizes[1])
-
-
-@carried_rounding.register
-def _(operation: Join, rows: Rows, moved: Rows, sizes: Rows) -> Array:
-    return operation(*sizes)
 
 
 def root_of_squares(sizes: Array, weight: Array) -> Array:
