@@ -67,7 +67,8 @@ def _(operation: Norm, rows: Rows, moved: Rows, sizes: Rows) -> Array:
     spread = operation.deviation(centred)
     spread = jnp.where(spread > 0, spread, 1)
     far = jnp.maximum(scaled_norm(after)[..., None] / (root * spread), 1)
-    drawn = centred / spread * (scaled_norm(sizes[0])[..., None] / root)
+    # What is drawn out, and what the mean moves, are of all entries.
+    drawn = jnp.hypot(centred / spread, 1) * (scaled_norm(sizes[0])[..., None] / root)
     return jnp.abs(operation.scale) / spread * far * jnp.hypot(sizes[0], drawn)
 
 
@@ -110,9 +111,10 @@ def root_of_squares(sizes: Array, weight: Array) -> Array:
         sizes: e [..., k].
         weight: W [j, k].
     """
-    largest = sizes.max(axis=-1, keepdims=True)
+    largest, most = sizes.max(axis=-1, keepdims=True), jnp.abs(weight).max()
     unit = sizes / jnp.where(largest > 0, largest, 1)
-    return largest * jnp.sqrt(linear(unit * unit, weight * weight))
+    share = weight / jnp.where(most > 0, most, 1)
+    return largest * (most * jnp.sqrt(linear(unit * unit, share * share)))
 
 
 def carry_step(

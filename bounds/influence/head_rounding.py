@@ -24,11 +24,11 @@ from jax_models.weighting import MovedKeys
 
 
 def value_sizes(attention: Attention, sizes: Array) -> Array:
-    """Returns what the changes of values are rounded relative to [h, ..., v].
+    """Returns what the changes of values are rounded relative to [h, k, v].
 
     Args:
         attention: the sublayer.
-        sizes: what those of the rows are [..., d], or of the rows of each head [h, ..., d].
+        sizes: what those of the rows are [k, d], or of the rows of each head [h, k, d].
     """
     axes = (None if sizes.ndim == 2 else 0), 0
     return jax.vmap(root_of_squares, in_axes=axes)(sizes, attention.value_by_head)
@@ -36,10 +36,10 @@ def value_sizes(attention: Attention, sizes: Array) -> Array:
 
 def beside(values: Array, sizes: Array) -> Array:
     """Returns the changes of values [h, k, v], and beside them the size of an entry."""
-    return jnp.concatenate([values, mean_entry(sizes)], axis=-1)
+    return jnp.concatenate([values, rms_entry(sizes)], axis=-1)
 
 
-def mean_entry(sizes: Array, axis: int = -1) -> Array:
+def rms_entry(sizes: Array, axis: int = -1) -> Array:
     """Returns the root mean square of sizes over an axis, which stays [..., 1]."""
     sizes = jnp.moveaxis(sizes, axis, -1)
     found = scaled_norm(sizes)[..., None] / math.sqrt(sizes.shape[-1])
@@ -87,9 +87,11 @@ def carry_rows(
         base: base quantities, broadcastable to [..., d].
         change: of the layer's input rows [..., d].
         heads: change of the concatenated head outputs [..., h v].
-        sizes: what that is rounded relative to, where it is not all zero [..., h v].
+        sizes: what that is rounded relative to [..., h v]; of a hard layer whose heads do
+            not change it is nothing.
     """
-    sizes = jnp.where((heads != 0).any(axis=-1, keepdims=True), sizes, 0)
+    if layer.attention.weighting.hard:
+        sizes = jnp.where((heads != 0).any(axis=-1, keepdims=True), sizes, 0)
     given = {"y": change, "heads": heads}
     entering = {"y": jnp.abs(change), "heads": jnp.maximum(sizes, jnp.abs(heads))}
     return carry_change(layer.writes, base.rows, given, entering)

@@ -33,7 +33,7 @@ def _others(
     """Returns changes [j, i, d], what they are rounded relative to [j, i, d], and ties.
 
     Args:
-        layer: the first layer.
+        layer: the layer.
         first: its base pass.
         columns: the replaced columns [i].
         at: positions of the rows [j].
@@ -55,7 +55,7 @@ def _own(
     """Returns changes of rows i [i, d], and what they are rounded relative to [i, d].
 
     Args:
-        layer: the first layer.
+        layer: the layer.
         base: of these rows.
         replaced: the substitutions.
         heads: changes of the heads [i, h v].

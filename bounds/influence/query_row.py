@@ -19,7 +19,7 @@ from bounds.influence.centred_store import common_part, keys_about
 from bounds.influence.head_rounding import (
     carry_rows,
     lift_with_sizes,
-    mean_entry,
+    rms_entry,
     taken_apart,
     value_sizes,
 )
@@ -144,7 +144,7 @@ class RowTile:
 
     def beside(self, sizes: Array) -> "RowTile":
         """Returns the tile with sizes [j, d, i] as one more coordinate of changes."""
-        changes = jnp.concatenate([self.changes, mean_entry(sizes, 1)], axis=1)
+        changes = jnp.concatenate([self.changes, rms_entry(sizes, 1)], axis=1)
         own = jnp.concatenate([self.own, jnp.zeros_like(self.own[:1])])
         return dataclasses.replace(self, changes=changes, own=own)
 

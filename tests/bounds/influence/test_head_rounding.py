@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bounds
+import jax_models as jm
 from benchmarks import reference
 from bounds.influence import carried_rounding, first_layer, query_row
 from tests.bounds.influence.models import build
@@ -79,6 +80,26 @@ def unread_shift(**case):
     return dataclasses.replace(model, embedding=model.embedding.at[SYMBOL].set(shifted))
 
 
+def zero_values(**case):
+    """Values annihilate a change to exactly 0 in floats, and not in truth."""
+    model = build({"num_layers": 1, "mask": "none", "num_classes": None, **case})
+    embedding = model.embedding.at[SYMBOL].set(model.embedding[TOKENS[POSITION]])
+    embedding = embedding.at[TOKENS[POSITION], :3].set(0)
+    embedding = embedding.at[SYMBOL, :3].set(jnp.array([0.5, 0.1, 0.6]))
+    attention = model.layers[0].attention
+    value = attention.value.at[..., :3].set(jnp.array([1.0, 1.0, -1.0]))
+    key = attention.key.at[..., :3].set(0)
+    return with_last(
+        dataclasses.replace(model, embedding=embedding), value=value, key=key
+    )
+
+
+def tiny_output():
+    """Squares of the weights of the output underflow."""
+    model = unread_heads()
+    return with_last(model, output=model.layers[-1].attention.output * 1e-160)
+
+
 MODELS = {
     "values": unread_rows,
     "output": unread_heads,
@@ -86,10 +107,51 @@ MODELS = {
     "output behind norms": lambda: unread_heads(layer_norm="post"),
     "output of two layers": lambda: unread_heads(num_layers=2),
     "output of three": lambda: unread_heads(num_layers=3, layer_norm="pre"),
+    "values that are 0": zero_values,
+    "tiny output": tiny_output,
     "concatenated values": lambda: unread_rows(combine="concat"),
     "norm": lambda: unread_shift(num_layers=1),
     "norms of two layers": lambda: unread_shift(num_layers=2),
 }
+
+
+def unread_mean():
+    """The head reads an entry that is the row's mean, which alone the heads' noise moves."""
+    case = {"num_layers": 1, "mask": "none", "num_classes": 1, "final_norm": True}
+    model = build(case)
+    last = model.layers[0]
+    none = jax.tree.map(jnp.zeros_like, last.feed_forward)
+    model = dataclasses.replace(
+        model, layers=(dataclasses.replace(last, feed_forward=none),)
+    )
+    probe = dataclasses.replace(
+        with_last(model, output=jnp.eye(8)), final_norm=None, readout=None
+    )
+    output = without(last.attention.output, changed(probe)) * 100
+    model = with_last(model, output=jnp.zeros((8, 8)).at[0].set(output[0]))
+    bias = model.layers[0].attention.output_bias
+    for _ in range(8):
+        bare = dataclasses.replace(model, final_norm=None, readout=None)
+        row = jm.forward(bare, jnp.asarray(TOKENS))[0][QUERY]
+        bias = bias.at[3].add((row.mean() - row[3]) * 8 / 7)
+        model = with_last(model, output_bias=bias)
+    weight = jnp.zeros((1, 8)).at[0, 3].set(1)
+    readout = dataclasses.replace(model.readout, weight=weight)
+    return dataclasses.replace(model, readout=readout)
+
+
+def test_what_a_norms_mean_rounds_is_enclosed():
+    model = unread_mean()
+    one = {"positions": [POSITION], "symbols": [SYMBOL], "target": "logits"}
+    exact = reference.influence(
+        *written(model), TOKENS, query=QUERY, target="logits", arithmetic=DIGITS
+    )[POSITION, SYMBOL]
+    found = bounds.compute_influence(
+        model, TOKENS, query=QUERY, method="incremental", **one
+    )
+    assert 0 < exact < 1e-14
+    assert found.max_lower <= exact <= found.max_upper < 1e-9
+    assert found.kind == "enclosure"
 
 
 def holds(model, method="incremental", rows=None):
