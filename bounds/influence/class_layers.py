@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.carried_rounding import carry_change
 from bounds.influence.centred_store import centred_store
 from bounds.influence.change_block import merge_reports
 from bounds.influence.classes import Configurations
@@ -25,8 +24,9 @@ from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.head_rounding import (
     beside,
     carry_rows,
+    heads_and_sizes,
     lift_with_sizes,
-    taken_apart,
+    read_with_sizes,
     value_sizes,
 )
 from bounds.influence.pointwise import base_rows
@@ -112,8 +112,7 @@ def move_classes(
     """
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
-    given = {"y": rows}, {"y": change}, {"y": jnp.abs(change)}
-    moved, size = carry_change(layer.reads, *given)
+    moved, size = read_with_sizes(layer, rows, change)
     sizes, sized = value_sizes(attention, size), not weighting.hard
     store, offset, centre = centred_store(attention, inputs, None)
     arrive = None
@@ -154,12 +153,7 @@ def move_classes(
     )
     heads = join_heads(weighting.read(summary) + offset[:, None])
     base, output = base_rows(layer, rows[wanted], heads)
-    entering = weighting.read_change(lifted)
-    if sized:
-        entering, sizes = taken_apart(entering)
-    else:
-        sizes = sizes.max(axis=1, keepdims=True)
-    written = join_heads(entering), join_heads(sizes)
+    entering = heads_and_sizes(weighting, weighting.read_change(lifted), sizes)
     ties = None
     if weighting.hard:
         met, found = weighting.ties(summary, at), weighting.ties_changed(lifted, at)
@@ -184,7 +178,7 @@ def move_classes(
     steps = score_rounding(attention, asked, keys, scale, ANY) + held
     return MovedClasses(
         output,
-        *carry_rows(layer, base, change[wanted], *written),
+        *carry_rows(layer, base, change[wanted], *entering),
         ties,
         steps,
         row_condition(layer, rows, whole, size),

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.carried_rounding import carry_change
 from bounds.influence.first_layer import (
     PreparedLayer,
     ReplacedColumns,
@@ -27,8 +26,9 @@ from bounds.influence.fused_layer import move_rows_at_once
 from bounds.influence.head_rounding import (
     beside,
     carry_rows,
+    heads_and_sizes,
     lift_with_sizes,
-    taken_apart,
+    read_with_sizes,
     value_sizes,
 )
 from bounds.influence.partial_pass import spans
@@ -98,8 +98,7 @@ def move_rows(
     """
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
-    given = {"y": base.rows}, {"y": change}, {"y": jnp.abs(change)}
-    inner, size = carry_change(layer.reads, *given)
+    inner, size = read_with_sizes(layer, base.rows, change)
     before = attention_input(layer, base.rows)
     keys = project_key_changes(attention, inner, n, everywhere, before)
     values, last = project_value_changes(attention, inner), wanted is not None
@@ -143,11 +142,7 @@ def move_rows(
         ties = report_each(at, weighting.ties_changed(folded, at))
         if sizes is None:
             return change_rows(layer, rows, entering, join_heads(heads)), ties
-        if weighting.hard:
-            largest = sizes.max(axis=1, keepdims=True)
-        else:
-            heads, largest = taken_apart(heads)
-        moved = join_heads(heads), join_heads(largest)
+        moved = heads_and_sizes(weighting, heads, sizes)
         return carry_rows(layer, rows, entering, *moved), ties
 
     per_pair = 4 * attention.num_heads * attention.pair_width

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.carried_rounding import carry_change
 from bounds.influence.centred_store import centred_store
-from bounds.influence.head_rounding import value_sizes
+from bounds.influence.head_rounding import read_with_sizes, value_sizes
 from bounds.influence.pointwise import (
     RowBase,
     base_rows,
@@ -155,8 +154,7 @@ def replace_tokens(
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
     after = symbol_rows(model, symbol, places)
-    read = {"y": first.rows[position]}, {"y": change}, {"y": jnp.abs(change)}
-    moved, size = carry_change(layer.reads, *read)
+    moved, size = read_with_sizes(layer, first.rows[position], change)
     before = attention_input(layer, first.rows[position])
     after, n = attention_input(layer, after), tokens.shape[0]
     return Replaced(
@@ -235,9 +233,24 @@ def other_heads(
         at: positions of the rows [j].
         rows: as in `other_rows`.
     """
-    summary, column = rows[1], seen_columns(layer, first, columns, at, rows)
-    heads = layer.attention.weighting.replace(summary, column)
-    ties = layer.attention.weighting.ties_replaced(summary, column, at)
+    column = seen_columns(layer, first, columns, at, rows)
+    return replaced_heads(layer, rows[1], column, at)
+
+
+def replaced_heads(
+    layer: Layer, summary: Any, column: Column, at: Array
+) -> tuple[Array, TieReport | None]:
+    """Returns what `other_heads` does, from the columns as the rows see them.
+
+    Args:
+        layer: the first layer.
+        summary: of the rows [h, j, ...].
+        column: of `seen_columns`.
+        at: positions of the rows [j].
+    """
+    weighting = layer.attention.weighting
+    heads = weighting.replace(summary, column)
+    ties = weighting.ties_replaced(summary, column, at)
     return heads.reshape(heads.shape[0], -1, heads.shape[-1]), ties
 
 

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.carried_rounding import carry_change
 from bounds.influence.first_layer import PreparedLayer, take_rows
 from bounds.influence.fused_kernel import run_lanes
 from bounds.influence.fused_sums import (
@@ -35,6 +34,7 @@ from bounds.influence.fused_sums import (
 from bounds.influence.head_rounding import (
     beside,
     carry_rows,
+    read_with_sizes,
     taken_apart,
     value_sizes,
 )
@@ -143,8 +143,7 @@ def move_rows_at_once(
     before = attention_input(layer, base.rows)
 
     def project(change: Array) -> _Changes:
-        given = {"y": base.rows}, {"y": change}, {"y": jnp.abs(change)}
-        inner, size = carry_change(layer.reads, *given)
+        inner, size = read_with_sizes(layer, base.rows, change)
         values = project_value_changes(attention, inner)
         if last:
             values = beside(values, value_sizes(attention, size))

@@ -20,7 +20,20 @@ from bounds.influence.pointwise import RowBase
 from bounds.influence.sizes import scaled_norm
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.weighting import MovedKeys
+from jax_models.model.transformer import join_heads
+from jax_models.weighting import MovedKeys, Weighting
+
+
+def read_with_sizes(layer: Layer, rows: Array, change: Array) -> tuple[Array, Array]:
+    """Returns the change of what attention reads, and what it is rounded relative to.
+
+    Args:
+        layer: the layer.
+        rows: its input, broadcastable to the change [..., d].
+        change: of it [..., d], as accurate as it is large.
+    """
+    given = {"y": rows}, {"y": change}, {"y": jnp.abs(change)}
+    return carry_change(layer.reads, *given)
 
 
 def value_sizes(attention: Attention, sizes: Array) -> Array:
@@ -50,6 +63,23 @@ def taken_apart(heads: Array) -> tuple[Array, Array]:
     """Returns the changes of heads [h, r, v] and the sizes of their entries, alike."""
     values, size = heads[..., :-1], heads[..., -1:]
     return values, jnp.broadcast_to(size, values.shape)
+
+
+def heads_and_sizes(
+    weighting: Weighting, heads: Array, sizes: Array
+) -> tuple[Array, Array]:
+    """Returns the changes of heads side by side [r, h v], and their sizes.
+
+    Args:
+        weighting: softmax has weighed sizes beside the values; of others the largest count.
+        heads: what it reads of a change [h, r, v], of softmax with the sizes.
+        sizes: of the values that it weighed [h, k, v].
+    """
+    if weighting.hard:
+        found = heads, sizes.max(axis=1, keepdims=True)
+    else:
+        found = taken_apart(heads)
+    return join_heads(found[0]), join_heads(found[1])
 
 
 def lift_with_sizes(

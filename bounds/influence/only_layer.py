@@ -11,9 +11,9 @@ from bounds.influence.first_layer import (
     PreparedLayer,
     Replaced,
     ReplacedColumns,
-    other_heads,
     own_rows,
     replaced_columns,
+    replaced_heads,
     seen_columns,
     take_rows,
 )
@@ -41,7 +41,7 @@ def _others(
     """
     column = seen_columns(layer, first, columns, at, rows)
     weights = layer.attention.weighting.replaced_weight(rows[1], column)
-    heads, ties = other_heads(layer, first, columns, at, rows)
+    heads, ties = replaced_heads(layer, rows[1], column, at)
     heads, base = heads.swapaxes(1, 2), jax.tree.map(lambda x: x[:, None], rows[2])
     still = jnp.zeros((*heads.shape[:2], layer.attention.query.shape[2]), heads.dtype)
     sizes = weights[..., None] * columns.value_size[:, None]

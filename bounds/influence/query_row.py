@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.carried_rounding import carry_change
 from bounds.influence.centred_store import common_part, keys_about
 from bounds.influence.head_rounding import (
     carry_rows,
     lift_with_sizes,
+    read_with_sizes,
     rms_entry,
     taken_apart,
     value_sizes,
@@ -181,11 +181,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
     before, carried = slice_tile(last.rows, at, 0), rows
     if layer.reads.bent:
         entered, sizes = jax.vmap(
-            lambda x: carry_change(
-                layer.reads, {"y": before}, {"y": x}, {"y": jnp.abs(x)}
-            ),
-            in_axes=2,
-            out_axes=2,
+            lambda one: read_with_sizes(layer, before, one), in_axes=2, out_axes=2
         )(rows.formed())
         rows = dataclasses.replace(
             rows, changes=entered, position=jnp.full_like(rows.position, -1)

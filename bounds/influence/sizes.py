@@ -43,17 +43,17 @@ def scaled_norm(change: Array) -> Array:
 
 def mean_size(rows: Array) -> Array:
     """Returns the root mean square of the norms of rows [n, d], likewise."""
-    unit, scale = unit_scaled(rows)
+    unit, scale = _unit_scaled(rows)
     return scale * jnp.sqrt((unit**2).sum() / rows.shape[0])
 
 
 def _largest_size(rows: Array) -> Array:
     """The largest norm over the last axis [], likewise."""
-    unit, scale = unit_scaled(rows)
+    unit, scale = _unit_scaled(rows)
     return scale * jnp.sqrt((unit**2).sum(axis=-1).max())
 
 
-def unit_scaled(rows: Array) -> tuple[Array, Array]:
+def _unit_scaled(rows: Array) -> tuple[Array, Array]:
     """Returns rows over their largest entry, and that; far smaller ones are lost."""
     largest = jnp.abs(rows).max()
     scale = jnp.where(largest > 0, largest, 1)

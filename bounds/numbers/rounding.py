@@ -38,7 +38,7 @@ it.
   softmax may meet equal columns, or all positions hardly differ, a share of |y| is added
   (`influence.equal_columns`); two nearly equal positions among others are not looked for.
   What softmax reads always moves (`substitution.may_move`): a change that is computed as 0
-  is one that the type does not hold, and the radius is its least normal number, some n times.
+  may be one that the type does not hold, and its least normal number, some n times, is added.
   Only a change that nothing reads, or that no decision of a hard row notices, has radius 0,
   and one of a hard layer that is computed as 0.
 * *Subtraction form* (`exhaustive`): two passes, each off by u sum_layers steps times the
