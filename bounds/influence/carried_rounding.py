@@ -104,6 +104,58 @@ def _(operation: Product, rows: Rows, moved: Rows, sizes: Rows) -> Array:
     return jnp.hypot(sizes[0] * (jnp.abs(two) + jnp.abs(by_two)), one * sizes[1])
 
 
+def base_terms(
+    program: Program, base: Mapping[str, Array], given: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Returns what rows are rounded relative to [..., d], not below their own size.
+
+    What their terms come to before they cancel, by the rules of changes: those of rows that
+    are given, carried to all that are read of those and are in the base.
+
+    Args:
+        program: of rows.
+        base: rows of it.
+        given: terms of some.
+    """
+    found = dict(given)
+    for step in program.steps:
+        operation, there = step.operation, all(name in found for name in step.inputs)
+        if step.name not in base or not there or isinstance(operation, TargetOperation):
+            continue
+        terms = [found[name] for name in step.inputs]
+        rows = [] if operation.linear else [base[name] for name in step.inputs]
+        still = [jnp.zeros_like(x) for x in rows]
+        carried = carried_rounding(operation, rows, still, terms)
+        if isinstance(operation, Affine) and operation.bias is not None:
+            carried = jnp.hypot(carried, operation.bias)
+        found[step.name] = jnp.maximum(jnp.abs(base[step.name]), carried)
+    return found
+
+
+def by_base(
+    operation: Operation, rows: Rows, moved: Rows, terms: Rows
+) -> Array | float:
+    """Returns what a change is rounded relative to by the rows before it [..., d].
+
+    A factor, or what a smooth activation reads, may cancel to far less than its terms: it is
+    off by those, and the change by what that does to a factor of it. Kinks count in the
+    steps (`numbers.rounding`).
+
+    Args:
+        operation: of rows.
+        rows: what it reads.
+        moved: the changes of that.
+        terms: what it is rounded relative to.
+    """
+    if isinstance(operation, Product):
+        (by_one, by_two), (one, two) = moved, terms
+        return jnp.hypot(by_one * two, by_two * one)
+    if isinstance(operation, Activation) and operation.smooth:
+        before, after = operation.slope(rows[0]), operation.slope(rows[0] + moved[0])
+        return jnp.abs(after - before) * terms[0]
+    return 0.0
+
+
 def root_of_squares(sizes: Array, weight: Array) -> Array:
     """Returns sqrt(sum_k W_jk^2 e_k^2) [..., j], without underflow of the larger squares.
 
@@ -122,6 +174,7 @@ def carry_step(
     base: Mapping[str, Array],
     moved: Mapping[str, Array],
     sizes: Mapping[str, Array],
+    terms: Mapping[str, Array],
 ) -> Array:
     """Returns what a step's change is rounded relative to [..., d], at least its own size.
 
@@ -130,11 +183,15 @@ def carry_step(
         base: the rows that it reads, where it is not linear.
         moved: the changes of those, and its own.
         sizes: of what it reads.
+        terms: of `base_terms`, where it bends what it reads.
     """
     names, own = step.inputs, jnp.abs(moved[step.name])
     rows = () if step.operation.linear else tuple(base[name] for name in names)
     changes, read = (tuple(x[name] for name in names) for x in (moved, sizes))
     found = carried_rounding(step.operation, rows, changes, read)
+    if isinstance(step.operation, Activation | Product):
+        bent = by_base(step.operation, rows, changes, [terms[name] for name in names])
+        found = jnp.hypot(found, bent)
     # Of a target the norm alone.
     wide = found.shape[-1] == own.shape[-1]
     return jnp.maximum(found, own if wide else scaled_norm(own)[..., None])
@@ -145,6 +202,7 @@ def carry_change(
     base: Mapping[str, Array],
     given: Mapping[str, Array],
     sizes: Mapping[str, Array],
+    terms: Mapping[str, Array],
 ) -> tuple[Array, Array]:
     """Returns the change of a program's output, and what it is rounded relative to [..., d].
 
@@ -153,8 +211,9 @@ def carry_change(
         base: as in `Program.change`.
         given: likewise.
         sizes: what those are rounded relative to.
+        terms: as in `carry_step`.
     """
     moved, sizes = program.change(base, given), dict(sizes)
     for step in program.steps:
-        sizes[step.name] = carry_step(step, base, moved, sizes)
+        sizes[step.name] = carry_step(step, base, moved, sizes, terms)
     return moved[program.output], sizes[program.output]

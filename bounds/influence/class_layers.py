@@ -24,12 +24,14 @@ from bounds.influence.equal_columns import largest_weight, written_share
 from bounds.influence.head_rounding import (
     beside,
     carry_rows,
+    distances,
     heads_and_sizes,
     lift_with_sizes,
     read_with_sizes,
     value_sizes,
 )
 from bounds.influence.pointwise import base_rows
+from bounds.influence.score_sizes import key_sizes, query_sizes, score_slopes
 from bounds.influence.sizes import (
     entry_condition,
     output_size,
@@ -134,6 +136,16 @@ def move_classes(
     seen_classes = (scores, store.values, index, visible, count)
     summary = weighting.lift(*seen_classes)
     summary = weighting.settle(summary, lambda lift: lift(*seen_classes))
+    # Before and after, as large as they are.
+    keys = jnp.abs(store.keys) + jnp.abs(moved_keys)
+    keys = jnp.where(seen[:, None], keys, 0)
+    asked = jnp.abs(queries) + jnp.abs(moved_queries)
+    by_query, by_key = score_slopes(attention, asked, keys, ANY)
+    read = inputs, moved, size
+    off = (
+        key_sizes(attention, by_key, *read)[:, None],
+        query_sizes(attention, by_query, *(x[wanted] for x in read))[..., None],
+    )
     lifted = lift_with_sizes(
         attention,
         summary,
@@ -149,11 +161,14 @@ def move_classes(
             count=count,
             arrive=arrive,
         ),
-        sized,
+        jnp.hypot(*off),
     )
     heads = join_heads(weighting.read(summary) + offset[:, None])
     base, output = base_rows(layer, rows[wanted], heads)
-    entering = heads_and_sizes(weighting, weighting.read_change(lifted), sizes)
+    moved_heads = weighting.read_change(lifted)
+    entering = heads_and_sizes(
+        weighting, moved_heads, sizes, distances(store.values, seen)
+    )
     ties = None
     if weighting.hard:
         met, found = weighting.ties(summary, at), weighting.ties_changed(lifted, at)
@@ -170,10 +185,6 @@ def move_classes(
         whole = project_values(attention, inputs)
         whole = jnp.where(seen[:, None], whole, 0)
     held = jnp.where(seen, jnp.log(jnp.maximum(count, 1)), 0).max()
-    # Before and after, as large as they are.
-    keys = jnp.abs(store.keys) + jnp.abs(moved_keys)
-    keys = jnp.where(seen[:, None], keys, 0)
-    asked = jnp.abs(queries) + jnp.abs(moved_queries)
     scale = score_scale(attention, ANY, at)
     steps = score_rounding(attention, asked, keys, scale, ANY) + held
     return MovedClasses(

@@ -26,8 +26,10 @@ from bounds.influence.fused_layer import move_rows_at_once
 from bounds.influence.head_rounding import (
     beside,
     carry_rows,
+    distances,
     heads_and_sizes,
     lift_with_sizes,
+    moved_scores,
     read_with_sizes,
     value_sizes,
 )
@@ -102,13 +104,15 @@ def move_rows(
     before = attention_input(layer, base.rows)
     keys = project_key_changes(attention, inner, n, everywhere, before)
     values, last = project_value_changes(attention, inner), wanted is not None
-    sizes = value_sizes(attention, size) if last else None
-    beside_values = last and not weighting.hard
-    if sizes is not None and beside_values:
-        values = beside(values, sizes)
     wanted = everywhere if wanted is None else wanted
     own = inner[wanted], n, wanted, before[wanted]
     queries = project_query_changes(attention, *own)
+    sizes = scores = None
+    apart = distances(base.store.values)
+    if last:
+        sizes = value_sizes(attention, size)
+        scores = moved_scores(layer, base, inner, size, wanted, queries, keys)
+        values = values if weighting.hard else beside(values, sizes)
     slots = jnp.arange(wanted.shape[0], dtype=jnp.int32)
 
     def run(block: tuple[Array, Array, Array, Array]) -> Any:
@@ -121,28 +125,28 @@ def move_rows(
             moved = slice_tile(keys, index, 1)
             at_keys = slice_tile(base.store.values, index, 1)
             carried = slice_tile(values, index, 1)
-            return lift_with_sizes(
-                attention,
-                summary,
-                MovedKeys(
-                    index=index,
-                    score=compute_scores(attention, asked, old, n, at, index),
-                    score_change=score_changes(
-                        attention, asked, old, n, at, moved_queries, moved
-                    ),
-                    visible=visible(attention.sight, at, index) & valid,
-                    spread=spread_of(weighting, at_keys),
-                    carry=lambda w: contract(w, carried),
+            change = MovedKeys(
+                index=index,
+                score=compute_scores(attention, asked, old, n, at, index),
+                score_change=score_changes(
+                    attention, asked, old, n, at, moved_queries, moved
                 ),
-                beside_values,
+                visible=visible(attention.sight, at, index) & valid,
+                spread=spread_of(weighting, at_keys),
+                carry=lambda w: contract(w, carried),
             )
+            if scores is None:
+                return weighting.lift_change(summary, change)
+            by_key, by_query = scores
+            off = slice_tile(by_key, index, 1)[:, None], by_query[:, slot, None]
+            return lift_with_sizes(attention, summary, change, jnp.hypot(*off))
 
         folded = fold_tiles(lift, weighting.merge_change, n, key_tile(n))
         heads = weighting.read_change(folded)
         ties = report_each(at, weighting.ties_changed(folded, at))
         if sizes is None:
             return change_rows(layer, rows, entering, join_heads(heads)), ties
-        moved = heads_and_sizes(weighting, heads, sizes)
+        moved = heads_and_sizes(weighting, heads, sizes, apart)
         return carry_rows(layer, rows, entering, *moved), ties
 
     per_pair = 4 * attention.num_heads * attention.pair_width

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.centred_store import centred_store
-from bounds.influence.head_rounding import read_with_sizes, value_sizes
+from bounds.influence.head_rounding import lift_with_sizes
 from bounds.influence.pointwise import (
     RowBase,
     base_rows,
     change_many_rows,
     change_rows,
     order_neurons,
+    read_change,
 )
 from jax_models.model.attending import (
     KeyStore,
@@ -85,7 +86,8 @@ class Replaced:
     key_change: Array  # [h, i, e]
     value_change: Array  # [h, i, v]
     new_value: Array  # [h, i, v] of the replaced row, as of one that is no replacement
-    value_size: Array  # [h, i, v] what its change is rounded relative to
+    # [h, i] what its own scores are rounded relative to, where that is asked
+    off: Array | None = None
 
 
 @register
@@ -103,7 +105,6 @@ class ReplacedColumns:
     values: Array  # [h, v, i]
     value_change: Array  # [h, v, i]
     new_values: Array  # [h, v, i]
-    value_size: Array  # [h, i, v]
 
 
 def prepare_first(model: Transformer, tokens: Array, wanted: Array) -> PreparedLayer:
@@ -154,7 +155,7 @@ def replace_tokens(
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
     after = symbol_rows(model, symbol, places)
-    moved, size = read_with_sizes(layer, first.rows[position], change)
+    moved = read_change(layer, first.rows[position], change)
     before = attention_input(layer, first.rows[position])
     after, n = attention_input(layer, after), tokens.shape[0]
     return Replaced(
@@ -164,7 +165,6 @@ def replace_tokens(
         project_key_changes(attention, moved, n, position, before),
         project_value_changes(attention, moved),
         project_value_changes(attention, after - first.centre),
-        value_sizes(attention, size),
     )
 
 
@@ -198,7 +198,6 @@ def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumn
         first.store.values[:, at].swapaxes(1, 2),
         replaced.value_change.swapaxes(1, 2),
         replaced.new_value.swapaxes(1, 2),
-        replaced.value_size,
     )
 
 
@@ -303,7 +302,7 @@ def slice_rows(first: PreparedLayer, at: Array) -> Any:
 
 
 def _own_change(layer: Layer, base: RowBase, replaced: Replaced, heads: Array) -> Any:
-    return change_rows(layer, base, replaced.row_change, heads)
+    return change_rows(layer, base, replaced.row_change, join_heads(heads))
 
 
 def own_rows(
@@ -321,7 +320,8 @@ def own_rows(
         replaced: the block of substitutions [i].
         slots: where the base pass holds row i [i].
         write: from the layer, its base of the rows, their substitutions and what the
-            heads change by, to what is returned of them.
+            heads change by [h, i, v], with A, B and C of `lift_with_sizes` where the
+            substitutions have what scores are off by, to what is returned of them.
     """
     weighting, heads = layer.attention.weighting, layer.attention.num_heads
     per_row = 4 * heads * key_tile(first.store.length)
@@ -332,7 +332,7 @@ def own_rows(
         moved = _swap_heads(moved)
         change = _own_block(layer, first, moved, at)
         base = jax.tree.map(lambda x: x[at], first.base)
-        rows = write(layer, base, moved, join_heads(weighting.read_change(change)))
+        rows = write(layer, base, moved, weighting.read_change(change))
         ties = weighting.ties_changed(change, moved.position)
         shape = (at.shape[0],)
         return rows, jax.tree.map(
@@ -346,8 +346,8 @@ def own_rows(
 def _swap_heads(replaced: Replaced) -> Replaced:
     """Exchanges the head and substitution axes of the projections."""
     projected = ("query_change", "key_change", "value_change", "new_value")
-    fields = (*projected, "value_size")
-    swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in fields}
+    swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in projected}
+    swapped["off"] = None if replaced.off is None else replaced.off.T
     return dataclasses.replace(replaced, **swapped)
 
 
@@ -367,21 +367,22 @@ def _own_block(
         scores = compute_scores(attention, queries, keys, n, at, index)
         moved = replaced.query_change, replaced.key_change
         change = own_score_changes(attention, queries, keys, *moved, own, n, at)
-        return weighting.lift_change(
-            summary,
-            MovedKeys(
-                index=index,
-                score=scores,
-                score_change=change,
-                visible=visible(attention.sight, at, index) & valid,
-                spread=around,
-                carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
-                arrive=lambda w, o: (
-                    around(jnp.where(own, 0.0, w), o)
-                    + _own(w, own)[..., None] * (replaced.new_value - o)
-                ),
+        keys_moved = MovedKeys(
+            index=index,
+            score=scores,
+            score_change=change,
+            visible=visible(attention.sight, at, index) & valid,
+            spread=around,
+            carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
+            arrive=lambda w, o: (
+                around(jnp.where(own, 0.0, w), o)
+                + _own(w, own)[..., None] * (replaced.new_value - o)
             ),
         )
+        if replaced.off is None:
+            return weighting.lift_change(summary, keys_moved)
+        off = replaced.off[..., None]
+        return lift_with_sizes(attention, summary, keys_moved, off, beside=False)
 
     return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
 

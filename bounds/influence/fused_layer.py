@@ -32,10 +32,14 @@ from bounds.influence.fused_sums import (
     shapes_of_sums,
 )
 from bounds.influence.head_rounding import (
+    NOTED,
+    annihilated,
     beside,
     carry_rows,
+    distances,
+    heads_and_sizes,
+    moved_scores,
     read_with_sizes,
-    taken_apart,
     value_sizes,
 )
 from bounds.influence.pointwise import change_rows
@@ -44,8 +48,8 @@ from jax_models.model.attending import (
     project_query_changes,
     project_value_changes,
 )
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.model.mask import Sight
 from jax_models.model.pytree import register
 from jax_models.model.transformer import attention_input
 from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block
@@ -85,6 +89,7 @@ class _Base:
     position: Array  # [r]
     queries: Array  # [r, h, e]
     lse: Array  # [r, h]
+    top_index: Array  # [r, h]
     top_value: Array  # [r, h, v]
     keys: Array  # [k, h, e]
     values: Array  # [k, h, v]
@@ -98,6 +103,8 @@ class _Changes:
     queries: Array  # [r, h, e, i]
     keys: Array  # [k, h, e, i]
     values: Array  # [k, h, v, i]
+    by_key: Array | None = None  # [k, h, i] of the last layer, as in `moved_scores`
+    by_query: Array | None = None  # [r, h, i]
 
 
 @register
@@ -117,6 +124,7 @@ class _Body(NamedTuple):
     changes: Any
     sums: Any
     old: Any
+    width: int  # d
 
 
 def move_rows_at_once(
@@ -142,35 +150,39 @@ def move_rows_at_once(
     last, wanted = wanted is not None, everywhere if wanted is None else wanted
     before = attention_input(layer, base.rows)
 
-    def project(change: Array) -> _Changes:
+    def project(change: Array) -> tuple[_Changes, Any]:
         inner, size = read_with_sizes(layer, base.rows, change)
         values = project_value_changes(attention, inner)
-        if last:
-            values = beside(values, value_sizes(attention, size))
-        own = inner[wanted], n, wanted, before[wanted]
-        return _Changes(
-            project_query_changes(attention, *own),
-            project_key_changes(attention, inner, n, everywhere, before),
-            values,
+        queries = project_query_changes(
+            attention, inner[wanted], n, wanted, before[wanted]
         )
+        keys = project_key_changes(attention, inner, n, everywhere, before)
+        if not last:
+            return _Changes(queries, keys, values), None
+        sizes = value_sizes(attention, size)
+        off = moved_scores(layer, base, inner, size, wanted, queries, keys)
+        values = beside(values, sizes)
+        return _Changes(queries, keys, values, *off), sizes.max(axis=1, keepdims=True)
 
-    lanes = jax.vmap(project, out_axes=-1)(changes)
+    lanes, held = jax.vmap(project, out_axes=-1)(changes)
     lanes = jax.tree.map(lambda x: x.swapaxes(0, 1), lanes)
     summary = base.summary
-    # Sizes go beside values, as one more coordinate, 0 before the change.
-    room = (0, 0), (0, 0), (0, int(last))
+    # Sizes go beside values, as more coordinates, 0 before the change.
+    room = (0, 0), (0, 0), (0, 1 + NOTED if last else 0)
     tops, values, means = (
         jnp.pad(x, room)
         for x in (summary.top_value, base.store.values, summary.above_top)
     )
-    by_head = base.queries, summary.lse, tops, base.store.keys, values
+    by_head = base.queries, summary.lse, summary.top_index, tops
+    by_head = *by_head, base.store.keys, values
     numbers = _Base(wanted, *(x.swapaxes(0, 1) for x in by_head))
     mean = means.swapaxes(0, 1)[:, :, None]
+    apart = distances(base.store.values)
 
     def lift(index: Array, valid: Array) -> SoftmaxChange:
         seen = jnp.stack([jnp.where(valid, index, n).min(), index[-1] + 1])
         reached = jnp.stack(moved).astype(jnp.int32)
-        sums, old = _sum_keys(attention.sight, numbers, lanes, seen, reached)
+        sums, old = _sum_keys(attention, numbers, lanes, seen, reached)
         return SoftmaxChange(
             old.peak,
             old.mass,
@@ -191,13 +203,13 @@ def move_rows_at_once(
         slots, entering, heads = block
         _, _, rows = take_rows(base, slots)
 
-        def one(entering: Array, heads: Array) -> Any:
+        def one(entering: Array, heads: Array, held: Any) -> Any:
             if not last:
                 return change_rows(layer, rows, entering, heads.reshape(len(heads), -1))
-            moved = (x.reshape(len(x), -1) for x in taken_apart(heads))
-            return carry_rows(layer, rows, entering, *moved)
+            about = attention.weighting, heads.swapaxes(0, 1), held, apart
+            return carry_rows(layer, rows, entering, *heads_and_sizes(*about))
 
-        return jax.vmap(one, in_axes=1, out_axes=1)(entering, heads)
+        return jax.vmap(one, in_axes=(1, 1, -1), out_axes=1)(entering, heads, held)
 
     slots = jnp.arange(wanted.shape[0], dtype=jnp.int32)
     entering = changes.swapaxes(0, 1)[wanted]
@@ -208,12 +220,12 @@ def move_rows_at_once(
 
 
 def _sum_keys(
-    sight: Sight, base: _Base, changes: _Changes, seen: Array, reached: Array
+    attention: Attention, base: _Base, changes: _Changes, seen: Array, reached: Array
 ) -> tuple[Sums, _Old]:
     """The sums of all rows over some keys [r, h, ...].
 
     Args:
-        sight: the layer's.
+        attention: the layer's.
         base: what is read of the base pass.
         changes: likewise of the substitutions.
         seen: the first key that is summed, and the first behind the last [2].
@@ -222,11 +234,12 @@ def _sum_keys(
 
     def body(row: Array, numbers: Any, changes: Any, written: Any) -> None:
         (seen, reached, base), at = numbers, numbers[2].position[row]
-        first, end = sight.run(at, base.keys.shape[0])
+        first, end = attention.sight.run(at, base.keys.shape[0])
         first, end = jnp.maximum(first, seen[0]), jnp.minimum(end, seen[1])
         moves = (reached[0] <= at) & (at <= reached[1])
         end = jnp.where(moves, end, first)
-        body = _Body(base, changes, *written)
+        sums, old = written
+        body = _Body(base, changes, sums, old, attention.query.shape[2])
         each(base.keys.shape[1], lambda h: _sum_head(body, row, h, first, end))
 
     (rows, heads, width), dtype = base.top_value.shape, base.keys.dtype
@@ -238,7 +251,7 @@ def _sum_keys(
 
 def _sum_head(body: _Body, row: Array, h: Array, first: Array, end: Array) -> None:
     """Writes the sums of a head of a row over some keys."""
-    base, changes, sums, old = body
+    base, changes, sums, old, _ = body
     none, width = changes.queries[row, h, 0] * 0, old.deviation.shape[1]
     clear_sums(sums, h, none)
 
@@ -254,11 +267,24 @@ def _sum_head(body: _Body, row: Array, h: Array, first: Array, end: Array) -> No
         def away(k: Array) -> Array:
             return base.values[at, h, k] - base.top_value[row, h, k]
 
+        def carry(k: Array) -> Array:
+            held = changes.values.shape[2]
+            if held == width:
+                return changes.values[at, h, k]
+            # Then B, A and C of `head_rounding`.
+            off = changes.by_key[at, h] + changes.by_query[row, h]
+            off = annihilated(off, change, body.width)
+            rest = jnp.where(k == width - 1, 1, off)
+            rest = jnp.where(at == base.top_index[row, h], 0, rest)
+            noted = jnp.where(k == held, off, rest)
+            found = changes.values[at, h, jnp.minimum(k, held - 1)]
+            return jnp.where(k < held, found, noted)
+
         term = Term(
             score=change,
             log_old=log_old - base.lse[row, h],
             away=away,
-            carried=lambda k: changes.values[at, h, k],
+            carried=carry,
             peak=peak,
             mass=mass,
             deviation=lambda k: old.deviation[h, k],

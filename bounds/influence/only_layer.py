@@ -1,5 +1,6 @@
 """The only layer of a model: changes of the rows that are watched, and their sizes."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -17,8 +18,18 @@ from bounds.influence.first_layer import (
     seen_columns,
     take_rows,
 )
-from bounds.influence.head_rounding import carry_rows
+from bounds.influence.head_rounding import (
+    carry_rows,
+    distances,
+    read_with_sizes,
+    taken_apart,
+    value_sizes,
+)
 from bounds.influence.pointwise import RowBase
+from bounds.influence.replaced_sizes import (
+    ReplacedSizes,
+    replaced_sizes,
+)
 from jax_models.model.layer import Layer
 from jax_models.model.transformer import join_heads
 from jax_models.run.blocks import map_rows
@@ -28,7 +39,12 @@ Sized = tuple[Array, Array]
 
 
 def _others(
-    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
+    layer: Layer,
+    first: PreparedLayer,
+    columns: ReplacedColumns,
+    sizes: ReplacedSizes,
+    at: Array,
+    rows: Any,
 ) -> tuple[tuple[Array, Array], TieReport | None]:
     """Returns changes [j, i, d], what they are rounded relative to [j, i, d], and ties.
 
@@ -36,32 +52,51 @@ def _others(
         layer: the layer.
         first: its base pass.
         columns: the replaced columns [i].
+        sizes: what those are rounded relative to.
         at: positions of the rows [j].
         rows: as in `other_rows`.
     """
     column = seen_columns(layer, first, columns, at, rows)
     weights = layer.attention.weighting.replaced_weight(rows[1], column)
+    by_head = sizes.weighed(*weights, column.score_change)
+    found = jax.vmap(join_heads, in_axes=1)(by_head)
     heads, ties = replaced_heads(layer, rows[1], column, at)
     heads, base = heads.swapaxes(1, 2), jax.tree.map(lambda x: x[:, None], rows[2])
     still = jnp.zeros((*heads.shape[:2], layer.attention.query.shape[2]), heads.dtype)
-    sizes = weights[..., None] * columns.value_size[:, None]
-    sizes = jax.vmap(join_heads, in_axes=1)(sizes)
-    return carry_rows(layer, base, still, heads, sizes), ties
+    return carry_rows(layer, base, still, heads, found), ties
 
 
 def _own(
-    layer: Layer, base: RowBase, replaced: Replaced, heads: Array
-) -> tuple[Array, Array]:
-    """Returns changes of rows i [i, d], and what they are rounded relative to [i, d].
+    layer: Layer,
+    first: PreparedLayer,
+    replaced: Replaced,
+    slots: Array,
+) -> tuple[Sized, TieReport | None]:
+    """Returns changes of rows i [i, d], what they are rounded relative to, and tie reports.
 
     Args:
         layer: the layer.
-        base: of these rows.
+        first: its base pass.
         replaced: the substitutions.
-        heads: changes of the heads [i, h v].
+        slots: as in `own_rows`.
     """
-    sizes = join_heads(replaced.value_size)  # no weight is above 1
-    return carry_rows(layer, base, replaced.row_change, heads, sizes)
+    attention = layer.attention
+    if not attention.weighting.hard:
+        off = replaced_sizes(layer, first, replaced, own=True).score
+        replaced = dataclasses.replace(replaced, off=off)
+
+    def write(layer: Layer, base: RowBase, replaced: Replaced, heads: Array) -> Any:
+        before = first.rows[replaced.position]
+        _, size = read_with_sizes(layer, before, replaced.row_change)
+        found = value_sizes(attention, size)  # no weight is above 1
+        if replaced.off is not None:
+            apart = distances(first.store.values) + jnp.abs(replaced.value_change)
+            heads, by_score = taken_apart(heads, apart)
+            found = found + by_score
+        entering = join_heads(heads), join_heads(found)
+        return carry_rows(layer, base, replaced.row_change, *entering)
+
+    return own_rows(layer, first, replaced, slots, write)
 
 
 def query_row(
@@ -78,11 +113,12 @@ def query_row(
     """
     if own:
         slots = jnp.zeros_like(replaced.position)
-        found, ties = own_rows(layer, first, replaced, slots, _own)
+        found, ties = _own(layer, first, replaced, slots)
         return found, [ties]
     columns = replaced_columns(first, replaced)
+    sizes = replaced_sizes(layer, first, replaced)
     rows = take_rows(first, jnp.zeros_like(at))
-    (change, size), ties = _others(layer, first, columns, at, rows)
+    (change, size), ties = _others(layer, first, columns, sizes, at, rows)
     return (change[0], size[0]), [ties]
 
 
@@ -99,10 +135,12 @@ def many_rows(
         tile: rows at once.
     """
     columns, position = replaced_columns(first, replaced), replaced.position
-    own, ties = own_rows(layer, first, replaced, position, _own)
+    sizes = replaced_sizes(layer, first, replaced)
+    own, ties = _own(layer, first, replaced, position)
 
     def run(at: Array) -> Any:
-        others, ties = _others(layer, first, columns, at, take_rows(first, at))
+        rows = take_rows(first, at)
+        others, ties = _others(layer, first, columns, sizes, at, rows)
         here = (at[:, None] == position)[..., None]
         found = tuple(jnp.where(here, x, y) for x, y in zip(own, others, strict=True))
         return found, report_each(at, ties)

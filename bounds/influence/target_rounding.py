@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.carried_rounding import carry_step
+from bounds.influence.carried_rounding import base_terms, carry_step
 from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import AnyTarget, exit_program
 from bounds.influence.targets import TargetOperation
-from jax_models.model.rows import Affine, Program, Tanh, linear
+from jax_models.model.rows import Affine, Program, linear
 from jax_models.model.transformer import Transformer
 
 
@@ -44,8 +44,7 @@ def move_target(
 
     What terms come to before they cancel in the final norm, the head or the target, step
     by step (`carry_step`); of an operation on the logits once more for each unit that
-    their own terms come to: exponentials are off by that. Behind an activation that is
-    flat far out, as tanh, it counts as often for each unit of what that reads.
+    their own terms come to: exponentials are off by that.
 
     Args:
         model: a transformer.
@@ -58,11 +57,11 @@ def move_target(
     base = program.value({"y": output})
     moved = program.change(base, {"y": change})
     sizes = {"y": jnp.abs(change) if size is None else size}
+    terms = base_terms(program, base, {"y": jnp.abs(output)})
     for step in program.steps:  # one behind the other
         (name,) = step.inputs
-        size = carry_step(step, base, moved, sizes)
-        ends = isinstance(step.operation, TargetOperation)
-        if ends or isinstance(step.operation, Tanh):
+        size = carry_step(step, base, moved, sizes, terms)
+        if isinstance(step.operation, TargetOperation):
             size = size * (1 + 2 * _entry_size(program, base, name))
         sizes[step.name] = size
     return moved[program.output], scaled_norm(sizes[program.output])

@@ -236,9 +236,12 @@ class Softmax(Weighting):
         """Returns the change of the mean [r, h, v, i]; see `replaced_factors`."""
         return replace_column(summary, column)
 
-    def replaced_weight(self, summary: SoftmaxSummary, column: Column) -> Array:
-        """Returns the weight of a column behind its replacement [h, r, i]."""
-        return replaced_weights(summary, column).new
+    def replaced_weight(
+        self, summary: SoftmaxSummary, column: Column
+    ) -> tuple[Array, Array]:
+        """See `Weighting.replaced_weight`: t, and t (1 - t)."""
+        weights = replaced_weights(summary, column)
+        return weights.new, weights.new * weights.new_rest
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Summarises a tile of moved keys."""

@@ -92,6 +92,11 @@ class DotProductScore(Score):
 
         return rows.once(change, rows.products(back), moved_queries, keys)
 
+    def slopes(self, queries: Array, keys: Array, scale: Any) -> tuple[Array, Array]:
+        """See `Score.slopes`: max_k |k_e|, and max_r |q_e|."""
+        del scale
+        return jnp.abs(keys).max(axis=1), jnp.abs(queries).max(axis=1)
+
     def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
         """See `Score.largest_terms`: sum_e |q_e| max_k |k_e|."""
         del scale

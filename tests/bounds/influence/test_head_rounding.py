@@ -11,37 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import bounds
 import jax_models as jm
-from benchmarks import reference
-from bounds.influence import carried_rounding, first_layer, query_row
+from bounds.influence import carried_rounding, head_rounding, query_row
 from tests.bounds.influence.models import build
-from tests.written import written
+from tests.bounds.influence.unread import (
+    POSITION,
+    QUERY,
+    SYMBOL,
+    TOKENS,
+    changed,
+    ends,
+    holds,
+    reading,
+    reading_deep,
+    with_last,
+    without,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-TOKENS, POSITION, SYMBOL, QUERY = np.array([0, 1, 2, 0, 1, 2, 0, 1]), 2, 0, 7
-ONE = {"positions": [POSITION], "symbols": [SYMBOL], "rows": [QUERY]}
-DIGITS = reference.multiprecision(40)
-
-
-def changed(model, method="incremental"):
-    """The change of the query's final row [d]."""
-    found = bounds.scan(model, TOKENS, reduce="none", method=method, **ONE)
-    return np.ravel(found.values)
-
-
-def with_last(model, **parts):
-    """The model with parts of its last layer's attention replaced."""
-    last = model.layers[-1]
-    attention = dataclasses.replace(last.attention, **parts)
-    layers = *model.layers[:-1], dataclasses.replace(last, attention=attention)
-    return dataclasses.replace(model, layers=layers)
-
-
-def without(weight, direction):
-    """A matrix that annihilates a direction."""
-    along = (weight @ direction)[..., None] * direction
-    return jnp.asarray(weight - along / (direction @ direction))
 
 
 def unread_heads(**case):
@@ -80,24 +67,16 @@ def unread_shift(**case):
     return dataclasses.replace(model, embedding=model.embedding.at[SYMBOL].set(shifted))
 
 
-def zero_values(**case):
-    """Values annihilate a change to exactly 0 in floats, and not in truth."""
-    model = build({"num_layers": 1, "mask": "none", "num_classes": None, **case})
-    embedding = model.embedding.at[SYMBOL].set(model.embedding[TOKENS[POSITION]])
-    embedding = embedding.at[TOKENS[POSITION], :3].set(0)
-    embedding = embedding.at[SYMBOL, :3].set(jnp.array([0.5, 0.1, 0.6]))
-    attention = model.layers[0].attention
-    value = attention.value.at[..., :3].set(jnp.array([1.0, 1.0, -1.0]))
-    key = attention.key.at[..., :3].set(0)
-    return with_last(
-        dataclasses.replace(model, embedding=embedding), value=value, key=key
-    )
-
-
 def tiny_output():
     """Squares of the weights of the output underflow."""
     model = unread_heads()
     return with_last(model, output=model.layers[-1].attention.output * 1e-160)
+
+
+def unread_shift_of_values():
+    """Norms of two layers, before attention whose weights are all the same."""
+    model = unread_shift(num_layers=2)
+    return with_last(model, key=jnp.zeros_like(model.layers[-1].attention.key))
 
 
 MODELS = {
@@ -107,11 +86,12 @@ MODELS = {
     "output behind norms": lambda: unread_heads(layer_norm="post"),
     "output of two layers": lambda: unread_heads(num_layers=2),
     "output of three": lambda: unread_heads(num_layers=3, layer_norm="pre"),
-    "values that are 0": zero_values,
+    "values that are 0": lambda: reading("value"),
     "tiny output": tiny_output,
     "concatenated values": lambda: unread_rows(combine="concat"),
     "norm": lambda: unread_shift(num_layers=1),
     "norms of two layers": lambda: unread_shift(num_layers=2),
+    "norms before values": unread_shift_of_values,
 }
 
 
@@ -142,31 +122,8 @@ def unread_mean():
 
 def test_what_a_norms_mean_rounds_is_enclosed():
     model = unread_mean()
-    one = {"positions": [POSITION], "symbols": [SYMBOL], "target": "logits"}
-    exact = reference.influence(
-        *written(model), TOKENS, query=QUERY, target="logits", arithmetic=DIGITS
-    )[POSITION, SYMBOL]
-    found = bounds.compute_influence(
-        model, TOKENS, query=QUERY, method="incremental", **one
-    )
-    assert 0 < exact < 1e-14
-    assert found.max_lower <= exact <= found.max_upper < 1e-9
-    assert found.kind == "enclosure"
-
-
-def holds(model, method="incremental", rows=None):
-    """Whether the influence is enclosed, and not called exact: in truth it is rounding."""
-    exact = reference.influence(*written(model), TOKENS, query=QUERY, arithmetic=DIGITS)
-    true = exact[POSITION, SYMBOL]
-    assert true < 1e-14
-    one = {"positions": [POSITION], "symbols": [SYMBOL], "method": method}
-    if rows is None:
-        found = bounds.compute_influence(model, TOKENS, query=QUERY, **one)
-        lower, upper = (x[POSITION, SYMBOL] for x in (found.lower, found.upper))
-    else:
-        found = bounds.scan(model, TOKENS, rows=rows, **one)
-        lower, upper = (np.ravel(x)[0] for x in (found.lower, found.upper))
-    return lower <= true <= upper and lower <= 0 < upper < 1e-9
+    assert holds(model)
+    assert ends(model)[0] > 0
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -198,13 +155,6 @@ def plant_products(monkeypatch):
     )
 
 
-def plant_values(monkeypatch):
-    """Values are as accurate as their changes."""
-
-    right = first_layer.value_sizes
-    monkeypatch.setattr(first_layer, "value_sizes", lambda *about: 0 * right(*about))
-
-
 def plant_norms(monkeypatch):
     """So are the rows behind a norm."""
     right = query_row.RowTile.beside
@@ -214,9 +164,8 @@ def plant_norms(monkeypatch):
 
 
 PLANTED = {
-    "values": plant_values,
     "output": plant_products,
-    "norms of two layers": plant_norms,
+    "norms before values": plant_norms,
 }
 
 
@@ -226,4 +175,27 @@ def test_a_planted_error_is_noticed(name, monkeypatch):
     PLANTED[name](monkeypatch)
     jax.clear_caches()
     assert not holds(model)
+    jax.clear_caches()
+
+
+def alike(model):
+    """Whether one row and many have much the same ends, which are summed in other ways."""
+    (_, _, one), (_, _, many) = ends(model), ends(model, rows=[QUERY, QUERY - 1])
+    return many / 5 < one < 5 * many
+
+
+ALIKE = {
+    "values": (head_rounding, lambda: reading_deep("value")),
+    "norms": (query_row, unread_shift_of_values),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_ends_of_one_row_and_of_many_are_alike(name, monkeypatch):
+    module, model = ALIKE[name][0], ALIKE[name][1]()
+    assert alike(model)
+    right = module.rms_entry
+    monkeypatch.setattr(module, "rms_entry", lambda *about: right(*about) / 100)
+    jax.clear_caches()
+    assert not alike(model)
     jax.clear_caches()
