@@ -27,8 +27,9 @@ it.
   behind the values of the last layer, in its projections, sums, block and norms, in the final
   norm, the head or the target, is counted step by step (`influence.carried_rounding`), a
   factor or a smooth neuron whose own row cancels with it, and what its keys and queries
-  annihilate (`influence.head_rounding`). Above the first layer a row that has moved is the sum of what it was and its change: where a far smaller one comes
-  in, the influence counts (row before / row after) times (`first_layer.shrinkage`).
+  annihilate (`influence.head_rounding`). Above the first layer a row that has moved is the
+  sum of what it was and its change: where a far smaller one comes in, the influence counts
+  (row before / row after) times (`first_layer.shrinkage`).
   A neuron at its kink reads what is rounded by some u, and its change is the share that one
   of n columns has in it: with ReLU blocks 2 n is added to the steps.
   A hard weighting's change is a difference of stored means of values, whose rounding is
@@ -57,13 +58,14 @@ opposite changes, a block that takes away what it reads, an offset of all values
 output matrix removes), and in the last layer values, and rows' changes, that cancel in their
 mean, are larger than their sum, and the radius is relative to the sum; and, in the kernel of
 two layers (`influence.fused_pairs`), what keys and queries annihilate that values do not
-read; and a neuron whose change is far below 1/n of what it reads; and means or values of
-hard layers that differ in real numbers and round to one float, whose change is computed as 0
-and called that; and values of softmax layers that are equal in real numbers and differ in
-floats, where all beside them has a weight near the roundoff or below. What must hold there
-too is `certify_influence`, which follows the terms. Nothing in the model is fitted, and it is
-checked against 40 and more digits in the tests, and by `benchmarks.radii` over families made
-to lose digits.
+read; and what a smooth neuron of the head reads of entries of the final row that cancel in
+the last layer's sums to far less than the others; and a neuron whose change is far below 1/n
+of what it reads; and means or values of hard layers that differ in real numbers and round to
+one float, whose change is computed as 0 and called that; and values of softmax layers that
+are equal in real numbers and differ in floats, where all beside them has a weight near the
+roundoff or below. What must hold there too is `certify_influence`, which follows the terms.
+Nothing in the model is fitted, and it is checked against 40 and more digits in the tests, and
+by `benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
 """
