@@ -183,15 +183,15 @@ def carry_step(
         base: the rows that it reads, where it is not linear.
         moved: the changes of those, and its own.
         sizes: of what it reads.
-        terms: of `base_terms`, where it bends what it reads.
+        terms: of `base_terms`; a row that has none is its own.
     """
     names, own = step.inputs, jnp.abs(moved[step.name])
     rows = () if step.operation.linear else tuple(base[name] for name in names)
     changes, read = (tuple(x[name] for name in names) for x in (moved, sizes))
     found = carried_rounding(step.operation, rows, changes, read)
     if isinstance(step.operation, Activation | Product):
-        bent = by_base(step.operation, rows, changes, [terms[name] for name in names])
-        found = jnp.hypot(found, bent)
+        before = [terms.get(name, jnp.abs(base[name])) for name in names]
+        found = jnp.hypot(found, by_base(step.operation, rows, changes, before))
     # Of a target the norm alone.
     wide = found.shape[-1] == own.shape[-1]
     return jnp.maximum(found, own if wide else scaled_norm(own)[..., None])
