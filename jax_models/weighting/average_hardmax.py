@@ -16,6 +16,7 @@ from jax_models.weighting.base import (
 )
 from jax_models.weighting.cells import (
     HardWeighting,
+    Level,
     Levels,
     is_member,
     leave,
@@ -35,23 +36,23 @@ class AverageSummary:
     The second is consulted when the only key of the best cell leaves.
     """
 
-    levels: Levels  # [h, r, 3]
+    levels: Levels  # [h, r]
     first_sum: Array  # [h, r, v]
     second_sum: Array  # [h, r, v]
 
     @property
     def mean(self) -> Array:
         """The attended value [h, r, v]."""
-        return self.first_sum / _count(self.levels, 0)
+        return self.first_sum / _count(self.levels.first)
 
     @property
     def second_mean(self) -> Array:
         """Mean value of the second cell [h, r, v]."""
-        return self.second_sum / _count(self.levels, 1)
+        return self.second_sum / _count(self.levels.second)
 
 
-def _count(levels: Levels, level: int) -> Array:
-    return jnp.maximum(levels.count[..., level], 1)[..., None]
+def _count(level: Level) -> Array:
+    return jnp.maximum(level.count, 1)[..., None]
 
 
 @register
@@ -59,7 +60,7 @@ def _count(levels: Levels, level: int) -> Array:
 class AverageChange:
     """Old and new members of the best cell among the moved keys seen so far."""
 
-    levels: Levels  # [h, i, 3] of the moved keys
+    levels: Levels  # [h, i] of the moved keys
     carried: Array  # [h, i, v] sum of v' - v over the new best cell
     kept: Array  # [h, i, v] sum of v - mean over old members that are new members
     kept_count: Array  # [h, i]
@@ -95,73 +96,65 @@ class AverageHardmax(HardWeighting):
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
         levels = lift_levels(scores, cells, visible, count)
 
-        def sum_at(level: int) -> Array:
-            members = (cells == levels.cell[..., level, None]) & visible
+        def sum_at(level: Level) -> Array:
+            members = (cells == level.cell[..., None]) & visible
             return contract(tallied(members, count, values.dtype), values)
 
-        return AverageSummary(levels, sum_at(0), sum_at(1))
+        return AverageSummary(levels, sum_at(levels.first), sum_at(levels.second))
 
     def merge(self, first: AverageSummary, second: AverageSummary) -> AverageSummary:
         """Joins two summaries."""
         levels = merge_levels(first.levels, second.levels)
 
-        def sum_at(level: int) -> Array:
-            cell = levels.cell[..., level]
+        def sum_at(cell: Array) -> Array:
             total = jnp.zeros_like(first.first_sum)
             for side in (first, second):
-                for k, values in enumerate((side.first_sum, side.second_sum)):
-                    same = (side.levels.cell[..., k] == cell) & (cell > -jnp.inf)
+                for level, values in (
+                    (side.levels.first, side.first_sum),
+                    (side.levels.second, side.second_sum),
+                ):
+                    same = (level.cell == cell) & (cell > -jnp.inf)
                     total += jnp.where(same[..., None], values, 0.0)
             return total
 
-        return AverageSummary(levels, sum_at(0), sum_at(1))
+        return AverageSummary(
+            levels, sum_at(levels.first.cell), sum_at(levels.second.cell)
+        )
 
     def read(self, summary: AverageSummary) -> Array:
         """Returns the mean value of the best cell [h, r, v]."""
         return summary.mean
 
-    def replace(self, summary: AverageSummary, column: Column) -> Array:
-        """Returns the change of the mean [r, h, v, i]."""
-        levels = jax.tree.map(lambda x: x[:, :, None], summary.levels)
-        leaving, cell = leave(
-            levels, column.score, column.score_change, self.tie_resolution
-        )
-        member = leaving == 0
-        count, second_count = levels.count[..., 0], levels.count[..., 1]
+    def replaced_factors(
+        self, summary: AverageSummary, column: Column
+    ) -> tuple[Array, Array, Array]:
+        """Returns the factors of `HardWeighting.replaced_factors`."""
+        levels = jax.tree.map(lambda x: x[..., None], summary.levels)
+        left = leave(levels, column.score, column.score_change, self.tie_resolution)
+        member, count = left.first, levels.first.count
         lone = member & (count <= 1)
         # What is left of the best cell once the column is taken out.
-        left_cell = jnp.where(lone, levels.cell[..., 1], levels.cell[..., 0])
-        left_count = jnp.where(lone, second_count, count - member.astype(count.dtype))
-        stays = member & jnp.where(lone, cell > left_cell, cell == left_cell)
-
-        def over_values(scalars: Array) -> Array:  # [h, r, i] -> [r, h, 1, i]
-            return scalars.swapaxes(0, 1)[:, :, None]
-
-        mean = summary.mean.swapaxes(0, 1)[..., None]
-        second = summary.second_mean.swapaxes(0, 1)[..., None]
-        value, moved = column.value, column.value_change
-        deviation = value - mean
+        cell = jnp.where(lone, levels.second.cell, levels.first.cell)
+        others = jnp.where(
+            lone, levels.second.count, count - member.astype(count.dtype)
+        )
+        joins, beats = left.cell == cell, left.cell > cell
+        stays = member & jnp.where(lone, beats, joins)
+        # The share of the mean that it arrives with, and that of what is left.
+        share = jnp.where(joins, 1 / (others + 1), beats.astype(count.dtype))
+        rest = 1 - share
         # The second cell is consulted only when the leaving column was alone.
-        left = jnp.where(
-            over_values(lone),
-            second - mean,
-            jnp.where(
-                over_values(member),
-                -deviation / over_values(jnp.maximum(count - 1, 1)),
-                0.0,
-            ),
+        by_other = jnp.where(lone, rest, 0.0)
+        by_leaving = jnp.where(member & ~lone, -rest / jnp.maximum(count - 1, 1), 0.0)
+        return (
+            jnp.where(stays, 0.0, by_other),
+            jnp.where(stays, 0.0, share + by_leaving),
+            jnp.where(stays, 1 / jnp.maximum(count, 1), share),
         )
-        arrival = deviation + moved
-        joins, beats = cell == left_cell, cell > left_cell
-        change = jnp.where(
-            over_values(joins),
-            left + (arrival - left) / over_values(left_count + 1),
-            jnp.where(over_values(beats), arrival, left),
-        )
-        change = jnp.where(
-            over_values(stays), moved / over_values(jnp.maximum(count, 1)), change
-        )
-        return jnp.where(column.visible[:, None, None], change, 0.0)
+
+    def around(self, summary: AverageSummary) -> tuple[Array, Array]:
+        """Returns the mean values of the best cell and of the second [h, r, v]."""
+        return summary.mean, summary.second_mean
 
     def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
         """Summarises a tile of moved keys."""
@@ -170,7 +163,7 @@ class AverageHardmax(HardWeighting):
         cells = jnp.where(
             moved.visible, to_cells(scores, self.tie_resolution), -jnp.inf
         )
-        base = jax.tree.map(lambda x: x[..., None, :], summary.levels)
+        base = jax.tree.map(lambda x: x[..., None], summary.levels)
         was = is_member(old_cells, base) & moved.visible
         levels = lift_levels(scores, cells, moved.visible, moved.count, known=2)
         now = (cells == levels.best[..., None]) & moved.visible
@@ -233,7 +226,7 @@ class AverageHardmax(HardWeighting):
         """
         few_left = (change.left_count <= change.kept_count)[..., None]
         stayed = jnp.where(few_left, -change.left, change.kept)
-        count = _count(change.levels, 0)
+        count = _count(change.levels.first)
         return (change.carried + change.joined + stayed) / count
 
     def replace_set(
@@ -249,12 +242,12 @@ class AverageHardmax(HardWeighting):
         dtype = moved.score.dtype
 
         def deviation(level: int) -> Array:
-            members = jnp.broadcast_to(was[..., level], moved.score_change.shape)
+            members = jnp.broadcast_to(was[level], moved.score_change.shape)
             weights = tallied(members, moved.count, dtype)
             return moved.spread(weights, mean)
 
         mean = summary.mean
-        second_count = summary.levels.count[..., 1, None]
+        second_count = summary.levels.second.count[..., None]
         emptied = levels.best < summary.levels.best
         second = summary.second_sum - second_count * mean - deviation(1)
         none = jnp.zeros_like(second)
@@ -262,12 +255,12 @@ class AverageHardmax(HardWeighting):
             levels=levels,
             carried=none,
             kept=jnp.where(emptied[..., None], 0.0, -deviation(0)),
-            kept_count=jnp.where(emptied, 0.0, levels.count[..., 0]),
+            kept_count=jnp.where(emptied, 0.0, levels.first.count),
             left=none,
-            left_count=jnp.zeros_like(levels.count[..., 0]),
+            left_count=jnp.zeros_like(levels.first.count),
             joined=jnp.where(emptied[..., None], second, 0.0),
         )
         found = self.merge_change(stayed, self.lift_change(summary, moved))
         # The third cell's values are not in the summary: none of them may be needed.
-        known = ~emptied | (found.levels.best > summary.levels.cell[..., 2])
+        known = ~emptied | (found.levels.best > summary.levels.third.cell)
         return found, known & certain & reaches(found.levels, summary.levels)

@@ -8,6 +8,7 @@ cells of a row: enough to know the best two after any one column has left.
 
 import abc
 import dataclasses
+import functools
 from typing import Any, ClassVar, Self
 
 import jax
@@ -73,7 +74,8 @@ class HardWeighting(Weighting):
 
     def ties_replaced(self, summary: Any, column: Column, rows: Array) -> TieReport:
         """Returns the tie report of the rows after each replacement."""
-        return report_replaced(self, summary.levels, column, rows)
+        after = levels_replaced(self, summary.levels, column)
+        return report_ties(self, after, rows[:, None], column.visible)
 
     def ties_changed(
         self, change: Any, rows: Array, relevant: Array | None = None
@@ -90,12 +92,36 @@ class HardWeighting(Weighting):
         rounding of both scores.
         """
         del queries
-        low = summary.levels.low[..., 1]
-        known = summary.levels.cell[..., 1] > -jnp.inf
-        size = jnp.maximum(jnp.abs(low), jnp.abs(summary.levels.high[..., 0]))
+        low, high = summary.levels.second.low, summary.levels.first.high
+        known = summary.levels.second.cell > -jnp.inf
+        size = jnp.maximum(jnp.abs(low), jnp.abs(high))
         cell = self.resolution(low.dtype)
         slack = cell + 2 * self.score_roundoff(low.dtype) * size
         return jnp.where(known, low - slack, -jnp.inf)
+
+    def replace(self, summary: Any, column: Column) -> Array:
+        """Returns the change of the attended value [r, h, v, i]."""
+        factors = self.replaced_factors(summary, column)
+        # Turned outside: the next operation reads them as they lie.
+        turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
+        about = (x.swapaxes(0, 1)[..., None] for x in self.around(summary))
+        change = replaced_value(turned, column, *about)
+        return jnp.where(column.visible[:, None, None], change, 0.0)
+
+    @abc.abstractmethod
+    def replaced_factors(
+        self, summary: Any, column: Column
+    ) -> tuple[Array, Array, Array]:
+        """Returns what `replaced_value` multiplies, of columns that are seen [h, r, i].
+
+        Args:
+            summary: of the rows [h, r].
+            column: the replaced columns [i].
+        """
+
+    @abc.abstractmethod
+    def around(self, summary: Any) -> tuple[Array, Array]:
+        """Returns what rows attend to, and what beside a best key that leaves [h, r, v]."""
 
     @abc.abstractmethod
     def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:
@@ -111,6 +137,25 @@ class HardWeighting(Weighting):
         """
 
 
+def replaced_value(
+    factors: tuple[Array, Array, Array], column: Column, attended: Array, other: Array
+) -> Array:
+    """Returns the change of an attended value of which one column is replaced.
+
+    Args:
+        factors: of `HardWeighting.replaced_factors`, broadcastable to what they multiply.
+        column: its values before and after.
+        attended: the value before.
+        other: what would be attended to without the best key.
+    """
+    by_other, by_value, by_change = factors
+    return (
+        by_other * (other - attended)
+        + by_value * (column.value - attended)
+        + by_change * column.value_change
+    )
+
+
 def to_cells(scores: Array, resolution: float | None) -> Array:
     """Returns the cells of scores; -inf stays -inf. No gradient flows through."""
     resolution = default_resolution(scores.dtype) if resolution is None else resolution
@@ -119,23 +164,54 @@ def to_cells(scores: Array, resolution: float | None) -> Array:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Levels:
-    """The three best distinct cells of a row, best first on the last axis [..., 3]."""
+class Level:
+    """The keys of one cell [...]."""
 
     cell: Array  # -inf where there is no such level
     low: Array  # smallest score of the cell
     high: Array  # largest score of the cell
     count: Array  # number of keys in the cell, as a float
 
+    @staticmethod
+    def empty(like: Array) -> "Level":
+        """Returns that of no key.
+
+        Args:
+            like: an array of the shape and type.
+        """
+        none = jnp.full_like(like, jnp.inf)
+        return Level(-none, none, -none, jnp.zeros_like(none))
+
+    def where(self, condition: Array) -> "Level":
+        """Returns the level where a condition holds, and else that of no key."""
+        return jax.tree.map(
+            lambda x, none: jnp.where(condition, x, none), self, Level.empty(self.low)
+        )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Levels:
+    """The three best distinct cells of a row."""
+
+    first: Level
+    second: Level
+    third: Level
+
     @property
     def best(self) -> Array:
         """The best cell [...], -inf for a row that sees nothing."""
-        return self.cell[..., 0]
+        return self.first.cell
 
     @property
     def ambiguous(self) -> Array:
         """Whether the second cell is the best cell's neighbour [...]."""
-        return self.cell[..., 1] == self.cell[..., 0] - 1
+        return self.second.cell == self.first.cell - 1
+
+    @property
+    def all(self) -> tuple[Level, Level, Level]:
+        """The three, best first."""
+        return self.first, self.second, self.third
 
 
 def lift_levels(
@@ -146,7 +222,7 @@ def lift_levels(
     *,
     known: int = 3,
 ) -> Levels:
-    """Returns the levels of a tile of keys [..., k] -> [..., 3].
+    """Returns the levels [...] of a tile of keys [..., k].
 
     Args:
         scores: of the keys [..., k].
@@ -162,7 +238,7 @@ def lift_levels(
         cell = cells.max(axis=-1)
         members = (cells == cell[..., None]) & (cells > -jnp.inf)
         found.append(
-            Levels(
+            Level(
                 cell,
                 jnp.min(scores, axis=-1, where=members, initial=jnp.inf),
                 jnp.max(scores, axis=-1, where=members, initial=-jnp.inf),
@@ -170,35 +246,35 @@ def lift_levels(
             )
         )
         cells = jnp.where(members, -jnp.inf, cells)
-    none = jnp.full_like(found[0].low, jnp.inf)
-    empty = Levels(-none, none, -none, jnp.zeros_like(none))
-    found += [empty] * (3 - known)
-    return jax.tree.map(lambda *levels: jnp.stack(levels, axis=-1), *found)
+    return Levels(*found, *[Level.empty(found[0].low)] * (3 - known))
 
 
-def _take_best(levels: Levels) -> Levels:
-    """The three best distinct cells among the given levels, joining equal ones."""
-    cells = levels.cell
-    found = []
-    for _ in range(3):
-        cell = cells.max(axis=-1)
-        same = (cells == cell[..., None]) & (cells > -jnp.inf)
+def best_levels(*given: Level, known: int = 3) -> Levels:
+    """Returns the best distinct cells among some levels, joining equal ones [...].
+
+    Args:
+        given: levels of disjoint sets of keys.
+        known: as in `lift_levels`.
+    """
+    left, found = list(given), []
+    for _ in range(known):
+        cell = functools.reduce(jnp.maximum, (one.cell for one in left))
+        same = [one.where((one.cell == cell) & (cell > -jnp.inf)) for one in left]
         found.append(
-            Levels(
+            Level(
                 cell,
-                jnp.min(levels.low, axis=-1, where=same, initial=jnp.inf),
-                jnp.max(levels.high, axis=-1, where=same, initial=-jnp.inf),
-                jnp.sum(levels.count, axis=-1, where=same),
+                functools.reduce(jnp.minimum, (one.low for one in same)),
+                functools.reduce(jnp.maximum, (one.high for one in same)),
+                functools.reduce(jnp.add, (one.count for one in same)),
             )
         )
-        cells = jnp.where(same, -jnp.inf, cells)
-    return jax.tree.map(lambda *best: jnp.stack(best, axis=-1), *found)
+        left = [one.where(one.cell < cell) for one in left]
+    return Levels(*found, *[Level.empty(found[0].low)] * (3 - known))
 
 
 def merge_levels(first: Levels, second: Levels) -> Levels:
     """Returns the levels of two disjoint sets of keys."""
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1), first, second)
-    return _take_best(both)
+    return best_levels(*first.all, *second.all)
 
 
 def is_member(cell: Array, levels: Levels) -> Array:
@@ -211,108 +287,111 @@ def is_member(cell: Array, levels: Levels) -> Array:
     return cell >= jnp.where(levels.ambiguous, levels.best, levels.best - 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Leaving:
+    """What a replaced column leaves [...], and where it arrives."""
+
+    first: Array  # whether it was in the best cell
+    second: Array  # whether in the second
+    cell: Array  # of the new column
+
+
 def leave(
     levels: Levels, score: Array, change: Array, resolution: float | None
-) -> tuple[Array, Array]:
+) -> Leaving:
     """Returns which level a replaced column leaves, and the new column's cell.
 
     Args:
-        levels: [..., 3] of the row before.
+        levels: [...] of the row before.
         score: the old column's score [...].
         change: how far its score moves [...].
         resolution: the width of a cell.
-
-    Returns:
-        The level 0, 1, or 3 for one that is not among the best two, and the new cell.
     """
     old = to_cells(score, resolution)
     member = is_member(old, levels)
     new = to_cells(score + change, resolution)
     # A score that does not move stays in its cell, whatever its last bits say.
     new = jnp.where(member & (change == 0), levels.best, new)
-    second = ~member & (old == levels.cell[..., 1])
-    return jnp.where(member, 0, jnp.where(second, 1, 3)), new
+    return Leaving(member, ~member & (old == levels.second.cell), new)
 
 
-def replace_levels(levels: Levels, leaving: Array, score: Array, cell: Array) -> Levels:
-    """Returns the levels after one column left and one of (score, cell) came.
+def replace_levels(levels: Levels, leaving: Leaving, score: Array) -> Levels:
+    """Returns the levels after one column left and one came.
 
     Args:
-        levels: [..., 3] of the row before.
-        leaving: index of the level that the old column leaves, 3 for none of them.
+        levels: [...] of the row before.
+        leaving: of `leave`.
         score: the new column's score [...].
-        cell: the new column's cell [...].
 
     Returns:
-        Levels [..., 3]; the third is the best that is known, which suffices for the
+        Levels [...]; the third is the best that is known, which suffices for the
         report since only the first two are compared.
     """
-    left = jnp.arange(3) == leaving[..., None]
-    count = levels.count - left.astype(levels.count.dtype)
-    kept = Levels(
-        jnp.where(count > 0, levels.cell, -jnp.inf), levels.low, levels.high, count
+
+    def without(level: Level, left: Array) -> Level:
+        count = level.count - left.astype(level.count.dtype)
+        return dataclasses.replace(level, count=count).where(count > 0)
+
+    new = Level(leaving.cell, score, score, jnp.ones_like(score))
+    first, second = (
+        without(levels.first, leaving.first),
+        without(levels.second, leaving.second),
     )
-    shape = jnp.broadcast_shapes(count.shape[:-1], score.shape)
-    new = Levels(cell, score, score, jnp.ones_like(score))
-    both = jax.tree.map(
-        lambda a, b: jnp.concatenate(
-            [jnp.broadcast_to(a, (*shape, 3)), jnp.broadcast_to(b, shape)[..., None]],
-            axis=-1,
-        ),
-        kept,
-        new,
-    )
-    return _take_best(both)
+    return best_levels(first, second, levels.third, new, known=2)
 
 
 def remove_levels(
     levels: Levels, moved: MovedKeys, resolution: float | None
-) -> tuple[Levels, Array, Array]:
+) -> tuple[Levels, tuple[Array, Array, Array], Array]:
     """Returns the levels of a row's keys without those that moved.
 
     Args:
-        levels: [h, i or 1, 3] of the row before.
+        levels: [h, i or 1] of the row before.
         moved: the keys that moved.
         resolution: the width of a cell.
 
     Returns:
-        The levels that are left [h, i, 3]; which of the three each moved key was in
-        [h, i, k, 3]; and whether that is certain [h, i]: a score that was computed anew
-        may stand beside the cell of the second or third level.
+        The levels that are left [h, i]; which moved keys were in each of the three
+        [h, i, k]; and whether that is certain [h, i]: a score that was computed anew may
+        stand beside the cell of the second or third level.
     """
-    base = jax.tree.map(lambda x: x[..., None, :], levels)
     old = to_cells(moved.score, resolution)
-    best = (is_member(old, base) & moved.visible)[..., None]
-    below = base.cell[..., 1:]
-    distance = jnp.where(
-        moved.visible[..., None] & ~best & (below > -jnp.inf),
-        jnp.abs(old[..., None] - below),
-        jnp.inf,
+    base = jax.tree.map(lambda x: x[..., None], levels)
+    best = is_member(old, base) & moved.visible
+    below = moved.visible & ~best
+
+    def away(level: Level) -> Array:
+        counts = below & (level.cell > -jnp.inf)
+        return jnp.where(counts, jnp.abs(old - level.cell), jnp.inf)
+
+    distances = away(base.second), away(base.third)
+    was = best, *(x == 0 for x in distances)
+
+    def without(level: Level, left: Array) -> Level:
+        count = level.count - tallied(left, moved.count, level.count.dtype).sum(axis=-1)
+        return dataclasses.replace(level, count=count).where(count > 0)
+
+    left = (without(*pair) for pair in zip(levels.all, was, strict=True))
+    certain = functools.reduce(
+        jnp.logical_and, ((x != 1).all(axis=-1) for x in distances)
     )
-    was = jnp.concatenate([best, distance == 0], axis=-1)
-    weights = 1 if moved.count is None else moved.count[:, None]
-    count = levels.count - (was.astype(levels.count.dtype) * weights).sum(axis=-2)
-    left = Levels(
-        jnp.where(count > 0, levels.cell, -jnp.inf), levels.low, levels.high, count
-    )
-    left = jax.tree.map(lambda x: jnp.broadcast_to(x, count.shape), left)
-    return _take_best(left), was, (distance != 1).all(axis=(-1, -2))
+    return best_levels(*left), was, certain
 
 
 def reaches(found: Levels, before: Levels) -> Array:
     """Whether the two best levels after a replacement are known [...].
 
     Args:
-        found: what is left of a row's levels, merged with the keys that moved [..., 3].
+        found: what is left of a row's levels, merged with the keys that moved [...].
         before: the row's levels: a key in none of them is below the third.
     """
-    return found.cell[..., 1] >= before.cell[..., 2]
+    return found.second.cell >= before.third.cell
 
 
-def report_ties(
-    weighting: HardWeighting, levels: Levels, rows: Array, relevant: Array | None = None
-) -> TieReport:
-    """Returns the tie report over all rows of `levels`.
+def decided(
+    weighting: HardWeighting, levels: Levels, relevant: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Returns the gap of every row, the spread of its best cell, and if it is ambiguous.
 
     A row is ambiguous when the score below its best cell stands in the neighbouring
     one; and, where a cell is no wider than the rounding of the best score, when the best
@@ -320,53 +399,61 @@ def report_ties(
 
     Args:
         weighting: whose cells they are.
-        levels: [..., 3].
+        levels: [...].
+        relevant: which entries count, broadcastable to [...]; all by default.
+    """
+    (one, two), dtype = (levels.first, levels.second), levels.first.low.dtype
+    best = one.cell > -jnp.inf
+    compared = best & (two.cell > -jnp.inf)
+    if relevant is not None:
+        best, compared = best & relevant, compared & relevant
+    gap = jnp.where(compared, one.low - two.high, jnp.inf)
+    spread = jnp.where(best, one.high - one.low, 0.0)
+    ambiguous = compared & levels.ambiguous
+    if weighting.score_steps:
+        size = jnp.where(best, jnp.abs(one.high), 0.0)
+        rounding = weighting.score_roundoff(dtype) * size
+        narrow = rounding >= weighting.resolution(dtype)
+        undecided = (one.count > 1) | (gap <= 2 * rounding)
+        ambiguous |= best & narrow & undecided
+    return gap, spread, ambiguous
+
+
+def report_ties(
+    weighting: HardWeighting, levels: Levels, rows: Array, relevant: Array | None = None
+) -> TieReport:
+    """Returns the tie report over all rows of `levels`; see `decided`.
+
+    Args:
+        weighting: whose cells they are.
+        levels: [...].
         rows: the position of each row, broadcastable to [...].
         relevant: which entries count, broadcastable to [...]; all by default.
     """
-    dtype = levels.low.dtype
-    best = levels.cell[..., 0] > -jnp.inf
-    compared = best & (levels.cell[..., 1] > -jnp.inf)
-    if relevant is not None:
-        best, compared = best & relevant, compared & relevant
-    gap = jnp.where(compared, levels.low[..., 0] - levels.high[..., 1], jnp.inf)
-    spread = jnp.where(best, levels.high[..., 0] - levels.low[..., 0], 0.0)
-    ambiguous = compared & levels.ambiguous
-    if weighting.score_steps:
-        size = jnp.where(best, jnp.abs(levels.high[..., 0]), 0.0)
-        rounding = weighting.score_roundoff(dtype) * size
-        narrow = rounding >= weighting.resolution(dtype)
-        undecided = (levels.count[..., 0] > 1) | (gap <= 2 * rounding)
-        ambiguous |= best & narrow & undecided
+    gap, spread, ambiguous = decided(weighting, levels, relevant)
     # The first ambiguous row if there is one, else the row of the smallest gap.
     order = jnp.where(ambiguous, -jnp.inf, gap).ravel()
     at = jnp.argmin(order)
     return TieReport(
-        gap=gap.min(initial=jnp.inf).astype(dtype),
-        spread=spread.max(initial=0.0).astype(dtype),
+        gap=gap.min(initial=jnp.inf),
+        spread=spread.max(initial=0.0),
         ambiguous=ambiguous.any(),
         row=jnp.broadcast_to(rows, gap.shape).ravel()[at].astype(jnp.int32),
         scores=jnp.stack(
-            [levels.low[..., 0].ravel()[at], levels.high[..., 1].ravel()[at]]
+            [x.ravel()[at] for x in (levels.first.low, levels.second.high)]
         ),
     )
 
 
-def report_replaced(
-    weighting: HardWeighting, levels: Levels, column: Column, rows: Array
-) -> TieReport:
-    """Returns the tie report of the rows after each replacement.
+def levels_replaced(weighting: HardWeighting, levels: Levels, column: Column) -> Levels:
+    """Returns the levels of the rows after each replacement [h, r, i].
 
     Args:
         weighting: whose cells they are.
-        levels: [h, r, 3] of the rows before.
+        levels: [h, r] of the rows before.
         column: the replaced columns [i].
-        rows: positions of the rows [r].
     """
-    levels = jax.tree.map(lambda x: x[:, :, None], levels)
-    leaving, cell = leave(
-        levels, column.score, column.score_change, weighting.tie_resolution
-    )
-    score = column.score + column.score_change
-    after = replace_levels(levels, leaving, score, cell)
-    return report_ties(weighting, after, rows[:, None], column.visible)
+    levels = jax.tree.map(lambda x: x[..., None], levels)
+    score, change = column.score, column.score_change
+    leaving = leave(levels, score, change, weighting.tie_resolution)
+    return replace_levels(levels, leaving, score + change)

@@ -47,7 +47,7 @@ class UniqueSummary:
 
     winner: Candidate
     runner_up: Candidate
-    levels: Levels  # [h, r, 3]
+    levels: Levels  # [h, r]
 
 
 @register
@@ -58,7 +58,11 @@ class UniqueChange:
     cell: Array  # [h, i]
     index: Array  # [h, i]
     change: Array  # [h, i, v]: its new value less the old attended value
-    levels: Levels  # [h, i, 3]
+    levels: Levels  # [h, i]
+
+
+def _place(candidate: Candidate) -> tuple[Array, Array]:
+    return candidate.cell, candidate.index
 
 
 def _choose(condition: Array, first: Candidate, second: Candidate) -> Candidate:
@@ -144,28 +148,24 @@ class _UniqueHardmax(HardWeighting):
         """Returns the winner's value [h, r, v]."""
         return summary.winner.value
 
-    def replace(self, summary: UniqueSummary, column: Column) -> Array:
-        """Returns the change of the winner's value [r, h, v, i]."""
-        levels = jax.tree.map(lambda x: x[:, :, None], summary.levels)
-        _, cell = leave(levels, column.score, column.score_change, self.tie_resolution)
-        winner, runner_up = (
-            (c.cell[..., None], c.index[..., None])
-            for c in (summary.winner, summary.runner_up)
+    def replaced_factors(
+        self, summary: UniqueSummary, column: Column
+    ) -> tuple[Array, Array, Array]:
+        """Returns the factors of `HardWeighting.replaced_factors`, each 0 or 1."""
+        dtype = column.score.dtype
+        levels, winner, runner_up = jax.tree.map(
+            lambda x: x[..., None],
+            (summary.levels, *map(_place, (summary.winner, summary.runner_up))),
         )
-        leaves = same_position(column.index, winner[1], column.score.dtype)
-        left_cell = jnp.where(leaves, runner_up[0], winner[0])
-        left_index = jnp.where(leaves, runner_up[1], winner[1])
-        wins = self._beats(cell, column.index, left_cell, left_index)
-        wins, leaves = (x.swapaxes(0, 1)[:, :, None] for x in (wins, leaves))
-        old = summary.winner.value.swapaxes(0, 1)[..., None]
-        next_ = summary.runner_up.value.swapaxes(0, 1)[..., None]
-        value, moved = column.value, column.value_change
-        change = jnp.where(
-            wins,
-            jnp.where(leaves, moved, value - old + moved),
-            jnp.where(leaves, next_ - old, 0.0),
-        )
-        return jnp.where(column.visible[:, None, None], change, 0.0)
+        left = leave(levels, column.score, column.score_change, self.tie_resolution)
+        leaves = same_position(column.index, winner[1], dtype)
+        place = (jnp.where(leaves, *x) for x in zip(runner_up, winner, strict=True))
+        wins = self._beats(left.cell, column.index, *place)
+        return tuple(x.astype(dtype) for x in (leaves & ~wins, wins & ~leaves, wins))
+
+    def around(self, summary: UniqueSummary) -> tuple[Array, Array]:
+        """Returns the values of the winner and of the runner-up [h, r, v]."""
+        return summary.winner.value, summary.runner_up.value
 
     def lift_change(self, summary: UniqueSummary, moved: MovedKeys) -> UniqueChange:
         """Summarises a tile of moved keys."""

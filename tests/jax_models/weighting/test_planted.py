@@ -33,9 +33,10 @@ class CountOffByOne(AverageHardmax):
     """One key more stands in the best cell than does."""
 
     def replace(self, summary, column):
-        levels = summary.levels
-        more = dataclasses.replace(levels, count=levels.count + 1)
-        return super().replace(dataclasses.replace(summary, levels=more), column)
+        best = summary.levels.first
+        more = dataclasses.replace(best, count=best.count + 1)
+        levels = dataclasses.replace(summary.levels, first=more)
+        return super().replace(dataclasses.replace(summary, levels=levels), column)
 
 
 class NoSecondCell(AverageHardmax):
