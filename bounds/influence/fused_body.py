@@ -12,31 +12,19 @@ of the first.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.fused_sums import (
-    Term,
-    add_term,
-    any_lane,
-    clear_sums,
-    each,
-    loop,
-)
+from bounds.influence.fused_lanes import Key, LaneWeighting
+from bounds.influence.fused_sums import any_lane, each, loop
 from bounds.influence.pointwise import RELU
 from jax_models.model.mask import Sight
 from jax_models.model.pytree import register
 from jax_models.weighting import Column
-from jax_models.weighting.softmax import SoftmaxSummary
-from jax_models.weighting.softmax_replaced import (
-    replaced_factors,
-    replaced_mean,
-    replaced_weights,
-)
 
 
 @register
@@ -45,27 +33,17 @@ class Rows:
     """What the kernel reads of rows j."""
 
     queries: Array  # [j, h, e]
-    top_index: Array  # [j, h]
-    lse: Array  # [j, h]
-    rest_lse: Array  # [j, h]
-    rest_max: Array  # [j, h]
-    rest_weight: Array  # [j, h]
-    top_value: Array  # [j, h, v]
-    rest_above_top: Array  # [j, h, v]
+    replaced: Any  # [j, h] numbers of `LaneWeighting.replaced`
+    about: tuple[Array, Array]  # [j, h, v] its values
     effective: Array  # [j, d, m] skip + W2 D_j W1
     # Neurons by how far they are from their kink: which, how far, and what they read.
     near: Array  # [j, f]
     distance: Array  # [j, f]
     entered: Array  # [j, f]
-    # Of the second layer: k - sum a k, v - top value, and log a.
+    # Of the second layer, as `Second` has it.
     keys: Array  # [j, h, e]
     away: Array  # [j, h, d]
-    log_old: Array  # [j, h]
-    # Of the rows of the chunk before: the largest log a, -inf where none was seen, and,
-    # relative to it, the sums of a and of a (v - top value).
-    peak: Array  # [j, h]
-    mass: Array  # [j, h]
-    deviation: Array  # [j, h, d]
+    summed: Any  # [j, h, ...]
 
 
 @register
@@ -96,12 +74,15 @@ class MovedRow:
 class Body(NamedTuple):
     """References to all that the kernel reads and writes, of its own chunk."""
 
+    first: LaneWeighting
+    second: LaneWeighting
     rows: Any
     w1: Any  # [f, m]
     w2: Any  # [f, d]
     lanes: Any
     sums: Any
     moved: Any
+    notes: Any
 
     @property
     def none(self) -> Array:
@@ -118,7 +99,7 @@ def sum_chunk(body: Body, sight: Sight, start: Array, end: Array) -> None:
         start: the first row.
         end: the first behind the last.
     """
-    lanes, sums = body.lanes, body.sums
+    lanes = body.lanes
     heads, position, none = lanes.back.shape[0], lanes.position[...], body.none
 
     def add(j: Array, carried: None) -> None:
@@ -129,7 +110,8 @@ def sum_chunk(body: Body, sight: Sight, start: Array, end: Array) -> None:
         _first_layer(body, here, seen, some, j)
         each(heads, lambda h: _add_row(body, j, h))
 
-    each(heads, lambda h: clear_sums(sums, h, none))
+    each(heads, lambda h: body.second.clear(body.sums, h, none))
+    body.first.clear_notes(body.notes, none)
     jax.lax.fori_loop(start, end, add, None)
 
 
@@ -137,7 +119,7 @@ def _first_layer(
     body: Body, here: Array, seen: Array, some: int | Array, j: Array
 ) -> None:
     """Writes the change of row j under every substitution."""
-    rows, w1, w2, lanes, _, moved = body
+    rows, w1, w2, lanes, moved = body.rows, body.w1, body.w2, body.lanes, body.moved
     none, heads, (f, d) = body.none, lanes.values.shape[0], w2.shape
     into = w1.shape[1] * some
 
@@ -183,17 +165,6 @@ def _within(distance: Any, j: Array, count: int, square: Array) -> Array:
     return loop(bits, halve, jnp.int32(0))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    """What replaced weights read of the summary of a row: numbers, formed before."""
-
-    top_index: Array
-    lse: Array
-    rest_lse: Array
-    rest_max: Array
-    rest_weight: Array
-
-
 def _head(body: Body, seen: Array, j: Array, h: Array) -> Array:
     """Writes the change of what a head of row j attends to; returns its square [i]."""
     rows, lanes, none = body.rows, body.lanes, body.none
@@ -207,9 +178,9 @@ def _head(body: Body, seen: Array, j: Array, h: Array) -> Array:
     score, change = loop(lanes.keys.shape[1], products, (none, none))
     position = lanes.position[...]
     column = Column(position, score, change, position, position, seen)
-    names = (field.name for field in dataclasses.fields(_Row))
-    row = cast(SoftmaxSummary, _Row(*(getattr(rows, name)[j, h] for name in names)))
-    factors = replaced_factors(row, replaced_weights(row, column))
+    row = jax.tree.map(lambda x: x[j, h], rows.replaced)
+    factors = body.first.factors(row, column)
+    body.first.note(body.notes, row, column, j)
 
     def write(k: Array, square: Array) -> Array:
         value = dataclasses.replace(
@@ -218,8 +189,7 @@ def _head(body: Body, seen: Array, j: Array, h: Array) -> Array:
             value_change=lanes.value_change[h, k],
             new_value=lanes.new_values[h, k],
         )
-        about = rows.top_value[j, h, k], rows.rest_above_top[j, h, k]
-        moved = replaced_mean(factors, value, *about)
+        moved = body.first.value(factors, value, *(x[j, h, k] for x in rows.about))
         body.moved.heads[h * wide + k] = moved
         return square + moved * moved
 
@@ -237,13 +207,11 @@ def _add_row(body: Body, j: Array, h: Array) -> None:
     def by_query(k: Array, score: Array) -> Array:
         return score + rows.keys[j, h, k] * lanes.query_change[h, k]
 
-    term = Term(
+    key = Key(
+        row=j,
+        head=h,
         score=loop(e, by_query, loop(d, by_row, body.none)),
-        log_old=rows.log_old[j, h],
         away=lambda k: rows.away[j, h, k],
         carried=lambda k: moved.change[k],
-        peak=rows.peak[j, h],
-        mass=rows.mass[j, h],
-        deviation=lambda k: rows.deviation[j, h, k],
     )
-    add_term(body.sums, h, term)
+    body.second.add(body.sums, rows.summed, key)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.fused_body import Body, Lanes, MovedRow, Rows, sum_chunk
-from bounds.influence.fused_sums import Sums, shapes_of_sums
+from bounds.influence.fused_lanes import LaneWeighting
 from jax_models.model.mask import Sight
 
 # Substitutions of a program: a lane is a thread, so that what one wrote it reads itself.
@@ -102,16 +102,18 @@ def _filled(x: Array, width: int) -> Array:
 
 
 def sum_rows(
+    weightings: tuple[LaneWeighting, LaneWeighting],
     sight: Sight,
     rows: Rows,
     neurons: tuple[Array, Array],
     lanes: Lanes,
     seen: Array,
     chunk: int,
-) -> Sums:
-    """Returns the sums of all chunks.
+) -> tuple[Any, Any]:
+    """Returns the second weighting's sums of all chunks, and the first one's notes.
 
     Args:
+        weightings: of the two layers.
         sight: of the first layer.
         rows: all rows [n].
         neurons: weights of the first layer's, in [f, m] and out [f, d].
@@ -120,18 +122,19 @@ def sum_rows(
         chunk: rows of a program.
 
     Returns:
-        Sums with fields [c, ...].
+        Both with fields [c, ...].
     """
     (n, heads, d), (_, into) = rows.away.shape, neurons[0].shape
 
     def body(program: Array, numbers: Any, lanes: Any, written: Any) -> None:
         (seen, rows, (w1, w2)), start = numbers, program * chunk
         first, end = jnp.maximum(start, seen[0]), jnp.minimum(start + chunk, seen[1])
-        sum_chunk(Body(rows, w1, w2, lanes, *written), sight, first, end)
+        body = Body(*weightings, rows, w1, w2, lanes, *written)
+        sum_chunk(body, sight, first, end)
 
     dtype, chunks = lanes.own.dtype, -(-n // chunk)
     moved: Any = (jax.ShapeDtypeStruct((x,), dtype) for x in (into, d))
-    written = shapes_of_sums(heads, d, dtype), MovedRow(*moved)
-    numbers = seen, rows, neurons
-    sums, _ = run_lanes(body, numbers, lanes, written, chunks, LANES, "fused_pairs")
-    return sums
+    notes, sums = weightings[0].notes(dtype), weightings[1].shapes(heads, d, dtype)
+    written, numbers = (sums, MovedRow(*moved), notes), (seen, rows, neurons)
+    found = run_lanes(body, numbers, lanes, written, chunks, LANES, "fused_pairs")
+    return found[0], found[2]

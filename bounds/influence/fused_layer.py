@@ -26,7 +26,7 @@ from bounds.influence.fused_sums import (
     add_term,
     clear_sums,
     each,
-    lacks_of_sums,
+    lacks_of_scores,
     loop,
     rescaled,
     shapes_of_sums,
@@ -69,9 +69,11 @@ def lacks_of_fused_layer(layer: Layer) -> str | None:
     Args:
         layer: any but the first.
     """
+    if layer.attention.weighting.hard:
+        return "it moves all rows of softmax layers, and the model has a hard one"
     if layer.attention.distance_bias is not None:
         return "it has no distance biases"
-    return lacks_of_sums(layer)
+    return lacks_of_scores(layer)
 
 
 def numbers_kept(layer: Layer) -> int:

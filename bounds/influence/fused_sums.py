@@ -39,14 +39,12 @@ from jax_models.weighting.softmax_change import moved_weights
 ROOM = 8.0
 
 
-def lacks_of_sums(layer: Layer) -> str | None:
-    """Returns why lanes cannot sum what a layer attends to; None if they can.
+def lacks_of_scores(layer: Layer) -> str | None:
+    """Returns why lanes cannot form a layer's scores; None if they can.
 
     Args:
         layer: a layer.
     """
-    if layer.attention.weighting.hard:
-        return "it fuses softmax layers, and the model has another weighting"
     if not isinstance(layer.attention.scoring, DotProductScore):
         return "it fuses products of queries and keys, and the model has other scores"
     return None

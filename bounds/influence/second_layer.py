@@ -85,7 +85,7 @@ def second_layer(
         return weighting.merge_change(one[0], two[0]), ties
 
     if fused:
-        folded, ties = sum_pairs(layer, below, first, last, columns, own, moved), None
+        folded, ties = sum_pairs(layer, below, first, last, columns, own, moved)
     else:
         folded, ties = fold_tiles(lift, merge, n, row_tile)
     change, more = read_query_row(layer, last, moved, folded)

@@ -16,7 +16,7 @@ from jax_models.weighting.base import (
     contract_apart,
     spread_of,
 )
-from jax_models.weighting.cells import HardWeighting
+from jax_models.weighting.hard import HardWeighting
 from jax_models.weighting.softmax import Softmax
 from jax_models.weighting.unique_hardmax import LeftmostHardmax, RightmostHardmax
 

@@ -15,7 +15,6 @@ from jax_models.weighting.base import (
     tallied,
 )
 from jax_models.weighting.cells import (
-    HardWeighting,
     Level,
     Levels,
     is_member,
@@ -26,6 +25,7 @@ from jax_models.weighting.cells import (
     remove_levels,
     to_cells,
 )
+from jax_models.weighting.hard import HardWeighting
 
 
 @register
@@ -126,11 +126,11 @@ class AverageHardmax(HardWeighting):
         return summary.mean
 
     def replaced_factors(
-        self, summary: AverageSummary, column: Column
+        self, summary: AverageSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
         """Returns the factors of `HardWeighting.replaced_factors`."""
         levels = jax.tree.map(lambda x: x[..., None], summary.levels)
-        left = leave(levels, column.score, column.score_change, self.tie_resolution)
+        left = leave(summary.levels, column, cells)
         member, count = left.first, levels.first.count
         lone = member & (count <= 1)
         # What is left of the best cell once the column is taken out.

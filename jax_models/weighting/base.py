@@ -111,9 +111,7 @@ class TieReport:
 
     def merge(self, other: "TieReport") -> "TieReport":
         """Returns the report of both, keeping the more worrying row."""
-        worse = (other.ambiguous & ~self.ambiguous) | (
-            (other.ambiguous == self.ambiguous) & (other.gap < self.gap)
-        )
+        worse = worries_more(other.ambiguous, other.gap, self.ambiguous, self.gap)
         return TieReport(
             gap=jnp.minimum(self.gap, other.gap),
             spread=jnp.maximum(self.spread, other.spread),
@@ -121,6 +119,18 @@ class TieReport:
             row=jnp.where(worse, other.row, self.row),
             scores=jnp.where(worse, other.scores, self.scores),
         )
+
+
+def worries_more(near: Array, gap: Array, other_near: Array, other_gap: Array) -> Array:
+    """Whether a decision is more worrying than another: ambiguous alone, or nearer [...].
+
+    Args:
+        near: whether it is ambiguous.
+        gap: of its scores.
+        other_near: the same of the other.
+        other_gap: likewise.
+    """
+    return (near & ~other_near) | ((near == other_near) & (gap < other_gap))
 
 
 class Weighting(abc.ABC):

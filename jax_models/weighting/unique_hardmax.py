@@ -8,7 +8,6 @@ second look at the row.
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -19,7 +18,6 @@ from jax_models.weighting.base import (
     same_position,
 )
 from jax_models.weighting.cells import (
-    HardWeighting,
     Levels,
     leave,
     lift_levels,
@@ -28,6 +26,7 @@ from jax_models.weighting.cells import (
     remove_levels,
     to_cells,
 )
+from jax_models.weighting.hard import HardWeighting
 
 
 @register
@@ -61,10 +60,6 @@ class UniqueChange:
     levels: Levels  # [h, i]
 
 
-def _place(candidate: Candidate) -> tuple[Array, Array]:
-    return candidate.cell, candidate.index
-
-
 def _choose(condition: Array, first: Candidate, second: Candidate) -> Candidate:
     return Candidate(
         jnp.where(condition, first.cell, second.cell),
@@ -79,12 +74,6 @@ class _UniqueHardmax(HardWeighting):
     """The shared rule; `side` is the only difference between the two finals."""
 
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
-
-    def _beats(
-        self, cell: Array, index: Array, other: Array, other_index: Array
-    ) -> Array:
-        earlier = self.side * index < self.side * other_index
-        return (cell > other) | ((cell == other) & earlier)
 
     def _best(self, cells: Array, index: Array) -> Array:
         """One-hot [..., k] of the winning key; all False for a row that sees nothing."""
@@ -132,7 +121,7 @@ class _UniqueHardmax(HardWeighting):
 
     def _pick(self, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
         """The better and the worse of two candidates."""
-        wins = self._beats(first.cell, first.index, second.cell, second.index)
+        wins = self.beats(first.cell, first.index, second.cell, second.index)
         return _choose(wins, first, second), _choose(wins, second, first)
 
     def merge(self, first: UniqueSummary, second: UniqueSummary) -> UniqueSummary:
@@ -149,19 +138,20 @@ class _UniqueHardmax(HardWeighting):
         return summary.winner.value
 
     def replaced_factors(
-        self, summary: UniqueSummary, column: Column
+        self, summary: UniqueSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
         """Returns the factors of `HardWeighting.replaced_factors`, each 0 or 1."""
         dtype = column.score.dtype
-        levels, winner, runner_up = jax.tree.map(
-            lambda x: x[..., None],
-            (summary.levels, *map(_place, (summary.winner, summary.runner_up))),
+        winner, runner_up = (
+            (x.cell[..., None], x.index[..., None])
+            for x in (summary.winner, summary.runner_up)
         )
-        left = leave(levels, column.score, column.score_change, self.tie_resolution)
+        left = leave(summary.levels, column, cells)
         leaves = same_position(column.index, winner[1], dtype)
         place = (jnp.where(leaves, *x) for x in zip(runner_up, winner, strict=True))
-        wins = self._beats(left.cell, column.index, *place)
-        return tuple(x.astype(dtype) for x in (leaves & ~wins, wins & ~leaves, wins))
+        wins = self.beats(left.cell, column.index, *place)
+        loses, arrives = leaves & ~wins, wins & ~leaves
+        return loses.astype(dtype), arrives.astype(dtype), wins.astype(dtype)
 
     def around(self, summary: UniqueSummary) -> tuple[Array, Array]:
         """Returns the values of the winner and of the runner-up [h, r, v]."""
@@ -187,7 +177,7 @@ class _UniqueHardmax(HardWeighting):
 
     def merge_change(self, first: UniqueChange, second: UniqueChange) -> UniqueChange:
         """Joins two change summaries: the better winner stands."""
-        wins = self._beats(first.cell, first.index, second.cell, second.index)
+        wins = self.beats(first.cell, first.index, second.cell, second.index)
         return UniqueChange(
             jnp.where(wins, first.cell, second.cell),
             jnp.where(wins, first.index, second.index),
@@ -225,7 +215,7 @@ class _UniqueHardmax(HardWeighting):
         stayed = UniqueChange(best.cell, best.index, change, levels)
         lifted = self.lift_change(summary, moved)
         found = self.merge_change(lifted, stayed)
-        known = ~(first & second) | self._beats(
+        known = ~(first & second) | self.beats(
             lifted.cell, lifted.index, runner_up.cell, runner_up.index
         )
         return found, known & certain & reaches(found.levels, summary.levels)

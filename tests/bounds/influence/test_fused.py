@@ -6,7 +6,13 @@ import jax.numpy as jnp
 import pytest
 
 import jax_models as jm
-from bounds.influence import Problem, fused_body, fused_kernel, fused_pairs
+from bounds.influence import (
+    Problem,
+    fused_body,
+    fused_kernel,
+    fused_pairs,
+    fused_soft,
+)
 from bounds.influence.choice import choose_method
 from jax_models.model.mask import MASKS
 from tests.bounds.influence.fused_questions import (
@@ -86,9 +92,9 @@ def test_more_neurons_flip_than_the_plain_path_orders():
 
 def plant_mean(monkeypatch):
     """A mean of the first layer is off by 1e-11 of it."""
-    right = fused_body.replaced_mean
+    right = fused_soft.replaced_mean
     monkeypatch.setattr(
-        fused_body, "replaced_mean", lambda *about: right(*about) * (1 + 1e-11)
+        fused_soft, "replaced_mean", lambda *about: right(*about) * (1 + 1e-11)
     )
 
 
@@ -119,13 +125,13 @@ def plant_rows(monkeypatch):
 
 def plant_deviation(monkeypatch):
     """A step of the centre leaves the sums of values where they were."""
-    right = fused_pairs._weigh
+    right = fused_soft._weigh
 
     def wrong(*about):
         rows, chunks = right(*about)
         return rows._replace(deviation=0 * rows.deviation), chunks
 
-    monkeypatch.setattr(fused_pairs, "_weigh", wrong)
+    monkeypatch.setattr(fused_soft, "_weigh", wrong)
 
 
 PLANTED = {
@@ -196,7 +202,6 @@ def test_it_lowers_for_cuda_without_a_card(mask, dtype, layers, name):
     ("options", "why"),
     [
         ({"num_layers": 1}, "it fuses two layers or more, and the model has 1"),
-        ({"weighting": "average_hard"}, "it fuses softmax layers"),
         ({"score": "additive"}, "products of queries and keys"),
         ({"layer_norm": "pre"}, "no norm before the second layer's attention"),
         ({"layer_norm": "post"}, "ReLU blocks"),

@@ -10,7 +10,7 @@ import pytest
 
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.sparse import least_scores, touched_rows
-from jax_models.weighting.cells import HardWeighting
+from jax_models.weighting.hard import HardWeighting
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
