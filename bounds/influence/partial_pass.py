@@ -60,7 +60,7 @@ from jax_models.run.blocks import (
     slice_tile,
     tile_elements,
 )
-from jax_models.weighting import TieReport, contract
+from jax_models.weighting import TieReport
 
 # A sequence this short has few keys to spare.
 SHORT = 256
@@ -346,8 +346,8 @@ def _attended(
     some = store.keys[:, :count]
     scores = compute_scores(attention, queries, some, length, at, keys)
     seen = visible(attention.sight, at, keys)
-    weights = attention.weighting.weights(scores, seen)
-    return join_heads(contract(weights, store.values[:, :count]))
+    values = store.values[:, :count]
+    return join_heads(attention.weighting.attend(scores, values, seen))
 
 
 def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:

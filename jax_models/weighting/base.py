@@ -169,6 +169,16 @@ class Weighting(abc.ABC):
     def weights(self, scores: Array, visible: Array) -> Array:
         """Returns the weights [..., k]; hidden keys get 0, an empty row all zeros."""
 
+    def attend(self, scores: Array, values: Array, visible: Array) -> Array:
+        """Returns the attended values [h, r, v]; zero for a row that sees nothing.
+
+        Args:
+            scores: [h, r, k].
+            values: [h, k, v].
+            visible: [r, k].
+        """
+        return contract(self.weights(scores, visible), values)
+
     @abc.abstractmethod
     def lift(
         self,

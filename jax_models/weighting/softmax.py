@@ -136,6 +136,15 @@ def _relative(score: Array, reference: Array) -> Array:
     )
 
 
+def _raised(scores: Array, visible: Array) -> tuple[Array, Array]:
+    """Weights [..., k] before they are divided by their sum, and that [..., 1], or 1."""
+    top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
+    apart = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
+    raised = jnp.exp(apart)
+    total = raised.sum(axis=-1, keepdims=True)
+    return raised, jnp.where(total > 0, total, 1)
+
+
 @register
 @dataclasses.dataclass(frozen=True)
 class Softmax(Weighting):
@@ -146,11 +155,13 @@ class Softmax(Weighting):
 
     def weights(self, scores: Array, visible: Array) -> Array:
         """Returns softmax weights; hidden keys exactly 0, an empty row all zeros."""
-        top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
-        raised = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
-        weights = jnp.exp(raised)
-        total = weights.sum(axis=-1, keepdims=True)
-        return weights / jnp.where(total > 0, total, 1)
+        raised, total = _raised(scores, visible)
+        return raised / total
+
+    def attend(self, scores: Array, values: Array, visible: Array) -> Array:
+        """See `Weighting.attend`: divides what is attended to, not every weight."""
+        raised, total = _raised(scores, visible)
+        return contract(raised, values) / total
 
     def lift(
         self,

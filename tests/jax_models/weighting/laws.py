@@ -40,7 +40,7 @@ MANY_DIGITS = reference.multiprecision(160)
 @functools.cache
 def compiled(weighting):
     """The operations of a weighting, each compiled once for all laws."""
-    methods = ("lift", "merge", "read", "replace", "weights", "merge_change")
+    methods = ("lift", "merge", "read", "replace", "weights", "attend", "merge_change")
     operations = {name: jax.jit(getattr(weighting, name)) for name in methods}
 
     def lift_change(summary, index, score, change, visible, values, value_change):
@@ -132,8 +132,11 @@ def read_is_the_weighted_mean(weighting):
         weights = np.asarray(compiled(weighting)["weights"](rows.scores, rows.visible))
         assert_close(weights @ rows.values, expected, label=label)
         assert (weights[:, ~rows.visible] == 0).all(), label
+        at_once = compiled(weighting)["attend"](rows.scores, rows.values, rows.visible)
+        assert_close(at_once, expected, label=label)
         empty = ~rows.visible.any(axis=1)
-        assert (np.asarray(read)[:, empty] == 0).all(), label
+        for found in (read, at_once):
+            assert (np.asarray(found)[:, empty] == 0).all(), label
 
 
 def merging_is_lifting_the_union(weighting):
