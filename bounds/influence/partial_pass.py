@@ -24,7 +24,6 @@ from jax import Array
 from bounds.influence.first_layer import (
     PreparedLayer,
     other_heads,
-    own_rows,
     prepare_first,
     replace_tokens,
     replaced_columns,
@@ -52,6 +51,7 @@ from jax_models.model.transformer import (
     read_heads,
     reduce_reports,
     scores_per_row,
+    symbol_rows,
 )
 from jax_models.run.blocks import (
     key_tile,
@@ -79,6 +79,7 @@ class BasePass:
     stores: tuple[KeyStore, ...]  # the keys and values of every layer
     first: PreparedLayer | None  # where the first layer goes by replaced columns
     heads: Array | None  # [n, h v] what its heads attend to
+    store: KeyStore | None  # its keys and values
 
 
 def by_columns(model: Transformer) -> bool:
@@ -135,7 +136,7 @@ def spans(
 @jax.jit
 def prepare_passes(model: Transformer, tokens: Array) -> BasePass:
     """Returns the base pass of an input [n]."""
-    rows, stores, first, heads = [], [], None, None
+    rows, stores, first, heads, store = [], [], None, None, None
     n = tokens.shape[0]
     everywhere = jnp.arange(n, dtype=jnp.int32)
     if by_columns(model):
@@ -145,6 +146,7 @@ def prepare_passes(model: Transformer, tokens: Array) -> BasePass:
         seen = sees_any(layer.attention.sight, everywhere, n)[:, None]
         values = layer.attention.weighting.read(first.summary)
         heads = join_heads(values + jnp.where(seen, offset, 0))
+        store = store_keys(layer.attention, attention_input(layer, first.rows))
     if is_bounded(model):
         y = embed(model, tokens)
         rows.append(y)
@@ -152,7 +154,7 @@ def prepare_passes(model: Transformer, tokens: Array) -> BasePass:
             stores.append(store_keys(layer.attention, attention_input(layer, y)))
             y, _ = apply_layer(layer, y)
             rows.append(y)
-    return BasePass(tuple(rows), tuple(stores), first, heads)
+    return BasePass(tuple(rows), tuple(stores), first, heads, store)
 
 
 def changed_rows(
@@ -265,20 +267,41 @@ def _column_rows(
     assert first is not None and heads is not None
     replaced = replace_tokens(model, tokens, first, position, symbol)
     columns = replaced_columns(first, replaced)
-    change, _ = own_rows(layer, first, replaced, position)
-    own = first.output[position] + change
+    places = None if first.places is None else first.places[position]
+    own = symbol_rows(model, symbol, places)
+    own_heads = _own_heads(layer, base, own, position)
 
     def form(at: Array) -> tuple[Array, None]:
         moved, _ = other_heads(layer, first, columns, at, slice_rows(first, at))
         attended = slice_tile(heads, at, 0) + moved.transpose(2, 0, 1)
-        y = jnp.broadcast_to(
-            slice_tile(first.rows, at, 0), (*attended.shape[:2], model.width)
-        )
-        here = at == position[:, None]
-        written = combine_heads(layer, y, attended)
-        return jnp.where(here[..., None], own[:, None], written), None
+        here = (at == position[:, None])[..., None]
+        y = jnp.where(here, own[:, None], slice_tile(first.rows, at, 0))
+        attended = jnp.where(here, own_heads[:, None], attended)
+        return combine_heads(layer, y, attended), None
 
     return form
+
+
+def _own_heads(layer: Layer, base: BasePass, rows: Array, position: Array) -> Array:
+    """What the heads of replaced rows attend to [g, h v], their own column among it.
+
+    Args:
+        layer: the first layer.
+        base: the base pass.
+        rows: the layer's input that comes in [g, d].
+        position: where [g].
+    """
+    attention, kept = layer.attention, base.store
+    assert kept is not None
+    n, inputs = kept.length, attention_input(layer, rows)
+    queries = project_queries(attention, inputs, n, position)
+    column = store_keys(attention, inputs, n, position)
+
+    def attend(query: Array, column: KeyStore, at: Array) -> Array:
+        store = jax.tree.map(lambda x, new: x.at[:, at].set(new), kept, column)
+        return _attended(attention, n, n, query[:, None], at[None], store)[0]
+
+    return jax.vmap(attend, (1, 1, 0))(queries, column, position)
 
 
 def _changed_store(
@@ -307,7 +330,8 @@ def _rows_at(
     per_row = scores_per_row(attention, key_tile(n))
     block = row_block(at.shape[0], per_row)
     # Under a causal mask the keys of a row, and no more than a quarter beside.
-    parts = 1 if attention.sight.after or n < SHORT else 4
+    whole = attention.sight.after or n < SHORT or key_tile(n) < n
+    parts = 1 if whole else 4
     most = [math.ceil(n * part / parts) for part in range(1, parts + 1)]
 
     def attend(one: tuple[KeyStore, Array]) -> tuple[Array, Any]:
@@ -315,7 +339,7 @@ def _rows_at(
 
         def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
             some, queries = block[0], block[1].swapaxes(0, 1)
-            if attention.weighting.hard or key_tile(n) < n:
+            if attention.weighting.hard:
                 summary = summarise(attention, queries, some, of_one)
                 return read_heads(attention, some, summary)
             which = jnp.searchsorted(
@@ -341,7 +365,10 @@ def _attended(
     at: Array,
     store: KeyStore,
 ) -> Array:
-    """What rows attend to among the first keys [t, h v], nothing to be replaced in them."""
+    """What rows attend to among the first keys [t, h v], softly."""
+    if key_tile(length) < length:
+        summary = summarise(attention, queries, at, store)
+        return read_heads(attention, at, summary)[0]
     keys = jnp.arange(count, dtype=jnp.int32)
     some = store.keys[:, :count]
     scores = compute_scores(attention, queries, some, length, at, keys)

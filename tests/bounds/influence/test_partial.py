@@ -16,6 +16,7 @@ from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import spans
 from bounds.influence.problem import Problem
 from jax_models.model.mask import SIGHTS, Sight
+from jax_models.run import blocks
 from tests.bounds.influence.models import TOKENS, build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -104,6 +105,16 @@ def shares_outside(model):
 @pytest.mark.usefixtures("small_tiles")
 def test_rows_in_windows_are_those_of_forward_passes():
     assert shares_outside(windowed()) == 0
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("mask", ["none", "future"])
+def test_rows_that_read_keys_tile_by_tile_are_those_of_forward_passes(
+    mask, monkeypatch
+):
+    monkeypatch.setattr(blocks, "MAX_KEY_TILE", 2)
+    assert shares_outside(build({"num_layers": 3, "mask": mask}, seed=4)) == 0
+    jax.clear_caches()
 
 
 @pytest.mark.usefixtures("small_tiles")
