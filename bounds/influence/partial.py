@@ -51,9 +51,9 @@ from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import tile_elements
 from jax_models.run.mesh import count_devices
 
-# Scores to a row of a matrix product: what makes 512 rows of a CPU's tile, which its
-# matrix rate needs, and 32,768 of an accelerator's.
-SCORES_PER_ROW = 1024
+# Scores to a row of a matrix product: what makes 1,024 rows of a CPU's tile, which its
+# matrix rate needs, and 65,536 of an accelerator's.
+SCORES_PER_ROW = 512
 # Rows of a tile where masks leave rows out: half of them are formed in vain.
 TILE = 64
 AT_ONCE = 256
