@@ -120,6 +120,9 @@ def _cost(problem: Problem) -> float:
     sights = [layer.attention.sight for layer in model.layers]
     alone = rows.size < n
     places, counts = np.unique(problem.position, return_counts=True)
+    needed = spans(sights, n, (places, places), watched, np.minimum)
+    tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
+    formed = [np.clip(t * tile, 0, n) for t in tiles]
     work = whole = 0.0
     for depth, layer in enumerate(model.layers):
         attention, block = layer.attention, layer.feed_forward
@@ -130,15 +133,11 @@ def _cost(problem: Problem) -> float:
         leave = heads * attention.value_width * d + 2 * d * block.hidden
         asked = rows.size if alone and depth == len(model.layers) - 1 else None
         whole += n * enter + (asked or n) * (ask + score + leave)
-        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            needed = spans(sights, n, (place, place), watched)
-            tiles = (math.ceil((b - a + 1) / tile) for a, b in needed)
-            formed = [min(n, max(0, t) * tile) for t in tiles]
-            here = asked or formed[depth + 1]
-            each = here * (ask + score + leave) + formed[depth] * enter
-            if depth == 0 and by_columns(model) and asked is None:
-                each = here * (leave + heads * (COLUMN * by_head + SCALARS))
-            work += count * each
+        here = asked or formed[depth + 1]
+        each = here * (ask + score + leave) + formed[depth] * enter
+        if depth == 0 and by_columns(model) and asked is None:
+            each = here * (leave + heads * (COLUMN * by_head + SCALARS))
+        work += float((counts * each).sum())
     return BASE_PASSES + work / whole
 
 

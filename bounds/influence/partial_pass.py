@@ -106,9 +106,10 @@ def spans(
     Args:
         sights: of the layers.
         length: n.
-        changed: from and up to which position symbols are replaced.
+        changed: from and up to which position symbols are replaced, or arrays of them.
         watched: from and up to which row is watched.
-        least: the lesser of two numbers; `jnp.minimum` of traced ones.
+        least: the lesser of two numbers; `jnp.minimum` of traced ones, `np.minimum` of
+            arrays.
     """
 
     def grown(span: Span, sight: Sight, backward: bool) -> Span:

@@ -53,6 +53,9 @@ def test_spans_are_the_rows_between_what_moves_and_what_is_watched():
         sights = [kinds[i] for i in rng.integers(0, len(kinds), rng.integers(1, 4))]
         position, row = (int(x) for x in rng.integers(0, N, 2))
         found = spans(sights, N, (position, position), (row, row))
+        every = np.arange(N)
+        of_all = spans(sights, N, (every, every), (row, row), np.minimum)
+        assert found == [(a[position], b[position]) for a, b in of_all]
         for (first, last), wanted in zip(
             found, formed(sights, position, row), strict=True
         ):
