@@ -266,9 +266,14 @@ def _attend(
     return join_heads(noise(heads, steps * sizes.max(axis=-1, keepdims=True)))
 
 
+def _keys(depth: Array, alike: Array) -> Array:
+    """A key of the signs that each sample takes at one depth [t]."""
+    return jax.random.split(jax.random.fold_in(jax.random.key(0), depth), len(alike))
+
+
 @jax.jit
 def _layer(
-    layer: Layer, rows: Array, moved: Array, at: Array, keys: Array, alike: Array
+    layer: Layer, rows: Array, moved: Array, at: Array, depth: Array, alike: Array
 ) -> tuple[Array, Array]:
     """A layer's rows [t, r, d] and their errors, of inputs [t, n, d] and of theirs."""
 
@@ -283,13 +288,11 @@ def _layer(
 
         return jax.jvp(run, (y, jnp.zeros((), y.dtype)), (dy, jnp.ones((), y.dtype)))
 
-    return jax.lax.map(one, (rows, moved, keys, alike))
+    return jax.lax.map(one, (rows, moved, _keys(depth, alike), alike))
 
 
 @jax.jit
-def _enter(
-    model: Transformer, tokens: Array, keys: Array, alike: Array
-) -> tuple[Array, Array]:
+def _enter(model: Transformer, tokens: Array, alike: Array) -> tuple[Array, Array]:
     """The rows before the first layer [t, n, d] of inputs [t, n], and their errors."""
 
     def one(of: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -306,7 +309,7 @@ def _enter(
         one = jnp.ones((), model.dtype)
         return jax.jvp(run, (jnp.zeros_like(one),), (one,))
 
-    return jax.lax.map(one, (tokens, keys, alike))
+    return jax.lax.map(one, (tokens, _keys(jnp.int32(0), alike), alike))
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -314,7 +317,7 @@ def _leave(
     model: Transformer,
     rows: Array,
     moved: Array,
-    keys: Array,
+    depth: Array,
     alike: Array,
     target: Any,
 ) -> Array:
@@ -329,7 +332,7 @@ def _leave(
         given = y, jnp.zeros((), y.dtype)
         return scaled_norm(jax.jvp(run, given, (dy, jnp.ones((), y.dtype)))[1])
 
-    return jax.lax.map(one, (rows, moved, keys, alike))
+    return jax.lax.map(one, (rows, moved, _keys(depth, alike), alike))
 
 
 def sample_noise(problem: Problem, entries: int) -> np.ndarray:
@@ -346,21 +349,13 @@ def sample_noise(problem: Problem, entries: int) -> np.ndarray:
     changed = np.arange(samples // 2)
     chosen = np.linspace(0, count - 1, changed.size).astype(int)
     tokens[changed, problem.position[chosen]] = problem.symbol[chosen]
-    alike = jnp.arange(samples) % 2 == 0
-    key = jax.random.key(0)
-    everywhere = jnp.arange(problem.tokens.size, dtype=jnp.int32)
-
-    def keys(number: int) -> Array:
-        return jax.random.split(jax.random.fold_in(key, number), samples)
-
-    found = _enter(model, jnp.asarray(tokens), keys(0), alike)
-    rows = jnp.asarray(problem.rows)
+    alike, last = np.arange(samples) % 2 == 0, len(model.layers)
+    everywhere = np.arange(problem.tokens.size, dtype=np.int32)
+    found = _enter(model, tokens, alike)
     for depth, layer in enumerate(model.layers, 1):
-        at = rows if depth == len(model.layers) else everywhere
-        found = _layer(layer, *found, at, keys(depth), alike)
+        at = problem.rows if depth == last else everywhere
+        found = _layer(layer, *found, at, depth, alike)
     if not model.layers:
-        found = tuple(x[:, rows] for x in found)
-    sizes = _leave(
-        model, *found, keys(len(model.layers) + 1), alike, target=problem.target
-    )
+        found = tuple(x[:, problem.rows] for x in found)
+    sizes = _leave(model, *found, last + 1, alike, target=problem.target)
     return np.asarray(sizes, np.float64).max(axis=0)

@@ -53,6 +53,10 @@ def watch_rows(
     return dataclasses.replace(problem, watched=tuple(map(int, listed))), False
 
 
+# Traced once for questions of one shape.
+_read_watched = jax.jit(read_watched, static_argnames="target")
+
+
 def watched_width(problem: Problem) -> tuple[int, bool]:
     """Returns how many entries what is watched has, and whether it is of one row each.
 
@@ -64,7 +68,7 @@ def watched_width(problem: Problem) -> tuple[int, bool]:
         base = function_base(problem)
         return base.outputs.shape[-1], base.by_row
     final = jax.ShapeDtypeStruct((problem.rows.size, model.width), model.dtype)
-    read = jax.eval_shape(lambda m, y: read_watched(m, y, problem.target), model, final)
+    read = _read_watched.eval_shape(model, final, target=problem.target)
     return read.shape[-1], not isinstance(problem.target, RowsTarget)
 
 
