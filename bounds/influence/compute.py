@@ -83,8 +83,8 @@ def compute_influence(
             "incremental" (change propagation), "screened" (enclosures of all, and the
             exact maximum where they close; "auto" takes it with keep="max" alone, and
             enumerates what is left), "exhaustive" (a pass for each), "partial"
-            (passes of what can move and is read), or "fused" (softmax layers of
-            `incremental` in kernels, which "auto" does not take).
+            (passes of what can move and is read), or "fused" (`incremental` in kernels,
+            which "auto" does not take).
         query: the row that is watched; negative counts from the end.
         target: "activation" (final activations), "logits", "log_probabilities", "pooled"
             (the model's own pooling), or a value of `bounds.influence`: the

@@ -83,7 +83,7 @@ class HardLanes:
 
     def factors(self, row: Any, column: Column) -> tuple[Array, ...]:
         """Returns those of `replaced_value`, 0 where the column is hidden."""
-        factors = self.weighting.replaced_factors(row, column, self._around(column))
+        factors = self.weighting.replaced_factors(row, column, self._cells(column))
         return tuple(jnp.where(column.visible, x, 0) for x in factors)
 
     def value(
@@ -107,7 +107,7 @@ class HardLanes:
 
     def note(self, notes: Any, row: Any, column: Column, at: Array) -> None:
         """Notes how near the decisions about a replaced column came to a tie."""
-        levels = levels_replaced(row.levels, column, self._around(column))
+        levels = levels_replaced(row.levels, column, self._cells(column))
         gap, spread, near = decided(self.weighting, levels, column.visible)
         worse = worries_more(near, gap, notes.ambiguous[...] > 0, notes.gap[...])
         notes.gap[...] = jnp.minimum(notes.gap[...], gap)
@@ -164,46 +164,60 @@ class HardLanes:
         one = Level(cell, score, score, jnp.ones_like(score)).where(cell > -jnp.inf)
         before = tuple(jax.tree.map(lambda x: x[h], level) for level in sums.levels)
         after = best_levels(*before, one, known=2)
-        held, best = before[0].cell, after.best
         if self.weighting.side:
-            wins = self.weighting.beats(cell, j, held, sums.index[h])
-            sums.index[h] = jnp.where(wins, j, sums.index[h])
-
-            def choose(k: Array) -> None:
-                change = key.away(k) + key.carried(k)
-                sums.change[h, k] = jnp.where(wins, change, sums.change[h, k])
-
-            each(sums.change.shape[1], choose)
+            self._choose(sums, key, cell, before[0])
         else:
-            member, none = rows.member[j, h], jnp.zeros_like(score)
-            stands, joins = held == best, (cell == best) & (cell > -jnp.inf)
-            enters = jnp.where(joins, 1, none)
-
-            def gather(kept: Array, left: Array, term: Array) -> tuple[Array, Array]:
-                left = left + jnp.where(stands, 0, kept) + (1 - enters) * member * term
-                return jnp.where(stands, kept, 0) + enters * member * term, left
-
-            counts = gather(sums.kept_count[h], sums.left_count[h], none + 1)
-            sums.kept_count[h], sums.left_count[h] = counts
-
-            def join(k: Array) -> None:
-                away = key.away(k)
-                came = enters * ((1 - member) * away + key.carried(k))
-                sums.change[h, k] = jnp.where(stands, sums.change[h, k], 0) + came
-                both = gather(sums.kept[h, k], sums.left[h, k], away)
-                sums.kept[h, k], sums.left[h, k] = both
-
-            each(sums.change.shape[1], join)
+            self._gather(sums, key, cell, before[0], after.first, rows.member[j, h])
         for level, found in zip(sums.levels, after.all[:2], strict=True):
             _write(level, h, found)
 
-    def _around(self, column: Column) -> tuple[Array, Array]:
+    def _choose(self, sums: Any, key: Key, cell: Array, best: Level) -> None:
+        """Takes a row in the place of the one that was read, where it is before that."""
+        j, h = key.row, key.head
+        wins = self.weighting.beats(cell, j, best.cell, sums.index[h])
+        wins = wins & (cell > -jnp.inf)
+        sums.index[h] = jnp.where(wins, j, sums.index[h])
+
+        def write(k: Array) -> None:
+            change = key.away(k) + key.carried(k)
+            sums.change[h, k] = jnp.where(wins, change, sums.change[h, k])
+
+        each(sums.change.shape[1], write)
+
+    def _gather(
+        self, sums: Any, key: Key, cell: Array, old: Level, new: Level, member: Array
+    ) -> None:
+        """Adds a row to the old and new members of the best cell, as `merge_change` does."""
+        h, none = key.head, jnp.zeros_like(cell)
+        stands, joins = old.cell == new.cell, (cell == new.cell) & (cell > -jnp.inf)
+        enters = jnp.where(joins, 1, none)
+
+        def added(kept: Array, left: Array, term: Array) -> tuple[Array, Array]:
+            left = left + jnp.where(stands, 0, kept) + (1 - enters) * member * term
+            return jnp.where(stands, kept, 0) + enters * member * term, left
+
+        counts = added(sums.kept_count[h], sums.left_count[h], none + 1)
+        sums.kept_count[h], sums.left_count[h] = counts
+
+        def write(k: Array) -> None:
+            away = key.away(k)
+            came = enters * ((1 - member) * away + key.carried(k))
+            sums.change[h, k] = jnp.where(stands, sums.change[h, k], 0) + came
+            both = added(sums.kept[h, k], sums.left[h, k], away)
+            sums.kept[h, k], sums.left[h, k] = both
+
+        each(sums.change.shape[1], write)
+
+    def _cells(self, column: Column) -> tuple[Array, Array]:
         """The cells of a column's scores before and after."""
         after = column.score + column.score_change
         return self.cells(column.score), self.cells(after)
 
     def cells(self, score: Array) -> Array:
-        """Returns what `to_cells` does: Triton has no `round`."""
+        """Returns what `to_cells` does: Triton has no `round`.
+
+        On a card whose division is not exact a score on an edge may fall one cell off.
+        """
         score = score / self.weighting.resolution(score.dtype)
         low = jnp.floor(score)
         over, odd = score - low, low - 2 * jnp.floor(low / 2) == 1

@@ -95,7 +95,7 @@ class TieReport:
     gap: Array  # [] +inf where nothing was compared
     spread: Array  # [] 0 where no ties were met
     ambiguous: Array  # [] bool
-    row: Array  # [] int32, the first ambiguous row (or the row of the smallest gap)
+    row: Array  # [] int32, an ambiguous row if there is one, else that of the smallest gap
     scores: Array  # [2] the best score and the next at that row
 
     @staticmethod

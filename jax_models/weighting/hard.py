@@ -146,6 +146,8 @@ def replaced_value(
 ) -> Array:
     """Returns the change of an attended value of which one column is replaced.
 
+    Of finite differences: what a factor of 0 leaves out is multiplied too.
+
     Args:
         factors: of `HardWeighting.replaced_factors`, broadcastable to what they multiply.
         column: its values before and after.
