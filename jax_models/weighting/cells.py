@@ -55,6 +55,15 @@ class Level:
             lambda x, none: jnp.where(condition, x, none), self, Level.empty(self.low)
         )
 
+    def without(self, left: Array) -> "Level":
+        """Returns the level when some keys have left; that of no key when all have.
+
+        Args:
+            left: how many.
+        """
+        count = self.count - left
+        return dataclasses.replace(self, count=count).where(count > 0)
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -206,15 +215,11 @@ def remove_levels(
     distances = away(base.second), away(base.third)
     was = best, distances[0] == 0, distances[1] == 0
 
-    def without(level: Level, left: Array) -> Level:
-        count = level.count - tallied(left, moved.count, level.count.dtype).sum(axis=-1)
-        return dataclasses.replace(level, count=count).where(count > 0)
-
-    left = (without(*pair) for pair in zip(levels.all, was, strict=True))
-    certain = functools.reduce(
-        jnp.logical_and, ((x != 1).all(axis=-1) for x in distances)
-    )
-    return best_levels(*left), was, certain
+    dtype = levels.first.count.dtype
+    gone = (tallied(x, moved.count, dtype).sum(axis=-1) for x in was)
+    left = (level.without(x) for level, x in zip(levels.all, gone, strict=True))
+    second, third = ((x != 1).all(axis=-1) for x in distances)
+    return best_levels(*left), was, second & third
 
 
 def reaches(found: Levels, before: Levels) -> Array:
@@ -242,12 +247,8 @@ def levels_replaced(
     """
     leaving, score = leave(levels, column, cells), column.score + column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
-
-    def without(level: Level, left: Array) -> Level:
-        count = level.count - left.astype(level.count.dtype)
-        return dataclasses.replace(level, count=count).where(count > 0)
-
-    first = without(levels.first, leaving.first)
-    second = without(levels.second, leaving.second)
+    dtype = levels.first.count.dtype
+    first = levels.first.without(leaving.first.astype(dtype))
+    second = levels.second.without(leaving.second.astype(dtype))
     new = Level(leaving.cell, score, score, jnp.ones_like(score))
     return best_levels(first, second, levels.third, new, known=2)
