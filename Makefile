@@ -3,7 +3,13 @@
 # make bench  measure this machine and put the numbers into docs/benchmarks.md
 # make check  what continuous integration runs: all but the slow tests, lint, types, package
 
-PYTHON ?= python3
+# The first that starts and is new enough; a name on PATH may stand for nothing. Python 3.11
+# has no newer jaxlib than 0.10.2, whose CPU compiler has a defect (docs/precision.md).
+ifndef PYTHON
+PYTHON := $(shell for name in python3.13 python3.12 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && \
+	echo $$name && break; done)
+endif
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -101,11 +107,12 @@ facts: $(RUNTIME)
 	@$(BIN)/python -m benchmarks.device
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-3.13 build *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@test -n "$(PYTHON)" && \
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.11" >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
