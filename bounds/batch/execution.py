@@ -15,6 +15,7 @@ from bounds.batch.cells import BatchCell, Outcome
 from bounds.store.output import has_package
 from bounds.store.provenance import provenance
 from jax_models.errors import InputError
+from jax_models.run.compiler import avoid_miscompilation
 from jax_models.run.device_memory import SHARE, host_bytes
 
 # The system counts the memory of a process in these units.
@@ -163,6 +164,7 @@ def run_on_cluster(
             if cell is None:
                 return
             future = client.submit(
+                _perform_on_worker,
                 perform,
                 command,
                 cell.arguments,
@@ -190,6 +192,12 @@ def run_on_cluster(
             yield from found
     finally:
         client.cancel(list(under_way), force=True)
+
+
+def _perform_on_worker(perform: Perform, *cell: Any) -> Outcome:
+    """Runs a cell in a process that may see inputs of any length later."""
+    avoid_miscompilation()
+    return perform(*cell)
 
 
 def _outcome(future: Any) -> Outcome:

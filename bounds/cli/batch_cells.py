@@ -23,6 +23,7 @@ from bounds.cli.batch_work import (
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
 from bounds.cli.shared.kept_programs import FLAG
+from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.usage import FlagGroup
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.provenance import provenance
@@ -164,13 +165,16 @@ def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValu
     """Returns parsed flags, or an error that says whose they are."""
     arguments = [f"--{name}={value}" for name, value in given.items()]
     try:
-        return read_flags(
+        options = read_flags(
             command,
             [FlagGroup("Flags", load_batched(command).define_flags())],
             arguments,
         )
     except (flags.Error, InputError) as error:
         raise InputError(f"{where}: {one_line(error)}") from error
+    # One process runs many cells: the longest input of all decides before the first.
+    avoid_miscompiling(options)
+    return options
 
 
 def _config(

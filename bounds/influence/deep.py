@@ -60,6 +60,7 @@ from jax_models.run.blocks import (
     slice_tile,
 )
 from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
+from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -79,7 +80,7 @@ def first_rows(
 
     def run(at: Array) -> Any:
         changes, ties = other_rows(layer, first, columns, at, take_rows(first, at))
-        here = at[:, None] == columns.position
+        here = same_position(at[:, None], columns.position, own.dtype)
         return jnp.where(here[:, None], own.T, changes), report_each(at, ties)
 
     changes, ties = map_rows(run, jnp.arange(first.store.length, dtype=jnp.int32), tile)

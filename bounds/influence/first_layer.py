@@ -55,6 +55,7 @@ from jax_models.weighting import (
     TieReport,
     spread_of,
 )
+from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -278,7 +279,7 @@ def seen_columns(
         ),
         value=columns.values,
         value_change=columns.value_change,
-        visible=seen & (at[:, None] != position),
+        visible=seen & ~same_position(at[:, None], position, scores.dtype),
         new_value=columns.new_values,
     )
 
@@ -363,7 +364,7 @@ def _own_block(
         keys = slice_tile(first.store.keys, index, 1)
         values = slice_tile(first.store.values, index, 1)
         around = spread_of(weighting, values)
-        own = index[None, :] == at[:, None]
+        own = same_position(index[None, :], at[:, None], queries.dtype)
         scores = compute_scores(attention, queries, keys, n, at, index)
         moved = replaced.query_change, replaced.key_change
         change = own_score_changes(attention, queries, keys, *moved, own, n, at)

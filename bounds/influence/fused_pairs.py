@@ -27,6 +27,7 @@ from bounds.influence.pointwise import (
 from bounds.influence.query_row import MovedQuery, QueryRow
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
+from jax_models.model.rows.affine import linear
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import fold_stacked
 from jax_models.weighting import TieReport, Weighting
@@ -117,7 +118,7 @@ def _rows(
     near = jnp.argsort(distance, axis=1).astype(jnp.int32)
     maps = (w2.T[:, :, None] * w1[:, None, :]).reshape(f, d * m)
     active = (u > 0).astype(u.dtype)
-    effective = jnp.matmul(active, maps, precision=HIGHEST).reshape(-1, d, m)
+    effective = linear(active, maps.T).reshape(-1, d, m)
 
     def turned(by_head: Any) -> Any:
         return jax.tree.map(lambda x: x.swapaxes(0, 1), by_head)

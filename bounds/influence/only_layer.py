@@ -34,6 +34,7 @@ from jax_models.model.layer import Layer
 from jax_models.model.transformer import join_heads
 from jax_models.run.blocks import map_rows
 from jax_models.weighting import TieReport
+from jax_models.weighting.base import same_position
 
 Sized = tuple[Array, Array]
 
@@ -141,7 +142,7 @@ def many_rows(
     def run(at: Array) -> Any:
         rows = take_rows(first, at)
         others, ties = _others(layer, first, columns, sizes, at, rows)
-        here = (at[:, None] == position)[..., None]
+        here = same_position(at[:, None], position, own[0].dtype)[..., None]
         found = tuple(jnp.where(here, x, y) for x, y in zip(own, others, strict=True))
         return found, report_each(at, ties)
 

@@ -61,6 +61,7 @@ from jax_models.run.blocks import (
     tile_elements,
 )
 from jax_models.weighting import TieReport
+from jax_models.weighting.base import same_position
 
 # A sequence this short has few keys to spare.
 SHORT = 256
@@ -275,7 +276,7 @@ def _column_rows(
     def form(at: Array) -> tuple[Array, None]:
         moved, _ = other_heads(layer, first, columns, at, slice_rows(first, at))
         attended = slice_tile(heads, at, 0) + moved.transpose(2, 0, 1)
-        here = (at == position[:, None])[..., None]
+        here = same_position(at, position[:, None], heads.dtype)[..., None]
         y = jnp.where(here, own[:, None], slice_tile(first.rows, at, 0))
         attended = jnp.where(here, own_heads[:, None], attended)
         return combine_heads(layer, y, attended), None

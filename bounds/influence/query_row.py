@@ -54,6 +54,7 @@ from jax_models.model.transformer import (
 )
 from jax_models.run.blocks import formed_once, slice_tile
 from jax_models.weighting import MovedKeys, TieReport, spread_of
+from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
 ROWS_AT_ONCE = 8
@@ -155,7 +156,7 @@ class RowTile:
     @property
     def here(self) -> Array:
         """Where row j is the configuration's own [j, i]."""
-        return self.at[:, None] == self.position
+        return same_position(self.at[:, None], self.position, self.own.dtype)
 
     def formed(self) -> Array:
         """Returns the changes of all rows [j, d, i]."""
@@ -193,7 +194,8 @@ class RowTile:
         others = self.once(weighted_rows, weights.transpose(2, 0, 1), self.changes)
         slot = jnp.clip(self.position - self.at[0], 0, self.at.shape[0] - 1)
         alone = jnp.take_along_axis(weights, slot[None, :, None], axis=2)[:, None, :, 0]
-        alone = jnp.where(self.at[slot] == self.position, alone, 0)
+        here = same_position(self.at[slot], self.position, alone.dtype)
+        alone = jnp.where(here, alone, 0)
         return (others + alone * self.own).swapaxes(1, 2)
 
 

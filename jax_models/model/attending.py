@@ -17,14 +17,18 @@ from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.model.scores import RowMoves
-from jax_models.run.blocks import fold_tiles, key_tile, slice_tile
+from jax_models.run.blocks import fold_tiles, key_tile, map_long_axis, slice_tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def project(weight: Array, bias: Array | None, rows: Array) -> Array:
     """Returns the projection of rows [..., d] by every head [h, ..., e]."""
-    projected = jnp.einsum("hed,...d->h...e", weight, rows, precision=HIGHEST)
+    projected = map_long_axis(
+        lambda part: jnp.einsum("hed,...d->h...e", weight, part, precision=HIGHEST),
+        rows,
+        out_offset=1,
+    )
     if bias is None:
         return projected
     return projected + bias.reshape(

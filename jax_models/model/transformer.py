@@ -24,6 +24,7 @@ from jax_models.model.readout import Accept, Head, Readout
 from jax_models.model.rows import Affine, Norm, Program, Step
 from jax_models.model.token_dropout import TokenDropout
 from jax_models.run.blocks import key_tile, map_rows, row_block
+from jax_models.run.compiler import warn_of_miscompilation
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import TieReport
 
@@ -145,6 +146,7 @@ def encode_positions(model: Transformer, length: int) -> Array:
     # what attention reads of them are then held together.
     row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
     require_memory(f"length n = {length} at width d = {model.width}", length * row)
+    warn_of_miscompilation(length)
     width = model.embedding_width
     if model.position is None:
         return jnp.zeros((length, width), model.dtype)

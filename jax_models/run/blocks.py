@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jax_models.run.compiler import SAFE_ROWS
 from jax_models.run.device_memory import memory_budget
 
 MAX_KEY_TILE = 8192
@@ -63,6 +64,32 @@ def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
 
     results = jax.lax.map(function, jax.tree.map(split, rows))
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num_rows], results)
+
+
+def map_long_axis(
+    function: Callable[[Array], Array], rows: Array, *, out_offset: int = 0
+) -> Array:
+    """Applies a map of rows [..., width], in key tiles along an axis of over 16,384 rows.
+
+    One CPU compiler computes longer products wrong where it joins a reduction to them; the
+    loop over tiles stands between the two (`jax_models.run.compiler`).
+
+    Args:
+        function: acts on each row alone, and keeps the axes of rows in their order.
+        rows: [..., width].
+        out_offset: number of axes of the result before those of the rows.
+    """
+    lengths = rows.shape[:-1]
+    if max(lengths, default=1) <= SAFE_ROWS:
+        return function(rows)
+    axis = lengths.index(max(lengths))
+
+    def map_tile(tile: Array) -> Array:
+        mapped = function(jnp.moveaxis(tile, 0, axis))
+        return jnp.moveaxis(mapped, axis + out_offset, 0)
+
+    mapped = map_rows(map_tile, jnp.moveaxis(rows, axis, 0), key_tile(max(lengths)))
+    return jnp.moveaxis(mapped, 0, axis + out_offset)
 
 
 def fold_tiles(

@@ -17,6 +17,7 @@ from jax_models.format.model_check import check_model
 from jax_models.model.readout import Readout
 from jax_models.model.rows import Affine
 from jax_models.model.transformer import Transformer, forward, read_logits
+from jax_models.run.compiler import warn_of_miscompilation
 from jax_models.run.sharded_forward import forward_sharded
 from jax_models.weighting import TieReport, Weighting
 
@@ -47,6 +48,7 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
         )
     if not jnp.issubdtype(dtype, jnp.integer):
         raise InputError(f"tokens have type {dtype}; expected integers in [0, V)")
+    warn_of_miscompilation(shape[0])
     if isinstance(tokens, Tracer):
         return tokens.astype(jnp.int32)
     concrete = np.asarray(tokens)

@@ -11,6 +11,7 @@ from jax.extend import backend
 
 from bounds.cli.main import one_line
 from bounds.cli.shared.kept_programs import define_kept_programs, keep_programs
+from bounds.cli.shared.longest_input import avoid_miscompiling
 from jax_models.errors import InputError
 
 # What JAX is asked for, by what is typed: the first that works is the default device.
@@ -59,6 +60,7 @@ def request_platform(options: flags.FlagValues) -> None:
         InputError: Programs cannot be kept where the flags say.
     """
     keep_programs(options.compilation_cache)
+    avoid_miscompiling(options)
     if options.platform is not None:
         jax.config.update("jax_platforms", WANTED[options.platform])
 

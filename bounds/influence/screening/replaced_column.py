@@ -19,6 +19,7 @@ from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
 from jax_models.weighting import Column
+from jax_models.weighting.base import same_position
 from jax_models.weighting.softmax import SoftmaxSummary
 from jax_models.weighting.softmax_replaced import (
     ReplacedWeights,
@@ -124,7 +125,8 @@ def replace_column(
     def scores(keys: Array) -> Array:
         return jnp.einsum("hje,hie->hji", queries, keys, precision=HIGHEST)
 
-    seen = visible(attention.sight, at, position) & (at[:, None] != position)
+    own = same_position(at[:, None], position, queries.dtype)
+    seen = visible(attention.sight, at, position) & ~own
     column = Column(
         index=position,
         score=scores(columns.keys),

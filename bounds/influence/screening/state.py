@@ -19,6 +19,7 @@ from bounds.readings.rules import norm_before
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
+from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -58,7 +59,8 @@ def read_inputs(layer: Layer, rows: Array, state: State, position: Array) -> Inp
         state: the changes of those rows.
         position: the replaced positions [i].
     """
-    here = jnp.arange(rows.shape[0], dtype=jnp.int32)[:, None] == position
+    everywhere = jnp.arange(rows.shape[0], dtype=jnp.int32)
+    here = same_position(everywhere[:, None], position, rows.dtype)
     change = jnp.where(here[:, None], state.own, state.known)
     unknown = jnp.where(here, state.own_unknown, state.unknown)
     defect = jnp.zeros_like(unknown)

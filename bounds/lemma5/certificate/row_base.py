@@ -31,7 +31,13 @@ from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.model.transformer import attention_input, join_heads
-from jax_models.run.blocks import fold_tiles, map_rows, row_block, slice_tile
+from jax_models.run.blocks import (
+    fold_tiles,
+    map_long_axis,
+    map_rows,
+    row_block,
+    slice_tile,
+)
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -102,7 +108,10 @@ def project_values(attention: Attention, values: Array) -> Array:
         return values
     h, v = attention.num_heads, attention.value_width
     output = attention.output.reshape(-1, h, v)
-    return jnp.einsum("ohv,h...v->h...o", output, values, precision=HIGHEST)
+    return map_long_axis(
+        lambda part: jnp.einsum("ohv,h...v->h...o", output, part, precision=HIGHEST),
+        values,
+    )
 
 
 @jax.jit

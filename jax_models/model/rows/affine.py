@@ -9,6 +9,7 @@ from jax import Array
 
 from jax_models.model.pytree import register
 from jax_models.model.rows.base import Operation
+from jax_models.run.blocks import map_long_axis
 
 
 def linear(rows: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -19,7 +20,10 @@ def linear(rows: Array, weight: Array, bias: Array | None = None) -> Array:
         weight: [out, in].
         bias: [out], none where it is None.
     """
-    product = jnp.matmul(rows, weight.T, precision=jax.lax.Precision.HIGHEST)
+    product = map_long_axis(
+        lambda part: jnp.matmul(part, weight.T, precision=jax.lax.Precision.HIGHEST),
+        rows,
+    )
     return product if bias is None else product + bias
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.model.scores.base import RowMoves, Score
+from jax_models.run.blocks import map_long_axis
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -32,7 +33,11 @@ class DotProductScore(Score):
 
     def scores(self, queries: Array, keys: Array) -> Array:
         """See `Score.scores`."""
-        return jnp.einsum("hre,hke->hrk", queries, keys, precision=HIGHEST)
+        return map_long_axis(
+            lambda part: jnp.einsum("hre,hke->hrk", queries, part, precision=HIGHEST),
+            keys,
+            out_offset=1,
+        )
 
     def changes(
         self,

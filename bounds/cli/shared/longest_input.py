@@ -1,0 +1,60 @@
+"""The longest input that a command's flags name, known before JAX starts its devices."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from absl import flags
+
+from bounds.cli.shared.input_source import read_tokens
+from bounds.cli.shared.texts import READERS, read_whole
+from jax_models.errors import InputError
+from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation
+
+LENGTH_FLAGS = ("length", "lengths")
+FILE_FLAGS = ("tokens", "text", *READERS)
+
+
+def avoid_miscompiling(options: flags.FlagValues) -> None:
+    """Set the compiler's option for inputs that it would compute wrong without it.
+
+    To be called before the first backend starts: XLA reads its options once.
+    """
+    named = options["platform"].value if "platform" in options else None
+    if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
+        avoid_miscompilation()
+
+
+def longest_input(options: flags.FlagValues) -> int:
+    """Number of tokens of the longest input that flags name, from above.
+
+    A file of no more than `SAFE_ROWS` bytes counts by its size, since each token takes
+    one; of a text each byte counts as a token. A file that cannot be read counts as none:
+    the command itself refuses it.
+    """
+    given = {name: options[name].value for name in options}
+    longest = len((given.get("sequence") or "").encode())
+    for name in LENGTH_FLAGS:
+        value = given.get(name) or 0
+        longest = max(longest, *(value if isinstance(value, tuple) else (value,)))
+    for name in FILE_FLAGS:
+        if path := given.get(name):
+            with contextlib.suppress(InputError, OSError):
+                longest = max(longest, _longest_in(name, path))
+    return longest
+
+
+def _longest_in(name: str, path: str) -> int:
+    size = os.path.getsize(path)
+    if size <= SAFE_ROWS:
+        return size
+    return max(_lengths_in(name, path), default=0)
+
+
+def _lengths_in(name: str, path: str) -> Iterable[int]:
+    """Number of tokens of each input of a file, from above."""
+    if name == "tokens":
+        return map(len, read_tokens(path))
+    content = read_whole(name, path)
+    texts = [("", content)] if name == "text" else READERS[name](path, content)
+    return (len(text.encode()) for _, text in texts)

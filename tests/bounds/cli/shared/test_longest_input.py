@@ -1,0 +1,96 @@
+"""The longest input of a command is known before JAX starts, and never told too short."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from bounds.cli.shared.longest_input import longest_input
+from jax_models.run import compiler
+
+SAFE = compiler.SAFE_ROWS
+
+
+def read(command, *arguments):
+    (found,) = (one for one in COMMANDS if one.name == command)
+    return read_flags(command, flag_groups(found.load(), arguments), arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["curve"], 4096),
+        (["curve", "--lengths=16,20001"], 20001),
+        (["curve", "--lengths=16,20001", "--extend_to=1000000"], 20001),
+        (["influence", "--length=20001"], 20001),
+        (["supremum", "--length=100000"], 100000),
+        (["influence", "--tokens=none.txt"], 0),
+    ],
+)
+def test_lengths_are_read_off_the_flags(arguments, expected):
+    assert longest_input(read(*arguments)) == expected
+
+
+def test_of_files_the_longest_input_counts(tmp_path):
+    short, long = "A" * 9000, "B" * (SAFE + 5)
+    contents = {
+        "tokens.txt": "1 " * (SAFE + 1),
+        "text.txt": long,
+        "two.fasta": f">one\n{short}\n>two\n{short}\n",
+        "long.fasta": f">one\n{short}\n>two\n{long}\n",
+        "few.smiles": f"{short} one\n{short} two\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    np.save(tmp_path / "tokens.npy", np.zeros((3, SAFE + 7), np.int8))
+    for flag, name, expected in (
+        ("tokens", "tokens.txt", SAFE + 1),
+        ("tokens", "tokens.npy", SAFE + 7),
+        ("text", "text.txt", SAFE + 5),
+        ("fasta", "two.fasta", 9000),
+        ("fasta", "long.fasta", SAFE + 5),
+        ("smiles", "few.smiles", 9000),
+        ("sequence", long, SAFE + 5),
+    ):
+        value = name if flag == "sequence" else tmp_path / name
+        found = longest_input(read("influence", "--length=8", f"--{flag}={value}"))
+        assert found == expected, name
+
+
+@pytest.mark.skipif(not compiler.is_affected(), reason="this jaxlib has no defect")
+@pytest.mark.parametrize(
+    ("arguments", "flags", "expected"),
+    [
+        ("--length=20001", "", compiler.REMEDY),
+        ("--length=20001", "--xla_cpu_max_isa=AVX2", compiler.REMEDY),
+        ("--length=64", "", ""),
+        ("--length=20001", f"{compiler.OPTION}=-dot", f"{compiler.OPTION}=-dot"),
+    ],
+)
+def test_a_command_sets_the_option_for_long_inputs_alone(
+    arguments, flags, expected, tmp_path
+):
+    code = (
+        "import os, sys; from bounds.cli.main import main;"
+        "code = main(sys.argv[1:]); print(os.environ['XLA_FLAGS'], file=sys.stderr);"
+        "sys.exit(code)"
+    )
+    shape = "--num_layers=1 --num_heads=1 --d_model=2 --d_ff=2 --dry_run"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "influence", *shape.split(), arguments],
+        env={**os.environ, "XLA_FLAGS": flags},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    told = done.stderr.splitlines()
+    assert told[-1] == (
+        expected if flags == expected else f"{flags} {expected}".strip()
+    )
+    warned = any("MiscompilationWarning" in line for line in told)
+    assert warned == (expected.endswith("-dot"))

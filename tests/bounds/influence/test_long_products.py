@@ -1,0 +1,184 @@
+"""Products over many rows are formed in tiles, which one CPU compiler needs to be right.
+
+See `jax_models.run.compiler`. The programs are traced at a length beyond that of its defect
+and with its inner widths; what they compute there is compared with the option that avoids
+it, and without, by `test_long_inputs_are_the_same_with_the_option_and_without`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+import jax_models as jm
+from bounds.influence import METHODS, Problem
+from jax_models.model.transformer import forward
+from jax_models.run.compiler import REMEDY, SAFE_ROWS, is_affected
+
+# Traced here, or compared with what the option gives.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::jax_models.run.compiler.MiscompilationWarning"
+)
+LENGTH = 20_001
+TOKENS = np.arange(LENGTH) % 3
+
+
+def long_products(program):
+    """Shapes of products with an axis of over `SAFE_ROWS` entries that is kept."""
+    jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
+    for equation in jaxpr.eqns:
+        if equation.primitive is jax.lax.dot_general_p:
+            summed, _ = equation.params["dimension_numbers"]
+            shapes = [x.aval.shape for x in equation.invars]
+            if any(
+                size > SAFE_ROWS and axis not in axes
+                for shape, axes in zip(shapes, summed, strict=True)
+                for axis, size in enumerate(shape)
+            ):
+                yield shapes
+        for value in equation.params.values():
+            for one in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(one, ClosedJaxpr | Jaxpr):
+                    yield from long_products(one)
+
+
+def draw(width, **options):
+    shape = {"num_layers": 2, "num_heads": 1, "d_ff": 4, "vocab_size": 3}
+    return jm.random_transformer(
+        jax.random.key(1),
+        **{**shape, "d_model": width, "position": None, "dtype": "float64", **options},
+    )
+
+
+CASES = [
+    (method, {"d_model": width, **options})
+    for method, options in [
+        ("incremental", {"num_layers": 1, "layer_norm": "pre"}),
+        ("incremental", {}),
+        ("incremental", {"mask": "future", "score": "additive"}),
+        ("incremental", {"weighting": "average_hard"}),
+        ("incremental", {"num_layers": 3}),
+        ("exhaustive", {"layer_norm": "pre", "num_classes": 3}),
+        ("partial", {"mask": "future", "num_layers": 3}),
+        ("fused", {}),
+    ]
+    for width in (3, 5, 6)
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    CASES,
+    ids=lambda x: x if isinstance(x, str) else ",".join(map(str, x.values())),
+)
+def test_kernels_form_products_over_many_rows_in_tiles(method, options):
+    model = draw(options["d_model"], **options)
+    problem = Problem.ask(model, TOKENS, positions=range(0, LENGTH, 200))
+    outline = METHODS[method].outline(problem)
+    assert list(long_products(outline.base.jaxpr)) == []
+    for part in outline.parts:
+        assert list(long_products(outline.trace(part).jaxpr)) == []
+
+
+@pytest.mark.parametrize("width", [3, 5, 6])
+def test_a_forward_pass_forms_products_over_many_rows_in_tiles(width):
+    model = draw(width, layer_norm="post", num_classes=3)
+    assert list(long_products(jax.make_jaxpr(forward)(model, TOKENS))) == []
+
+
+def test_a_product_over_many_rows_is_found_wherever_it_is():
+    weight, rows = jnp.ones((3, 3)), jnp.ones((LENGTH, 3))
+
+    def looped(x):
+        return jax.lax.map(lambda _: jnp.matmul(weight, x.T).max(0), jnp.arange(2))
+
+    assert list(long_products(jax.make_jaxpr(looped)(rows))) == [
+        [(3, 3), (3, LENGTH)],
+    ]
+    summed = jax.make_jaxpr(lambda x: jnp.matmul(x.T, x))(rows)
+    assert list(long_products(summed)) == []
+
+
+MEASURE = """
+import json, sys
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+import warnings
+warnings.simplefilter("ignore")
+import bounds, jax_models as jm
+n, found = 20_001, {}
+tokens, places = np.arange(n) % 3, [0, 7, 16_383, 16_384, n - 2]
+for width in (3, 5, 6):
+    for heads in (1, 2, 3):
+        if width % heads:
+            continue
+        for layers in (1, 2):
+            model = jm.random_transformer(
+                jax.random.key(width), num_layers=layers, num_heads=heads, d_model=width,
+                d_ff=4, vocab_size=3, position=None, num_classes=3, layer_norm="pre",
+                dtype="float64")
+            name = f"{width} {heads} {layers}"
+            last = jm.apply(model, tokens)[[0, 16_384, n - 1]]
+            found["apply " + name] = last.ravel().tolist()
+            for method in ("incremental", "exhaustive"):
+                for target in ("activation", "logits"):
+                    one = bounds.compute_influence(
+                        model, tokens, method=method, positions=places, target=target)
+                    key = f"{method} {target} {name}"
+                    found[key] = one.upper[places].ravel().tolist()
+            scan = bounds.scan(model, tokens, positions=places, rows=[0, 16_390, n - 1])
+            found["scan " + name] = np.asarray(scan.values).ravel().tolist()
+            if layers == 1:
+                plain = jm.random_transformer(
+                    jax.random.key(width), num_layers=1, num_heads=heads, d_model=width,
+                    d_ff=4, vocab_size=3, position=None, dtype="float64", scale=0.3)
+                bound = bounds.certify_influence(plain, tokens)
+                found["certificate " + name] = [float(bound.max_upper)]
+                forms = bounds.closed_form_bounds(plain, n)
+                found["closed form " + name] = [float(forms.corrected.log10())]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_affected(), reason="this jaxlib has no defect")
+def test_long_inputs_are_the_same_with_the_option_and_without(tmp_path):
+    results = []
+    for flags in ("", REMEDY):
+        settings = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+        settings["PYTHONWARNINGS"] = "ignore"
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE],
+            env=settings,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = json.loads(done.stdout)
+        # A command sets the option itself unless it is named: `=` names it and sets nothing.
+        command = "influence --preset=random --length=20001 --d_model=6 --num_heads=2"
+        command += (
+            f" --d_ff=4 --num_layers=2 --overwrite --out={tmp_path / 'out'} --fresh"
+        )
+        settings["XLA_FLAGS"] = (
+            flags or "--xla_cpu_experimental_ynn_fusion_type=+reduce"
+        )
+        subprocess.run(
+            [sys.executable, "-m", "bounds", *command.split()],
+            env=settings,
+            cwd=tmp_path,
+            check=True,
+        )
+        record = json.loads((tmp_path / "out" / "influence.json").read_text())
+        found["command"] = [record["max_upper"], record["position"]]
+        results.append(found)
+    without, with_option = results
+    assert without.keys() == with_option.keys()
+    for name, numbers in without.items():
+        np.testing.assert_allclose(numbers, with_option[name], rtol=1e-9, err_msg=name)
