@@ -138,6 +138,7 @@ ENTRANCES = {
     "influence of a function": lambda x: bounds.compute_influence(FUNCTION, x),
     "scan": lambda x: bounds.scan(MODEL, x),
     "certify_influence": lambda x: bounds.certify_influence(SOFT, x),
+    "simulate": lambda x: bounds.simulate(MODEL, x),
     "evaluate_formula": lambda x: logic.evaluate_formula(FORMULA, x, "ab"),
     "satisfies": lambda x: logic.satisfies(FORMULA, x, "ab"),
     "truth_values": lambda x: logic.truth_values(
