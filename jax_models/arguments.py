@@ -120,6 +120,27 @@ def expect_array(what: str, value: Any) -> np.ndarray:
         raise InputError(f"{what} = {show(value)}; expected an array") from error
 
 
+def refuse_empty(what: str, tokens: Any) -> None:
+    """Raises `InputError` for an array of strings of n = 0 symbols [..., n]."""
+    if tokens.ndim and not tokens.shape[-1]:
+        raise InputError(
+            f"{what}: the empty word (n = 0) has no position to be read at; expected "
+            "n >= 1 symbols"
+        )
+
+
+def expect_strings(what: str, value: Any) -> np.ndarray:
+    """Returns symbol ids [n] or [count, n], n >= 1; any other array is refused."""
+    array = expect_array(what, value)
+    refuse_empty(what, array)
+    if array.ndim not in (1, 2) or array.dtype.kind not in "iu" or not array.size:
+        raise InputError(
+            f"{what} = {show(value)} of type {array.dtype} and shape {array.shape}; "
+            "expected integers, the ids of symbols, [n] or [count, n]"
+        )
+    return array
+
+
 def expect_integer(
     what: str, value: Any, least: int | None = None, most: int | None = None
 ) -> int:

@@ -20,6 +20,7 @@ from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.report import aligned
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import weighting_label
 from bounds.lemma5.closed_form import LayerInfluence
@@ -206,11 +207,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         [cell for column, cell in enumerate(line) if column not in empty]
         for line in lines
     ]
-    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
-    table = [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in kept
-    ]
+    table = aligned(kept)
     rule = "-" * len(table[0])
     intro = (
         "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "

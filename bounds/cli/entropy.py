@@ -21,6 +21,7 @@ from bounds.cli.shared import flags as shared
 from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.report import aligned
 from bounds.entropy import (
     CLOSENESS,
     check_predictor,
@@ -204,11 +205,7 @@ def _report(rows: list[dict[str, Any]], reading: str) -> list[str]:
     for row in rows:
         cells = [row.get(name) for name in names]
         lines.append(["-" if x is None else f"{x:.6g}" for x in cells])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    ]
+    text = aligned(lines)
     last = rows[-1]
     if last.get("model") is None:
         return [

@@ -19,7 +19,7 @@ from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
-from bounds.cli.shared.report import WIDTH
+from bounds.cli.shared.report import WIDTH, aligned
 from bounds.cli.shared.subject import read_subject
 from bounds.curves.decay import MAX_ERROR, MIN_LENGTHS
 from bounds.curves.inputs import check_changeable
@@ -90,11 +90,7 @@ def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
     columns = [*OBSERVED, *bounds]
     lines = [[header for header, _ in columns]]
     lines += [[_cell(row, key) for _, key in columns] for row in curve]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    ]
+    table = aligned(lines)
     rule = "-" * len(table[0])
     notes = dict.fromkeys(note for row in curve for note in row["notes"])
     return "\n".join(

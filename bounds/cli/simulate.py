@@ -5,9 +5,9 @@ of its extension) and that of a certificate from measured norms, each for an err
 most --epsilon in any final activation; and the errors of the tempered softmax twins at
 these, as measured. Certified over exact reals for the inputs considered: all inputs of a
 length where there are at most --max_inputs or the model has one layer, else those that the
-input flags name; errors are measured on these. Models without positions or with few symbols
-have tied scores, whose twins need scores exact to far below the temperature; unique-hard
-heads with ties get a tie-breaking term first.
+input flags name; a measured error is the largest of the inputs that were run. Models
+without positions or with few symbols have tied scores, whose twins need scores exact to far
+below the temperature; unique-hard heads with ties get a tie-breaking term first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,10 @@ from absl import flags
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.length_sweep import raise_failed, run_lengths
-from bounds.cli.shared.model_source import (
-    weighted_model,
-)
+from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.report import aligned
 from bounds.cli.shared.subject import read_subject
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
@@ -46,26 +45,16 @@ SHOWN = (
     ("tau, certificate", "tau_certificate"),
     ("error there", "error_certificate"),
     ("certified", "bound_certificate"),
+    ("error is the largest of", "measured_on"),
 )
 RANDOM_WEIGHTING = "average_hard"
 
 
 def simulation_report(curve: SimulationCurve) -> str:
-    """Returns the table of temperatures and errors, and the notes.
-
-    Args:
-        curve: The simulations.
-
-    Returns:
-        The text.
-    """
+    """Returns the table of temperatures and errors, and the notes."""
     lines = [[header for header, _ in SHOWN]]
     lines += [[_cell(row, key) for _, key in SHOWN] for row in curve]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    ]
+    table = aligned(lines)
     rule = "-" * len(table[0])
     return "\n".join(
         [
@@ -113,6 +102,11 @@ def define_flags() -> flags.FlagValues:
     shared.define_model(values)
     shared.define_weighting(values, RANDOM_WEIGHTING)
     shared.define_inputs(values, default_count=16)
+    values.set_default("language", None)
+    values["language"].help += (
+        " By default members of the preset's own language, and strings one symbol away; "
+        "random strings where it has none."
+    )
     flags.DEFINE_float(
         "epsilon",
         0.01,
@@ -154,18 +148,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Returns a row per length, without a word or a file.
-
-    Args:
-        options: The command's flags.
-        store: Where what is found is kept.
-
-    Returns:
-        The rows of `simulate.csv`, each with weighting and the model's hash.
-
-    Raises:
-        InputError: The flags do not fit together, or a length is refused.
-    """
+    """Returns the rows of `simulate.csv`, each with weighting and the model's hash."""
     subject, cells = _ask(options)
     finish_cells(store, cells)
     return [{**row, **subject.named} for row in found_rows(store, cells)]

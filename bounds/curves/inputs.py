@@ -27,6 +27,7 @@ from jax_models.model.transformer import Transformer
 __all__ = [
     "GivenInputs",
     "InputSource",
+    "NeighbourInputs",
     "SampledInputs",
     "check_changeable",
     "check_lengths",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 RANDOM = "random"
+# Of a language half of whose samples are members, 2^-16 of such draws hold none.
+DRAWS = 16
 
 
 @runtime_checkable
@@ -99,6 +102,47 @@ class SampledInputs:
         )
         ids = (*self.symbols, self.end if self.end is not None else -1)
         return np.asarray(ids, np.int32)[string]
+
+
+@dataclasses.dataclass(frozen=True)
+class NeighbourInputs:
+    """Members of a language, and strings one symbol away from a member.
+
+    Input 0 is a member, as is every second input that differs from it; others have one
+    symbol replaced: the last, the first, then some spread over the string. Where `DRAWS`
+    samples hold no member (of an odd length, say), the first sample takes its place.
+    """
+
+    samples: SampledInputs
+
+    @property
+    def name(self) -> str:
+        """The language's name, with what else there is."""
+        return f"{self.samples.name} and one-symbol neighbours"
+
+    @property
+    def count(self) -> int:
+        """Number of inputs at each length."""
+        return self.samples.count
+
+    def draw(self, length: int, index: int) -> np.ndarray:
+        """Returns input `index` of `length` tokens [n], int32, the end token included."""
+        tokens = self._member(length, index)
+        size = length - (self.samples.end is not None)
+        new = index % 2 == 0 and (tokens != self._member(length, 0)).any()
+        if index == 0 or size == 0 or new:
+            return tokens
+        # Multiples of the golden ratio, modulo 1, stay apart.
+        place = {1: size - 1, 3: 0}.get(index, int(index * 0.618034 % 1 * size))
+        others = [x for x in self.samples.symbols if x != tokens[place]]
+        tokens[place] = others[index // 2 % len(others)]
+        return tokens
+
+    def _member(self, length: int, index: int) -> np.ndarray:
+        draws = range(DRAWS * index, DRAWS * (index + 1))
+        strings = (self.samples.draw(length, k) for k in draws)
+        members = filter(get_language(self.samples.language).contains, strings)
+        return next(members, self.samples.draw(length, draws[0]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ AVERAGE = "|ah(s) - S_tau(s)|_1"
 LEFTMOST = "|lh(s) - S_tau(s)|_1"
 RIGHTMOST = "|rh(s) - S_tau(s)|_1"
 PERTURBED = "|ah(s) - S_tau(s')|_1"
-TEMPERATURE = "the largest temperature that keeps the error"
+TEMPERATURE = "the largest temperature (that keeps the error at most epsilon)"
 
 TIELESS = "one score is the maximum, all others are at least gap below it"
 GAP = "every score that is not the maximum is at least gap below it"

@@ -201,6 +201,9 @@ def find_counterexample(
         report,
     )
     pair = given.find(found.partial)
+    if given.name == "dyck2" and found.free:
+        ranges = "free positions range over ( and ), one of the two types of bracket"
+        found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
     if pair is None:
         return _without_pair(model, found, given)
     return _with_pair(model, found, pair, given)
@@ -301,17 +304,19 @@ def _why_alike(
 ) -> tuple[str, ...]:
     free = len(found.free)
     if not free:
-        return () if found.reasons else ("no position is free beforehand",)
+        more = "use a longer input, or a pre_restriction that leaves some free (-1)"
+        return () if found.reasons else (f"no position is free beforehand; {more}",)
     if given.searched is None:
         return (
             f"none of the 2^{free} completions is a word of {given.name}: too many "
-            "brackets of one kind are fixed",
+            "brackets of one kind are fixed; fix others by pre_restriction",
         )
     member = given.member(found.partial.complete(np.zeros(free, int)))
     reasons = [
         f"of the 2^{free} completions {given.searched(free)} are classified alike by the "
         f"{'language' if given.named else given.name} too, as "
-        f"{'members' if member else 'non-members'}, so there is no contradiction"
+        f"{'members' if member else 'non-members'}, so there is no contradiction; next, "
+        f"try a {'non-' * member}member as pre_restriction, a few positions free (-1)"
     ]
     accepted = _accepts(model, found)
     if accepted is not None:

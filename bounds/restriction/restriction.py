@@ -291,7 +291,7 @@ def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) ->
     many = "" if left is None else f" (the possible sets leave {left} that matter)"
     return (
         f"no bit is left free of {len(given.free)}{many}: the output may depend on all of "
-        "them, and nothing is shown"
+        "them, and nothing is shown; try a longer input or more attempts"
     )
 
 

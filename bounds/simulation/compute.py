@@ -17,6 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.curves.inputs import GivenInputs, InputSource, open_inputs
@@ -31,12 +32,12 @@ from bounds.simulation.paper_shape import (
 from bounds.simulation.result import Simulation, measured_errors
 from bounds.simulation.structure import measure_structure
 from jax_models import InputError, PositionTable, Transformer
-from jax_models.arguments import expect_integer, expect_number
+from jax_models.arguments import expect_integer, expect_number, expect_strings
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.transformer import encode_positions
 from jax_models.run.device_memory import require_memory
-from jax_models.run.evaluate import linear_readout
+from jax_models.run.evaluate import check_tokens, linear_readout
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
@@ -162,6 +163,7 @@ class Considered:
 
     Attributes:
         tokens: [S, n].
+        words: Number, kind and source of the tokens.
         all_inputs: Whether they are all inputs of the length: any symbol that may be
             substituted everywhere, and at the last position an end token, if the model
             has such.
@@ -170,6 +172,7 @@ class Considered:
     """
 
     tokens: np.ndarray
+    words: str
     all_inputs: bool
     unlisted: AllInputs | None = None
 
@@ -201,19 +204,21 @@ def consider(
         tokens = np.unique(np.stack(drawn), axis=0)
         # Rows of the first layer depend on one symbol each, those of others on inputs.
         known = len(model.layers) == 1 and not isinstance(source, GivenInputs)
-        return Considered(tokens, known, inputs if known else None)
+        kind = "given" if isinstance(source, GivenInputs) else "sampled"
+        words = f"{len(tokens)} {kind} input{'s' * (len(tokens) > 1)} ({source.name})"
+        return Considered(tokens, words, known, inputs if known else None)
     require_memory(
         f"{inputs.num_inputs} inputs of length {length}, all there are",
         inputs.num_inputs * (8 * length + 56),  # a Python tuple each
     )
     alphabets = [inputs.symbols] * (length - 1) + [inputs.query_symbols]
     every = np.array(list(itertools.product(*alphabets)), np.int32)
-    return Considered(every.reshape(-1, length), True)
+    return Considered(every.reshape(-1, length), f"all {len(every)} inputs", True)
 
 
 def simulate(
     model: Transformer,
-    length: int,
+    length: int | ArrayLike,
     *,
     epsilon: float = 0.01,
     inputs: str | InputSource = "random",
@@ -231,7 +236,7 @@ def simulate(
     Args:
         model: A transformer of average-, leftmost- or rightmost-hard layers, residual
             and without layer norm, with dot-product scores.
-        length: n >= 1.
+        length: n >= 1; or tokens [n] or [K, n], the only inputs considered.
         epsilon: ε in (0, 1], the largest error allowed of an entry of the final
             activations.
         inputs: A language to sample from, or a source; given inputs are taken alone.
@@ -256,8 +261,14 @@ def simulate(
     if expect_number("epsilon", epsilon, 0, above=True) > 1:
         raise InputError(f"epsilon is {epsilon}; expected an error in (0, 1]")
     expect_integer("budget", budget, 0)
+    n: Any = length
+    if getattr(n, "ndim", isinstance(n, list | tuple)):
+        rows = np.atleast_2d(expect_strings("tokens", n))
+        n = rows.shape[1]
+        checked = (np.asarray(check_tokens(model.vocab_size, row)) for row in rows)
+        inputs = GivenInputs("tokens", tuple(checked))
     source = open_inputs(model, inputs, num_inputs, seed)
-    considered = consider(model, length, source, budget)
+    considered = consider(model, n, source, budget)
     given = _measure(model, considered)
     simulated, measure = model, given
     if needs_tie_breaking(given):
@@ -297,6 +308,7 @@ def _result(
         measured=measure,
         all_inputs=considered.all_inputs,
         num_run=len(considered.tokens),
+        measured_on=considered.words,
         epsilon=epsilon,
         theorem=None if formula is None else formula[0],
         theorem_temperature=None if formula is None else formula[1],

@@ -37,6 +37,7 @@ COLUMNS = (
     "inputs",
     "all_inputs",
     "inputs_run",
+    "measured_on",
     "heads",
 )
 

@@ -57,6 +57,7 @@ def simulation_figure(table: Table) -> "Figure":
         figure.legend(
             loc="outside lower center",
             ncols=2,
+            columnspacing=1.0,
             frameon=False,
             title="marks: measured, lines: certified bound, stars: certified τ, "
             "bars: τ of the theorem;\ndashed: the error ε that is allowed",
@@ -78,7 +79,7 @@ def _draw_length(axes: "Axes", row: Mapping[str, Any], look: Mapping[str, Any]) 
         marker=look["marker"],
         linestyle="none",
         markersize=4,
-        label=f"n = {row['n']}, gap {_gap(row)}",
+        label=f"n = {row['n']}, gap {_gap(row)}: largest of {row.get('measured_on')}",
     )
     axes.plot(taus, np.maximum(bounds, FLOOR / 10), color=colour, linewidth=1.3)
     if row["tau_certificate"] is not None:

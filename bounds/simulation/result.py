@@ -113,6 +113,7 @@ class Simulation:
         measured: … and of the simulated one.
         all_inputs: Whether all inputs of the length were considered.
         num_run: How many inputs the errors were measured on.
+        measured_on: These in words; a measured error is the largest of them.
         epsilon: ε, the error allowed.
         theorem: "26" or "26-T"; None where neither applies.
         theorem_temperature: A lower bound on the largest temperature, by the theorem.
@@ -132,6 +133,7 @@ class Simulation:
     measured: HardMeasure
     all_inputs: bool
     num_run: int
+    measured_on: str
     epsilon: float
     theorem: str | None
     theorem_temperature: Bound | None
@@ -203,12 +205,12 @@ class Simulation:
         found = []
         if not self.all_inputs:
             found.append(
-                f"certified for the {self.measured.num_inputs} inputs considered, not "
-                "for all inputs of this length"
+                f"certified for {self.measured_on}, not for all inputs of this length"
             )
         elif self.num_run < self.measured.num_inputs:
             found.append(
-                f"certified for all inputs; errors were measured on {self.num_run}"
+                "certified for all inputs; measured errors are the largest of "
+                f"{self.measured_on}"
             )
         if self.model is not self.given:
             found.append(
@@ -262,6 +264,7 @@ class Simulation:
             else None,
             "all_inputs": self.all_inputs,
             "inputs_run": self.num_run,
+            "measured_on": self.measured_on.partition(" (")[0],
             "heads": ";".join(",".join(layer) for layer in self.measured_given.kinds),
             "temperatures": self.temperatures.tolist(),
             "errors": self.errors.tolist(),

@@ -22,6 +22,7 @@ from jax_models.model.transformer import Transformer
 
 __all__ = [
     "PRESETS",
+    "PRESET_LANGUAGES",
     "anbn_one_layer_transformer",
     "anbn_transformer",
     "average_parity_transformer",
@@ -46,6 +47,13 @@ PRESETS: Mapping[str, Callable[..., Transformer]] = {
     "average_parity": average_parity_transformer,
 }
 """The constructions that commands know by name."""
+
+PRESET_LANGUAGES: Mapping[str, str] = {
+    "ones": "ones",
+    **dict.fromkeys(("anbn", "anbn_one_layer"), "anbn"),
+    **dict.fromkeys((name for name in PRESETS if "parity" in name), "parity"),
+}
+"""Key of `LANGUAGES` that a construction recognises; the language of `first` has none."""
 
 
 def preset_parameters(name: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jax import Array
 
-from jax_models.arguments import expect_integer
+from jax_models.arguments import expect_integer, refuse_empty
 from jax_models.errors import InputError
 from jax_models.model.pytree import register
 
@@ -32,7 +32,8 @@ class Padding:
             InputError: padding stands in front of a token, or there is no token.
         """
         there = np.flatnonzero(tokens != self.symbol)
-        if not there.size or there[-1] != there.size - 1:
+        refuse_empty("tokens without padding", there)
+        if there[-1] != there.size - 1:
             first = int(np.flatnonzero(tokens == self.symbol)[0])
             raise InputError(
                 f"the padding, symbol {self.symbol}, stands at position {first} of "

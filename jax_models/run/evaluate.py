@@ -11,7 +11,13 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jax_models.arguments import choose_name, expect_array, expect_integer, show
+from jax_models.arguments import (
+    choose_name,
+    expect_array,
+    expect_integer,
+    refuse_empty,
+    show,
+)
 from jax_models.errors import InputError, TieError
 from jax_models.format.model_check import check_model
 from jax_models.model.readout import Readout
@@ -42,7 +48,8 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
                 f"tokens = {show(given)}; expected integers, one for each symbol, [n]"
             )
     shape, dtype = tokens.shape, tokens.dtype
-    if len(shape) != 1 or shape[0] == 0:
+    refuse_empty("tokens", tokens)
+    if len(shape) != 1:
         raise InputError(
             f"tokens have shape {shape}; expected one sequence [n] with n >= 1"
         )

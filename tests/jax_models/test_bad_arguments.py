@@ -4,11 +4,13 @@ import jax
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
 from bounds.restriction import most_free_forced, reachable_classes
 from jax_models import constructions, languages
 from jax_models.arguments import expect_integer, expect_sequence
-from jax_models.programs import logic
+from jax_models.programs import logic, rasp
+from jax_models.programs.logic.self_test import apply_eagerly
 
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
 MODEL = constructions.ones_transformer()
@@ -121,3 +123,37 @@ def test_sizes_may_be_numpys():
     assert model.vocab_size == 2
     assert expect_integer("n", np.array(3)) == 3
     assert expect_sequence("n", iter("ab"), "letters") == ["a", "b"]
+
+
+FUNCTION = bounds.Callable(lambda _, x: x * 1.0, None, vocab_size=2, batched=True)
+FORMULA = logic.parse_formula("Q_a")
+SOFT = jm.with_weighting(MODEL, "softmax")
+PROGRAM = rasp.check_program(*rasp.PROGRAMS["majority"])
+# Whatever takes an input, by name.
+ENTRANCES = {
+    "apply": lambda x: jm.apply(MODEL, x),
+    "apply_logits": lambda x: jm.apply_logits(MODEL, x),
+    "accepts": lambda x: jm.accepts(MODEL, x),
+    "compute_influence": lambda x: bounds.compute_influence(MODEL, x),
+    "influence of a function": lambda x: bounds.compute_influence(FUNCTION, x),
+    "scan": lambda x: bounds.scan(MODEL, x),
+    "certify_influence": lambda x: bounds.certify_influence(SOFT, x),
+    "simulate": lambda x: bounds.simulate(MODEL, x),
+    "evaluate_formula": lambda x: logic.evaluate_formula(FORMULA, x, "ab"),
+    "satisfies": lambda x: logic.satisfies(FORMULA, x, "ab"),
+    "truth_values": lambda x: logic.truth_values(
+        jm.compile_formula(FORMULA, "ab", "T"), x
+    ),
+    "self_test": lambda x: apply_eagerly(MODEL, x),
+    "padding alone": lambda x: jm.Padding(0).leave(np.zeros(3, int)),
+    "evaluate_program": lambda x: rasp.evaluate_program(PROGRAM, x),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize(
+    "empty", [[], [[]], np.zeros((3, 0), int)], ids=["0", "1", "3"]
+)
+def test_the_empty_word_is_called_so_wherever_it_enters(entrance, empty):
+    with pytest.raises(jm.InputError, match=r"the empty word \(n = 0\)"):
+        ENTRANCES[entrance](empty)

@@ -311,6 +311,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         inputs="inputs that were considered",
         all_inputs="whether these are all of the length",
         inputs_run="inputs that errors were measured on",
+        measured_on="their number and kind: an error is the largest of them",
         heads="what each head of each layer does with ties",
     ),
     "simulate.json": _has(

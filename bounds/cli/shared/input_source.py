@@ -13,8 +13,14 @@ from bounds.cli.shared.texts import (
     read_letters,
     read_text_whole,
 )
-from bounds.curves.inputs import GivenInputs, InputSource, sampled_inputs
+from bounds.curves.inputs import (
+    GivenInputs,
+    InputSource,
+    NeighbourInputs,
+    sampled_inputs,
+)
 from jax_models.arguments import expect_file
+from jax_models.constructions import PRESET_LANGUAGES
 from jax_models.languages import LANGUAGES, read_text
 from jax_models.run.evaluate import check_tokens
 
@@ -53,7 +59,7 @@ def load_inputs(
         count: Number of inputs at each length, where they are sampled.
 
     Returns:
-        The source.
+        The source; without a file and a language the preset's own, with neighbours.
 
     Raises:
         InputError: A file holds no tokens, or the model's vocabulary is too small.
@@ -70,7 +76,10 @@ def load_inputs(
             except jm.InputError as error:
                 raise jm.InputError(f"{given.name}: {error}") from error
         return GivenInputs(given.name, tuple(sequences))
-    return sampled_inputs(model, options.language, count, options.seed)
+    own = None if options.language else PRESET_LANGUAGES.get(options.preset)
+    language = own or options.language or "random"
+    samples = sampled_inputs(model, language, count, options.seed)
+    return NeighbourInputs(samples) if own else samples
 
 
 def read_given(

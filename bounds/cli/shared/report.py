@@ -46,7 +46,7 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
     ]
     lines.append(["exponent", *(_exponent(curve) for curve in curves)])
     lines.append(["zeros", *(_zeros(curve) for curve in curves)])
-    table = _aligned(lines)
+    table = aligned(lines)
     rule = "-" * len(table[0])
     inputs = (
         max((row["input"] for c in curves for row in c.measurements), default=0) + 1
@@ -115,7 +115,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
                     exact = f"{influence_value(row):.4g}"
                     cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
                     table.append([curve.label, str(row["n"]), exact, *cells])
-        lines += ["", *textwrap.wrap(_meanings(columns), WIDTH), *_aligned(table)]
+        lines += ["", *textwrap.wrap(_meanings(columns), WIDTH), *aligned(table)]
         said = [sentence for curve in curves for sentence in describe_gap(curve)]
         lines += [line for one in said for line in textwrap.wrap(one, WIDTH)]
     lacking: dict[str, list[str]] = {}
@@ -217,7 +217,7 @@ def _zeros(curve: BoundCurve) -> str:
     return f"{curve.fit.zeros} of {curve.fit.used + curve.fit.zeros}"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     """Returns lines of cells as text, columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [

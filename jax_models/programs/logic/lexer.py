@@ -29,6 +29,18 @@ INFIXES = ("and", "or", "S", "U")
 CONSTANT_WORDS = ("T", "F", "first", "last")
 PREDICATES = ("odd", "even", "mod")
 WORDS = frozenset((*PREFIXES, *INFIXES, *CONSTANT_WORDS, *PREDICATES))
+# Operators of other notations: what is written here.
+_ELSEWHERE = """\
+<-> <=> ↔: (phi -> psi) and (psi -> phi); => →: phi -> psi; ! ~ ¬: not phi;
+& && ∧: phi and psi; | || ∨: phi or psi; true ⊤: T; false ⊥: F; X: N phi; Y: P phi;
+F: T U phi; G: not (T U not phi); O: once phi; H: historically phi; Z: not P not phi;
+W: (phi U psi) or not (T U not phi); R V: not (not phi U not psi);
+M: psi U (phi and psi); B: (phi S psi) or historically phi; ==: s = t; !=: not s = t"""
+ELSEWHERE = {
+    mark: here
+    for marks, here in (entry.split(": ") for entry in _ELSEWHERE.split(";"))
+    for mark in marks.split()
+}
 
 # Fewer than Python reads, so that sums of integers can still be written.
 _MOST_DIGITS = 3000
@@ -39,6 +51,7 @@ _PIECE = re.compile(
     | Q_'(?P<quoted>(?:[^'\\]|\\['\\])+)'
     | (?P<integer>[0-9]+)(?!\w)
     | (?P<word>(?!Q_)[^\W\d]\w*)
+    | (?P<elsewhere><->|<=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
     | (?P<mark>->|>=|<=|\#<|\#>|[][()+*<>=,-])""",
     re.VERBOSE,
 )
@@ -77,6 +90,12 @@ def pieces(text: str) -> Iterator[Piece]:
                 f"found an integer of {len(value)} digits, expected at most "
                 f"{_MOST_DIGITS}; scale the comparison down",
             )
+        if kind in ("word", "elsewhere") and value in ELSEWHERE.keys() - WORDS:
+            hint = f"; a symbol {value} is written Q_{value}" * (kind == "word")
+            found = (
+                f"found {value!r} of another notation, expected that of docs/logic.md"
+            )
+            refuse(text, match.start(), f"{found}; write {ELSEWHERE[value]}{hint}")
         if kind == "word" and value not in WORDS:
             _refuse_word(text, match.start(), value)
         if kind in ("name", "quoted"):
@@ -212,6 +231,10 @@ PREFIX = {
 }
 PREFIX["-"] = Operator(9, Term, lambda term: -term, operands=1)
 
+CONSTANT_MEANINGS = {
+    "T": "; T is the constant true",
+    "F": f"; F is the constant false, eventually phi is written {ELSEWHERE['F']}",
+}
 CONSTANTS: dict[str, Callable[[], Formula]] = {
     "T": lambda: Constant(True),
     "F": lambda: Constant(False),

@@ -18,6 +18,7 @@ from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.programs.logic.derived import Term
 from jax_models.programs.logic.lexer import (
+    CONSTANT_MEANINGS,
     CONSTANTS,
     INFIX,
     PREFIX,
@@ -357,10 +358,12 @@ class _Parser:
 
     def _refuse_infix(self, piece: Piece) -> NoReturn:
         expected = "an operator between formulas or numbers, or a closing bracket"
+        before = self._shown(self.operands[-1])
+        word = piece.value if piece.kind == "word" else before
         self._refuse(
             piece.start,
-            f"found {_named(piece)} after {self._shown(self.operands[-1])}, expected "
-            f"{expected}; join two formulas with and, or, ->, S, U",
+            f"found {_named(piece)} after {before}, expected {expected}; join two "
+            f"formulas with and, or, ->, S, U{CONSTANT_MEANINGS.get(word, '')}",
         )
 
     def _refuse_operand(self, piece: Piece) -> NoReturn:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jax_models.arguments import expect_strings
 from jax_models.errors import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
@@ -51,12 +52,7 @@ def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
     Raises:
         InputError: for tokens that are none, or a model of another kind.
     """
-    tokens = np.asarray(strings)
-    if tokens.ndim not in (1, 2) or not tokens.size or tokens.dtype.kind not in "iu":
-        raise InputError(
-            f"strings have shape {tokens.shape} and type {tokens.dtype}; expected "
-            "integers [b, n] or [n] with n >= 1"
-        )
+    tokens = expect_strings("strings", strings)
     if tokens.min() < 0 or tokens.max() >= model.vocab_size:
         raise InputError(
             f"strings hold tokens from {tokens.min()} to {tokens.max()}; the model has "

@@ -13,7 +13,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jax_models.arguments import check_alphabet, expect_array, expect_kind
+from jax_models.arguments import check_alphabet, expect_kind, expect_strings
 from jax_models.errors import InputError
 from jax_models.programs.logic.syntax import (
     And,
@@ -97,25 +97,8 @@ def satisfies(
 
 
 def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
-    """Returns strings as an integer array once they are known to be of an alphabet.
-
-    Args:
-        strings: symbol ids [n] or [count, n], n >= 1.
-        alphabet: the symbols in the order of their ids.
-
-    Raises:
-        InputError: if they are empty, no integers, or hold an id that is none.
-    """
-    tokens = expect_array("strings", strings)
-    if (
-        tokens.ndim not in (1, 2)
-        or tokens.shape[-1] == 0
-        or tokens.dtype.kind not in "iu"
-    ):
-        raise InputError(
-            f"strings are integer arrays [n] or [count, n] with n >= 1, got "
-            f"{tokens.dtype} of shape {tokens.shape}"
-        )
+    """Returns symbol ids [n] or [count, n], n >= 1, known to be of an alphabet."""
+    tokens = expect_strings("strings", strings)
     wrong = np.argwhere((tokens < 0) | (tokens >= len(alphabet)))
     if wrong.size:
         place = tuple(int(i) for i in wrong[0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_models.arguments import expect_strings
 from jax_models.errors import InputError
 from jax_models.programs.rasp.check import LARGEST, CheckedProgram
 from jax_models.programs.rasp.syntax import (
@@ -53,13 +54,8 @@ def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
         InputError: for tokens that are none of the alphabet, or a length at which an
             integer of the program may leave 64 bits.
     """
-    ids = np.asarray(tokens)
-    if ids.ndim not in (1, 2) or ids.dtype.kind not in "iu" or not ids.shape[-1]:
-        raise InputError(
-            f"tokens are of type {ids.dtype} and shape {ids.shape}; a program runs on "
-            "integers [n] or [c, n] with n >= 1"
-        )
-    if ids.size and (ids.min() < 0 or ids.max() >= len(program.alphabet)):
+    ids = expect_strings("tokens", tokens)
+    if ids.min() < 0 or ids.max() >= len(program.alphabet):
         raise InputError(
             f"tokens run from {ids.min()} to {ids.max()}; the alphabet has the ids 0 to "
             f"{len(program.alphabet) - 1}"

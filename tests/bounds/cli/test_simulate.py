@@ -11,7 +11,9 @@ import jax_models as jm
 from bounds import read_store
 from bounds.simulation import simulate
 from bounds.simulation.curve import COLUMNS
+from bounds.simulation.error_figure import simulation_figure
 from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.simulation.test_simulate import ones_error
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 REQUIRED = (
@@ -68,9 +70,48 @@ def test_another_error_or_length_is_simulated_anew(run):
     assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
     few = [*flags, "--max_inputs=2", "--num_inputs=2", "--lengths=4"]
     # One layer is known over all inputs without listing them, two are not.
-    assert "for all inputs; errors were measured on" in run("simulate", *few).out
+    assert (
+        "errors are the largest of 2 sampled inputs (random)"
+        in run("simulate", *few).out
+    )
     deep = run("simulate", *few, "--num_layers=2").out
-    assert "inputs considered, not for all inputs" in deep
+    assert "certified for 2 sampled inputs (random), not for all inputs" in deep
+
+
+def simulate_ones(run, *flags):
+    """The only row, and what was printed."""
+    found = run("simulate", "--preset=ones", "--lengths=60", *flags, "--fresh")
+    assert found.code == 0, found.err
+    (row,) = read_json("results/simulate/simulate.json")["rows"]
+    return row, found.out
+
+
+def test_a_preset_is_tried_on_its_own_language_and_says_on_how_much(run):
+    """On 1^59 0, among them, the odds against the 0 are e^(-1/(60 tau))."""
+    row, out = simulate_ones(run)
+    expected = ones_error(60, row["tau_certificate"])
+    assert row["error_certificate"] == pytest.approx(expected, rel=1e-9)
+    assert row["measured_on"] == "16 sampled inputs"
+    assert "error is the largest of" in out
+    assert "16 sampled inputs (ones and one-symbol neighbours)" in out
+    csv_row = read_csv("results/simulate/simulate.csv")[0]
+    assert csv_row["measured_on"] == "16 sampled inputs"
+    (label,) = [text.get_text() for text in simulation_figure([row]).legends[0].texts]
+    assert label == "n = 60, gap 1: largest of 16 sampled inputs"
+    # Random bits, where the flag names them, hold no such input, and are called so.
+    row, out = simulate_ones(run, "--language=parity")
+    assert row["error_certificate"] < 1e-100
+    assert "16 sampled inputs (parity)" in out
+
+
+@pytest.mark.parametrize(
+    "preset", ["first", pytest.param("random", marks=pytest.mark.slow)]
+)
+def test_a_model_without_a_language_is_tried_on_random_strings(run, preset):
+    flags = ["--weighting=leftmost_hard", "--lengths=4", "--max_inputs=1"]
+    found = run("simulate", f"--preset={preset}", *flags, "--num_inputs=2")
+    assert found.code == 0, found.err
+    assert "2 sampled inputs (random)" in found.out
 
 
 def test_a_curve_has_a_row_per_length():

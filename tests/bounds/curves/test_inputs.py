@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.curves.inputs import GivenInputs, sampled_inputs
+from bounds.curves.inputs import GivenInputs, NeighbourInputs, sampled_inputs
 from jax_models.constructions import build_preset
 from jax_models.languages import get_language
 
@@ -90,3 +90,69 @@ def test_a_given_sequence_serves_shorter_lengths_with_its_first_tokens():
     np.testing.assert_array_equal(source.draw(3, 0), [0, 1, 2])
     with pytest.raises(jm.InputError, match="4 is more than the 3 tokens of input 1"):
         source.draw(4, 1)
+
+
+def neighbours(vocab_size, language, count=16, **fields):
+    model = random_model(vocab_size, **fields)
+    return NeighbourInputs(sampled_inputs(model, language, count, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("language", "symbols", "length", "ended"),
+    [
+        ("ones", 2, 40, False),
+        ("anbn", 2, 40, False),
+        ("parity", 2, 41, True),
+        ("dyck2", 4, 12, False),
+        ("flip_flop", 5, 12, False),
+    ],
+)
+def test_inputs_are_members_and_strings_one_symbol_away(
+    language, symbols, length, ended
+):
+    fields = {"substitutable": tuple(range(symbols))} if ended else {}
+    source = neighbours(symbols + ended, language, **fields)
+    member = get_language(language).contains
+    inputs = [source.draw(length, k) for k in range(16)]
+    assert source.name == f"{language} and one-symbol neighbours"
+    assert member(inputs[0])
+    assert {bool(member(tokens)) for tokens in inputs} == {True, False}
+    size = length - ended
+    for tokens in inputs:
+        if ended:
+            assert tokens[-1] == symbols
+        changed = [
+            np.where(np.arange(length) == at, symbol, tokens)
+            for at in range(size)
+            for symbol in range(symbols)
+        ]
+        assert any(member(one) for one in changed)
+    # The planted error: two symbols off is not one.
+    twice = np.array(inputs[0])
+    twice[[0, size - 1]] = (twice[[0, size - 1]] + 1) % symbols
+    if language == "ones":
+        assert not any(
+            member(np.where(np.arange(length) == at, 1, twice)) for at in range(size)
+        )
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 1000])
+def test_neighbours_of_the_only_member_differ_from_it_at_both_ends_too(length):
+    source = neighbours(2, "ones")
+    inputs = np.stack([source.draw(length, k) for k in range(16)])
+    zeros = (inputs == 0).sum(axis=1)
+    assert zeros.tolist() == [0] + [1] * 15
+    places = set(inputs.argmin(axis=1)[1:].tolist())
+    assert {0, length - 1} <= places
+    assert len(places) >= min(length, 14)
+    again = neighbours(2, "ones", count=3)
+    np.testing.assert_array_equal(again.draw(length, 2), inputs[2])
+
+
+def test_a_length_without_members_has_samples_in_their_place():
+    source, sampled = neighbours(2, "anbn"), get_language("anbn")
+    assert not sampled.contains(source.draw(9, 0))
+    assert source.draw(9, 0).shape == (9,)
+    # Nothing but the end token.
+    ended = neighbours(3, "parity", substitutable=(0, 1))
+    assert ended.draw(1, 1).tolist() == [2]

@@ -124,7 +124,42 @@ def test_brackets_around_the_window_keep_every_completion_above_zero():
 def test_a_word_without_a_window_has_no_pair():
     found = find_counterexample(random_model(0, num_heads=2), 2, "dyck1")
     assert found.pair is None
-    assert found.reasons == ("no position is free beforehand",)
+    (reason,) = found.reasons
+    assert reason.startswith("no position is free beforehand; use a longer input")
+    assert "pre_restriction" in reason
+    longer = find_counterexample(random_model(0, num_heads=2), 6, "dyck1")
+    assert (longer.given == -1).any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_next_thing_that_is_named_finds_a_pair_where_there_was_none(seed):
+    """All but one symbol of a member, as `reasons` say."""
+    model, member = random_model(seed), np.ones(6, int)
+    found = find_counterexample(model, 6, "ones", attempts=4)
+    assert found.pair is None
+    next_ = "try a member as pre_restriction, a few positions free (-1)"
+    assert any(next_ in reason for reason in found.reasons)
+    pairs = [
+        find_counterexample(
+            model,
+            6,
+            "ones",
+            pre_restriction=np.where(np.arange(6) == free, -1, member),
+            attempts=1,
+        ).pair
+        for free in range(6)
+    ]
+    assert any(pair is not None for pair in pairs)
+
+
+def test_brackets_of_one_type_are_said_to_be_all_that_is_free():
+    model = drawn(0, vocab_size=4)
+    for language, says in (("dyck2", True), ("dyck1", False), ("parity", False)):
+        found = find_counterexample(model, 12, language, attempts=1)
+        assert found.free
+        reason = "free positions range over ( and ), one of the two types of bracket"
+        assert (reason in found.reasons) is says
+        assert found.symbols == (0, 1)
 
 
 def test_a_function_may_decide_membership():

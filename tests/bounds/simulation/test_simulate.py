@@ -1,6 +1,7 @@
 """A simulation certifies what its twin then does, for every kind of model it accepts."""
 
 import dataclasses
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -306,3 +307,57 @@ def test_ties_of_a_wide_cell_have_a_certificate_and_no_theorem():
     assert found.error_formula is None
     assert (found.error_certificate or 0) <= (found.bound or 0) <= 0.01
     assert any("Theorem 26-T does not apply" in note for note in found.notes)
+
+
+def ones_error(length, temperature):
+    """Of softmax on 1^(n-1) 0 by the sum of its odds, where the model reads the 0.
+
+    Scores are -j/n at the ones j < n and 1 - n/n at the 0, after the tie-breaking term.
+    """
+    odds = math.fsum(math.exp(-j / length / temperature) for j in range(1, length))
+    return odds / (1 + odds)
+
+
+def test_tokens_are_the_only_inputs_considered():
+    model, n = jm.build_preset("ones", dtype="float64"), 30
+    rows = np.ones((2, n), int)
+    rows[1, -1] = 0
+    found = simulate(model, rows, sweep=True)
+    same = simulate(model, n, inputs=GivenInputs("tokens", tuple(rows)), sweep=True)
+    assert found.row() == same.row()
+    assert found.measured_on == "2 given inputs (tokens)"
+    assert not found.all_inputs
+    assert found.error_certificate == pytest.approx(ones_error(n, found.temperature))
+    for tau, error, bound in zip(
+        found.temperatures, found.errors, found.bounds, strict=True
+    ):
+        assert error == pytest.approx(ones_error(n, tau), rel=1e-9)
+        assert error <= bound
+    one = simulate(model, rows[1].tolist())
+    assert one.length == n
+    assert one.num_run == 1
+    assert one.measured_on == "1 given input (tokens)"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "complaint"),
+    [
+        ([], "the empty word"),
+        ([[]], "the empty word"),
+        (np.zeros((0, 3), int), r"shape \(0, 3\); expected integers"),
+        ([[[0]]], r"shape \(1, 1, 1\); expected integers"),
+        ([0.5], "float64 .*expected integers"),
+        ([True], "bool .*expected integers"),
+        (["0"], "expected integers"),
+        ([[0, 1], [1]], "expected an array"),
+        ([0, 2], "token 2 at position 1 is outside the model's vocabulary"),
+        ([[0, 1], [-1, 0]], "token -1 at position 0"),
+        ("01", "length n = '01'"),
+        (None, "length n = None"),
+    ],
+    ids=str,
+)
+def test_tokens_that_are_none_are_one_clear_line(tokens, complaint):
+    with pytest.raises(jm.InputError, match=complaint) as caught:
+        simulate(jm.build_preset("ones", dtype="float64"), tokens)
+    assert "\n" not in str(caught.value)

@@ -9,7 +9,13 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
-from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models import languages
+from jax_models.constructions import (
+    PRESET_LANGUAGES,
+    PRESETS,
+    build_preset,
+    preset_parameters,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -125,6 +131,17 @@ def test_substitutable_symbols_leave_out_the_end_token(name):
     assert model.substitutable == (0, 1)
     assert model.vocabulary[2:] in ((), ("$",))
     assert model.vocab_size == len(model.vocabulary)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_presets_language_is_the_one_that_it_recognises(name):
+    if name == "first":  # whose language none of LANGUAGES is
+        assert name not in PRESET_LANGUAGES
+        return
+    language = languages.LANGUAGES[PRESET_LANGUAGES[name]]
+    for n in range(1, 8):
+        rows = list(itertools.product((0, 1), repeat=n))
+        assert language.contains(rows).tolist() == [LANGUAGES[name](x) for x in rows]
 
 
 def test_ones_answers_alike_at_every_position():

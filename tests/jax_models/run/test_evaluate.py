@@ -55,7 +55,7 @@ def with_scores(*scores):
     [
         ([0, 1, 3], r"token 3 at position 2 .* 3 symbols; .* 0 to 2"),
         ([0, -1, 3], "token -1 at position 1"),
-        ([], r"shape \(0,\)"),
+        ([], "the empty word"),
         ([[0, 1]], r"shape \(1, 2\)"),
         (0, r"shape \(\)"),
         ([0.0, 1.0], "float64.*integers"),

@@ -283,3 +283,11 @@ def test_bounds_keep_their_digits_where_exponentials_underflow():
     bound = closed.constant_gap_distance(1.0, 1e-4, 1001)
     assert bound.value == pytest.approx(0.0, abs=1e-300)
     assert bound.log_value == pytest.approx(math.log(2000) - 1e4, rel=1e-14)
+
+
+def test_a_temperature_is_said_to_keep_the_error_at_most_epsilon():
+    said = str(closed.constant_gap_temperature(1.0, 3, 0.1))
+    keeps = (
+        "the largest temperature (that keeps the error at most epsilon) at least 0.27"
+    )
+    assert said.startswith(keeps)

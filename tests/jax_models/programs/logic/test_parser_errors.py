@@ -1,11 +1,15 @@
 """Every mistake in a formula is one line: the column, what stands there, what to do."""
 
+import itertools
 import re
 
+import numpy as np
 import pytest
 
 from jax_models.errors import InputError
+from jax_models.programs.logic.lexer import ELSEWHERE, WORDS
 from jax_models.programs.logic.parser import parse_formula
+from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import Symbol
 
 MISTAKES = [
@@ -52,7 +56,11 @@ MISTAKES = [
     ("#[Q_a] > 1", 1, "'#'", "#<[phi] or #>[phi]"),
     ("3x > 1", 1, "'3x'", "digits"),
     ("1" * 5000 + " > 1", 1, "an integer of 5000 digits", "scale"),
-    ("Q_a & Q_b", 5, "the character '&'", "Q_'x' in quotes"),
+    ("Q_a % Q_b", 5, "the character '%'", "Q_'x' in quotes"),
+    ("F Q_a", 3, "the symbol 'a' after F", "F is the constant false"),
+    ("not F(Q_a)", 6, "'(' after F", "eventually phi is written T U phi"),
+    ("T Q_a", 3, "the symbol 'a' after T", "T is the constant true"),
+    ("Q_a T Q_b", 5, "'T' after Q_a", "T is the constant true"),
     ("Q_", 1, "Q_", "expected the name of a symbol"),
     ("Q_( and Q_a", 1, "Q_ and then '('", "as in Q_'('"),
     ("Q_'(", 1, "Q_' without a symbol and a closing quote", "expected Q_'x'"),
@@ -72,6 +80,65 @@ def test_a_mistake_is_one_line_that_names_the_column(text, column, found, help_)
     assert help_ in message
     assert "\n" not in message
     assert len(message) < 260
+
+
+@pytest.mark.parametrize("mark", sorted(ELSEWHERE.keys() - WORDS))
+def test_an_operator_of_another_notation_is_named_where_it_stands(mark):
+    for text, column in (
+        (f"Q_a {mark} Q_b", 5),
+        (f"{mark} Q_a", 1),
+        (f"{mark}(Q_a)", 1),
+    ):
+        with pytest.raises(InputError) as error:
+            parse_formula(text, "ab")
+        start = f"formula, column {column}: found {mark!r} of another notation, "
+        assert str(error.value).startswith(start)
+        assert f"write {ELSEWHERE[mark]}" in str(error.value)
+    if mark.isalpha():
+        assert parse_formula(f"Q_{mark}", [mark]) is Symbol(mark)
+
+
+# Of what operators are defined: phi and psi from a position on, or up to it, reversed.
+DEFINITIONS = {
+    "<->": lambda p, q: p[0] == q[0],
+    "=>": lambda p, q: q[0] or not p[0],
+    "!": lambda p, q: not p[0],
+    "&": lambda p, q: p[0] and q[0],
+    "|": lambda p, q: p[0] or q[0],
+    "true": lambda p, q: True,
+    "false": lambda p, q: False,
+    "X": lambda p, q: p[1:2] == [True],
+    "Y": lambda p, q: p[1:2] == [True],
+    "Z": lambda p, q: p[1:2] != [False],
+    "F": lambda p, q: any(p),
+    "G": lambda p, q: all(p),
+    "O": lambda p, q: any(p),
+    "H": lambda p, q: all(p),
+    "W": lambda p, q: all(p[k] or any(q[: k + 1]) for k in range(len(p))),
+    "B": lambda p, q: all(p[k] or any(q[: k + 1]) for k in range(len(p))),
+    "R": lambda p, q: all(q[k] or any(p[:k]) for k in range(len(p))),
+    "M": lambda p, q: any(p[k] and all(q[: k + 1]) for k in range(len(p))),
+}
+
+
+@pytest.mark.parametrize("mark", DEFINITIONS)
+def test_what_stands_for_another_notations_operator_means_the_same(mark):
+    here = ELSEWHERE[mark].replace("phi", "Q_a").replace("psi", "(Q_b or Q_c)")
+    formula = parse_formula(here, "abcd")
+    past = mark in ("Y", "Z", "O", "H", "B")
+    for n in range(1, 5):
+        strings = np.array(list(itertools.product(range(4), repeat=n)))
+        found = evaluate_formula(formula, strings, "abcd")
+        for string, row in zip(strings, found, strict=True):
+            for i in range(n):
+                seen = string[: i + 1][::-1] if past else string[i:]
+                p, q = (seen == 0).tolist(), ((seen == 1) | (seen == 2)).tolist()
+                assert row[i] == DEFINITIONS[mark](p, q), (string, i)
+
+
+def test_every_mark_has_a_definition():
+    defined = {ELSEWHERE[mark] for mark in DEFINITIONS}
+    assert set(ELSEWHERE.values()) - defined == {"s = t", "not s = t"}
 
 
 def test_integers_that_grow_too_long_are_refused_where_they_are_compared():
