@@ -291,13 +291,16 @@ def _ask(options: flags.FlagValues) -> Asked:
     question = subject.question
     question = dataclasses.replace(question, query=question.query % length)
     tokenizer = open_tokenizer(options)
+    symbols = read_substitutes(options, subject.model, tokenizer, length)
+    if symbols is not None:  # of a set: its order names no other question
+        symbols = np.sort(symbols, axis=-1)
     return Asked(
         dataclasses.replace(subject, question=question),
         options.include_query,
         Stopping(options.rtol, options.budget or None),
         Path(options.out),
         tokenizer,
-        read_substitutes(options, subject.model, tokenizer, length),
+        symbols,
         options.propose,
     )
 

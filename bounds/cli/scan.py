@@ -298,8 +298,6 @@ def _ask(options: flags.FlagValues) -> Asked:
             f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
         )
     reduce = parse_reduce(options.reduce)
-    if isinstance(reduce, Frobenius) and positions is not None and rows == "all":
-        rows = positions
     entries = options.target_symbols
     if entries is not None:
         entries = [number_symbol(x, tokenizer, "--target_symbols") for x in entries]

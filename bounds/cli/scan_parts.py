@@ -18,7 +18,6 @@ from bounds.cli.shared.precision import split_error, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
-from bounds.influence.problem import SharedBase
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Piece, Reduce, require_table
@@ -70,34 +69,31 @@ class Asked:
         """What names the model and the input."""
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
-    def question(self, **changed: Any) -> Question:
-        """Returns the scan's question.
+    def question(self, mesh: Mesh | None = None) -> Question:
+        """Returns the scan's question, as `bounds.scan` asks it.
 
         Args:
-            changed: Arguments of `Question.ask` that are others for a part.
+            mesh: Devices that substitutions are shared out over; None is one.
 
         Raises:
             InputError: It does not fit the model, or nothing can be substituted.
         """
-        asked = self.subject.question
-        symbols, positions = self.symbols, changed.get("positions", self.positions)
-        if symbols is not None and symbols.ndim == 2 and positions is not None:
-            symbols = symbols[np.asarray(positions)]
+        asked, symbols = self.subject.question, self.symbols
+        if symbols is not None and symbols.ndim == 2 and self.positions is not None:
+            symbols = symbols[np.asarray(self.positions)]
         return Question.ask(
             self.subject.model,
             self.tokens,
-            **{
-                "symbols": symbols,
-                "positions": self.positions,
-                "rows": self.rows,
-                "target": asked.target,
-                "target_symbols": self.target_symbols,
-                "reduce": self.reduce,
-                "diagonal": self.diagonal,
-                "memory_limit": asked.memory_limit,
-                "precision": asked.precision,
-                **changed,
-            },
+            symbols=symbols,
+            positions=self.positions,
+            rows=self.rows,
+            target=asked.target,
+            target_symbols=self.target_symbols,
+            reduce=self.reduce,
+            diagonal=self.diagonal,
+            mesh=mesh,
+            memory_limit=asked.memory_limit,
+            precision=asked.precision,
         )
 
 
@@ -120,7 +116,6 @@ class Parts:
     reason: str
     size: int
     mesh: Mesh | None
-    shared: SharedBase = dataclasses.field(default_factory=SharedBase)
 
     @classmethod
     def plan(cls, asked: Asked, mesh: Mesh | None = None) -> "Parts":
@@ -134,10 +129,10 @@ class Parts:
             InputError: It does not fit the model or the memory, or nothing can be
                 substituted.
         """
-        whole = asked.question(mesh=mesh)
+        whole = asked.question(mesh)
         whole.require_substitutions()
         choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
-        square = isinstance(asked.reduce, Frobenius)
+        square = whole.reduction.square
         if square:
             require_table("the table of the map", *cells.shape, *whole.shape)
         each = cells.shape[1] if square or whole.reduction.by_symbol else 1
@@ -155,33 +150,31 @@ class Parts:
         Args:
             progress: Counts positions as they are done; None counts nothing.
         """
-        asked, whole = self.asked, self.whole
+        asked, whole, part = self.asked, self.whole, self.whole.part(0, self.size)
+        square = whole.reduction.square  # its parts are those of a table
         key = {
             "command": "scan",
             "version": __version__,
             "dtype": asked.subject.model.dtype.name,
             "target": target_key(asked.subject.question.target),
             "target_symbols": asked.target_symbols,
-            "rows": None if whole.alone and asked.rows == -1 else self._rows,
-            "reduce": self._reduce,
-            "diagonal": asked.diagonal,
+            "rows": self._rows,
+            "reduce": "none" if square else asked.reduce,
+            # False is what the whole tables of maps were once kept under.
+            "diagonal": part.diagonal or "zero",
             "method": self.method,
             "ties": asked.subject.question.ties,
             "symbols_sha256": _sha256(whole.layout.symbols),
             "positions_sha256": _sha256(whole.layout.positions),
             # Sizes change the last bits: results of others are not gone on from.
-            **block_columns(self.part(0, self.size).plan(self.method).sizes),
+            **block_columns(part.plan(self.method).sizes),
             **asked.hashes,
         }
         precision = asked.subject.question.precision
         if precision is not None:
             key["precision"] = precision
         cells = [self._cell(key, start, progress) for start, _ in self.bounds]
-        return with_error(
-            cells,
-            precision,
-            lambda: dataclasses.replace(whole.problem, shared=self.shared),
-        )
+        return with_error(cells, precision, lambda: whole.problem)
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -192,30 +185,10 @@ class Parts:
 
     @property
     def _rows(self) -> Any:
-        """Which rows every part watches: where all stand for positions, these."""
-        return self.asked.rows if self.whole.alone else self.whole.layout.rows.tolist()
-
-    @property
-    def _reduce(self) -> Any:
-        """What every part makes of its own."""
-        return "none" if isinstance(self.asked.reduce, Frobenius) else self.asked.reduce
-
-    def part(self, start: int, stop: int) -> Question:
-        """Returns the question about some of the positions.
-
-        Args:
-            start: The first.
-            stop: Behind the last.
-        """
-        return self.asked.question(
-            positions=self.whole.layout.positions[start:stop].tolist(),
-            rows=self._rows,
-            reduce=self._reduce,
-            # A Frobenius map is of the whole table, whatever becomes of its diagonal.
-            diagonal=self.asked.diagonal or self.whole.reduction.square,
-            mesh=self.mesh,
-            shared=self.shared,
-        )
+        """The rows that every part watches; None is the last one alone."""
+        if self.whole.alone:
+            return None if self.asked.rows == -1 else self.asked.rows
+        return self.whole.layout.rows.tolist()
 
     def _cell(
         self, key: Mapping[str, Any], start: int, progress: Progress | None
@@ -236,7 +209,7 @@ class Parts:
                     progress.advance(label, now - reported)
                     reported = now
 
-            part = self.part(start, stop)
+            part = self.whole.part(start, stop)
             ends, seen = part.find(part.plan(self.method), report)
             judge_ties(self.asked.subject.model, seen, label, question.ties)
             report(1, 1)

@@ -33,7 +33,7 @@ def describe_plan(parts: Parts) -> list[str]:
     count = count_devices(parts.mesh)
     way = whole.plan(parts.method).way
     assert isinstance(way, Method)
-    questions = [parts.part(start, stop).problem for start, stop in parts.bounds]
+    questions = [whole.part(*ends).problem for ends in parts.bounds]
     problems = [one for one in questions if len(one.pairs)]
     sizes = [len(one.pairs) for one in problems]
     positions, symbols = whole.layout.cells.shape

@@ -52,8 +52,8 @@ def read_substitutes(
         length: Positions n of the input.
 
     Returns:
-        Symbols [K], or rows of each position [n, K] filled up with -1; None is all that
-        the model substitutes.
+        Symbols [K] as they are listed, or rows of each position [n, K] filled up with -1;
+        None is all that the model substitutes.
 
     Raises:
         InputError: Both flags are given, or one lists what is no symbol or no substitute.
@@ -70,8 +70,8 @@ def read_substitutes(
         return np.array(sorted(free.difference(tokenizer.special)), np.int64)
     if listed is not None:
         where = "--symbols"
-        symbols = {number_symbol(name, tokenizer, where) for name in listed}
-        found = np.array(sorted(symbols), object)
+        symbols = [number_symbol(name, tokenizer, where) for name in listed]
+        found = np.array(symbols, object)
     else:
         assert path is not None
         where = path

@@ -12,7 +12,7 @@ Source:
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -58,14 +58,26 @@ class Frobenius(Reduction):
                 "Frobenius is over symbols that are the same at all positions; give "
                 "symbols as one list"
             )
-        if self.symmetrize and not np.array_equal(layout.rows, layout.positions):
+        same = set(layout.rows.tolist()) == set(layout.positions.tolist())
+        if self.symmetrize and not same:
             raise InputError(
                 f"Frobenius(symmetrize={self.symmetrize!r}) needs the rows to be the "
                 f"positions; there are {layout.rows.size} rows and {layout.positions.size} "
                 'positions: give rows="all", or the same list for both'
             )
-        tensor = layout.positions.size, layout.symbols.shape[1], layout.rows.size, width
-        if self.symmetrize == "tensor" and not _fits(tensor):
+        if self.symmetrize != "tensor":
+            return
+        symbols, entries = layout.symbols[0], layout.entries
+        if entries is None or set(entries.tolist()) != set(symbols.tolist()):
+            found = "no symbols" if entries is None else f"{len(entries)} symbols"
+            raise InputError(
+                'Frobenius(symmetrize="tensor") needs the symbols that come in to be the '
+                f"target's; {len(symbols)} come in, and the target is of {found}, not all "
+                "of them these: give symbols= and target_symbols= the same, with "
+                'target="logits" or the like; or symmetrize="map"'
+            )
+        tensor = layout.positions.size, symbols.size, layout.rows.size, width
+        if not _fits(tensor):
             raise InputError(
                 f"the tensor of all pairs takes {bytes_label(8.0 * math.prod(tensor))}, "
                 f"more than a quarter of the {bytes_label(host_bytes())} here; use "
@@ -80,14 +92,23 @@ class Frobenius(Reduction):
     ) -> Ends:
         """Returns the map; in two passes where the tensor does not fit and is centred."""
         tensor = (*layout.cells.shape, *shape)
+        # A transpose pairs by name: rows go with positions, entries with symbols.
+        rows: Any = slice(None)
+        entries = back = rows
+        if self.symmetrize:
+            rows = _places(layout.positions, layout.rows)
+            back = _places(layout.rows, layout.positions)
+        if self.symmetrize == "tensor":
+            assert layout.entries is not None
+            entries = _places(layout.symbols[0], layout.entries)
         size, off = (np.zeros((tensor[0], shape[0])) for _ in range(2))
 
         def blocks() -> Iterator[tuple[int, np.ndarray]]:
             missing = set(range(tensor[0]))
             for row, columns, found, radius in pieces():
                 one = np.zeros(tensor[1:])
-                one[columns] = found
-                off[row], size[row] = _norms(radius[..., None]), _norms(one)
+                one[columns] = found[:, rows][..., entries]
+                off[row], size[row] = _norms(radius[:, rows, None]), _norms(one)
                 missing.remove(row)
                 yield row, one
             for row in missing:  # nothing is substituted there, and nothing changes
@@ -115,7 +136,9 @@ class Frobenius(Reduction):
             size, off = ((x + x.T) / 2 for x in (size, off))
         terms = sum(tensor) + tensor[1] * tensor[3] + 16
         off = off + terms * unit_roundoff(np.float64) * size
-        return self._finished(values, off, layout.diagonal)
+        ends = self._finished(values, off, layout.diagonal[:, rows])
+        values, lower, upper = (end[:, back] for end in ends)
+        return values, lower, upper
 
     def _finished(
         self, values: np.ndarray, off: np.ndarray, diagonal: np.ndarray
@@ -132,34 +155,10 @@ class Frobenius(Reduction):
         return values, lower if self.apc else np.maximum(lower, 0), values + off
 
 
-def pair_symbols(
-    symbols: np.ndarray,
-    chosen: tuple[int, ...] | None,
-    names: np.ndarray | None,
-    width: int,
-) -> tuple[tuple[int, ...], np.ndarray]:
-    """Returns the entries of a target in the order of the symbols that come in.
-
-    Args:
-        symbols: those that come in [K].
-        chosen: which entries count; None is all.
-        names: the symbols of these [c]; None where they are of none.
-        width: entries of the target.
-
-    Raises:
-        InputError: they are of other symbols, or of none.
-    """
-    if names is None or set(names.tolist()) != set(symbols.tolist()):
-        found = "no symbols" if names is None else f"{len(names)} symbols"
-        raise InputError(
-            'Frobenius(symmetrize="tensor") needs the symbols that come in to be the '
-            f"target's; {len(symbols)} come in, and the target is of {found}, not all of "
-            'them these: give symbols= and target_symbols= the same, with target="logits" '
-            'or the like; or symmetrize="map"'
-        )
-    order = [names.tolist().index(symbol) for symbol in symbols.tolist()]
-    entries = np.arange(width) if chosen is None else np.asarray(chosen)
-    return tuple(entries[order].tolist()), names[order]
+def _places(names: np.ndarray, listed: np.ndarray) -> np.ndarray:
+    """The index of every name in a list of the same names in another order."""
+    order = np.argsort(listed)
+    return order[np.searchsorted(listed, names, sorter=order)]
 
 
 def _norms(block: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ class Layout:
     symbols: np.ndarray  # [P, K], -1 where a row has no more
     rows: np.ndarray  # [r]
     cells: np.ndarray  # [P, K] substitutions of the problem, -1 where there is none
+    entries: np.ndarray | None = None  # [c] symbols of the target's entries, if of any
 
     @classmethod
     def of(
@@ -28,6 +29,7 @@ class Layout:
         symbols: Symbols | None,
         positions: Sequence[int] | None,
         allowed: Sequence[int],
+        entries: np.ndarray | None = None,
     ) -> "Layout":
         """Returns the layout of a problem's substitutions, in the order asked for.
 
@@ -36,6 +38,7 @@ class Layout:
             symbols: as it was asked.
             positions: likewise.
             allowed: what stands for all symbols.
+            entries: symbols of the target's entries that count [c].
 
         Raises:
             InputError: a position, or a symbol of all positions, is given twice.
@@ -62,7 +65,21 @@ class Layout:
         found = (listed if listed.size else np.array([-2]))[
             np.minimum(cells, max(listed.size - 1, 0))
         ]
-        return cls(at, to, problem.rows, np.where(found == wanted, cells, -1))
+        cells = np.where(found == wanted, cells, -1)
+        return cls(at, to, problem.rows, cells, entries)
+
+    def part(self, start: int, stop: int) -> tuple["Layout", np.ndarray]:
+        """The layout of some of the positions, and their substitutions in order [p].
+
+        Args:
+            start: the first position in the order of the table.
+            stop: behind the last.
+        """
+        cells = self.cells[start:stop]
+        kept = np.sort(cells[cells >= 0])
+        cells = np.where(cells >= 0, np.searchsorted(kept, cells), -1)
+        at, to = self.positions[start:stop], self.symbols[start:stop]
+        return dataclasses.replace(self, positions=at, symbols=to, cells=cells), kept
 
     @property
     def diagonal(self) -> np.ndarray:

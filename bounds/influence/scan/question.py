@@ -18,7 +18,6 @@ from bounds.influence.partial import PARTIAL
 from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem, SharedBase, Watched, check_head_row
 from bounds.influence.reading import Reading
-from bounds.influence.scan.frobenius import Frobenius, pair_symbols
 from bounds.influence.scan.layout import Layout, by_position
 from bounds.influence.scan.reductions import (
     NAMED,
@@ -27,6 +26,7 @@ from bounds.influence.scan.reductions import (
     Piece,
     Reduce,
     Reduction,
+    Table,
     require_table,
 )
 from bounds.influence.scan.result import Scan
@@ -165,14 +165,10 @@ class Question:
         allowed = range(model.vocab_size)
         if isinstance(model, Transformer) and model.substitutable is not None:
             allowed = model.substitutable
-        layout = Layout.of(problem, symbols, positions, allowed)
         chosen, names = chosen_entries(problem.target, target_symbols, width)
-        if isinstance(reduction, Frobenius) and reduction.symmetrize == "tensor":
-            if isinstance(
-                model, Callable
-            ):  # its entries are those of symbols 0, 1, ...
-                names = np.arange(width)
-            chosen, names = pair_symbols(layout.symbols[0], chosen, names, width)
+        layout = Layout.of(
+            problem, symbols, positions, allowed, _symbols_of(model, names, width)
+        )
         width = width if chosen is None else len(chosen)
         reduction.check(layout, width)
         if isinstance(reduction, Function):  # it is given the axes that there are
@@ -184,6 +180,21 @@ class Question:
         problem = dataclasses.replace(problem, reading=reading)
         axes = alone, of_row, width, names
         return cls(problem, layout, reduction, *axes, diagonal, rtol_exact)
+
+    def part(self, start: int, stop: int) -> "Question":
+        """The question about some of the positions; of a map, about its table.
+
+        Args:
+            start: the first position in the order of the table.
+            stop: behind the last.
+        """
+        layout, kept = self.layout.part(start, stop)
+        problem = dataclasses.replace(self.problem, pairs=self.problem.pairs.only(kept))
+        part = dataclasses.replace(self, problem=problem, layout=layout)
+        if not self.reduction.square:
+            return part
+        # A map is made of the whole table, whatever becomes of its diagonal.
+        return dataclasses.replace(part, reduction=Table(by_target=True), diagonal=True)
 
     def require_substitutions(self) -> None:
         """Check that something is replaced.
@@ -341,6 +352,17 @@ def _trimmed(
     gone |= {"target"} if width == 1 else set()
     array = array.squeeze(tuple(i for i, x in enumerate(axes) if x in gone))
     return array, tuple(x for x in axes if x not in gone)
+
+
+def _symbols_of(
+    model: Transformer | Callable, names: np.ndarray | None, width: int
+) -> np.ndarray | None:
+    """The symbols of a target's entries [c]; None of a classifier's, or of a row."""
+    if isinstance(model, Transformer):
+        return names if model.classes == model.vocab_size else None
+    if width != model.vocab_size:
+        return None
+    return np.arange(width) if names is None else names
 
 
 def _reduction(reduce: Reduce) -> Reduction:

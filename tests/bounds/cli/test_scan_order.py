@@ -1,0 +1,350 @@
+"""A scan is the same question in whatever order its symbols, entries and rows are listed.
+
+The reference is NumPy over forward passes of every substitution, from the definitions; its
+axes are in increasing order. What was found is turned to that order by the names of its axes.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from benchmarks import reference
+from bounds.cli import scan as command
+from bounds.cli.scan_parts import Parts
+from bounds.cli.scan_words import parse_reduce
+from bounds.cli.shared.target import parse_target
+from bounds.influence.scan import Frobenius, frobenius, scan
+from bounds.influence.scan.layout import Layout
+from bounds.store.sweep import MemoryResults, finish_cells, found_rows
+from tests.bounds.influence.scan.test_scan import assert_holds, log_softmax
+from tests.written import written
+
+TOKENS = np.array([0, 3, 1, 2, 2])
+N, V = 5, 4
+POSITIONS, SYMBOLS, ROWS = (0, 1, 3, 4), (0, 2, 3), (1, 2, 4)
+# What is watched: its flags, and its definition on logits [..., V], of SYMBOLS.
+TARGETS = {
+    "logits": lambda x: x[..., SYMBOLS],
+    "log_probabilities": lambda x: log_softmax(x)[..., SYMBOLS],
+    "log_odds": lambda x: log_odds(np.exp(log_softmax(x[..., SYMBOLS]))),
+    "smoothed": lambda x: log_odds(np.exp(log_softmax(x)[..., SYMBOLS]) + 0.01),
+    "activation": None,
+    "log_probability:2": lambda x: log_softmax(x)[..., [2]],
+    "logit_difference:0:3": lambda x: x[..., [0]] - x[..., [3]],
+}
+MAPS = [
+    "frobenius" + "".join(words)
+    for words in itertools.product(
+        ("", ":tensor", ":map"), ("", ":nocenter"), ("", ":noapc")
+    )
+]
+REDUCTIONS = [None, "none", "max", "mean", *MAPS]
+# Places in increasing order, by how they are listed: no two orders are one another's.
+ORDERS = [
+    {"positions": [0, 1, 2, 3], "rows": [0, 1, 2, 3], "symbols": [0, 1, 2]},
+    {"positions": [2, 0, 3, 1], "rows": [1, 0, 3, 2], "symbols": [2, 0, 1]},
+]
+ENTRIES = [[0, 1, 2], [1, 0, 2]]
+
+
+def log_odds(shares):
+    shares = shares / shares.sum(axis=-1, keepdims=True)
+    return np.log2(shares / (1 - shares))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A folder with a model over four symbols and an input, as files."""
+    folder = tmp_path_factory.mktemp("order")
+    jm.save(model(), folder / "model.safetensors")
+    (folder / "tokens.txt").write_text(" ".join(map(str, TOKENS)))
+    return folder
+
+
+@functools.cache
+def model():
+    shape = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 8}
+    key = jax.random.key(0)
+    return jm.random_transformer(
+        key, **shape, vocab_size=V, num_classes=V, dtype="float64"
+    )
+
+
+@functools.cache
+def passes():
+    """Activations and logits [n, V, n, ...] of every substitution."""
+    config, tensors = written(model())
+    outputs = [
+        [
+            both(config, tensors, np.where(np.arange(N) == i, s, TOKENS))
+            for s in range(V)
+        ]
+        for i in range(N)
+    ]
+    return [np.array([[x[k] for x in line] for line in outputs]) for k in (0, 1)]
+
+
+def both(config, tensors, tokens):
+    run = reference.forward, reference.logits
+    return [one(config, tensors, tokens) for one in run]
+
+
+def changes(target):
+    """Of what is watched its change [n, V, n, c], 0 for the symbol that is there."""
+    rows, logits = passes()
+    of = TARGETS[target]
+    table = rows if of is None else of(logits)
+    moved = table - table[0, TOKENS[0]]
+    moved[np.arange(N), TOKENS] = 0
+    return moved
+
+
+def expected(target, reduce, rows, symbols):
+    """What is made of the changes at POSITIONS, by definition.
+
+    Args:
+        target: one of TARGETS.
+        reduce: as `scan` takes it.
+        rows: increasing.
+        symbols: increasing, or of each position [P, K].
+    """
+    at, rows = np.array(POSITIONS), list(rows)
+    symbols = np.broadcast_to(symbols, (at.size, np.shape(symbols)[-1]))
+    table = changes(target)[at[:, None], symbols][:, :, rows]
+    if isinstance(reduce, Frobenius):
+        return jacobian_map(table, at[:, None] == rows, reduce)
+    table[(symbols < 0) | (symbols == TOKENS[at][:, None])] = np.nan
+    if reduce == "max":
+        return np.nanmax(np.abs(table), axis=(1, 3))
+    if reduce == "none":
+        return table.squeeze(3) if table.shape[3] == 1 else table
+    scalar = table.shape[3] == 1
+    norms = table[..., 0] if scalar else np.linalg.norm(table, axis=3)
+    return np.nanmean(norms, axis=1) if reduce == "mean" else norms
+
+
+def jacobian_map(tensor, diagonal, reduce):
+    for axis in range(4) if reduce.center else ():
+        tensor = tensor - tensor.mean(axis=axis, keepdims=True)
+    if reduce.symmetrize == "tensor":
+        tensor = (tensor + tensor.transpose(2, 3, 0, 1)) / 2
+    found = np.where(diagonal, 0, np.sqrt((tensor**2).sum(axis=(1, 3))))
+    if reduce.apc:
+        product = found.sum(1, keepdims=True) * found.sum(0, keepdims=True)
+        found = np.where(diagonal, 0, found - product / found.sum())
+    return (found + found.T) / 2 if reduce.symmetrize == "map" else found
+
+
+def in_order(found):
+    """A scan's values and ends, all axes in increasing order of what they name."""
+    by = np.argsort(found.positions)
+    symbols = found.symbols if found.symbols.ndim == 1 else found.symbols[by]
+    names = {"row": found.rows, "symbol": symbols, "target": found.target_symbols}
+    names["position"] = found.positions
+    ends = np.stack([found.values, found.lower, found.upper], axis=-1)
+    for axis, of in enumerate(found.axes):
+        if names[of] is not None:  # an activation's entries have no names
+            order = np.argsort(names[of], axis=-1)
+            shape = [1] * ends.ndim
+            shape[axis - order.ndim + 1 : axis + 1] = order.shape
+            ends = np.take_along_axis(ends, order.reshape(shape), axis=axis)
+    ends = np.moveaxis(ends, -1, 0)
+    return SimpleNamespace(values=ends[0], lower=ends[1], upper=ends[2])
+
+
+def question(target, reduce, order, entries):
+    """Flags of the command, and arguments of `scan`, of one order of a question."""
+    square = parse_reduce(reduce) if reduce else None
+    same = isinstance(square, Frobenius) and square.symmetrize
+    rows = POSITIONS if same else ROWS
+    given = {
+        "positions": [POSITIONS[i] for i in order["positions"]],
+        "rows": [rows[i] for i in order["rows"] if i < len(rows)],
+        "symbols": [SYMBOLS[i] for i in order["symbols"]],
+    }
+    letters = [SYMBOLS[i] for i in entries]
+    listed = ",".join(map(str, letters))
+    smoothed = {"log_odds": f"log_odds:{listed}", "smoothed": f"log_odds:{listed}:0.01"}
+    typed = [f"--{name}={','.join(map(str, x))}" for name, x in given.items()]
+    typed.append(f"--target={smoothed.get(target, target)}")
+    typed += [f"--reduce={reduce}"] if reduce else []
+    if target in ("logits", "log_probabilities"):
+        given["target_symbols"] = letters
+        typed.append(f"--target_symbols={listed}")
+    given["target"] = parse_target(smoothed.get(target, target), int)
+    return typed, {**given, "reduce": parse_reduce(reduce)}
+
+
+def by_command(path, typed, size, store=None):
+    """What the command finds in parts of so many positions."""
+    files = [f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"]
+    options = command.define_flags()
+    options(["scan", "--method=exhaustive", *files, *typed])
+    parts = dataclasses.replace(Parts.plan(command._ask(options)), size=size)
+    store = store or MemoryResults()
+    finish_cells(store, parts.cells())
+    return parts.join(found_rows(store, parts.cells()))
+
+
+def assert_one_answer(path, target, reduce):
+    """Command and function, in every order and any parts, answer by definition."""
+    for size, order, entries in zip((3, 1), ORDERS, ENTRIES, strict=True):
+        typed, given = question(target, reduce, order, entries)
+        exact = expected(
+            target, given["reduce"], sorted(given["rows"]), sorted(given["symbols"])
+        )
+        for found in (
+            by_command(path, typed, size),
+            scan(model(), TOKENS, method="exhaustive", **given),
+        ):
+            for name in ("positions", "rows", "symbols"):
+                assert getattr(found, name).tolist() == given[name]
+            assert_holds(in_order(found), exact)
+
+
+# Centring makes 0 of a target with one entry.
+CASES = [
+    (target, reduce)
+    for target, reduce in itertools.product(TARGETS, REDUCTIONS)
+    if ":" not in target or "frobenius" not in (reduce or "") or "nocenter" in reduce
+]
+
+
+@pytest.mark.parametrize(("target", "reduce"), CASES)
+def test_command_and_function_answer_alike_in_any_order(target, reduce, path):
+    if "tensor" not in (reduce or "") or target in list(TARGETS)[:4]:
+        assert_one_answer(path, target, reduce)
+        return
+    typed, given = question(target, reduce, ORDERS[0], ENTRIES[0])
+    for ask in (
+        lambda: by_command(path, typed, 2),
+        lambda: scan(model(), TOKENS, **given),
+    ):
+        with pytest.raises(jm.InputError, match="the target is of no symbols"):
+            ask()
+
+
+@pytest.mark.parametrize("reduce", [None, "none", "max", "mean"])
+def test_symbols_of_each_position_may_stand_in_any_order(reduce, path):
+    listed = {0: [3, 1], 1: [2, -1], 3: [1, 3], 4: [0, 3]}
+    for at in ([0, 1, 3, 4], [4, 0, 3, 1]):
+        for step in (1, -1):
+            symbols = [listed[i][::step] for i in at]
+            lines = [listed.get(i, []) for i in range(N)]
+            text = [" ".join(str(s) for s in x[::step] if s >= 0) for x in lines]
+            (path / "candidates.txt").write_text("\n".join(text) + "\n")
+            typed = [f"--candidates={path}/candidates.txt", "--rows=4,1,2"]
+            typed += [f"--positions={','.join(map(str, at))}", "--target=logits"]
+            typed += [
+                "--target_symbols=3,0,2",
+                *([f"--reduce={reduce}"] if reduce else []),
+            ]
+            given = {"positions": at, "rows": [4, 1, 2], "symbols": symbols}
+            given |= {"target": "logits", "target_symbols": [3, 0, 2], "reduce": reduce}
+            exact = expected(
+                "logits", reduce, ROWS, [sorted(listed[i]) for i in POSITIONS]
+            )
+            for found in (by_command(path, typed, 3), scan(model(), TOKENS, **given)):
+                assert_holds(in_order(found), exact)
+
+
+@pytest.mark.parametrize("target", ["logits", "log_odds"])
+def test_pairing_by_index_is_noticed(target, path, monkeypatch):
+    monkeypatch.setattr(
+        frobenius, "_places", lambda names, listed: np.arange(len(names))
+    )
+    with pytest.raises(AssertionError):
+        assert_one_answer(path, target, "frobenius:tensor")
+
+
+def test_a_part_in_another_order_is_noticed(path, monkeypatch):
+    part = Layout.part
+
+    def turned(layout, start, stop):
+        found, kept = part(layout, start, stop)
+        return dataclasses.replace(found, cells=found.cells[:, ::-1]), kept
+
+    monkeypatch.setattr(Layout, "part", turned)
+    with pytest.raises(AssertionError):
+        assert_one_answer(path, "logits", "frobenius")
+
+
+@pytest.mark.parametrize("first", ["frobenius:tensor", "none"])
+def test_a_map_and_a_table_share_parts_only_where_these_are_one(first, path):
+    store, order = MemoryResults(), ORDERS[1]
+    for reduce in (first, *({"frobenius:tensor", "none"} - {first})):
+        typed, given = question("logits", reduce, order, ENTRIES[1])
+        typed = [x for x in typed if not x.startswith("--rows")] + ["--rows=all"]
+        found = by_command(path, [*typed, "--nodiagonal"], 2, store)
+        exact = expected(
+            "logits", given["reduce"], found.rows[np.argsort(found.rows)], SYMBOLS
+        )
+        if reduce == "none":
+            for i, position in enumerate(POSITIONS):
+                exact[i, :, position] *= 0  # NaN stays
+        assert_holds(in_order(found), exact)
+
+
+def test_a_symbol_listed_twice_is_refused_by_both(path):
+    for ask in (
+        lambda: by_command(path, ["--symbols=3,0,3"], 2),
+        lambda: scan(model(), TOKENS, symbols=[3, 0, 3]),
+    ):
+        with pytest.raises(jm.InputError, match="symbols lists one twice"):
+            ask()
+
+
+def test_classes_are_paired_with_no_symbols():
+    few = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=8,
+        d_ff=8,
+        vocab_size=4,
+        num_classes=2,
+        dtype="float64",
+    )
+    with pytest.raises(jm.InputError, match="the target is of no symbols"):
+        scan(
+            few,
+            TOKENS,
+            rows="all",
+            target="logits",
+            symbols=[0, 1],
+            reduce=Frobenius(symmetrize="tensor"),
+        )
+
+
+def test_the_program_answers_a_turned_question_alike(path, tmp_path):
+    listed = ["--symbols=3,2,1,0", "--target_symbols=3,2,1,0", "--rows=all"]
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "bounds", "scan", f"--out={tmp_path}"),
+            *(f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"),
+            *(*listed, "--target=logits", "--reduce=frobenius:tensor"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    with np.load(tmp_path / "scan.npz") as kept:
+        found = SimpleNamespace(**{x: kept[x] for x in ("values", "lower", "upper")})
+        assert kept["symbols"].tolist() == [3, 2, 1, 0]
+    _, logits = passes()
+    moved = logits - logits[0, TOKENS[0]]
+    moved[np.arange(N), TOKENS] = 0
+    exact = jacobian_map(moved, np.eye(N, dtype=bool), Frobenius(symmetrize="tensor"))
+    assert_holds(found, exact)
