@@ -130,10 +130,6 @@ def list_inputs(
     check_head_row(model, target, [query], length)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)
-    if not len(symbols):
-        raise InputError(
-            "the model's substitutable symbols are none, so there is no input to change"
-        )
     if model.padding is not None:  # which no row would see
         every = every[every != model.padding.symbol]
     fixed = np.setdiff1d(every, symbols)

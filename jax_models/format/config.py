@@ -4,6 +4,7 @@ The keys, their defaults and where they stand: docs/model-format.md, sections 4 
 entry of a layer wins over the top level, and what all layers agree on is written there.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -127,6 +128,10 @@ def decode_config(
             raise InputError(
                 f"{name} = {show(entry)}; expected a list of {kind.__name__}"
             )
+        if entry == [] and name == "substitutable":
+            raise InputError("substitutable = []; list symbols, or leave it out")
+        if entry and (most := Counter(entry).most_common(1)[0])[1] > 1:
+            raise InputError(f"{name} lists {most[0]!r} {most[1]} times; expected once")
     checked["head"] = decode_head(config.get("head"))
     if (head_row := config.get("head_row")) is not None:
         choose_name("head_row", head_row, HEAD_ROWS)
