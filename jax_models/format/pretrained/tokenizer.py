@@ -6,17 +6,21 @@ of words.
 """
 
 import dataclasses
+import functools
 import importlib
 import json
 import os
 import re
+import unicodedata
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jax_models.arguments import expect_kind, show
-from jax_models.errors import InputError
+from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
@@ -29,6 +33,8 @@ SENTENCES = "sentence_bert_config.json"
 BRACKETED = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK)\]|<\w+>")
 UNKNOWN, FIRST, LAST = ("[UNK]", "<unk>"), ("[CLS]", "<cls>"), ("[SEP]", "<eos>")
 SHOWN = 32
+# Longest name of a vocabulary of letters: one letter, or a pair such as residue and shape.
+LETTER = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +53,17 @@ class Tokenizer:
     unknown: int | None
     _core: Any = dataclasses.field(repr=False)
 
-    def encode(self, text: str, *, allow_unknown: bool = True) -> np.ndarray:
+    def encode(self, text: str, *, allow_unknown: bool | None = None) -> np.ndarray:
         """Returns the tokens of a text, between those that the checkpoint puts around it.
+
+        Lower-case letters that the vocabulary lacks are read as upper case where it has
+        that (soft-masked sequences), and a warning counts them.
 
         Args:
             text: the text; a special symbol's name in it is that symbol.
-            allow_unknown: whether letters may be left to the symbol for unknown ones.
+            allow_unknown: whether what the vocabulary lacks is left to the symbol for it.
+                By default a vocabulary of letters, whose names have at most two, allows
+                none, and one of words any, which a warning counts.
 
         Returns:
             Tokens [n], int32.
@@ -62,23 +73,69 @@ class Tokenizer:
                 allowed.
         """
         expect_kind("text", text, str, "a string")
-        try:
-            found = self._core.encode(text)
-        except (TypeError, ValueError) as error:  # half of a surrogate pair
-            raise InputError(f"the text {show(text)} is not UTF-8") from error
-        if not allow_unknown:
-            known = np.zeros(len(text), bool)
-            for symbol, (first, last) in zip(found.ids, found.offsets, strict=True):
-                known[first:last] |= symbol != self.unknown
-            for place, letter in enumerate(text):
-                if not known[place] and not letter.isspace():
-                    raise InputError(
-                        f"{letter!r} at place {place + 1} is not in the vocabulary: "
-                        f"{self._listed()}"
-                    )
+        return self.encode_all("text", {"": text}, allow_unknown=allow_unknown)[0]
+
+    def encode_all(
+        self,
+        source: str,
+        texts: Mapping[str, str],
+        raise_case: bool = True,
+        **more: Any,
+    ) -> list[np.ndarray]:
+        """Returns `encode` of each text, by its place in a source, with one warning."""
+        found = []
+        for place, text in texts.items():
+            try:
+                found.append(self._read(text, raise_case, **more))
+            except InputError as error:
+                raise InputError(f"{source}{place}: {error}") from error
+        unknown = None if self.unknown is None else self.names[self.unknown]
+        for at, what in (
+            (1, "lower-case letters, which the vocabulary lacks, read as upper case"),
+            (2, f"words that the vocabulary lacks, read as {unknown or 'nothing'}"),
+        ):
+            if count := sum(one[at] for one in found):
+                warnings.warn(f"{source}: {count} {what}", InputWarning, stacklevel=3)
+        return [np.asarray(tokens, np.int32) for tokens, _, _ in found]
+
+    def _read(
+        self, text: str, raise_case: bool, allow_unknown: bool | None = None
+    ) -> tuple[list[int], int, int]:
+        """Tokens, how many letters were raised, and how many runs are unknown."""
+        text = text.removeprefix("\ufeff")  # a byte-order mark
+        found, raised = self._split(text), 0
+        unknown = [] if allow_unknown else _unknown_places(text, found, self.unknown)
+        if unknown and raise_case:
+            letters, known = list(text), set("".join(self._own))
+            for at in unknown:
+                if text[at] not in known and text[at].upper() in known:
+                    letters[at], raised = text[at].upper(), raised + 1
+            found = self._split("".join(letters))
+            unknown = _unknown_places("".join(letters), found, self.unknown)
+        of_letters = max(map(len, self._own), default=LETTER + 1) <= LETTER
+        if unknown and (of_letters or allow_unknown is False):
+            raise InputError(
+                f"{text[unknown[0]]!r} at place {unknown[0] + 1} is not in the vocabulary: "
+                f"{self._listed()}"
+            )
         if all(found.special_tokens_mask):
             raise InputError(f"the text {show(text)} has no tokens; expected some")
-        return np.asarray(found.ids, np.int32)
+        return found.ids, raised, len(set(unknown).difference(x + 1 for x in unknown))
+
+    def _split(self, text: str) -> Any:
+        try:
+            return self._core.encode(text)
+        except Exception as error:  # of the package's own: half of a surrogate pair
+            raise InputError(
+                f"the text {show(text)} is not UTF-8, or cannot be split: {error}"
+            ) from error
+
+    @functools.cached_property
+    def _own(self) -> list[str]:
+        """The names that stand for text."""
+        apart = {*self.special, self.unknown}
+        names = (name for at, name in enumerate(self.names) if at not in apart)
+        return [name for name in names if not BRACKETED.fullmatch(name)]
 
     def name(self, symbol: int) -> str:
         """Returns the string of a symbol, its number where it has none."""
@@ -95,8 +152,24 @@ class Tokenizer:
         return self.names.index(name)
 
     def _listed(self) -> str:
-        own = [name for at, name in enumerate(self.names) if at not in self.special]
-        return " ".join(own[:SHOWN]) + (" ..." if len(own) > SHOWN else "")
+        return " ".join(self._own[:SHOWN]) + " ..." * (len(self._own) > SHOWN)
+
+
+def _unknown_places(text: str, found: Any, unknown: int | None) -> list[int]:
+    """Places of characters in no token but the unknown one, blanks apart."""
+    ids, ends = np.asarray(found.ids), np.asarray(found.offsets).reshape(-1, 2)
+    size = len(text) + 1
+    covered, known = (
+        np.cumsum(np.bincount(x[:, 0], None, size) - np.bincount(x[:, 1], None, size))
+        for x in (ends, ends[ids != (-1 if unknown is None else unknown)])
+    )
+    # Normalizers drop marks and controls.
+    return [
+        x
+        for x in np.flatnonzero(known[:-1] == 0).tolist()
+        if not text[x].isspace()
+        and (covered[x] or unicodedata.category(text[x])[0] not in "CM")
+    ]
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
@@ -171,7 +244,7 @@ def _package() -> Any:
 def _of_vocabulary(package: Any, path: Path, said: list[dict[str, Any]]) -> Any:
     """What splits texts into the entries of a `vocab.txt`."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not UTF-8: {error}") from error
     entries = [line.rstrip("\r") for line in lines]
