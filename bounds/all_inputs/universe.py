@@ -112,7 +112,7 @@ def list_inputs(
         target: "activation" or "logits".
         query_symbols: The tokens at the query. By default those that are not
             substitutable, if the model has such (an end or query token stands there),
-            else all.
+            else all; of a checkpoint with a tokenizer all that a text may hold.
         include_query: Whether the query's own token is substituted too.
 
     Raises:
@@ -133,6 +133,8 @@ def list_inputs(
     if model.padding is not None:  # which no row would see
         every = every[every != model.padding.symbol]
     fixed = np.setdiff1d(every, symbols)
+    if model.special is not None:  # of a checkpoint: no text holds its other rows
+        every, fixed = np.union1d(symbols, model.special), fixed[:0]
     if query_symbols is None:
         at_query = fixed if len(fixed) else every
     else:

@@ -44,7 +44,7 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(
         (
             *("window", "distance_bias", "token_dropout", "pooling", "padding"),
-            *("head_row", *NORMED),
+            *("head_row", "special", *NORMED),
         ),
         (None,),
     ),
@@ -67,7 +67,7 @@ SAID_ONCE = {
     **dict.fromkeys(NORMED),
 }
 TOP_KEYS = [
-    *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
+    *"format norm layer_norm layer_norm_epsilon activation layers vocabulary special".split(),
     *"substitutable position accept head head_row token_dropout pooling padding".split(),
     *SAID_ONCE,
 ]
@@ -121,7 +121,7 @@ def decode_config(
         raise InputError(
             f"{newer}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
         )
-    for name, kind in (("vocabulary", str), ("substitutable", int)):
+    for name, kind in (("vocabulary", str), ("substitutable", int), ("special", int)):
         entry = config.get(name)
         listed = isinstance(entry, list) and all(type(item) is kind for item in entry)
         if entry is not None and not listed:
@@ -337,6 +337,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
         config["pooling"] = {"kind": kind, "normalised": normalised}
     if model.padding is not None:
         config["padding"] = model.padding.symbol
+    if model.special is not None:
+        config["special"] = list(model.special)
     config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:

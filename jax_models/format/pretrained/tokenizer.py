@@ -13,7 +13,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,13 @@ class Tokenizer:
         special: Symbols that stand for no text ([CLS], [PAD], <eos>), increasing: not to
             be replaced, and no substitutes.
         unknown: The symbol of what the vocabulary lacks; None where there is none.
+        named: Symbols that the vocabulary names, of those that `names` counts through.
     """
 
     names: tuple[str, ...]
     special: tuple[int, ...]
     unknown: int | None
+    named: frozenset[int]
     _core: Any = dataclasses.field(repr=False)
 
     def encode(self, text: str, *, allow_unknown: bool | None = None) -> np.ndarray:
@@ -134,7 +136,7 @@ class Tokenizer:
     def _own(self) -> list[str]:
         """The names that stand for text."""
         apart = {*self.special, self.unknown}
-        names = (name for at, name in enumerate(self.names) if at not in apart)
+        names = (self.names[symbol] for symbol in sorted(self.named - apart))
         return [name for name in names if not BRACKETED.fullmatch(name)]
 
     def name(self, symbol: int) -> str:
@@ -188,6 +190,38 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     Raises:
         InputError: there is none, it is broken, or the package `tokenizers` is missing.
     """
+    path = find_tokenizer(path)
+    package = _package()
+    if path.suffix == ".json":
+        try:
+            core = package.Tokenizer.from_file(str(path))
+        except Exception as error:  # of the package's own, of no class
+            raise InputError(f"{str(path)!r} is no tokenizer: {error}") from error
+    else:
+        core = _of_vocabulary(package, path)
+    sentences = path.with_name(SENTENCES)
+    if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
+        lower, own = package.normalizers.Lowercase(), core.normalizer
+        both = [lower] if own is None else [lower, own]
+        core.normalizer = package.normalizers.Sequence(both)
+    core.no_padding()
+    core.no_truncation()
+    names, special = read_symbols(path)
+    stated = json.loads(core.to_str())["model"]
+    unknown = stated.get("unk_id")
+    if (name := stated.get("unk_token")) is not None:
+        unknown = core.token_to_id(name)
+    return Tokenizer(
+        tuple(names.get(k, str(k)) for k in range(max(names, default=-1) + 1)),
+        tuple(sorted(special)),
+        unknown,
+        frozenset(names),
+        core,
+    )
+
+
+def find_tokenizer(path: str | os.PathLike[str]) -> Path:
+    """Returns the file of a checkpoint's tokenizer, by the folder or by its own path."""
     expect_kind("tokenizer", path, str | os.PathLike, "a path")
     path = Path(path)
     if path.is_dir():
@@ -197,38 +231,55 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
                 f"{str(path)!r} has neither {WHOLE} nor {LISTED}; name the folder or the "
                 "file of the checkpoint's tokenizer"
             )
-        path = path / names[0]
-    elif not path.is_file():
+        return path / names[0]
+    if not path.is_file():
         raise InputError(f"tokenizer {str(path)!r} is no file, and no folder")
-    files = [path.with_name(name) for name in BESIDE]
-    said = [read_json(file) for file in files if file.is_file()]
-    package = _package()
+    return path
+
+
+def read_symbols(path: Path) -> tuple[dict[int, str], set[int]]:
+    """Returns the names of a tokenizer's symbols, and which are special.
+
+    A model must not depend on whether the package `tokenizers` is installed.
+    """
     if path.suffix == ".json":
+        stated: Any = read_json(path)
         try:
-            core = package.Tokenizer.from_file(str(path))
-        except Exception as error:  # of the package's own, of no class
-            raise InputError(f"{str(path)!r} is no tokenizer: {error}") from error
+            listed = stated["model"]["vocab"]
+            if isinstance(listed, list):  # pieces with their scores
+                listed = {piece: symbol for symbol, (piece, _) in enumerate(listed)}
+            added = stated.get("added_tokens") or []
+            names = {symbol: name for name, symbol in listed.items()}
+            names |= {x["id"]: x["content"] for x in added}
+            special = {x["id"] for x in added if x.get("special")}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{str(path)!r} is no tokenizer: {error!r} where its vocabulary is read"
+            ) from error
     else:
-        core = _of_vocabulary(package, path, said)
-    sentences = path.with_name(SENTENCES)
-    if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
-        lower, own = package.normalizers.Lowercase(), core.normalizer
-        both = [lower] if own is None else [lower, own]
-        core.normalizer = package.normalizers.Sequence(both)
-    core.no_padding()
-    core.no_truncation()
-    symbols = core.get_vocab(with_added_tokens=True)
-    names = {symbol: name for name, symbol in symbols.items()}
-    special = {k for k, x in core.get_added_tokens_decoder().items() if x.special}
-    special |= {symbols[name] for name in _named_special(said) if name in symbols}
-    stated = json.loads(core.to_str())["model"]
-    unknown = symbols.get(stated.get("unk_token"), stated.get("unk_id"))
-    return Tokenizer(
-        tuple(names.get(k, str(k)) for k in range(max(names, default=-1) + 1)),
-        tuple(sorted(special)),
-        unknown,
-        core,
-    )
+        names = dict(enumerate(_entries(path)))
+        special = {k for k, name in names.items() if BRACKETED.fullmatch(name)}
+    listed = set(_named_special(_configurations(path)))
+    return names, special | {k for k, name in names.items() if name in listed}
+
+
+def list_substitutes(
+    free: Collection[int], named: Collection[int], special: Collection[int], path: str
+) -> list[int]:
+    """Returns the free symbols that texts hold; warns of rows that have no name."""
+    if unnamed := len(set(free).difference(named)):
+        warnings.warn(
+            f"{unnamed} rows of the embedding have no name in {path!r}: no text holds "
+            "them, and none is substituted",
+            InputWarning,
+            stacklevel=3,
+        )
+    found = sorted(set(free).intersection(named).difference(special))
+    if not found:
+        raise InputError(
+            f"{path!r} names no symbol that the model substitutes: it is of another model"
+        )
+    return found
 
 
 def _package() -> Any:
@@ -241,14 +292,24 @@ def _package() -> Any:
         ) from error
 
 
-def _of_vocabulary(package: Any, path: Path, said: list[dict[str, Any]]) -> Any:
-    """What splits texts into the entries of a `vocab.txt`."""
+def _configurations(path: Path) -> list[dict[str, Any]]:
+    files = [path.with_name(name) for name in BESIDE]
+    return [read_json(file) for file in files if file.is_file()]
+
+
+def _entries(path: Path) -> list[str]:
+    """The lines of a `vocab.txt`, whose order numbers them."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not UTF-8: {error}") from error
     entries = [line.rstrip("\r") for line in lines]
-    entries = entries[:-1] if not entries[-1] else entries
+    return entries[:-1] if not entries[-1] else entries
+
+
+def _of_vocabulary(package: Any, path: Path) -> Any:
+    """What splits texts into the entries of a `vocab.txt`."""
+    entries, said = _entries(path), _configurations(path)
     symbols = {name: symbol for symbol, name in enumerate(entries)}
     unknown, first, last = (
         next((name for name in names if name in symbols), None)

@@ -255,6 +255,7 @@ BAD = [
     (setting(["substitutable"], []), r"substitutable = \[\]; list symbols"),
     (setting(["substitutable"], [2, 0, 2]), "substitutable lists 2 2 times"),
     (setting(["vocabulary"], ["a", "b", "a"]), "vocabulary lists 'a' 2 times"),
+    (setting(["special"], [1]), "special = .*'attention-bounds/1' does not have"),
     (setting(["accept"], {"class": 0, "threshold": 0}), "0 classes"),
     (setting(["accept"], {"class": 0}), "accept.threshold = None"),
     (setting(["accept"], 0.5), "accept is float"),
