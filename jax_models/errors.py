@@ -11,6 +11,10 @@ class InputError(ValueError):
     """An input that cannot be used; the message says what, why and the remedy."""
 
 
+class InputWarning(UserWarning):
+    """An input that is not used as it stands; the message says what is used, in one line."""
+
+
 class TieError(InputError):
     """A hard-attention row whose winner rounding could change.
 

@@ -112,7 +112,7 @@ def list_inputs(
         target: "activation" or "logits".
         query_symbols: The tokens at the query. By default those that are not
             substitutable, if the model has such (an end or query token stands there),
-            else all.
+            else all; of a checkpoint with a tokenizer all that a text may hold.
         include_query: Whether the query's own token is substituted too.
 
     Raises:
@@ -130,13 +130,11 @@ def list_inputs(
     check_head_row(model, target, [query], length)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)
-    if not len(symbols):
-        raise InputError(
-            "the model's substitutable symbols are none, so there is no input to change"
-        )
     if model.padding is not None:  # which no row would see
         every = every[every != model.padding.symbol]
     fixed = np.setdiff1d(every, symbols)
+    if model.special is not None:  # of a checkpoint: no text holds its other rows
+        every, fixed = np.union1d(symbols, model.special), fixed[:0]
     if query_symbols is None:
         at_query = fixed if len(fixed) else every
     else:

@@ -4,9 +4,6 @@ Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --ou
 `import.json` beside it holds its SHA-256 and what the checks found.
 """
 
-import sys
-import warnings
-
 from absl import flags
 
 import jax_models as jm
@@ -38,6 +35,13 @@ def define_flags() -> flags.FlagValues:
         "[n, d], logits [n, c] or both.",
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "tokenizer",
+        None,
+        "Folder with tokenizer.json or vocab.txt, or one such file: symbols that it does "
+        "not name, and special ones, are not substituted. By default the folder's own.",
+        flag_values=values,
+    )
     define_platform(values)
     shared.define_output(values, "import")
     return values
@@ -53,13 +57,12 @@ def run(options: flags.FlagValues) -> None:
     if options.folder is None:
         raise InputError("--folder is missing; give the folder of a checkpoint")
     prepare_jax(options)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        model = jm.from_pretrained(
-            options.folder, dtype=options.dtype, head=options.head
-        )
-    for one in said:
-        print(one.message, file=sys.stderr)
+    model = jm.from_pretrained(
+        options.folder,
+        dtype=options.dtype,
+        head=options.head,
+        tokenizer=options.tokenizer,
+    )
     apart = None if options.check is None else compare_outputs(model, options.check)
     output = Output.of("import", options)
     about = {} if apart is None else {"largest_difference": apart}

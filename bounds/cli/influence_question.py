@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 import jax_models as jm
+from bounds.cli.shared.substitutes import special_symbols
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import SCREENS, Problem
 from bounds.influence.checkpoint import checkpoint_name
@@ -95,9 +96,8 @@ class Asked:
             more: As `Problem.ask` takes it.
         """
         positions, symbols = np.arange(start, stop), self.symbols
-        if self.tokenizer is not None:
-            special = np.isin(self.tokens[positions], self.tokenizer.special)
-            positions = positions[~special]
+        special = special_symbols(self.subject.model, self.tokenizer)
+        positions = positions[~np.isin(self.tokens[positions], special)]
         if symbols is not None and symbols.ndim == 2:
             symbols = symbols[positions]
         return self.subject.question.ask(

@@ -13,9 +13,10 @@ import io
 import math
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from absl import flags
 
@@ -23,7 +24,7 @@ from bounds.cli.shared.earlier_names import renamed
 from bounds.cli.shared.usage import FlagGroup, command_usage, overview
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
-from jax_models.errors import InputError
+from jax_models.errors import InputError, InputWarning
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 HELP = ("--help", "-help", "-h")
@@ -157,7 +158,10 @@ def main(arguments: Sequence[str]) -> int:
     RUN.begin()
     prepare_streams()
     try:
-        _dispatch(list(arguments))
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", InputWarning)  # the same line once
+            warnings.showwarning = _show_warning
+            _dispatch(list(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has stopped, as in `| head`; that is not a mistake
@@ -184,6 +188,11 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         return RUN.tell(number_of(error))
     return 0
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning in one line on standard error."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:

@@ -28,7 +28,11 @@ from bounds.cli.shared.precision import define_precision, error_columns
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
-from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
+from bounds.cli.shared.substitutes import (
+    define_substitutes,
+    read_substitutes,
+    special_symbols,
+)
 from bounds.cli.shared.target import (
     define_target,
     number_symbol,
@@ -291,8 +295,9 @@ def _ask(options: flags.FlagValues) -> Asked:
     (tokens,) = subject.inputs.values()
     length = tokens.size
     positions, rows = shared.integers(options.positions), parse_rows(options.rows)
-    if positions is None and tokenizer is not None:
-        positions = np.flatnonzero(~np.isin(tokens, tokenizer.special)).tolist()
+    special = special_symbols(subject.model, tokenizer)
+    if positions is None and special:
+        positions = np.flatnonzero(~np.isin(tokens, special)).tolist()
     if beyond := [x for x in positions or () if x >= length]:
         raise jm.InputError(
             f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"

@@ -183,7 +183,8 @@ def sampled_inputs(
     """Returns strings of a language as inputs of a model.
 
     The end token `$` follows each string where the model has one: a symbol beyond the
-    language's own that may not be substituted, and is not the padding.
+    language's own that may not be substituted, and is not the padding. The special
+    symbols of a checkpoint are none.
 
     Args:
         model: The model they are for.
@@ -200,9 +201,9 @@ def sampled_inputs(
     size = check_model(model).vocab_size
     free = range(size) if model.substitutable is None else model.substitutable
     padding = None if model.padding is None else model.padding.symbol
+    others = set(range(size)) - {*free, padding} if model.special is None else set()
     if language == RANDOM:
         symbols = tuple(free)
-        others = set(range(size)) - {*symbols, padding}
         end = others.pop() if len(others) == 1 else None
         return SampledInputs(language, symbols, end, count, seed)
     symbols = tuple(range(len(get_language(language).symbols)))
@@ -212,8 +213,7 @@ def sampled_inputs(
             f"{size}; use a model with vocab_size >= {len(symbols)}, or other inputs"
         )
     following = len(symbols)
-    ends = following < size and following not in free and following != padding
-    end = following if ends else None
+    end = following if following in others else None
     return SampledInputs(language, symbols, end, count, seed)
 
 

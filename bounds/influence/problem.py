@@ -161,6 +161,7 @@ class Problem:
                     target.check(model, checked.size)
                 include_query = True  # no row is watched more than another
             vocab_size, allowed = model.vocab_size, model.substitutable
+            special = model.special or ()
             if radius is not None:
                 raise InputError(
                     "radius is of a bare function, and the model is a Transformer, whose "
@@ -169,7 +170,8 @@ class Problem:
         else:
             model = _as_callable(model, vocab_size, radius)
             vocab_size, radius = model.vocab_size, model.radius
-            checked, allowed = np.asarray(check_tokens(vocab_size, tokens)), None
+            checked = np.asarray(check_tokens(vocab_size, tokens))
+            allowed, special = None, ()
             choose_name("target", target, get_args(Target))
         with _naming(padding):
             query = check_query(query, checked.size)
@@ -186,6 +188,7 @@ class Problem:
                 symbols=symbols,
                 positions=positions,
                 substitutable=allowed,
+                special=special,
                 include_query=include_query,
             )
         if isinstance(model, Transformer):

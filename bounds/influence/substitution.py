@@ -162,6 +162,7 @@ def list_substitutions(
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
     substitutable: Sequence[int] | None = None,
+    special: Sequence[int] = (),
     include_query: bool = False,
 ) -> Substitutions:
     """Returns every substitution that is asked for.
@@ -174,6 +175,7 @@ def list_substitutions(
             padded with -1: row p are those of the p-th of P positions.
         positions: the positions to change; all by default.
         substitutable: only tokens listed here are changed, and only to these.
+        special: symbols that `symbols` may list besides, and whose tokens `positions` may.
         include_query: whether the query's own token is changed too.
 
     Raises:
@@ -183,9 +185,11 @@ def list_substitutions(
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
     allowed = np.asarray(sorted(listed), np.int64)
+    more = np.union1d(allowed, np.asarray(special, np.int64))
+    changed = allowed if positions is None else more
     if symbols is not None and (rows := _as_array(symbols)).ndim == 2:
         at, to = _listed_pairs(rows, positions, n, vocab_size)
-        keep = np.isin(tokens[at], allowed) & np.isin(to, allowed) & (tokens[at] != to)
+        keep = np.isin(tokens[at], changed) & np.isin(to, more) & (tokens[at] != to)
         if not include_query:
             keep &= at != query
         position, symbol = at[keep].astype(np.int32), to[keep].astype(np.int32)
@@ -193,8 +197,8 @@ def list_substitutions(
     at = np.arange(n) if positions is None else _checked("positions", positions, n)
     to = allowed if symbols is None else _checked("symbols", symbols, vocab_size)
     if symbols is not None and substitutable is not None:
-        to = np.intersect1d(to, allowed)
-    at = at[np.isin(tokens[at], allowed)]
+        to = np.intersect1d(to, more)
+    at = at[np.isin(tokens[at], changed)]
     if not include_query:
         at = at[at != query]
     # By rows of the table [positions, symbols], of which only the kept entries are made.

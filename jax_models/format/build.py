@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jax_models.arguments import not_finite_at
+from jax_models.arguments import not_finite_at, show
 from jax_models.errors import InputError
 from jax_models.format.config import NORMED, decode_config, first_place
 from jax_models.format.distance import KINDS, decode_distance, tensor_of
@@ -257,6 +257,14 @@ def build_model(
             raise InputError(
                 f"substitutable lists {symbol}; symbols are 0 to {vocab_size - 1}"
             )
+    every = range(vocab_size)
+    others = set(every).difference(every if substitutable is None else substitutable)
+    special, seen = config.get("special"), others - {padding and padding.symbol}
+    if not seen.issuperset(special or ()):
+        raise InputError(
+            f"special = {show(special)}; expected symbols of the model that are neither "
+            "substitutable nor padding"
+        )
     return Transformer(
         embedding,
         tuple(layers),
@@ -271,6 +279,7 @@ def build_model(
         pooling=config.get("pooling"),
         padding=padding,
         head_row=head_row,
+        special=None if special is None else tuple(special),
     )
 
 

@@ -4,6 +4,7 @@ The keys, their defaults and where they stand: docs/model-format.md, sections 4 
 entry of a layer wins over the top level, and what all layers agree on is written there.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -43,7 +44,7 @@ VERSION_1: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(
         (
             *("window", "distance_bias", "token_dropout", "pooling", "padding"),
-            *("head_row", *NORMED),
+            *("head_row", "special", *NORMED),
         ),
         (None,),
     ),
@@ -66,7 +67,7 @@ SAID_ONCE = {
     **dict.fromkeys(NORMED),
 }
 TOP_KEYS = [
-    *"format norm layer_norm layer_norm_epsilon activation layers vocabulary".split(),
+    *"format norm layer_norm layer_norm_epsilon activation layers vocabulary special".split(),
     *"substitutable position accept head head_row token_dropout pooling padding".split(),
     *SAID_ONCE,
 ]
@@ -120,13 +121,17 @@ def decode_config(
         raise InputError(
             f"{newer}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
         )
-    for name, kind in (("vocabulary", str), ("substitutable", int)):
+    for name, kind in (("vocabulary", str), ("substitutable", int), ("special", int)):
         entry = config.get(name)
         listed = isinstance(entry, list) and all(type(item) is kind for item in entry)
         if entry is not None and not listed:
             raise InputError(
                 f"{name} = {show(entry)}; expected a list of {kind.__name__}"
             )
+        if entry == [] and name == "substitutable":
+            raise InputError("substitutable = []; list symbols, or leave it out")
+        if entry and (most := Counter(entry).most_common(1)[0])[1] > 1:
+            raise InputError(f"{name} lists {most[0]!r} {most[1]} times; expected once")
     checked["head"] = decode_head(config.get("head"))
     if (head_row := config.get("head_row")) is not None:
         choose_name("head_row", head_row, HEAD_ROWS)
@@ -332,6 +337,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
         config["pooling"] = {"kind": kind, "normalised": normalised}
     if model.padding is not None:
         config["padding"] = model.padding.symbol
+    if model.special is not None:
+        config["special"] = list(model.special)
     config["format"] = FORMATS[_newer(config, names) is not None]
     position = encode_position(model.position)
     if position is not None:

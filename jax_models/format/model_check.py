@@ -72,20 +72,20 @@ def check_model(model: Any) -> Transformer:
 def _settled(model: Transformer) -> Transformer:
     """The model with tuples for lists, and constant temperatures for plain numbers."""
     found: dict[str, Any] = {}
-    for name in ("layers", "vocabulary", "substitutable"):
+    for name in ("layers", "vocabulary", "substitutable", "special"):
         value = getattr(model, name)
-        if isinstance(value, list | np.ndarray):
-            found[name] = tuple(value)
+        numbers = isinstance(value, tuple) and any(
+            isinstance(x, np.integer) for x in value
+        )
+        if numbers or isinstance(value, list | np.ndarray):
+            found[name] = tuple(
+                int(x) if isinstance(x, np.integer) else x for x in value
+            )
     if isinstance(found.get("layers", model.layers), tuple):
         old = found.get("layers", model.layers)
         new = map_once(_with_schedule, old)
         if any(one is not other for one, other in zip(new, old, strict=True)):
             found["layers"] = new
-    symbols = found.get("substitutable", model.substitutable)
-    if isinstance(symbols, tuple) and any(isinstance(x, np.integer) for x in symbols):
-        found["substitutable"] = tuple(
-            int(x) if isinstance(x, np.integer) else x for x in symbols
-        )
     return dataclasses.replace(model, **found) if found else model
 
 

@@ -17,7 +17,7 @@ def read_text(
     Args:
         path: The file.
         vocabulary: The characters of the model in the order of their ids, read as
-            UTF-8; None takes the bytes of the file as ids 0 to 255.
+            UTF-8 without a byte-order mark; None takes the bytes of the file as ids 0 to 255.
 
     Returns:
         Tokens [n], int32, n >= 1.
@@ -43,7 +43,7 @@ def read_text(
     if vocabulary is None:
         return np.frombuffer(content, np.uint8).astype(np.int32)
     try:
-        text = content.decode()
+        text = content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise InputError(
             f"the text file {os.fspath(path)} is not UTF-8: byte "

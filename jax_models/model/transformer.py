@@ -38,7 +38,8 @@ class Transformer:
     memory, in files and for derivatives. Rows of the `padding` are seen by no row, so that
     sequences of different lengths, filled up behind their ends, go through `jax.vmap`
     of a forward pass together. A head with a `head_row` is of that row of an input alone,
-    as those of whole sequences are.
+    as those of whole sequences are. `special` symbols stand for no text: of all that are
+    not `substitutable`, they alone may be listed as substitutes or positions.
     """
 
     embedding: Array  # [V, E], E = d but where the entry projects
@@ -49,6 +50,9 @@ class Transformer:
     pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
     padding: Padding | None = dataclasses.field(default=None, kw_only=True)
     head_row: Literal["first", "last"] | None = dataclasses.field(
+        default=None, kw_only=True, metadata={"static": True, "late": True}
+    )
+    special: tuple[int, ...] | None = dataclasses.field(
         default=None, kw_only=True, metadata={"static": True, "late": True}
     )
     final_norm: Norm | None = None

@@ -29,18 +29,7 @@ BITS = 2
 
 
 def num_symbols(options: flags.FlagValues) -> int:
-    """Returns how many symbols a model needs for the inputs that the flags name.
-
-    Args:
-        options: Flags of `define_inputs`.
-
-    Returns:
-        The size of the language's alphabet, or one more than the largest token.
-
-    Raises:
-        InputError: A file holds no tokens.
-        OSError: A file cannot be read.
-    """
+    """Returns how many symbols a model needs for the inputs that the flags name."""
     given = read_given(options, None)
     if given is not None:
         return max(1, *(int(sequence.max()) + 1 for sequence in given.sequences))
@@ -87,17 +76,7 @@ def read_given(
 ) -> GivenInputs | None:
     """Returns the sequences that the flags give, None where they do not.
 
-    Args:
-        options: Flags of `define_inputs`, and of `define_texts` if the command has them.
-        vocabulary: The characters of a text where there is no tokenizer; None reads its
-            bytes.
-
-    Returns:
-        The sequences.
-
-    Raises:
-        InputError: Two are given, or one holds no tokens.
-        OSError: A file cannot be read.
+    Without a tokenizer a text is one of characters of the vocabulary, None of bytes.
     """
     names = ("tokens", "text", *LETTERS)
     found = [x for x in names if x in options and options[x].value is not None]
@@ -138,7 +117,7 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
     if os.fspath(path).endswith(".npy"):
         tokens = np.atleast_2d(load_array(path))
     else:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
             words = file.read().split()
         tokens = np.empty((1, len(words)), np.int64)
         for place, word in enumerate(words):
@@ -155,12 +134,7 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
 
 
 def load_array(path: str) -> np.ndarray:
-    """Returns the integers of a NumPy file, one row or several, int64.
-
-    Raises:
-        InputError: It holds something else.
-        OSError: It cannot be read.
-    """
+    """Returns the integers of a NumPy file, one row or several, int64."""
     try:
         # Not `np.load`, which opens archives and pickles too.
         with open(path, "rb") as file:

@@ -64,7 +64,9 @@ def load_model(
     elif file is not None:
         _refuse_shape(given, (), f"--model {file}")
         if folder:
-            return jm.from_pretrained(file, dtype=options.dtype, head=options.head)
+            tokenizer = options.tokenizer if "tokenizer" in options else None
+            given = {"dtype": options.dtype, "head": options.head}
+            return jm.from_pretrained(file, **given, tokenizer=tokenizer)
         model = jm.load(file)
     else:
         _refuse_shape(given, preset_parameters(options.preset), f"--preset {preset}")

@@ -10,6 +10,7 @@ from bounds.cli.shared.input_source import load_array
 from bounds.cli.shared.target import number_symbol
 from bounds.cli.shared.texts import read_whole
 from jax_models.arguments import expect_file, show
+from jax_models.format.pretrained.tokenizer import list_substitutes
 
 
 def define_substitutes(values: flags.FlagValues) -> None:
@@ -43,21 +44,10 @@ def read_substitutes(
     tokenizer: jm.Tokenizer | None,
     length: int,
 ) -> np.ndarray | None:
-    """Returns the symbols that the flags say are put in.
+    """Returns the symbols that the flags say are put in; None is all of the model's.
 
-    Args:
-        options: Flags of `define_substitutes`.
-        model: The model.
-        tokenizer: What names symbols; its special ones are none unless they are listed.
-        length: Positions n of the input.
-
-    Returns:
-        Symbols [K] as they are listed, or rows of each position [n, K] filled up with -1;
-        None is all that the model substitutes.
-
-    Raises:
-        InputError: Both flags are given, or one lists what is no symbol or no substitute.
-        OSError: The file cannot be read.
+    Symbols [K] as they are listed, or rows of each of n positions [n, K] filled up with -1.
+    Special ones are none unless they are listed.
     """
     path, listed = options.candidates, options.symbols
     if path is not None and listed is not None:
@@ -67,7 +57,10 @@ def read_substitutes(
     if path is None and listed is None:
         if tokenizer is None:
             return None
-        return np.array(sorted(free.difference(tokenizer.special)), np.int64)
+        where = options.tokenizer or options.model
+        found = list_substitutes(free, tokenizer.named, tokenizer.special, where)
+        return np.array(found, np.int64)
+    free.update(model.special or ())
     if listed is not None:
         where = "--symbols"
         symbols = [number_symbol(name, tokenizer, where) for name in listed]
@@ -87,6 +80,13 @@ def read_substitutes(
             f"model has symbols 0 to {model.vocab_size - 1}, and says which are replaced"
         )
     return found.astype(np.int64)
+
+
+def special_symbols(
+    model: jm.Transformer, tokenizer: jm.Tokenizer | None
+) -> tuple[int, ...]:
+    """Returns symbols that stay where they stand, unless their positions are listed."""
+    return (*(model.special or ()), *(() if tokenizer is None else tokenizer.special))
 
 
 def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:

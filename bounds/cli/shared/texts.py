@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 
-import numpy as np
 from absl import flags
 
 import jax_models as jm
@@ -17,7 +16,11 @@ LETTERS = ("fasta", "smiles", "sequence")
 def define_texts(values: flags.FlagValues) -> None:
     """Add `--fasta`, `--smiles`, `--sequence` and `--tokenizer`."""
     for name, text in (
-        ("fasta", "FASTA file: each record is one input; lower case is raised."),
+        (
+            "fasta",
+            "FASTA file: each record is one input; lower case that the vocabulary lacks is "
+            "read as upper case.",
+        ),
         ("smiles", "File of molecules as SMILES, one a line, its name behind it."),
         ("sequence", "The input itself, as in EVQLVESGGG."),
         (
@@ -31,14 +34,7 @@ def define_texts(values: flags.FlagValues) -> None:
 
 
 def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
-    """Returns the tokenizer that the flags name, None where they name none.
-
-    Args:
-        options: A command's flags, with or without those of `define_texts`.
-
-    Raises:
-        InputError: Texts need one, or it cannot be read.
-    """
+    """Returns the tokenizer that the flags name, None where they name none."""
     if "tokenizer" not in options:
         return None
     if options.tokenizer is not None:
@@ -55,54 +51,32 @@ def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
 
 
 def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
-    """Returns the inputs that a flag of `LETTERS` gives.
-
-    Args:
-        name: The flag.
-        value: Its value.
-        tokenizer: What they are read by.
-
-    Raises:
-        InputError: A file holds something else, or a letter is unknown.
-    """
+    """Returns the inputs that a flag of `LETTERS` gives."""
     if name == "sequence":
-        return GivenInputs("--sequence", (_encode("--sequence", value, tokenizer),))
+        tokens = tokenizer.encode_all("--sequence", {"": value})
+        return GivenInputs("--sequence", tuple(tokens))
     content = read_whole(name, value)
     found = READERS[name](value, content)
     if not found:
         raise jm.InputError(f"{value}: the file is empty; expected {EXPECTED[name]}")
-    return GivenInputs(
-        value,
-        tuple(_encode(f"{value}: {where}", text, tokenizer) for where, text in found),
-    )
+    # Of a molecule the case of an atom says whether it is aromatic.
+    texts = {f": {where}": text for where, text in found}
+    tokens = tokenizer.encode_all(value, texts, raise_case=name != "smiles")
+    return GivenInputs(value, tuple(tokens))
 
 
 def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     """Returns a file as one text, without its last newline."""
     content = read_whole("text", path).removesuffix("\n").removesuffix("\r")
-    return GivenInputs(path, (_encode(path, content, tokenizer, allow_unknown=True),))
+    return GivenInputs(path, tuple(tokenizer.encode_all(path, {"": content})))
 
 
 def read_whole(name: str, path: str) -> str:
-    """Returns what a text file holds.
-
-    Raises:
-        InputError: It is no file, or no text.
-        OSError: It cannot be read.
-    """
+    """Returns what a text file holds, without a byte-order mark."""
     try:
-        return expect_file(f"--{name}", path).read_text(encoding="utf-8")
+        return expect_file(f"--{name}", path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise jm.InputError(f"{path}: not a text in UTF-8 ({error})") from error
-
-
-def _encode(
-    where: str, text: str, tokenizer: jm.Tokenizer, *, allow_unknown: bool = False
-) -> np.ndarray:
-    try:
-        return tokenizer.encode(text, allow_unknown=allow_unknown)
-    except jm.InputError as error:
-        raise jm.InputError(f"{where}: {error}") from error
 
 
 def _records(path: str, content: str) -> list[tuple[str, str]]:
@@ -118,7 +92,7 @@ def _records(path: str, content: str) -> list[tuple[str, str]]:
                 f"{path}: line {number} is {show(line)}; expected {EXPECTED['fasta']}"
             )
         elif line:
-            found[-1][1].append("".join(line.split()).upper())
+            found[-1][1].append("".join(line.split()))
     return [(name, "".join(lines)) for name, lines in found]
 
 

@@ -160,7 +160,7 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: there is no such file, or it holds something else.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             found = json.load(file)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(

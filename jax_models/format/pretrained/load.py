@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jax_models.arguments import choose_name, expect_kind, show
-from jax_models.errors import InputError
+from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
 from jax_models.format.pretrained.families import (
@@ -25,6 +25,13 @@ from jax_models.format.pretrained.parts import Parts, put_padding
 from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
 from jax_models.format.pretrained.sentences import read_pooling
 from jax_models.format.pretrained.source import FLOATS, Source
+from jax_models.format.pretrained.tokenizer import (
+    LISTED,
+    WHOLE,
+    find_tokenizer,
+    list_substitutes,
+    read_symbols,
+)
 from jax_models.model.transformer import Transformer
 from jax_models.run.float_type import check_float_type
 
@@ -37,13 +44,15 @@ def from_pretrained(
     dtype: Any = None,
     head: str | None = None,
     check: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> Transformer:
     """Returns the model of a local Hugging Face folder.
 
     Reads `config.json` and `model.safetensors`, or the shards of its index, of the
     families in docs/checkpoints.md. The forward pass of the model is compared with a plain
-    one in NumPy on a few tokens before it is returned. Every symbol may be substituted but
-    the padding. What sentence-transformers write beside it says how its rows are pooled.
+    one in NumPy on a few tokens before it is returned. Symbols are substitutable that its
+    tokenizer names, but special ones and the padding; without a tokenizer all but the
+    padding. What sentence-transformers write beside it says how its rows are pooled.
 
     Args:
         folder: where the checkpoint is.
@@ -54,6 +63,8 @@ def from_pretrained(
             sequences are of the first row (`head_row`), those of decoders of the last.
         check: a safetensors file of reference outputs to compare with: tokens [n], and
             rows [n, d], logits [n, c] or both.
+        tokenizer: the folder or file of its tokenizer; by default the folder's own, if it
+            has one.
 
     Returns:
         The model.
@@ -81,6 +92,7 @@ def from_pretrained(
     if (pooling := read_pooling(source.path, parts.width)) is not None:
         parts.config["pooling"] = pooling
     put_padding(parts)
+    _put_symbols(parts, source.path, tokenizer)
     model = finish(parts, (x for x in source.left if not _is_known(x, prefix)))
     if check is not None:
         compare_outputs(model, check)
@@ -112,6 +124,18 @@ def finish(parts: Parts, left: Iterable[str]) -> Transformer:
     return model
 
 
+def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
+    """Holds which symbols texts hold, and which are special, as a tokenizer names them."""
+    if tokenizer is None and not any((folder / x).is_file() for x in (WHOLE, LISTED)):
+        return
+    path = find_tokenizer(folder if tokenizer is None else tokenizer)
+    names, special = read_symbols(path)
+    free, padding = parts.config["substitutable"], parts.config.get("padding")
+    seen = set(range(parts.tensors["embedding"].shape[0])) - {padding}
+    parts.config["special"] = sorted(seen & special)
+    parts.config["substitutable"] = list_substitutes(free, names, special, str(path))
+
+
 def _family(source: Folder) -> Family:
     where, name = source.where("model_type"), source.get("model_type")
     return FAMILIES[choose_name(where, name, tuple(FAMILIES))]
@@ -131,6 +155,7 @@ def float_type(source: Source, dtype: Any) -> Any:
         if half := sorted(kinds & {"F16", "BF16"}):
             warnings.warn(
                 f"{source.called} holds {' and '.join(half)}; the model is float32",
+                InputWarning,
                 stacklevel=3,
             )
     check_float_type(dtype, "the model asked for")

@@ -6,17 +6,21 @@ of words.
 """
 
 import dataclasses
+import functools
 import importlib
 import json
 import os
 import re
+import unicodedata
+import warnings
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jax_models.arguments import expect_kind, show
-from jax_models.errors import InputError
+from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
@@ -29,6 +33,8 @@ SENTENCES = "sentence_bert_config.json"
 BRACKETED = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK)\]|<\w+>")
 UNKNOWN, FIRST, LAST = ("[UNK]", "<unk>"), ("[CLS]", "<cls>"), ("[SEP]", "<eos>")
 SHOWN = 32
+# Longest name of a vocabulary of letters: one letter, or a pair such as residue and shape.
+LETTER = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +46,26 @@ class Tokenizer:
         special: Symbols that stand for no text ([CLS], [PAD], <eos>), increasing: not to
             be replaced, and no substitutes.
         unknown: The symbol of what the vocabulary lacks; None where there is none.
+        named: Symbols that the vocabulary names, of those that `names` counts through.
     """
 
     names: tuple[str, ...]
     special: tuple[int, ...]
     unknown: int | None
+    named: frozenset[int]
     _core: Any = dataclasses.field(repr=False)
 
-    def encode(self, text: str, *, allow_unknown: bool = True) -> np.ndarray:
+    def encode(self, text: str, *, allow_unknown: bool | None = None) -> np.ndarray:
         """Returns the tokens of a text, between those that the checkpoint puts around it.
+
+        Lower-case letters that the vocabulary lacks are read as upper case where it has
+        that (soft-masked sequences), and a warning counts them.
 
         Args:
             text: the text; a special symbol's name in it is that symbol.
-            allow_unknown: whether letters may be left to the symbol for unknown ones.
+            allow_unknown: whether what the vocabulary lacks is left to the symbol for it.
+                By default a vocabulary of letters, whose names have at most two, allows
+                none, and one of words any, which a warning counts.
 
         Returns:
             Tokens [n], int32.
@@ -62,23 +75,69 @@ class Tokenizer:
                 allowed.
         """
         expect_kind("text", text, str, "a string")
-        try:
-            found = self._core.encode(text)
-        except (TypeError, ValueError) as error:  # half of a surrogate pair
-            raise InputError(f"the text {show(text)} is not UTF-8") from error
-        if not allow_unknown:
-            known = np.zeros(len(text), bool)
-            for symbol, (first, last) in zip(found.ids, found.offsets, strict=True):
-                known[first:last] |= symbol != self.unknown
-            for place, letter in enumerate(text):
-                if not known[place] and not letter.isspace():
-                    raise InputError(
-                        f"{letter!r} at place {place + 1} is not in the vocabulary: "
-                        f"{self._listed()}"
-                    )
+        return self.encode_all("text", {"": text}, allow_unknown=allow_unknown)[0]
+
+    def encode_all(
+        self,
+        source: str,
+        texts: Mapping[str, str],
+        raise_case: bool = True,
+        **more: Any,
+    ) -> list[np.ndarray]:
+        """Returns `encode` of each text, by its place in a source, with one warning."""
+        found = []
+        for place, text in texts.items():
+            try:
+                found.append(self._read(text, raise_case, **more))
+            except InputError as error:
+                raise InputError(f"{source}{place}: {error}") from error
+        unknown = None if self.unknown is None else self.names[self.unknown]
+        for at, what in (
+            (1, "lower-case letters, which the vocabulary lacks, read as upper case"),
+            (2, f"words that the vocabulary lacks, read as {unknown or 'nothing'}"),
+        ):
+            if count := sum(one[at] for one in found):
+                warnings.warn(f"{source}: {count} {what}", InputWarning, stacklevel=3)
+        return [np.asarray(tokens, np.int32) for tokens, _, _ in found]
+
+    def _read(
+        self, text: str, raise_case: bool, allow_unknown: bool | None = None
+    ) -> tuple[list[int], int, int]:
+        """Tokens, how many letters were raised, and how many runs are unknown."""
+        text = text.removeprefix("\ufeff")  # a byte-order mark
+        found, raised = self._split(text), 0
+        unknown = [] if allow_unknown else _unknown_places(text, found, self.unknown)
+        if unknown and raise_case:
+            letters, known = list(text), set("".join(self._own))
+            for at in unknown:
+                if text[at] not in known and text[at].upper() in known:
+                    letters[at], raised = text[at].upper(), raised + 1
+            found = self._split("".join(letters))
+            unknown = _unknown_places("".join(letters), found, self.unknown)
+        of_letters = max(map(len, self._own), default=LETTER + 1) <= LETTER
+        if unknown and (of_letters or allow_unknown is False):
+            raise InputError(
+                f"{text[unknown[0]]!r} at place {unknown[0] + 1} is not in the vocabulary: "
+                f"{self._listed()}"
+            )
         if all(found.special_tokens_mask):
             raise InputError(f"the text {show(text)} has no tokens; expected some")
-        return np.asarray(found.ids, np.int32)
+        return found.ids, raised, len(set(unknown).difference(x + 1 for x in unknown))
+
+    def _split(self, text: str) -> Any:
+        try:
+            return self._core.encode(text)
+        except Exception as error:  # of the package's own: half of a surrogate pair
+            raise InputError(
+                f"the text {show(text)} is not UTF-8, or cannot be split: {error}"
+            ) from error
+
+    @functools.cached_property
+    def _own(self) -> list[str]:
+        """The names that stand for text."""
+        apart = {*self.special, self.unknown}
+        names = (self.names[symbol] for symbol in sorted(self.named - apart))
+        return [name for name in names if not BRACKETED.fullmatch(name)]
 
     def name(self, symbol: int) -> str:
         """Returns the string of a symbol, its number where it has none."""
@@ -95,8 +154,24 @@ class Tokenizer:
         return self.names.index(name)
 
     def _listed(self) -> str:
-        own = [name for at, name in enumerate(self.names) if at not in self.special]
-        return " ".join(own[:SHOWN]) + (" ..." if len(own) > SHOWN else "")
+        return " ".join(self._own[:SHOWN]) + " ..." * (len(self._own) > SHOWN)
+
+
+def _unknown_places(text: str, found: Any, unknown: int | None) -> list[int]:
+    """Places of characters in no token but the unknown one, blanks apart."""
+    ids, ends = np.asarray(found.ids), np.asarray(found.offsets).reshape(-1, 2)
+    size = len(text) + 1
+    covered, known = (
+        np.cumsum(np.bincount(x[:, 0], None, size) - np.bincount(x[:, 1], None, size))
+        for x in (ends, ends[ids != (-1 if unknown is None else unknown)])
+    )
+    # Normalizers drop marks and controls.
+    return [
+        x
+        for x in np.flatnonzero(known[:-1] == 0).tolist()
+        if not text[x].isspace()
+        and (covered[x] or unicodedata.category(text[x])[0] not in "CM")
+    ]
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
@@ -115,6 +190,38 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     Raises:
         InputError: there is none, it is broken, or the package `tokenizers` is missing.
     """
+    path = find_tokenizer(path)
+    package = _package()
+    if path.suffix == ".json":
+        try:
+            core = package.Tokenizer.from_file(str(path))
+        except Exception as error:  # of the package's own, of no class
+            raise InputError(f"{str(path)!r} is no tokenizer: {error}") from error
+    else:
+        core = _of_vocabulary(package, path)
+    sentences = path.with_name(SENTENCES)
+    if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
+        lower, own = package.normalizers.Lowercase(), core.normalizer
+        both = [lower] if own is None else [lower, own]
+        core.normalizer = package.normalizers.Sequence(both)
+    core.no_padding()
+    core.no_truncation()
+    names, special = read_symbols(path)
+    stated = json.loads(core.to_str())["model"]
+    unknown = stated.get("unk_id")
+    if (name := stated.get("unk_token")) is not None:
+        unknown = core.token_to_id(name)
+    return Tokenizer(
+        tuple(names.get(k, str(k)) for k in range(max(names, default=-1) + 1)),
+        tuple(sorted(special)),
+        unknown,
+        frozenset(names),
+        core,
+    )
+
+
+def find_tokenizer(path: str | os.PathLike[str]) -> Path:
+    """Returns the file of a checkpoint's tokenizer, by the folder or by its own path."""
     expect_kind("tokenizer", path, str | os.PathLike, "a path")
     path = Path(path)
     if path.is_dir():
@@ -124,38 +231,55 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
                 f"{str(path)!r} has neither {WHOLE} nor {LISTED}; name the folder or the "
                 "file of the checkpoint's tokenizer"
             )
-        path = path / names[0]
-    elif not path.is_file():
+        return path / names[0]
+    if not path.is_file():
         raise InputError(f"tokenizer {str(path)!r} is no file, and no folder")
-    files = [path.with_name(name) for name in BESIDE]
-    said = [read_json(file) for file in files if file.is_file()]
-    package = _package()
+    return path
+
+
+def read_symbols(path: Path) -> tuple[dict[int, str], set[int]]:
+    """Returns the names of a tokenizer's symbols, and which are special.
+
+    A model must not depend on whether the package `tokenizers` is installed.
+    """
     if path.suffix == ".json":
+        stated: Any = read_json(path)
         try:
-            core = package.Tokenizer.from_file(str(path))
-        except Exception as error:  # of the package's own, of no class
-            raise InputError(f"{str(path)!r} is no tokenizer: {error}") from error
+            listed = stated["model"]["vocab"]
+            if isinstance(listed, list):  # pieces with their scores
+                listed = {piece: symbol for symbol, (piece, _) in enumerate(listed)}
+            added = stated.get("added_tokens") or []
+            names = {symbol: name for name, symbol in listed.items()}
+            names |= {x["id"]: x["content"] for x in added}
+            special = {x["id"] for x in added if x.get("special")}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{str(path)!r} is no tokenizer: {error!r} where its vocabulary is read"
+            ) from error
     else:
-        core = _of_vocabulary(package, path, said)
-    sentences = path.with_name(SENTENCES)
-    if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
-        lower, own = package.normalizers.Lowercase(), core.normalizer
-        both = [lower] if own is None else [lower, own]
-        core.normalizer = package.normalizers.Sequence(both)
-    core.no_padding()
-    core.no_truncation()
-    symbols = core.get_vocab(with_added_tokens=True)
-    names = {symbol: name for name, symbol in symbols.items()}
-    special = {k for k, x in core.get_added_tokens_decoder().items() if x.special}
-    special |= {symbols[name] for name in _named_special(said) if name in symbols}
-    stated = json.loads(core.to_str())["model"]
-    unknown = symbols.get(stated.get("unk_token"), stated.get("unk_id"))
-    return Tokenizer(
-        tuple(names.get(k, str(k)) for k in range(max(names, default=-1) + 1)),
-        tuple(sorted(special)),
-        unknown,
-        core,
-    )
+        names = dict(enumerate(_entries(path)))
+        special = {k for k, name in names.items() if BRACKETED.fullmatch(name)}
+    listed = set(_named_special(_configurations(path)))
+    return names, special | {k for k, name in names.items() if name in listed}
+
+
+def list_substitutes(
+    free: Collection[int], named: Collection[int], special: Collection[int], path: str
+) -> list[int]:
+    """Returns the free symbols that texts hold; warns of rows that have no name."""
+    if unnamed := len(set(free).difference(named)):
+        warnings.warn(
+            f"{unnamed} rows of the embedding have no name in {path!r}: no text holds "
+            "them, and none is substituted",
+            InputWarning,
+            stacklevel=3,
+        )
+    found = sorted(set(free).intersection(named).difference(special))
+    if not found:
+        raise InputError(
+            f"{path!r} names no symbol that the model substitutes: it is of another model"
+        )
+    return found
 
 
 def _package() -> Any:
@@ -168,14 +292,24 @@ def _package() -> Any:
         ) from error
 
 
-def _of_vocabulary(package: Any, path: Path, said: list[dict[str, Any]]) -> Any:
-    """What splits texts into the entries of a `vocab.txt`."""
+def _configurations(path: Path) -> list[dict[str, Any]]:
+    files = [path.with_name(name) for name in BESIDE]
+    return [read_json(file) for file in files if file.is_file()]
+
+
+def _entries(path: Path) -> list[str]:
+    """The lines of a `vocab.txt`, whose order numbers them."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not UTF-8: {error}") from error
     entries = [line.rstrip("\r") for line in lines]
-    entries = entries[:-1] if not entries[-1] else entries
+    return entries[:-1] if not entries[-1] else entries
+
+
+def _of_vocabulary(package: Any, path: Path) -> Any:
+    """What splits texts into the entries of a `vocab.txt`."""
+    entries, said = _entries(path), _configurations(path)
     symbols = {name: symbol for symbol, name in enumerate(entries)}
     unknown, first, last = (
         next((name for name in names if name in symbols), None)

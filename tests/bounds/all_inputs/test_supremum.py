@@ -136,6 +136,15 @@ def test_an_end_token_stands_at_the_query_and_nowhere_else():
     )
 
 
+def test_no_row_without_a_name_stands_at_the_query():
+    model = build({"vocab_size": 5})
+    checkpoint = dataclasses.replace(model, substitutable=(1, 2), special=(4,))
+    found = list_inputs(checkpoint, 4, **ASKED)
+    assert (found.symbols.tolist(), found.query_symbols.tolist()) == ([1, 2], [1, 2, 4])
+    ended = dataclasses.replace(checkpoint, special=None)
+    assert list_inputs(ended, 4, **ASKED).query_symbols.tolist() == [0, 3, 4]
+
+
 def test_what_cannot_change_has_the_supremum_zero():
     model = build(BINARY)
     best = bounds.supremum(model, 1)

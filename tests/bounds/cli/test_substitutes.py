@@ -1,12 +1,16 @@
 """`influence` puts in the symbols that `--symbols` and `--candidates` list."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
 from bounds import compute_influence, read_store
+from bounds.curves.inputs import sampled_inputs
+from bounds.store.output import sha256
 from tests.bounds.cli.letters import NAMES, OUT, QUICK, record, rows, tokens_of
 
 
@@ -134,3 +138,76 @@ def test_tokens_are_asked_about_without_their_padding(run, ask, folder):
     asked.assert_refused("length n = 5 is more than the 4 tokens of input 0")
     np.save("between.npy", [0, 1, 5, 2])
     ask("--tokens=between.npy").assert_refused("stands at position 1 of 4")
+
+
+def scanned():
+    """The value of every cell of `scan.csv` that was replaced."""
+    with open("results/scan/scan.csv", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["value"] != ""]
+    return {(int(x["position"]), int(x["symbol"])): float(x["value"]) for x in lines}
+
+
+UNNAMED = "6 rows of the embedding have no name in"
+
+
+@pytest.mark.parametrize("way", ["folder", "file", "bare", "tokens", "elsewhere"])
+def test_python_and_every_command_have_one_default(way, run, folder):
+    (folder / "vocab.txt").rename("vocab.txt")
+    bare = jm.from_pretrained(folder, dtype="float64")  # of a folder without names
+    (folder / "vocab.txt").write_text("\n".join(NAMES[:14]))
+    with pytest.warns(match=UNNAMED):
+        model = jm.from_pretrained(folder, dtype="float64")
+    tokens = tokens_of("ACDE")
+    np.save("tokens.npy", tokens)
+    given = {
+        "folder": [f"--model={folder}", "--sequence=ACDE"],
+        "file": ["--model=file", f"--tokenizer={folder}", "--sequence=ACDE"],
+        "tokens": ["--model=file", "--tokens=tokens.npy"],
+        "elsewhere": [f"--model={folder}", "--tokenizer=vocab.txt", "--sequence=ACDE"],
+        "bare": ["--model=file", f"--tokenizer={folder}", "--sequence=ACDE"],
+    }[way]
+    kept = bare if way == "bare" else model
+    jm.save(kept, "file")
+    if way == "elsewhere":
+        (folder / "vocab.txt").rename("vocab.txt")
+    found = bounds.scan(model, tokens, method="exhaustive")
+    there = np.argwhere(~np.isnan(found.values))
+    wanted = {(int(i), int(found.symbols[j])): found.values[i, j] for i, j in there}
+    assert set(wanted) == {
+        (i, s) for i in range(1, 5) for s in range(5, 14) if tokens[i] != s
+    }
+    asked = run("scan", *given, *QUICK)
+    assert (asked.code, asked.err.count(UNNAMED)) == (0, way not in ("file", "tokens"))
+    assert scanned().keys() == wanted.keys()
+    np.testing.assert_allclose(
+        [scanned()[cell] for cell in wanted], list(wanted.values()), rtol=1e-12
+    )
+    assert run("influence", *given, *QUICK).code == 0
+    assert {(int(x["position"]), int(x["symbol"])) for x in rows()} == wanted.keys()
+    assert record()["model_sha256"] == sha256(jm.model_bytes(kept))
+
+
+def test_import_holds_what_python_does_and_says_how_many_rows_have_no_name(run, folder):
+    (folder / "vocab.txt").rename("vocab.txt")
+    Path("vocab.txt").write_text("\n".join(NAMES[:14]))
+    flags = [f"--folder={folder}", "--tokenizer=vocab.txt", "--dtype=float64"]
+    asked = run("import", *flags)
+    assert (asked.code, asked.err.count("\n")) == (0, 1)
+    assert asked.err.startswith(f"warning: {UNNAMED} 'vocab.txt': no text holds them")
+    with pytest.warns(match=UNNAMED):
+        model = jm.from_pretrained(folder, dtype="float64", tokenizer="vocab.txt")
+    written = Path("results/import/model.safetensors").read_bytes()
+    assert written == jm.model_bytes(model)
+
+
+def test_sampled_inputs_of_a_checkpoint_are_of_its_letters(run, folder):
+    (folder / "vocab.txt").write_text("\n".join(NAMES[:14]))
+    model = [f"--model={folder}", "--language=random", "--lengths=4,6"]
+    assert run("curve", *model, "--num_inputs=2", "--bounds=none", *QUICK).code == 0
+    with open("results/curve/curve.csv", newline="") as file:
+        symbols = {int(line["symbol"]) for line in csv.DictReader(file)}
+    assert symbols <= set(range(5, 14))
+    with pytest.warns(match=UNNAMED):
+        model = jm.from_pretrained(folder, dtype="float64")
+    source = sampled_inputs(model, "random", 2, 0)
+    assert (source.symbols, source.end) == (tuple(range(5, 14)), None)

@@ -1,10 +1,17 @@
 """`influence` reads a checkpoint's folder and texts, and speaks of symbols by their names."""
 
+import json
+import re
+import warnings
+
 import numpy as np
 import pytest
+import tokenizers
 
 import jax_models as jm
 from bounds import compute_influence, read_store
+from bounds.cli.influence import define_flags
+from bounds.cli.shared.input_source import read_given
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.influence.row_targets import LogProbabilitySum
 from bounds.influence.targets import LogitDifference, LogOdds, LogProbability, Loss
@@ -64,7 +71,7 @@ def test_a_folder_is_what_import_makes_of_it(run, ask, folder):
 @pytest.mark.parametrize(
     ("flag", "content", "number", "letters"),
     [
-        ("fasta", FASTA, 0, "ACDEFG"),
+        ("fasta", FASTA, 0, "AcDEFG"),  # c is a symbol of its own
         ("fasta", FASTA, 1, "MNK"),
         ("smiles", "C(C)c name\n\nCc\n", 0, "C(C)c"),
         ("smiles", "C(C)c name\n\nCc\n", 1, "Cc"),
@@ -150,6 +157,114 @@ def test_a_folder_can_be_swept(run, folder):
     assert "0 to run, 2 done" in run(*sweep).out
     (folder / "vocab.txt").write_text("\n".join(NAMES[:-1]))
     assert "0 to run, 2 done" not in run(*sweep).out
+
+
+ENDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAIRS = ["<unk>", "<mask>", "Ap", "Cv", "D#", "El", "aa"]
+# The names of each vocabulary, the one of a mask among them, and how it is stored.
+VOCABULARIES = {
+    "letters": [*ENDS, *"ACDEFGHIKLMNPQRSTVWY"],
+    "small letters": [*ENDS, *"acgt"],
+    "pairs": PAIRS,
+    "words": [*ENDS, "the", "cat", "##s", ","],
+}
+# A text, and its symbols by name or the place of the letter that is refused; how many
+# letters are raised, and how many words are unknown.
+READ = [
+    ("letters", "MKTAYIAK", list("MKTAYIAK"), 0, 0),
+    ("letters", "MKTayIAK", list("MKTAYIAK"), 2, 0),
+    ("letters", "MK[MASK]ayIAK", ["M", "K", "[MASK]", *"AYIAK"], 2, 0),
+    ("letters", "\ufeffMKT", list("MKT"), 0, 0),
+    ("letters", "MKT*AYIAK-", 4, 0, 0),
+    ("letters", "mkXA", 3, 0, 0),
+    ("letters", "MK<mask>A", 3, 0, 0),
+    ("letters", "MK\u200bA", 3, 0, 0),
+    ("small letters", "acgtta", list("acgtta"), 0, 0),
+    ("small letters", "ac[MASK]g", ["a", "c", "[MASK]", "g"], 0, 0),
+    ("small letters", "acNg", 3, 0, 0),
+    ("small letters", "\ufeffacAg", 3, 0, 0),
+    ("pairs", "ApCvD#El", ["Ap", "Cv", "D#", "El"], 0, 0),
+    ("pairs", "\ufeffAp<mask>aaEl", ["Ap", "<mask>", "aa", "El"], 0, 0),
+    ("pairs", "ApXvD#", 3, 0, 0),
+    ("pairs", "apCv", 1, 0, 0),
+    ("words", "the,cats", ["the", ",", "cat", "##s"], 0, 0),
+    ("words", "the,[MASK],dog", ["the", ",", "[MASK]", ",", "[UNK]"], 0, 1),
+    ("words", "\ufeffDog,The", ["[UNK]", ",", "[UNK]"], 0, 2),
+]
+
+
+def vocabulary(kind, place):
+    """A tokenizer of that kind, and its names."""
+    names = VOCABULARIES[kind]
+    if kind != "pairs":
+        (place / "vocab.txt").write_text("\n".join(names))
+        cased = {"do_lower_case": False}
+        (place / "tokenizer_config.json").write_text(json.dumps(cased))
+        return place, names
+    core = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({x: k for k, x in enumerate(names)}, "<unk>")
+    )
+    cut = tokenizers.Regex("..")
+    core.pre_tokenizer = tokenizers.pre_tokenizers.Split(cut, "isolated")
+    core.add_special_tokens(["<unk>", "<mask>"])
+    core.save(str(place / "tokenizer.json"))
+    return place, names
+
+
+def entrances(path, text):
+    """Every way that a text comes in: its name, and what reads it."""
+
+    def command(name, value):
+        options = define_flags()
+        options(["", f"--{name}={value}", f"--tokenizer={path}"])
+        given = read_given(options, None)
+        return given.sequences[0]
+
+    (path / "text").write_text(f"{text}\n", encoding="utf-8")
+    mark, letters = text[: text.startswith("\ufeff")], text.removeprefix("\ufeff")
+    (path / "fasta").write_text(f"{mark}>one\n{letters}\n", encoding="utf-8")
+    yield "encode", lambda: jm.read_tokenizer(path).encode(text)
+    yield "sequence", lambda: command("sequence", text)
+    for name in ("text", "fasta"):
+        yield name, lambda name=name: command(name, path / name)
+
+
+@pytest.mark.parametrize(("kind", "text", "expected", "raised", "unknown"), READ)
+def test_a_text_is_read_alike_wherever_it_comes_in(
+    kind, text, expected, raised, unknown, tmp_path
+):
+    path, names = vocabulary(kind, tmp_path)
+    for entrance, read in entrances(path, text):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                found = [names[x] for x in read()]
+                found = [x for x in found if x not in ("[CLS]", "[SEP]")]
+            except jm.InputError as error:
+                found = int(re.findall(r"at place (\d+) is not in", str(error))[0])
+        assert found == expected, entrance
+        lines = [str(one.message) for one in said]
+        counts = {"letters": raised, "words": unknown}
+        wanted = {what: count for what, count in counts.items() if count}
+        pattern = r": (\d+) (?:lower-case )?(letters|words)\W"
+        assert {w: int(k) for x in lines for k, w in re.findall(pattern, x)} == wanted
+        assert len(lines) == len(wanted)
+
+
+def test_of_molecules_no_letter_is_raised(tmp_path):
+    path, _ = vocabulary("letters", tmp_path)
+    (path / "smiles").write_text("Cc\n")
+    options = define_flags()
+    options(["", f"--smiles={path / 'smiles'}", f"--tokenizer={path}"])
+    with pytest.raises(jm.InputError, match="molecule 0: 'c' at place 2 is not in"):
+        read_given(options, None)
+
+
+def test_a_file_has_one_line_for_all_letters_that_are_raised(ask, tmp_path):
+    (tmp_path / "file").write_text(">a\nacde\n>b\nACDE\n>c\nee\n")
+    asked = ask("--fasta=file", "--input=1")
+    line = "file: 5 lower-case letters, which the vocabulary lacks, read as upper case"
+    assert (asked.code, asked.err) == (0, f"warning: {line}\n")
 
 
 TARGETS = {

@@ -42,6 +42,19 @@ def test_row_p_belongs_to_the_p_th_of_the_positions_that_are_given():
     assert pairs([[0], [1]], [1, 1]) == [(1, 0), (1, 1)]
 
 
+@pytest.mark.parametrize("symbols", [None, [2, 3, 4], np.tile([2, 3, 4], (6, 1))])
+def test_special_symbols_are_replaced_and_put_in_where_they_are_listed(symbols):
+    limits = {"substitutable": [0, 1, 2], "special": [3]}
+    put_in = [0, 1, 2] if symbols is None else [2, 3]
+    for positions, changed in ((None, {0, 1, 2}), (range(6), {0, 1, 2, 3})):
+        assert pairs(symbols, positions, **limits) == [
+            (at, symbol)
+            for at, token in enumerate(TOKENS[:5].tolist())
+            for symbol in put_in
+            if token in changed and token != symbol
+        ]
+
+
 def test_padding_alone_substitutes_nothing():
     assert pairs(np.full((6, 2), -1)) == []
     assert pairs(np.zeros((0, 2), int), []) == []

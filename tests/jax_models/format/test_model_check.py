@@ -70,6 +70,11 @@ BAD = [
     ("vocabulary", ("a", "b"), "2 names"),
     ("vocabulary", ("a", "b", 3), r"model.vocabulary\[2\] = 3"),
     ("substitutable", (0, 3), "substitutable lists 3"),
+    ("substitutable", (), r"substitutable = \[\]; list symbols"),
+    ("substitutable", [0, 1, 0], "substitutable lists 0 2 times"),
+    ("vocabulary", ("a", "b", "b"), "vocabulary lists 'b' 2 times"),
+    ("special", (2,), r"special = \[2\]; expected symbols .* neither substitutable"),
+    ("special", (9,), r"special = \[9\]; expected symbols"),
     ("substitutable", (0.5,), r"model.substitutable\[0\] = 0.5"),
 ]
 

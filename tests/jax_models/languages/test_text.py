@@ -25,6 +25,12 @@ def test_only_one_newline_is_dropped(write):
     assert read_text(write(b"a\n\n")).tolist() == [97, 10]
 
 
+def test_a_byte_order_mark_is_no_character_but_three_bytes(write):
+    path = write(b"\xef\xbb\xbfba\n")
+    assert read_text(path, "ab").tolist() == [1, 0]
+    assert read_text(path).tolist() == [0xEF, 0xBB, 0xBF, 98, 97]
+
+
 def test_a_vocabulary_gives_its_own_ids(write):
     path = write("b(é\na\n".encode())
     assert read_text(path, ["a", "b", "(", "é", "\n"]).tolist() == [1, 2, 3, 4, 0]
