@@ -176,10 +176,10 @@ def normalised_parity_transformer(
             x64.
 
     Source:
-        Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
-        the transformer for PARITY and layer norm on doubled activations;
-        docs/theory/parity.md, section 2. The erasing and the marks of one size
-        are worked out here.
+        A construction of this project after Chiang & Cholak 2022, "Overcoming a
+        theoretical limitation of self-attention", whose layer-norm transformer for
+        PARITY it is not: the erasing and the marks of one size are worked out here
+        (docs/theory/parity.md, section 2, with the margins of both).
     """
     c = expect_number("sharpness c", c, 0, above=True)
     epsilon = expect_number("epsilon", epsilon, 0)

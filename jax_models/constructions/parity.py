@@ -80,6 +80,9 @@ def parity_transformer(
     2020) when it is at least 0. Each bit's influence on the logit is the distance of
     the two values, 4 tanh(c) / N^2 for even N, whatever the bit and the string.
 
+    The published code accepts an odd number of ones, with the logit OUT; its scores of
+    layer 2, with --big 1, are those of c = 1/sqrt(5).
+
     Conditioning. The paper's hat, the second difference R(x - u) - 2 R(x) + R(x + u),
     is the same function on integers but has a sharp top: a rounding error e of
     k/N - p/N changes it by e, a share N e of the signal 1/N. Here e cancels as long as

@@ -11,8 +11,8 @@ import os
 import warnings
 
 import jax
-import jaxlib
 import numpy as np
+from jaxlib import version
 
 # Programs over at most this many rows are right.
 SAFE_ROWS = 16_384
@@ -28,7 +28,7 @@ class MiscompilationWarning(UserWarning):
 
 def is_affected() -> bool:
     """Whether the installed jaxlib has the defect."""
-    return jaxlib.__version__ in AFFECTED_VERSIONS
+    return version.__version__ in AFFECTED_VERSIONS
 
 
 def avoid_miscompilation() -> None:
@@ -55,7 +55,7 @@ def warn_of_miscompilation(length: int) -> None:
 def _warn_if_unsound() -> None:
     if not compiles_soundly():
         warnings.warn(
-            f"jaxlib {jaxlib.__version__} computes some programs over more than "
+            f"jaxlib {version.__version__} computes some programs over more than "
             f"{SAFE_ROWS} rows wrong on a CPU; set {XLA_FLAGS}={REMEDY} before Python "
             "starts, or use Python 3.12 or newer with jaxlib 0.12",
             MiscompilationWarning,

@@ -176,10 +176,10 @@ def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
     parts.biases = any(
         x.endswith("bias") and not x.endswith(BUFFERS) for x in of_layers
     )
-    w1, w2 = (f"{begin}0.{kind.layer[name]}.weight" for name in ("w1", "w2"))
-    told_by_w2 = w1 not in source and w2 in source
-    inner = (1, *source.shape(w2))[-1] if told_by_w2 else source.rows(w1)
     for k in range(count):
+        w1, w2 = (f"{begin}{k}.{kind.layer[name]}.weight" for name in ("w1", "w2"))
+        told_by_w2 = w1 not in source and w2 in source
+        inner = (1, *source.shape(w2))[-1] if told_by_w2 else source.rows(w1)
         parts.move_layer(k, f"{begin}{k}.", kind.layer, heads, inner)
     norm = f"{prefix}{kind.final_norm}"
     biased = f"{norm}.bias" in source

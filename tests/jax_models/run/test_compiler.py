@@ -6,9 +6,9 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 import pytest
+from jaxlib import version as jaxlib_version
 
 import jax_models as jm
 from jax_models.run import compiler
@@ -143,7 +143,7 @@ def test_the_first_long_call_warns_in_one_line_that_names_the_option(
 def test_the_option_is_added_where_it_helps_and_is_not_named(
     version, flags, expected, monkeypatch
 ):
-    monkeypatch.setattr(jaxlib, "__version__", version)
+    monkeypatch.setattr(jaxlib_version, "__version__", version)
     monkeypatch.setattr(os, "environ", {} if flags is None else {"XLA_FLAGS": flags})
     compiler.avoid_miscompilation()
     compiler.avoid_miscompilation()
