@@ -15,6 +15,7 @@ from bounds.batch.cells import BatchCell, Outcome
 from bounds.store.output import has_package
 from bounds.store.provenance import provenance
 from jax_models.errors import InputError
+from jax_models.interrupt import raise_requested
 from jax_models.run.compiler import avoid_miscompilation
 from jax_models.run.device_memory import SHARE, host_bytes
 
@@ -187,6 +188,7 @@ def run_on_cluster(
                     "the connection to the Dask scheduler is lost; finished cells are "
                     "kept, run the same command again when it is back"
                 ) from error
+            raise_requested()
             found = [(under_way.pop(future), _outcome(future)) for future in ended]
             begin()  # before the caller is busy with what came of these
             yield from found

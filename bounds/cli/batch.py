@@ -157,6 +157,8 @@ def _finish(
         for cell in cells
         if cell.key in rows and rows[cell.key]["status"] == "failed"
     ]
+    targets = {cell.config.get("target") for cell in cells}
+    unit = unit_of(target) if len(targets) == 1 and (target := targets.pop()) else ""
     record = {
         **output.record(),
         **dataclasses.asdict(specification),
@@ -164,12 +166,16 @@ def _finish(
         "left": left,
         "failures": failures,
     }
-    write_json(output.path("batch.json"), record)
-    names = export_table(table, output.path(""))
-    # Last: only here the columns are known that --x and --y may name.
-    targets = {cell.config.get("target") for cell in cells}
-    unit = unit_of(target) if len(targets) == 1 and (target := targets.pop()) else ""
-    names += ["batch.json", *_draw(output, specification, table, unit)]
+    refused = None
+    with output.exports() as staged:
+        write_json(staged.path("batch.json"), record)
+        names = [*export_table(table, staged.path("")), "batch.json"]
+        try:
+            names += _draw(staged, specification, table, unit)
+        except InputError as error:  # only here are the columns known of --x and --y
+            refused = error
+    if refused is not None:
+        raise refused
     print(f"{len(table)} rows; written to {output.folder}: {', '.join(names)}")
     if left:
         print(

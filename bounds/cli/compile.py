@@ -19,7 +19,7 @@ from bounds.cli.shared import flags as shared
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
-from bounds.store.output import sha256, write_bytes, write_json
+from bounds.store.output import sha256
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
@@ -103,7 +103,7 @@ def run(options: flags.FlagValues) -> None:
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
-    content, output = jm.model_bytes(model), Output.of("compile", options)
+    output = Output.of("compile", options)
     tested = None
     if options.self_test:
         config = {
@@ -115,21 +115,19 @@ def run(options: flags.FlagValues) -> None:
             "self_test": options.self_test,
             "seed": options.seed,
             "dtype": options.dtype,
-            "model_sha256": sha256(content),
+            "model_sha256": sha256(jm.model_bytes(model)),
         }
         tested = _tested(output, config, model, formula)
-    record = {
-        **output.record(),
+    about = {
         "formula": format_formula(formula),
         "alphabet": alphabet,
         "mode": options.mode,
         **_description(model),
         "exact_length": exact_length(model),
         "self_test": tested,
-        "model_sha256": sha256(content),
     }
-    write_json(output.path("compile.json"), record)
-    write_bytes(output.path("model.safetensors"), content)
+    with output.exports() as staged:
+        record = staged.write_model(model, about)
     print(_report(record, output.path("")))
 
 

@@ -90,12 +90,12 @@ def run(options: flags.FlagValues) -> None:
     found, failures = run_lengths(output, cells, opening, "evaluate")
     rows = [row for payload in found for row in _read(payload)]
     if rows:
-        path = output.path("constants.json")
         record = {**output.record(), **hashes, "rows": rows}
         record["failures"] = [vars(failure) for failure in failures]
-        write_json(path, record)
+        with output.exports() as staged:
+            write_json(staged.path("constants.json"), record)
         print(_report(rows, len(model.layers)))
-        print(f"\nWritten to {path}")
+        print(f"\nWritten to {output.path('constants.json')}")
     raise_failed(failures, len(cells), "lengths")
 
 

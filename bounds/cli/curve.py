@@ -141,7 +141,8 @@ def run(options: flags.FlagValues) -> None:
             failures = run_cells(store, todo, progress.advance)
         curves = [read_curve(cells, store) for cells in asked]
     hashes = [cells.subject.model_sha256 for cells in asked]
-    names = _write(output, hashes, curves, failures)
+    with output.exports() as staged:
+        names = _write(staged, hashes, curves, failures)
     print(curve_report(curves))
     print(f"\nWritten to {output.folder}: {', '.join(names)}")
     warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))

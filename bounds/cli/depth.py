@@ -76,7 +76,6 @@ def run(options: flags.FlagValues) -> None:
     layers, heads = options.num_layers, options.num_heads
     read_out, needed = options.read_out, options.free_bits
     output = Output.of("depth", options)
-    path = output.path("depth.json")
     possible = Tower.of(computable_length(layers, heads, read_out=read_out))
     count = 2 if needed is None else 3
     with output.open_store() as store, Progress(count, "languages") as progress:
@@ -99,10 +98,11 @@ def run(options: flags.FlagValues) -> None:
         }
         for name, one in found.items()
     }
-    write_json(path, record)
+    with output.exports() as staged:
+        write_json(staged.path("depth.json"), record)
     print(f"L = {layers}, H = {heads}, unique-hard attention.")
     print(_report(possible, needed, found))
-    print(f"\nWritten to {path}")
+    print(f"\nWritten to {output.path('depth.json')}")
 
 
 def _cells(

@@ -114,7 +114,8 @@ def run(options: flags.FlagValues) -> None:
     )
     rows, failures = run_lengths(output, cells, opening, "measure")
     if rows:
-        names = _write(output, rows, failures)
+        with output.exports() as staged:
+            names = _write(staged, rows, failures)
         print("\n".join(_report(rows, options.reading)))
         print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")

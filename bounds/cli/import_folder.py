@@ -66,7 +66,9 @@ def run(options: flags.FlagValues) -> None:
     apart = None if options.check is None else compare_outputs(model, options.check)
     output = Output.of("import", options)
     about = {} if apart is None else {"largest_difference": apart}
-    path, record = output.path("model.safetensors"), output.write_model(model, about)
+    path = output.path("model.safetensors")
+    with output.exports() as staged:
+        record = staged.write_model(model, about)
     checked = "" if apart is None else f", within {max(apart.values()):.2g} of --check"
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "

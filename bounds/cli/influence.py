@@ -223,7 +223,8 @@ def run(options: flags.FlagValues) -> None:
         for block in blocks
         for row in read_rows(block)
     ]
-    names = _write(output, asked, record, rows)
+    with output.exports() as staged:
+        names = _write(staged, asked, record, rows)
     print(finding(asked, record, error))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))

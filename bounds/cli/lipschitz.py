@@ -227,7 +227,8 @@ def run(options: flags.FlagValues) -> None:
     rows, failures = run_lengths(output, cells, opening, "estimate")
     curve = LipschitzCurve(subject.label, options.target, Table(tuple(rows)))
     if rows:
-        names = _write(output, subject, curve, failures)
+        with output.exports() as staged:
+            names = _write(staged, subject, curve, failures)
         print(lipschitz_report(curve, CONFIDENCE))
         print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")

@@ -43,7 +43,9 @@ def run(options: flags.FlagValues) -> None:
     )
     encode_positions(model, 1)  # refuses a formula that does not fit the width
     output = Output.of("model", options)
-    path, record = output.path("model.safetensors"), output.write_model(model, {})
+    path = output.path("model.safetensors")
+    with output.exports() as staged:
+        record = staged.write_model(model, {})
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "
         f"SHA-256 {record['model_sha256']}"

@@ -210,8 +210,9 @@ def run(options: flags.FlagValues) -> None:
         "seconds": seconds,
         "verified": verified.accepted,
     }
-    write_json(output.path("certificate.json"), record)
-    figures = output.draw(restriction_figure(outline), "restriction")
+    with output.exports() as staged:
+        write_json(staged.path("certificate.json"), record)
+        figures = staged.draw(restriction_figure(outline), "restriction")
     print("\n".join(describe(found, seconds)))
     _require(verified)
     print("The independent checker accepts the certificate.")

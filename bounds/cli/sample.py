@@ -73,8 +73,9 @@ def run(options: flags.FlagValues) -> None:
     record["distribution"] = language.distribution
     record["vocabulary"] = language.vocabulary
     record["tokens_sha256"] = [tokens_sha256(row) for row in tokens]
-    write_json(path.with_name("sample.json"), record)
-    write_bytes(path, content.getvalue())
+    with output.exports() as staged:
+        write_json(staged.path("sample.json"), record)
+        write_bytes(staged.path("tokens.npy"), content.getvalue())
     print(
         f"{path}: {options.num_inputs} x {options.length} tokens, "
         f"{language.distribution}"

@@ -185,7 +185,8 @@ def run(options: flags.FlagValues) -> None:
         "ambiguous": ambiguous > 0,
         "seconds": seconds,
     }
-    names = _write(output, asked, scan, record)
+    with output.exports() as staged:
+        names = _write(staged, asked, scan, record)
     print(_finding(asked, scan, record))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(ambiguous)
@@ -332,7 +333,6 @@ def _write(
             f"scan.csv would have {cells} lines, more than {MAX_ROWS}, and is not "
             "written; scan.npz has all of them"
         )
-        output.path("scan.csv").unlink(missing_ok=True)  # of another run
     scan.to_npz(output.path("scan.npz"))
     quantity = _quantity(unit_of(output.values["target"]), asked, scan)
     quantity += "" if scan.exact else f", {scan.kind}"

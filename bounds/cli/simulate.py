@@ -141,7 +141,8 @@ def run(options: flags.FlagValues) -> None:
     rows, failures = run_lengths(output, cells, opening, "simulate")
     curve = SimulationCurve(Table(tuple(rows)))
     if rows:
-        names = _write(output, subject, curve, failures)
+        with output.exports() as staged:
+            names = _write(staged, subject, curve, failures)
         print(simulation_report(curve))
         print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")

@@ -1,13 +1,16 @@
 """The first that runs: who ends the program is answered in one line, at any moment.
 
 Nothing heavy is imported here, so that an interrupt or SIGTERM is heard while JAX is
-loaded. Python hears them between two of its own steps; a program that is deep in a
-compiler is ended by a thread that listens too. Whatever is kept is kept whole.
+loaded. Later the handler leaves a request, which loops read between two steps; a program
+that reads none for a while, deep in a compiler, is ended by a thread that listens too, and
+by a second signal at once. Whatever is kept is kept whole.
 """
 
+import atexit
 import contextlib
 import datetime
 import os
+import select
 import signal
 import sqlite3
 import sys
@@ -17,16 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from jax_models.interrupt import Terminated, request_interrupt
+
 PROGRAM = "attention-bounds"
-# Seconds that the program has to end by itself.
+# Seconds that the program has to end by itself after a signal.
 PATIENCE = 3.0
 # Where a run keeps what is finished: rows of the store, and files by name.
 STORE_NAME = "results.sqlite"
 CHECKPOINTS = ("checkpoint.safetensors", "screen-*.npz", "proposal-*.npz")
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: all that hears an interrupt hears it too."""
 
 
 class Run:
@@ -36,29 +37,32 @@ class Run:
         """Begin the first run of the process; nothing is being loaded."""
         self.loading = False
         self.alone = False  # the process is the program, and was begun by `console`
+        self.deciding = threading.RLock()  # held by who sets the code
         self.begin()
 
     def begin(self) -> None:
         """Forget an earlier run."""
         self.began = time.time()
         self.folder: Path | None = None
-        self.told = threading.Event()
+        self.code: int | None = None  # of the exit, once it is decided
 
     def tell(self, number: int) -> int:
-        """Say once that a signal ended the run; return the exit code.
+        """Say that a signal ended the run, unless it has ended; return the exit code."""
+        with self.deciding:
+            if self.code is None:
+                what = "interrupted" if number == signal.SIGINT else "terminated"
+                kept = "no part was finished, and the same command begins it again"
+                if self.folder is not None and keeps(self.folder, self.began):
+                    kept = "the same command continues where it stopped"
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    print(f"{PROGRAM}: {what}; {kept}", file=sys.stderr, flush=True)
+                self.code = 128 + number
+            return self.code
 
-        Args:
-            number: The signal's.
-        """
-        if not self.told.is_set():
-            self.told.set()
-            what = "interrupted" if number == signal.SIGINT else "terminated"
-            kept = "no part was finished, and the same command begins it again"
-            if self.folder is not None and keeps(self.folder, self.began):
-                kept = "the same command continues where it stopped"
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                print(f"{PROGRAM}: {what}; {kept}", file=sys.stderr, flush=True)
-        return 128 + number
+    def leave(self, number: int) -> NoReturn:
+        """End the process at once, whatever its other threads do."""
+        with self.deciding:  # for good: one line is enough
+            os._exit(self.tell(number))
 
 
 RUN = Run()
@@ -88,14 +92,12 @@ def keeps(folder: Path, since: float) -> bool:
 
 
 def listen() -> None:
-    """Turn signals into exceptions, and end a program that does not hear them."""
+    """Turn signals into requests, and end a program that does not read them."""
 
     def heard(number: int, _: FrameType | None) -> None:
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, signal.SIG_IGN)  # the first is answered
-        if RUN.loading:  # an exception within a library's own start is a crash
-            os._exit(RUN.tell(number))
-        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+        if RUN.loading:  # nothing reads requests yet, and nothing is written
+            RUN.leave(number)
+        request_interrupt(number)
 
     ends = os.pipe()
     os.set_blocking(ends[1], False)
@@ -104,29 +106,32 @@ def listen() -> None:
     for one in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(one) is not signal.SIG_IGN:  # as under nohup
             signal.signal(one, heard)
+            # The last to run: what is left of the interpreter would die of a signal.
+            atexit.register(signal.signal, one, signal.SIG_IGN)
 
 
 def _watch(end: int) -> None:
-    """End the program where it does not end by itself after a signal."""
-    number = 0
-    while number not in (signal.SIGINT, signal.SIGTERM):
-        number = os.read(end, 1)[0]
-    RUN.told.wait(PATIENCE)
-    code = RUN.tell(number)
-    time.sleep(PATIENCE)
-    os._exit(code)
+    """End the process some time after a signal, or at once after a second one."""
+    while (first := os.read(end, 1)[0]) not in (signal.SIGINT, signal.SIGTERM):
+        pass  # a library's own
+    select.select([end], [], [], PATIENCE)
+    RUN.leave(first)
 
 
 def console() -> NoReturn:
     """Run the program on the process's arguments and exit with its code."""
     RUN.loading = RUN.alone = True  # the former until a command runs
     listen()
-    try:
-        from bounds.cli.main import main
+    from bounds.cli.main import main
 
-        code = main(sys.argv[1:])
-    except KeyboardInterrupt as error:
-        code = RUN.tell(number_of(error))
+    code = main(sys.argv[1:])
+    with RUN.deciding:
+        RUN.code = code
+    if code > 128:
+        # Threads of JAX that still work crash where the interpreter ends in order.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -130,10 +130,10 @@ def run(options: flags.FlagValues) -> None:
         **_inputs(inputs),
         "ambiguous": best.ties is not None and best.ties.ambiguous,
     }
-    path = output.path("supremum.json")
-    write_json(path, record)
+    with output.exports() as staged:
+        write_json(staged.path("supremum.json"), record)
     print(_finding(best))
-    print(f"Written to {path}")
+    print(f"Written to {output.path('supremum.json')}")
     warn_of_ties(int(record["ambiguous"]))
 
 

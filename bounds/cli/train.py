@@ -297,9 +297,11 @@ def _write(
             )
         ],
     }
-    record = output.write_model(found.network, about)
-    write_csv(out / "train.csv", columns(found), rows)
     figure = loss_figure(rows, final.lengths, training.length, levels[training.length])
+    with output.exports() as staged:
+        record = staged.write_model(found.network, about)
+        write_csv(staged.path("train.csv"), columns(found), rows)
+        figures = staged.draw(figure)
     print(training_report(found, levels))
-    names = ["model.safetensors", "train.csv", "train.json", *output.draw(figure)]
+    names = ["model.safetensors", "train.csv", "train.json", *figures]
     print(f"\nWritten to {out}: {', '.join(names)}; SHA-256 {record['model_sha256']}")

@@ -25,6 +25,8 @@ import jax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from jax_models.interrupt import raise_requested
+
 T = TypeVar("T")
 
 # Settings a caller may have made by a context manager.
@@ -113,6 +115,7 @@ def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, 
     """
     under_way = collections.deque()
     for call in calls:
+        raise_requested()
         under_way.append(call())
         if len(under_way) >= count:
             yield under_way.popleft()

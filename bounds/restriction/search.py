@@ -46,6 +46,7 @@ from bounds.restriction.scores import ScoredRows, score_rows
 from bounds.restriction.tables import Rows, Tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
+from jax_models.interrupt import raise_requested
 from jax_models.model.layer import Layer
 
 # Rounds begin with n / BATCHES bits each.
@@ -84,6 +85,7 @@ class Search:
 
     def fix(self, bits: dict[int, int], what: str) -> None:
         """Fix bits and tell of it."""
+        raise_requested()
         self.partial = self.partial.fix(bits)
         self.imbalance += lean(bits)
         if self.report is not None:

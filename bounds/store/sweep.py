@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bounds.store.output import canonical_json
 from bounds.store.results import cell_key
 from jax_models.errors import InputError
+from jax_models.interrupt import raise_requested
 
 
 class MemoryResults:
@@ -144,6 +145,7 @@ def run_cells(
 
 def _compute(store: Results, cell: Cell) -> None:
     """Compute a cell and record it, or that its input was refused."""
+    raise_requested()
     start = time.perf_counter()
     try:
         payload = cell.compute()

@@ -1,19 +1,23 @@
 """What stands in --out is written over by its own configuration, or when that is asked for.
 
-A command's JSON record holds its flags, and is written before its other exports: it says
-whose they are, also where a run was killed between them. Exports without one are not of
-the command, and are left alone like those of another configuration.
+A command's JSON record holds its flags: it says whose its other exports are. Exports
+without one are not of the command, and are left alone like those of another configuration.
+The exports of a run are written to a folder of their own, and moved from there together.
 """
 
+import errno
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bounds.cli.shared.earlier_names import current_name
 from bounds.curves.figures import FORMATS
+from bounds.store.file import lock
 from bounds.store.output import plain
 from jax_models.arguments import show
+from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 
 # Flags that change nothing in what is exported: where it goes, how it is found, shared
@@ -33,6 +37,47 @@ ENDINGS = ("csv", "jsonl", "parquet", "npz", "html", *FORMATS)
 STEMS = {"restrict": "restriction"}
 FILES = {"sample": ("tokens.npy",), **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,))}
 MOST_TOLD = 2  # flags
+# The folder of exports that are all written, and moved to --out one by one.
+COMPLETE = ".exports"
+LOCK_SECONDS = 5.0
+
+
+def publish(command: str, values: Mapping[str, Any], staged: Path) -> None:
+    """Move all files of a folder in --out, the exports of a run, to --out, or none."""
+    folder, names = Path(values["out"]), os.listdir(staged)
+    # Of the same configuration a figure in another format stays.
+    drawn = () if values["overwrite"] else ("html", *FORMATS)
+    stale = {name for name in _exports_of(command) if not name.endswith(drawn)}
+    if command in WRITERS_OF_MODELS:  # the records of the model that is replaced
+        stale |= {f"{other}.json" for other in WRITERS_OF_MODELS if other != command}
+    with lock(folder / COMPLETE, LOCK_SECONDS):
+        _move(folder)
+        refuse_to_overwrite(command, values)
+        for path in filter(Path.is_dir, (folder / name for name in names)):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        # One rename decides: before it the old files stand, after it the new ones do,
+        # once they are moved, by the next run if this one is killed meanwhile. Whatever
+        # needs room on the disk comes before.
+        os.replace(staged, folder / COMPLETE)
+        _move(folder)
+        for name in stale.difference(names):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _move(folder: Path) -> None:
+    """Move exports that are complete to their places, the record last."""
+    complete = folder / COMPLETE
+    if complete.is_dir():
+        sync_folder(folder)
+        for path in sorted(complete.iterdir(), key=lambda x: x.suffix == ".json"):
+            os.replace(path, folder / path.name)
+        complete.rmdir()
+
+
+def _exports_of(command: str) -> Iterator[str]:
+    """Yields the names of what a command may write, but its record."""
+    yield from FILES.get(command, ())
+    yield from (f"{STEMS.get(command, command)}.{ending}" for ending in ENDINGS)
 
 
 def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
@@ -53,6 +98,9 @@ def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
         return
     given, unrecorded = plain(dict(values)), True
     folder = Path(values["out"])
+    if (folder / COMPLETE).exists():  # of a run that was killed
+        with lock(folder / COMPLETE, LOCK_SECONDS):
+            _move(folder)
     for one in WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,):
         path = folder / RECORDS.get(one, f"{one}.json")
         if not path.exists():
@@ -66,8 +114,7 @@ def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
             )
     if not unrecorded:
         return
-    stem = STEMS.get(command, command)
-    for name in (*FILES.get(command, ()), *(f"{stem}.{ending}" for ending in ENDINGS)):
+    for name in _exports_of(command):
         if (path := folder / name).exists():
             raise InputError(
                 f"{path} is not of {command}, which left no "

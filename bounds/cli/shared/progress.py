@@ -11,6 +11,7 @@ import tqdm
 
 from bounds.cli.shared.ahead import Ahead
 from bounds.cli.shared.compiling import Compiling, hear_compiling
+from jax_models.interrupt import raise_requested
 
 # Plain lines are for logs; more than one in this many seconds would fill them.
 SECONDS_BETWEEN_LINES = 4.0
@@ -129,6 +130,7 @@ class Progress:
             step: What was finished, in a few words.
             count: How many steps.
         """
+        raise_requested()
         if not count:
             return
         with self._telling:
@@ -225,6 +227,7 @@ class Progress:
         Args:
             what: In a few words.
         """
+        raise_requested()
         with self._telling:
             now = time.monotonic()
             if now - max(self._last_line, self._start) < SECONDS_BETWEEN_LINES:

@@ -1,14 +1,16 @@
 """Where the results of a run go, and what every JSON output says about its own making."""
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from absl import flags
 
 import jax_models as jm
-from bounds.cli.shared.exports import refuse_to_overwrite
+from bounds.cli.shared.exports import publish
 from bounds.cli.start import STORE_NAME
 from bounds.curves.figures import FORMATS, save_figure
 from bounds.store.output import sha256, write_bytes, write_json
@@ -53,13 +55,22 @@ class Output:
         """Returns where a file of a name is written."""
         return Path(self.folder) / name
 
-    def record(self) -> dict[str, Any]:
-        """Returns the head of a JSON output: command, flags, seed and provenance.
+    @contextlib.contextmanager
+    def exports(self) -> Iterator[Self]:
+        """Yield the output in a folder of its own, whose files go to --out together."""
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(".part", f".{self.command}.", self.folder)
+        with made as staged:
+            try:
+                yield dataclasses.replace(self, folder=staged)
+                publish(self.command, self.values, Path(staged))
+            except OSError as error:
+                if isinstance(name := error.filename, str):  # as the user knows it
+                    error.filename = name.replace(str(Path(staged)), self.folder, 1)
+                raise
 
-        Raises:
-            InputError: Another configuration has written to the folder meanwhile.
-        """
-        refuse_to_overwrite(self.command, self.values)
+    def record(self) -> dict[str, Any]:
+        """Returns the head of a JSON output: command, flags, seed and provenance."""
         return {
             "command": self.command,
             "flags": dict(self.values),
@@ -76,7 +87,6 @@ class Output:
             about: What else the JSON output says.
 
         Raises:
-            InputError: As by `record`.
             OSError: A file cannot be written.
         """
         content = jm.model_bytes(model)
@@ -100,9 +110,6 @@ class Output:
             figure: The figure.
             stem: Of the names; the command's by default.
         """
-        where = self.path(stem or self.command)
         formats = [x for x in self.values["figure_format"] if x in FORMATS]
-        if self.values["overwrite"]:  # of another configuration
-            for other in set(FORMATS).difference(formats):
-                where.with_name(f"{where.name}.{other}").unlink(missing_ok=True)
-        return [path.name for path in save_figure(figure, where, formats)]
+        paths = save_figure(figure, self.path(stem or self.command), formats)
+        return [path.name for path in paths]

@@ -1,16 +1,22 @@
 """Whoever ends the program is answered in one line, at any moment; it starts lightly."""
 
+import functools
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from bounds.cli.main import main
 from bounds.cli.start import keeps
+from bounds.influence.under_way import ahead
 from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, MemoryResults, found_rows, run_cells
+from jax_models import interrupt
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 LINUX = pytest.mark.skipif(
@@ -20,14 +26,59 @@ LINUX = pytest.mark.skipif(
 DEEP = """
 import hashlib
 from bounds.cli import start
-start.PATIENCE = 0.1
+start.PATIENCE = {patience}
 start.listen()
-for _ in range(2):
-    try:
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
-    except KeyboardInterrupt:  # which came before
-        pass
+hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
+# The program with a command of its own, {work}, and what ends its interpreter, {last}.
+WORKING = """
+import atexit, ctypes, gc, os, sys, types
+{last}
+from bounds.cli import main, start
+from jax_models.interrupt import raise_requested
+from absl import flags
+
+def work(options):
+    {work}
+
+module = types.SimpleNamespace(define_flags=flags.FlagValues, run=work)
+command = types.SimpleNamespace(name="work", load=lambda: module)
+main.COMMANDS, sys.argv = [command], ["attention-bounds", "work"]
+start.console()
+"""
+# A signal within a garbage collection, whose callbacks can raise nothing.
+COLLECTED = """
+    def end(phase, info):
+        gc.callbacks.remove(end)
+        os.kill(os.getpid(), {number})
+        for _ in range(1000): pass
+    gc.callbacks.append(end)
+    gc.collect()
+    while True: raise_requested()
+"""
+# Threads at work, as those of a compiler, crash a process whose interpreter ends.
+CRASH = "atexit.register(os.abort)"
+# C's own list of what runs last, behind the interpreter.
+RAISED_LAST = """
+c = ctypes.CDLL(None)
+c.__cxa_atexit(getattr(c, "raise"), ctypes.c_void_p({number}), None)
+"""
+# Commands that work in parts, each with as little of it as there is.
+PARTS = {
+    "batch": ["--command=restrict", "--sweep=length=3"],
+    "compile": ["--formula=Q_a", "--alphabet=ab"],
+    "constants": ["--lengths=3"],
+    "curve": ["--lengths=3", "--num_inputs=1"],
+    "depth": ["--num_layers=1", "--num_heads=1"],
+    "entropy": ["--language=parity", "--lengths=3"],
+    "influence": ["--length=3"],
+    "lipschitz": ["--lengths=3", "--num_inputs=1"],
+    "restrict": ["--length=3"],
+    "scan": ["--length=3"],
+    "simulate": ["--lengths=3"],
+    "supremum": ["--length=3"],
+    "train": ["--steps=1", "--length=3", "--num_inputs=2", "--d_model=4", "--d_ff=4"],
+}
 
 
 @pytest.fixture
@@ -85,14 +136,95 @@ def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
 
 
 @LINUX
+@pytest.mark.parametrize(("patience", "signals"), [(0.1, 1), (1000, 2)])
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_program_deep_in_a_compiler_is_ended_too(start, number):
-    program = start("-c", DEEP)
-    program.send_signal(number)
+def test_a_program_deep_in_a_compiler_is_ended_too(start, number, patience, signals):
+    program = start("-c", DEEP.format(patience=patience))
+    for _ in range(signals):
+        program.send_signal(number)
+        time.sleep(0.3)
     _, error = program.communicate(timeout=120)
     assert program.returncode == 128 + number
     assert error.count("\n") == 1
     assert SIGNALS[number] in error
+
+
+@LINUX
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_where_nothing_can_be_raised_ends_the_work_in_one_line(start, number):
+    work = COLLECTED.format(number=int(number))
+    program = start("-c", WORKING.format(work=work, last=CRASH))
+    _, error = program.communicate(timeout=120)
+    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; no part was")
+    assert error.count("\n") == 1
+    assert program.returncode == 128 + number
+
+
+@LINUX
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("when", ["after the work", "behind the interpreter"])
+def test_a_signal_that_comes_when_all_is_done_changes_nothing(start, number, when):
+    work, last = "return", RAISED_LAST.format(number=int(number))
+    if when == "after the work":
+        work = f"atexit.register(os.kill, os.getpid(), {int(number)})"
+        last = ""
+    program = start("-c", WORKING.format(work=work, last=last))
+    _, error = program.communicate(timeout=120)
+    assert (program.returncode, error) == (0, "")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_command_of_many_parts_reads_a_request(
+    tmp_path, monkeypatch, capsys, name, quick_compilation
+):
+    monkeypatch.setattr(interrupt, "_requests", [signal.SIGTERM])
+    arguments = [name, *PARTS[name], f"--out={tmp_path / name}"]
+    assert main(arguments) == 128 + signal.SIGTERM
+    error = capsys.readouterr().err
+    assert error.startswith("attention-bounds: terminated; ")
+    assert error.count("\n") == 1
+    names = {x.suffix for x in (tmp_path / name).iterdir()}
+    assert not names & {".json", ".csv", ".png"}
+
+
+def test_a_request_lets_what_is_finished_be_kept(monkeypatch):
+    results, finished = MemoryResults(), []
+
+    def compute(n):
+        finished.append(n)
+        if n == 1:
+            interrupt._requests.append(signal.SIGINT)
+        return {"n": n}
+
+    monkeypatch.setattr(interrupt, "_requests", [])
+    cells = [Cell({"n": n}, "", functools.partial(compute, n)) for n in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(results, cells)
+    assert finished == [0, 1]
+    assert found_rows(results, cells) == [{"n": 0}, {"n": 1}]
+
+
+def test_a_request_ends_blocks_between_two_of_them(monkeypatch):
+    begun = []
+
+    def calls():
+        for k in range(9):
+            if k == 5:
+                interrupt._requests.append(signal.SIGINT)
+            yield functools.partial(begun.append, k)
+
+    monkeypatch.setattr(interrupt, "_requests", [])
+    with pytest.raises(KeyboardInterrupt):
+        list(ahead(calls(), 2))
+    assert sorted(begun) == list(range(5))
+
+
+def test_another_thread_leaves_a_request_to_the_main_one(monkeypatch):
+    monkeypatch.setattr(interrupt, "_requests", [signal.SIGTERM])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(interrupt.raise_requested).result() is None
+    with pytest.raises(interrupt.Terminated):
+        interrupt.raise_requested()
 
 
 def test_only_what_this_run_kept_is_gone_on_from(tmp_path):

@@ -1,14 +1,30 @@
-"""Exports are written over by their own configuration alone, or when that is asked for."""
+"""Exports are written over by their own configuration alone, or when that is asked for.
 
+Those of a run come together or not at all, whatever stops it.
+"""
+
+import errno
+import itertools
 import json
+import os
+import shutil
 
 import pytest
 
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared.exports import IMMATERIAL
 from bounds.cli.shared.record import Output
+from tests.jax_models.format.pretrained.folders import FIXTURES
 
 TINY = ("--d_model=4", "--d_ff=4", "--num_heads=1")
+# Commands that write files without a store between, and what makes another of them.
+WRITERS = {
+    "sample": ((), "--seed=1"),
+    "model": (TINY, "--seed=1"),
+    "compile": (("--formula=Q_a", "--alphabet=ab", "--self_test=0"), "--alphabet=abc"),
+    "import": ((f"--folder={FIXTURES / 'bert'}",), "--dtype=float64"),
+}
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 CURVE = ("curve", "--lengths=4", "--num_inputs=1", "--weighting=average_hard", *TINY)
 
 
@@ -141,6 +157,104 @@ def test_one_that_wrote_meanwhile_is_not_written_over(run, tmp_path, monkeypatch
     code, error, after = run(*CURVE)
     assert (code, list(after)) == (1, ["curve.json"])
     assert "--seed=7 where this one has --seed=0" in error
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_of_two_that_write_at_once_one_is_refused_and_the_other_is_whole(
+    run, monkeypatch, name
+):
+    plain, (typed, other), inner = Output.record, WRITERS[name], []
+
+    def late(self):
+        record = plain(self)
+        monkeypatch.setattr(Output, "record", plain)
+        inner.append(run(name, *typed, other))
+        return record
+
+    monkeypatch.setattr(Output, "record", late)
+    code, error, after = run(name, *typed)
+    codes = [code, inner[0][0]]
+    assert sorted(codes) == [0, 1]
+    assert " another --out" in error + inner[0][1]
+    winner = (name, *typed, *([other] if codes[0] else []))
+    assert f"{name}.json" in after
+    # What stands there is the winner's to the byte, but for the moment of the record.
+    assert run(*winner)[0] == 0
+    again = run(*winner)[2]
+    assert {x for x in after if after[x] != again.get(x)} <= {f"{name}.json"}
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def plant(patch, fault, position):
+    """Raise a fault at one call, of all that change a folder; returns the calls' names."""
+    called = []
+
+    def planted(step, plain):
+        def call(*given, **named):
+            called.append(step)
+            if len(called) == position:
+                raise fault
+            return plain(*given, **named)
+
+        return call
+
+    for step in ("mkdir", "fsync", "replace", "rmdir"):
+        patch.setattr(os, step, planted(step, getattr(os, step)))
+    return called
+
+
+@pytest.mark.parametrize("fault", [FULL, KeyboardInterrupt()], ids=["full", "killed"])
+@pytest.mark.parametrize("name", ["sample", "model"])
+def test_a_fault_anywhere_leaves_the_old_files_or_the_next_run_the_new(
+    run, tmp_path, monkeypatch, name, fault
+):
+    (typed, other), out = WRITERS[name], tmp_path / "out"
+    assert run(name, *typed)[0] == 0
+    shutil.copytree(out, tmp_path / "kept")
+    before, outcomes, called = files_of(out), [], []
+    for position in itertools.count(1):
+        shutil.rmtree(out)
+        shutil.copytree(tmp_path / "kept", out)
+        with monkeypatch.context() as patch:
+            called = plant(patch, fault, position)
+            code, error, _ = run(name, *typed, other, "--overwrite")
+        complete = (out / ".exports").exists()
+        assert error.count("\n") == (code != 0)
+        if code and not complete:
+            assert files_of(out) == before
+            assert not [path for path in out.iterdir() if path.is_dir()]
+        # The next run, whichever it is, finishes what was complete.
+        codes = run(name, *typed)[0], run(name, *typed, other)[0]
+        assert codes == ((1, 0) if complete or not code else (0, 1))
+        assert not (out / ".exports").exists()
+        same = {x for x, content in files_of(out).items() if content == before[x]}
+        assert not complete or same == {".exports.lock"}
+        outcomes.append((code == 0, complete))
+        if len(called) < position:
+            break
+    assert called.count("replace") == 5  # two files, all of them, two files
+    assert set(outcomes) == {(False, False), (False, True), (True, False)}
+
+
+def test_a_folder_in_the_way_leaves_every_file_as_it_is(run, tmp_path):
+    _, _, before = run(*CURVE)
+    (tmp_path / "out" / "curve.svg").mkdir()
+    code, error, after = run(
+        *CURVE, "--seed=1", "--overwrite", "--figure_format=png,svg"
+    )
+    assert (code, after) == (1, before)
+    assert f"Is a directory: {tmp_path / 'out' / 'curve.svg'}" in error
+
+
+def test_the_record_of_a_model_that_is_replaced_goes_with_it(run):
+    compiled = ("compile", *WRITERS["compile"][0])
+    assert run("model", *TINY)[0] == 0
+    _, _, after = run(*compiled, "--overwrite")
+    assert after.keys() == {"compile.json", "model.safetensors"}
+    assert run(*compiled)[0] == 0
 
 
 def test_a_dry_run_writes_nothing_and_is_not_refused(run):
