@@ -19,6 +19,7 @@ from jax_models.run.evaluate import AmbiguousTieWarning
 from jax_models.weighting import WEIGHTINGS
 from tests.bounds.all_inputs.brute_force import all_strings, largest_influence
 from tests.bounds.influence.models import build, scaled_weights
+from tests.long_inputs import long_inputs
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 PERIODIC = Coordinates((ResidueTerm(0, 2, (0,)), ResidueTerm(3, 2, (1,))))
@@ -173,6 +174,7 @@ def test_the_comparison_catches_a_count_vector_left_out(monkeypatch):
 # ------------------------------------------------------------------- long inputs
 
 
+@long_inputs
 @pytest.mark.parametrize(
     "length", [pytest.param(1000, marks=pytest.mark.slow), 100_000]
 )
@@ -189,6 +191,7 @@ def test_a_long_maximum_is_attained_and_no_sampled_input_exceeds_it(length):
         assert result.max_lower <= best.max_upper
 
 
+@long_inputs
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WEIGHTINGS)
 def test_a_hundred_thousand_tokens_take_less_than_a_minute(name):

@@ -20,11 +20,10 @@ import jax_models as jm
 from bounds.influence import METHODS, Problem
 from jax_models.model.transformer import forward
 from jax_models.run.compiler import REMEDY, SAFE_ROWS, is_affected
+from tests.long_inputs import long_inputs
 
 # Traced here, or compared with what the option gives.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::jax_models.run.compiler.MiscompilationWarning"
-)
+pytestmark = long_inputs
 LENGTH = 20_001
 TOKENS = np.arange(LENGTH) % 3
 

@@ -20,6 +20,7 @@ from jax_models.weighting import WEIGHTINGS
 from tests.bounds.influence.models import FACTORS, SHAPE, allowed, build, scaled_weights
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover
+from tests.long_inputs import long_inputs
 from tests.written import written
 
 
@@ -215,6 +216,7 @@ def test_the_oracle_notices_one_row_too_many(monkeypatch):
     assert not result.max_lower <= exact <= result.max_upper
 
 
+@long_inputs
 def test_every_position_of_a_class_has_the_same_influence():
     model = build({"position": None, "num_layers": 2})
     tokens = np.random.default_rng(0).integers(0, 3, 100_000)

@@ -11,6 +11,7 @@ from jax_models.constructions import (
     normalised_parity_transformer,
     parity_transformer,
 )
+from tests.long_inputs import long_inputs
 
 SHARPNESS = 1.5
 
@@ -90,6 +91,7 @@ def test_every_bit_of_ten_thousand_counts_alike():
     assert_every_bit_counts_alike(bits_and_query(10_000), 1e-10)
 
 
+@long_inputs
 @pytest.mark.slow
 def test_bits_of_a_hundred_thousand_count_alike():
     n, rng = 100_000, np.random.default_rng(0)

@@ -16,6 +16,7 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.influence import compute_influence
 from tests.bounds.influence.exact_rows import ExactRows, digits
+from tests.long_inputs import long_inputs
 from tests.written import written
 
 SMALL = {"num_heads": 2, "d_model": 4, "d_ff": 8, "vocab_size": 2}
@@ -103,6 +104,7 @@ def random_tokens(n, vocab_size=2):
     return np.random.default_rng(3).integers(0, vocab_size, n)
 
 
+@long_inputs
 @pytest.mark.slow
 def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens():
     model = draw(1, num_heads=1)
@@ -125,6 +127,7 @@ def test_two_layers_keep_their_digits_at_512_tokens(layer_norm, dtype):
     assert_precise(model, tokens, sampled_pairs(tokens, model, 10), count=50)
 
 
+@long_inputs
 @pytest.mark.slow
 def test_one_layer_in_float32_at_a_hundred_thousand_tokens():
     model = draw(1, "float32")

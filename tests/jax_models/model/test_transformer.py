@@ -15,6 +15,7 @@ from jax_models.run import blocks
 from jax_models.weighting import WEIGHTINGS
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
+from tests.long_inputs import long_inputs
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -169,6 +170,7 @@ def largest_array(jaxpr):
     return largest
 
 
+@long_inputs
 @pytest.mark.parametrize(
     ("name", "score"),
     [*((name, "dot_product") for name in WEIGHTINGS), ("softmax", "additive")],

@@ -21,6 +21,7 @@ from jax_models.run import blocks, sharded_forward
 from jax_models.run.sharded_forward import forward_sharded, share_out
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
+from tests.long_inputs import long_inputs
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}
@@ -218,6 +219,7 @@ def test_usual_numbers_of_devices_cut_the_keys_alike(length):
     assert len(blocks_of) == 1
 
 
+@long_inputs
 def test_a_device_holds_its_share_and_nothing_of_size_n_by_n():
     """Bytes of one device's program, by the compiler's account of its buffers."""
     model, n = draw("softmax", num_layers=1), 2**17
