@@ -48,13 +48,15 @@ from jax_models.model.transformer import (
     symbol_changes,
     symbol_rows,
 )
-from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
-from jax_models.weighting import (
-    Column,
-    MovedKeys,
-    TieReport,
-    spread_of,
+from jax_models.run.blocks import (
+    fold_tiles,
+    formed_once,
+    key_tile,
+    map_rows,
+    row_block,
+    slice_tile,
 )
+from jax_models.weighting import Column, MovedKeys, TieReport, spread_of
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -359,12 +361,15 @@ def _own_block(
     attention, n = layer.attention, first.store.length
     weighting, at = attention.weighting, replaced.position
     queries, summary, _ = take_rows(first, slots)
+    # Behind a wall: jaxlib 0.10.2 and 0.12.0.1 abort on AVX-512 where the conversion of
+    # these integers is joined to the comparison; see `same_position`.
+    places = formed_once(at[0] >= 0, lambda x: x.astype(queries.dtype), at)
 
     def lift(index: Array, valid: Array) -> Any:
         keys = slice_tile(first.store.keys, index, 1)
         values = slice_tile(first.store.values, index, 1)
         around = spread_of(weighting, values)
-        own = same_position(index[None, :], at[:, None], queries.dtype)
+        own = index[None, :].astype(places.dtype) == places[:, None]
         scores = compute_scores(attention, queries, keys, n, at, index)
         moved = replaced.query_change, replaced.key_change
         change = own_score_changes(attention, queries, keys, *moved, own, n, at)

@@ -3,7 +3,7 @@
 It joins a product to a reduction of its result (`(W @ x.T).max(0)`), and where the inner
 width is 3, 5 or 6 the joined program shifts rows by whole blocks from row 16,384 on in
 float64 and 32,768 in float32 (jax-ml/jax, issue 39103). An option that leaves reductions
-alone avoids that; it doubles the time of the kernel of two layers.
+alone avoids that; it slows the kernel of two layers.
 """
 
 import functools

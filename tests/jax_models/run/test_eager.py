@@ -83,7 +83,7 @@ def test_notices_another_mask():
     [
         ("average", [0], "knows weighting 'softmax' only; layer 0 has 'average_hard'"),
         ("concat", [0], "knows combine 'residual' only; layer 0 has 'concat'"),
-        ("", [[]], "expected integers"),
+        ("", [[]], "the empty word"),
         ("", [0.5], "expected integers"),
         ("", [0, 3], "tokens from 0 to 3; the model has the tokens 0 to 2"),
     ],
