@@ -129,11 +129,15 @@ def make_cells(specification: Specification) -> list[BatchCell]:
                 f"{specification.command} has no flag --{name}; see {PROGRAM} "
                 f"{specification.command} --help"
             )
+    # One process runs many cells: the longest input of all decides before the first. Each
+    # value is looked at once, not in every cell.
     for name, value in specification.fixed.items():
-        _parse(specification.command, {name: value}, f"fixed {name}={value}")
+        one = _parse(specification.command, {name: value}, f"fixed {name}={value}")
+        avoid_miscompiling(one)
     for name, values in specification.sweep.items():
         for value in values:
-            _parse(specification.command, {name: value}, f"--sweep {name}={value}")
+            where = f"--sweep {name}={value}"
+            avoid_miscompiling(_parse(specification.command, {name: value}, where))
     hashes: dict[str, str] = {}
     cells = {}
     for swept in specification.cells():
@@ -165,16 +169,13 @@ def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValu
     """Returns parsed flags, or an error that says whose they are."""
     arguments = [f"--{name}={value}" for name, value in given.items()]
     try:
-        options = read_flags(
+        return read_flags(
             command,
             [FlagGroup("Flags", load_batched(command).define_flags())],
             arguments,
         )
     except (flags.Error, InputError) as error:
         raise InputError(f"{where}: {one_line(error)}") from error
-    # One process runs many cells: the longest input of all decides before the first.
-    avoid_miscompiling(options)
-    return options
 
 
 def _config(

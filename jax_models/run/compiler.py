@@ -1,7 +1,7 @@
 """The CPU compiler of jaxlib 0.10.2, the newest for Python 3.11, and its wrong results.
 
 It joins a product to a reduction of its result (`(W @ x.T).max(0)`), and where the inner
-width is 3, 5 or 6 the joined program shifts rows by whole blocks from row 16,384 on in
+width is 3, 5, 6 or 7 the joined program shifts rows by whole blocks from row 16,384 on in
 float64 and 32,768 in float32 (jax-ml/jax, issue 39103). An option that leaves reductions
 alone avoids that; it slows the kernel of two layers.
 """
@@ -31,13 +31,18 @@ def is_affected() -> bool:
     return version.__version__ in AFFECTED_VERSIONS
 
 
+def lacks_option() -> bool:
+    """Whether the installed jaxlib has the defect and XLA_FLAGS does not name the option."""
+    return is_affected() and OPTION not in os.environ.get(XLA_FLAGS, "")
+
+
 def avoid_miscompilation() -> None:
     """Add the option that avoids the defect to XLA_FLAGS, unless it is named there.
 
     XLA reads the variable when the first backend starts, and not again.
     """
-    given = os.environ.get(XLA_FLAGS, "")
-    if is_affected() and OPTION not in given:
+    if lacks_option():
+        given = os.environ.get(XLA_FLAGS, "")
         os.environ[XLA_FLAGS] = f"{given} {REMEDY}".strip()
 
 

@@ -350,8 +350,9 @@ def tallied(members: Array, count: Array | None, dtype: Any) -> Array:
 def same_position(first: Array, second: Array, dtype: Any) -> Array:
     """Returns where two arrays of positions agree, compared as floats of `dtype`.
 
-    Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler in
-    jaxlib 0.10 with AVX-512, which cannot select instructions for a broadcast pair of
-    32-bit integers in a fused comparison and aborts the process.
+    Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler of jaxlib
+    0.10.2 and 0.12.0.1 with AVX-512, which cannot select instructions for a broadcast pair
+    of 32-bit integers in a fused comparison and aborts the process. Where the compiler joins
+    the conversion to the comparison, a wall keeps them apart (`formed_once`).
     """
     return first.astype(dtype) == second.astype(dtype)

@@ -9,7 +9,7 @@ from absl import flags
 from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.texts import READERS, read_whole
 from jax_models.errors import InputError
-from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation
+from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
 
 LENGTH_FLAGS = ("length", "lengths")
 FILE_FLAGS = ("tokens", "text", *READERS)
@@ -20,6 +20,8 @@ def avoid_miscompiling(options: flags.FlagValues) -> None:
 
     To be called before the first backend starts: XLA reads its options once.
     """
+    if not lacks_option():  # no file is read for what would change nothing
+        return
     named = options["platform"].value if "platform" in options else None
     if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
         avoid_miscompilation()

@@ -7,7 +7,11 @@ import sys
 import numpy as np
 import pytest
 
+from bounds.batch.specification import Specification
+from bounds.cli import batch_cells
+from bounds.cli.batch_work import Shape
 from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from bounds.cli.shared import longest_input as longest_input_module
 from bounds.cli.shared.longest_input import longest_input
 from jax_models.run import compiler
 
@@ -92,3 +96,34 @@ def test_a_command_sets_the_option_for_long_inputs_alone(
     assert told[-1] == (
         expected if flags == expected else f"{flags} {expected}".strip()
     )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [(("8", "20001", "16"), compiler.REMEDY), (("8",), "")]
+)
+def test_one_long_cell_of_a_sweep_decides_before_the_first(
+    lengths, expected, monkeypatch
+):
+    monkeypatch.setattr(compiler, "is_affected", lambda: True)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    seen = []
+
+    def note(*_):
+        seen.append(os.environ["XLA_FLAGS"])
+        return Shape()
+
+    monkeypatch.setattr(batch_cells, "model_shape", note)
+    sweep = {"length": lengths}
+    cells = batch_cells.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
+    assert len(cells) == len(seen) == len(lengths)
+    assert set(seen) == {expected}
+
+
+def test_no_file_is_read_where_the_option_would_change_nothing(monkeypatch):
+    options = read("influence", "--length=8", "--sequence=" + "A" * (SAFE + 1))
+    monkeypatch.setattr(longest_input_module, "longest_input", pytest.fail)
+    monkeypatch.setattr(compiler, "is_affected", lambda: False)
+    longest_input_module.avoid_miscompiling(options)
+    monkeypatch.setattr(compiler, "is_affected", lambda: True)
+    monkeypatch.setenv("XLA_FLAGS", compiler.REMEDY)
+    longest_input_module.avoid_miscompiling(options)
