@@ -92,7 +92,7 @@ def measure(config: Config) -> dict[str, Any]:
             positions=[exact.position],
             symbols=[exact.symbol],
         )
-        row[f"log10_{method}"] = math.log10(certificate.max_upper)
+        row[f"log10_{method}"] = math.log10(np.nanmax(certificate.input_upper))
     forms = closed_form_bounds(model, length)
     for name in list(COLUMNS)[2:]:
         form = getattr(forms, name)

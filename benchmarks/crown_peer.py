@@ -69,7 +69,7 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"exact": exact.max, "position": exact.position}
     for method in ("centred", "base"):
         found = certify_influence(model, tokens, method=method, **where)
-        row[method] = found.max_upper
+        row[method] = float(np.nanmax(found.input_upper))
     asked = question(model, tokens, exact.position, exact.symbol)
     answer = ask_peer(PEER.value, TORCH_PART, asked, LIMIT.value)
     if "error" in answer:

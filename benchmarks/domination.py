@@ -120,9 +120,10 @@ def _compare(
     ratios: dict[str, float] = {"substitutions": exact.substitutions}
     for method in ("centred", "base"):
         found = certify_influence(model, tokens, method=method, **question)
-        ratios[method] = _least(found.upper, exact.lower)
+        alone = found.input_upper
+        ratios[method] = _least(alone, exact.lower)
         if method == "centred":
-            ratios["centred_of_maximum"] = _of_maximum(found.upper, exact)
+            ratios["centred_of_maximum"] = _of_maximum(alone, exact)
     forms = closed_form_bounds(model, tokens.size, query=query, target=target)
     for name in FORMS:
         form = getattr(forms, name)

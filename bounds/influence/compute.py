@@ -27,8 +27,9 @@ from bounds.influence.propose import (
 )
 from bounds.influence.ranked import RANKED, decide_ranked
 from bounds.influence.result import Enclosures, Estimate, Influence, Ranked
-from bounds.influence.substitution import Symbols, not_finite
+from bounds.influence.substitution import Symbols
 from bounds.influence.ties import judge_ties
+from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
@@ -208,6 +209,7 @@ def answer(
         stopping = dataclasses.replace(stopping, rtol=0.0, budget=None)
     found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
     estimated = not problem.enclosed
+    refuse_vanishing_rows(problem)
     if len(pairs) and problem.mesh is not None:
         agree(problem, stopping, choice.sizes, keep, propose)
     reason = choice.reason
@@ -221,7 +223,7 @@ def answer(
     for block in blocks:
         if not np.isfinite(block.influence).all():
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
-            raise not_finite(*pairs[found.done + bad])
+            raise not_finite(problem, found.done + bad)
         found.add(block)
         estimated |= isinstance(block, Estimate)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
@@ -236,7 +238,10 @@ def answer(
     ranked = isinstance(enclosed, Ranked)
     estimated |= ranked
     kind = "estimated" if estimated else kind
-    position, symbol = (None, None) if found.best is None else pairs[found.best]
+    position, symbol = None, None
+    if found.best is not None:
+        refuse_vanishing_rows(problem, found.best)
+        position, symbol = pairs[found.best]
     return Influence(
         lower=found.lower,
         upper=found.upper,

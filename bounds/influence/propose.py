@@ -33,7 +33,7 @@ from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks, run_kerne
 from bounds.influence.method import Method, Progress
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.result import Block, Enclosures
-from bounds.influence.substitution import not_finite
+from bounds.influence.vanishing import not_finite
 from bounds.numbers.rounding import unit_roundoff
 from bounds.version import __version__
 from jax_models import Transformer
@@ -368,4 +368,4 @@ def require_finite(problem: Problem, at: np.ndarray, value: np.ndarray) -> None:
         InputError: one of them is not finite.
     """
     if not np.isfinite(value).all():
-        raise not_finite(*problem.pairs[int(at[~np.isfinite(value)][0])])
+        raise not_finite(problem, int(at[~np.isfinite(value)][0]))

@@ -222,7 +222,9 @@ def substitutes(model: Transformer, tokens: Array, rows: Array) -> Array:
     else:
         place = encode_positions(model, tokens.shape[0])[0]
     model = of_input(model, tokens)
-    return attention_input(model.layers[0], symbol_rows(model, every, place))
+    found = attention_input(model.layers[0], symbol_rows(model, every, place))
+    # A symbol whose row vanishes before a norm is refused where it is put in.
+    return jnp.where(jnp.isfinite(found), found, 0)
 
 
 def row_condition(layer: Layer, rows: Array, values: Array, size: Array) -> Array:

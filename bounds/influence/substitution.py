@@ -243,15 +243,6 @@ def _listed_pairs(
     return np.divmod(np.unique(pairs[symbols >= 0]), vocab_size)
 
 
-def not_finite(position: int, symbol: int) -> InputError:
-    """Returns the error of a substitution whose influence is not a finite number."""
-    return InputError(
-        f"the influence of position {position}, symbol {symbol} is not a finite number: "
-        "the model overflows or divides by zero (a layer norm with epsilon 0 on a "
-        "constant row?)"
-    )
-
-
 def padded(values: np.ndarray, size: int) -> np.ndarray:
     """Returns values [p, ...] filled up to [size, ...] with the last.
 

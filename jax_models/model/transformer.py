@@ -6,6 +6,7 @@ caller normally wants.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -244,7 +245,8 @@ def apply_layer(
     rows: Array,
     queried: Array | None = None,
     hidden: Array | None = None,
-) -> tuple[Array, TieReport | None]:
+    combine: Callable[[Layer, Array, Array], Any] | None = None,
+) -> tuple[Any, TieReport | None]:
     """Returns the layer's output and, for a hard weighting, its tie report.
 
     Args:
@@ -252,6 +254,7 @@ def apply_layer(
         rows: its whole input [n, d].
         queried: positions of the rows to compute [r]; all of them by default.
         hidden: which rows no row sees [n]; by default none is hidden.
+        combine: makes the output of rows and heads; `combine_heads` by default.
     """
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
@@ -264,7 +267,7 @@ def apply_layer(
         queries = project_queries(layer.attention, u, length, at)
         summary = summarise(layer.attention, queries, at, store)
         heads, reports = read_heads(layer.attention, at, summary)
-        return combine_heads(layer, y, heads), reports
+        return (combine or combine_heads)(layer, y, heads), reports
 
     per_row = scores_per_row(layer.attention, key_tile(length))
     block = row_block(positions.shape[0], per_row)

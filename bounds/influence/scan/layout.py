@@ -8,7 +8,8 @@ import numpy as np
 
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block, Estimate
-from bounds.influence.substitution import Symbols, not_finite
+from bounds.influence.substitution import Symbols
+from bounds.influence.vanishing import not_finite
 from jax_models import InputError, Transformer
 
 
@@ -146,7 +147,7 @@ def _checked(
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
         at = these.start + int(np.flatnonzero(~finite)[0])
-        raise not_finite(*problem.pairs[at])
+        raise not_finite(problem, at)
     if isinstance(problem.model, Transformer):
         moves = problem.reached(these)
         radius = np.where(moves, radius, 0.0)

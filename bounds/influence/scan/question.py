@@ -37,6 +37,7 @@ from bounds.influence.scan.watched import (
 )
 from bounds.influence.substitution import Symbols
 from bounds.influence.ties import Ties, judge_ties
+from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact, kind_of_largest
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
@@ -151,6 +152,7 @@ class Question:
         if isinstance(model, Transformer):
             at = problem.rows.tolist()
             check_head_row(model, problem.target, at, problem.tokens.size)
+        refuse_vanishing_rows(problem)
         width, of_row = watched_width(problem)
         if not of_row and (not alone or rows != -1):
             raise InputError(

@@ -10,7 +10,9 @@ import numpy as np
 
 from bounds.influence.problem import Problem, Target
 from bounds.influence.substitution import Symbols
+from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.lemma5.certificate.activation_ball import slope_strays
+from bounds.lemma5.certificate.all_inputs import bound_all_inputs
 from bounds.lemma5.certificate.constants import needs_positive_epsilon
 from bounds.lemma5.certificate.references import (
     DD_BASE,
@@ -56,7 +58,8 @@ def certify_influence(
     first layer exactly, is exact for one and two layers, and bounds what deeper layers
     add; one substitution costs O(n) for one layer, O(n d) for two, and two products of
     an n x n matrix with a vector per head and layer beyond that. "base" knows only how
-    far the embedding moves: one certificate per position, far looser.
+    far the embedding moves: one certificate per position, far looser. Where the closed
+    form for all inputs (`closed_form_bounds`, corrected) is smaller, it is the bound.
 
     Args:
         model: a transformer whose layers all have softmax weighting. A float32 model is
@@ -97,6 +100,7 @@ def certify_influence(
         positions=positions,
         include_query=include_query,
     )
+    refuse_vanishing_rows(problem)
     pairs, certified, head = problem.pairs, problem, None
     if target == "logits" and not is_one_map(model):
         # What the final activation moves by at most, and the head's constants of that.
@@ -108,13 +112,18 @@ def certify_influence(
         done += block.size
         if progress is not None:
             progress(done, len(pairs))
-    upper = np.concatenate(found) if found else np.zeros(0)
-    table = pairs.scatter(upper)
+    alone = np.concatenate(found) if found else np.zeros(0)
+    upper, form = bound_all_inputs(problem, alone)
+    stated, source = _hypotheses(model), certifier.source
+    if form is not None:
+        stated = tuple(dict.fromkeys(stated + form.hypotheses))
+        source += f"; {form.source}"
     by_position = np.full(problem.tokens.size, np.nan)
     np.fmax.at(by_position, pairs.position, upper)
     best = int(np.argmax(upper)) if upper.size else None
     return Certificate(
-        upper=table,
+        upper=pairs.scatter(upper),
+        input_upper=pairs.scatter(alone),
         position_upper=by_position,
         max_upper=0.0 if best is None else float(upper[best]),
         position=None if best is None else int(pairs.position[best]),
@@ -122,8 +131,8 @@ def certify_influence(
         query=problem.query,
         target=target,
         method=method,
-        hypotheses=_hypotheses(model),
-        source=certifier.source,
+        hypotheses=stated,
+        source=source,
         substitutions=len(pairs),
         seconds=time.perf_counter() - started,
     )

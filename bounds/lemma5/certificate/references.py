@@ -32,13 +32,15 @@ CertificateMethod = Literal["centred", "base"]
 class Certificate(OfKind):
     """Certified upper bounds on single-symbol influences on one input.
 
-    Every number is at least |y_q(x with x_i := s) - y_q(x)|_2 of the model in real
-    arithmetic, rounding included. It is +inf where nothing is certified, because numbers
-    on the way have overflowed or rounding has no bound; a final norm's own bound stands
-    even then.
+    Each is the smaller of the certificate of this input alone and the closed form for
+    all inputs of the length. Every number is at least |y_q(x with x_i := s) - y_q(x)|_2
+    of the model in real arithmetic, rounding included. It is +inf where nothing is
+    certified, because numbers on the way have overflowed or rounding has no bound; a
+    final norm's own bound stands even then.
     """
 
     upper: np.ndarray  # [n, V], NaN where nothing is substituted
+    input_upper: np.ndarray  # [n, V], by the certificate of this input alone
     position_upper: np.ndarray  # [n] maxima over symbols, NaN where none
     max_upper: float  # over all substitutions, 0 where there are none
     position: int | None  # the smallest (position, symbol) of the maximum
@@ -57,12 +59,20 @@ class Certificate(OfKind):
         """Of how many substitutions nothing is certified: their bound is +inf."""
         return int(np.isposinf(self.upper).sum())
 
+    @property
+    def basis(self) -> str:
+        """What the maximum rests on: "this input", or the closed form of "all inputs"."""
+        if self.position is None:
+            return "this input"
+        at = self.position, self.symbol
+        return "all inputs" if self.upper[at] < self.input_upper[at] else "this input"
+
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and how it was certified."""
         lost = self.uncertified
         return (
             f"Certificate(max_upper={directed(self.max_upper, '.6g', Sense.UPPER)}, "
-            f"position={self.position}, "
+            f"basis={self.basis!r}, position={self.position}, "
             f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
             f"substitutions={self.substitutions}"
             + (f", nothing is certified for {lost} of them)" if lost else ")")

@@ -223,6 +223,6 @@ def _certificates(
             positions=[exact.position],
             symbols=[exact.symbol],
         )
-        upper = float(certificate.upper[at] / distance)
+        upper = float(certificate.input_upper[at] / distance)
         logs[method] = math.log10(upper) if upper > 0 else -math.inf
     return logs

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -20,6 +18,7 @@ from jax_models.errors import InputError
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
 from jax_models.format.pretrained.plain import plain_forward, plain_logits
+from jax_models.model.reweight import move_parameters
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import apply, apply_logits
 
@@ -133,23 +132,10 @@ def _excesses(
     allowed = ALLOWED[str(model.dtype)]
     if all(x <= allowed for x in found.values()):
         return
-    moved = _differences(_moved(model), tokens, _outputs(model, tokens, found))
+    moved = _differences(move_parameters(model), tokens, _outputs(model, tokens, found))
     for name, apart in found.items():
         if not apart <= (explained := max(allowed, MOVES * moved[name])):
             yield name, apart, explained
-
-
-def _moved(model: Transformer) -> Transformer:
-    """The model with every parameter one roundoff up or down, by seeded draws."""
-    draw = np.random.default_rng(0)
-
-    def move(x: Any) -> Any:
-        if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
-            return x
-        signs = draw.choice((-1, 1), np.shape(x)).astype(model.dtype)
-        return x * (1 + signs * jnp.finfo(model.dtype).eps)
-
-    return jax.tree.map(move, model)
 
 
 def _longest(model: Transformer) -> int:

@@ -1,0 +1,35 @@
+"""The closed form for all inputs, where it bounds the substitutions of one input."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.problem import Problem
+from bounds.lemma5.certificate.order import least
+from bounds.lemma5.constants import closed_form_bounds
+from bounds.numbers.bound import Bound
+from jax_models import InputError
+
+# Numbers in the differences of all pairs of symbols, which closed forms need: of more,
+# as a vocabulary of words has, they take longer than a certificate.
+MOST_DIFFERENCES = 2**28
+
+
+def bound_all_inputs(
+    problem: Problem, alone: np.ndarray
+) -> tuple[np.ndarray, Bound | None]:
+    """Returns the smaller of `alone` [p] and the closed form, and that if it is smaller."""
+    model, pairs = problem.model, problem.pairs
+    if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
+        return alone, None
+    asked = {"query": problem.query, "target": problem.target}
+    try:
+        form = closed_form_bounds(model, problem.tokens.size, **asked).corrected
+    except (InputError, ArithmeticError):  # refused, or beyond what it computes with
+        return alone, None
+    at_query = pairs.position == problem.query
+    bound = np.where(at_query, form.own.value, form.others.value)
+    if model.substitutable is not None:  # distances of embeddings are among these alone
+        exchanged = [problem.tokens[pairs.position], pairs.symbol]
+        bound[~np.isin(exchanged, model.substitutable).all(axis=0)] = np.inf
+    upper = np.asarray(least(jnp.asarray(alone), jnp.asarray(bound)))
+    return upper, form.others if (upper < alone).any() else None

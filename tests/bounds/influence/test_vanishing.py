@@ -1,0 +1,151 @@
+"""Rows that vanish before a norm with epsilon = 0 are refused, with the row, by all."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence import vanishing
+from jax_models.model.rows import RmsNorm
+from tests.jax_models.format.pretrained.test_published_parity import published, strings
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+TOKENS, CLEAN = [0, 1, 2, 0], [0, 2, 2, 0]
+# Of d = 6 equal entries the computed mean is 1.25 exactly, or off by a roundoff.
+EXACT, ROUNDED = 1.25, 1.1
+
+
+def build(constant=EXACT, layers=1, norm="pre", epsilon=0.0, **shape):
+    """A model of which a row of symbol 1 is constant before the first norm."""
+    shape |= {"num_layers": layers, "layer_norm": norm, "vocab_size": 3, "d_model": 6}
+    model = jm.random_transformer(
+        jax.random.key(0),
+        **{"num_heads": 2, "d_ff": 8, "position": None, "dtype": "float64"} | shape,
+    )
+    norms = {
+        name: dataclasses.replace(getattr(model.layers[0], name), epsilon=epsilon)
+        for name in ("norm1", "norm2")
+    }
+    return dataclasses.replace(
+        model,
+        embedding=model.embedding.at[1].set(constant),
+        layers=tuple(dataclasses.replace(layer, **norms) for layer in model.layers),
+    )
+
+
+def deviation(constant):
+    row = jnp.full(6, constant)
+    return float(jnp.abs(row - row.mean()).max())
+
+
+def asked(method):
+    return lambda model, x: bounds.compute_influence(model, x, method=method)
+
+
+WAYS = {
+    **{x: asked(x) for x in ("exhaustive", "partial", "incremental", "lumped", "auto")},
+    "screened": asked("screened"),
+    "scan": bounds.scan,
+    "certificate": bounds.certify_influence,
+}
+
+
+@pytest.mark.parametrize("constant", [EXACT, ROUNDED])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_input_is_refused_with_its_row(way, constant):
+    model = build(constant, layers=2 if way == "screened" else 1)
+    with pytest.raises(jm.InputError) as caught:
+        WAYS[way](model, TOKENS)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("the row at position 1 vanishes before norm1 of layer 0")
+    assert "epsilon is 0" in line
+    assert "positive epsilon" in line
+
+
+@pytest.mark.parametrize("constant", [EXACT, ROUNDED])
+@pytest.mark.parametrize("way", ["exhaustive", "partial", "incremental", "lumped"])
+def test_a_substitution_is_refused_with_its_row(way, constant):
+    with pytest.raises(
+        jm.InputError,
+        match=r"with symbol 1 put in, the row at position 0 vanishes before norm1",
+    ):
+        WAYS[way](build(constant), CLEAN)
+    found = bounds.compute_influence(build(constant), CLEAN, method=way, symbols=(0, 2))
+    assert found.kind == "exact"
+
+
+def test_the_two_constants_are_of_both_kinds():
+    assert deviation(EXACT) == 0
+    assert 0 < deviation(ROUNDED) < 1e-15
+
+
+def test_a_norm_of_another_kind_and_place_names_itself():
+    """RMS norms behind the sums, of a row 0 + 0: an embedding, and no heads."""
+    model, norm = build(norm="post", layers=2), RmsNorm(jnp.ones(6), 0.0)
+    layers = [
+        dataclasses.replace(
+            layer,
+            norm1=norm,
+            norm2=norm,
+            attention=dataclasses.replace(
+                layer.attention,
+                output=jnp.zeros_like(layer.attention.output),
+                output_bias=None,
+            ),
+        )
+        for layer in model.layers
+    ]
+    zero = model.embedding.at[1].set(0)
+    model = dataclasses.replace(model, embedding=zero, layers=tuple(layers))
+    with pytest.raises(
+        jm.InputError, match=r"position 1 vanishes before norm1 of layer"
+    ):
+        bounds.scan(model, TOKENS)
+
+
+def test_a_positive_epsilon_and_rows_that_do_not_vanish_are_answered():
+    assert bounds.compute_influence(build(epsilon=1e-5), TOKENS).kind == "exact"
+    assert bounds.compute_influence(build(), CLEAN, symbols=(0, 2)).kind == "exact"
+    parity = jm.build_preset("normalised_parity", dtype="float64")
+    for bits in (3, 64, 1000):
+        tokens = np.append(np.arange(bits) % 2, 2)
+        found = bounds.compute_influence(parity, tokens, target="logits")
+        assert found.max == pytest.approx(2, rel=1e-2)
+
+
+def test_rows_of_the_last_layer_that_nobody_reads_may_vanish():
+    """The published PARITY model with epsilon = 0 erases the rows of bits."""
+    model = published(8)
+    none = {"norm1": 0.0, "norm2": 0.0}
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            **{
+                name: dataclasses.replace(getattr(layer, name), epsilon=epsilon)
+                for name, epsilon in none.items()
+            },
+        )
+        for layer in model.layers
+    )
+    model, tokens = (
+        dataclasses.replace(model, layers=layers),
+        np.append(strings(8)[0], 2),
+    )
+    found = bounds.compute_influence(
+        model, tokens, target="logits", method="exhaustive"
+    )
+    assert found.max > 1
+    with pytest.raises(jm.InputError, match="position 0 vanishes before norm2 of"):
+        bounds.scan(model, tokens, rows=0)
+
+
+def test_without_the_check_a_row_that_vanishes_is_a_number(monkeypatch):
+    """Planted: of roundings the norm makes rows of any size, and an influence."""
+    monkeypatch.setattr(vanishing, "_divides", lambda operation: False)
+    with pytest.raises(jm.InputError, match="is not a finite number"):
+        asked("exhaustive")(build(EXACT), TOKENS)
+    assert asked("incremental")(build(ROUNDED), TOKENS).max_upper > 0
