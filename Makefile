@@ -107,7 +107,7 @@ facts: $(RUNTIME)
 	@$(BIN)/python -m benchmarks.device
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-3.13 build *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
