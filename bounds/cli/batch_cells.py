@@ -132,8 +132,9 @@ def make_cells(specification: Specification) -> list[BatchCell]:
     # One process runs many cells: the longest input of all decides before the first. Each
     # value is looked at once, not in every cell.
     for name, value in specification.fixed.items():
-        one = _parse(specification.command, {name: value}, f"fixed {name}={value}")
-        avoid_miscompiling(one)
+        avoid_miscompiling(
+            _parse(specification.command, {name: value}, f"fixed {name}={value}")
+        )
     for name, values in specification.sweep.items():
         for value in values:
             where = f"--sweep {name}={value}"

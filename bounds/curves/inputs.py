@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 RANDOM = "random"
-# Of a language half of whose samples are members, 2^-16 of such draws hold none.
+# Samples that are looked at for a member of the language.
 DRAWS = 16
 
 
@@ -108,9 +108,9 @@ class SampledInputs:
 class NeighbourInputs:
     """Members of a language, and strings one symbol away from a member.
 
-    Input 0 is a member, as is every second input that differs from it; others have one
-    symbol replaced: the last, the first, then some spread over the string. Where `DRAWS`
-    samples hold no member (of an odd length, say), the first sample takes its place.
+    Even inputs are members, as far as they differ; others have one symbol replaced: the
+    last, the first, then some spread over the string. Where `DRAWS` samples hold no member
+    (of an odd length, say), the first sample takes its place.
     """
 
     samples: SampledInputs

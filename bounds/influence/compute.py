@@ -224,6 +224,8 @@ def answer(
         if not np.isfinite(block.influence).all():
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
             raise not_finite(problem, found.done + bad)
+        largest = int(np.argmax(block.influence + block.radius))
+        refuse_vanishing_rows(problem, found.done + largest)
         found.add(block)
         estimated |= isinstance(block, Estimate)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)

@@ -1,11 +1,11 @@
 """Refuses rows that vanish before a norm whose epsilon is 0, which divides their rounding.
 
 A row vanishes where what the norm divides by is no larger than twice what one roundoff of
-every parameter changes of it. Looked at are the input, each substitute's row before the
-first attention, and the substitution that is reported or is not a number.
+every parameter changes of it, or than the rounding of the row's mean. Looked at are the
+input, each substitute's row before the first attention, and of the substitutions the
+largest, the one with the largest upper end and any that is not a number.
 """
 
-from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import jax
@@ -14,15 +14,24 @@ import numpy as np
 from jax import Array
 
 from bounds.influence.problem import Problem
+from bounds.influence.substitution import reaching
 from jax_models import InputError, Transformer
 from jax_models.model.layer import Layer
-from jax_models.model.reweight import move_parameters
 from jax_models.model.rows import Norm, Step
-from jax_models.model.transformer import apply_layer, embed
+from jax_models.model.transformer import (
+    apply_layer,
+    embed,
+    encode_positions,
+    of_input,
+    symbol_rows,
+)
+
+# Pairs whose rows are formed at once.
+PAIRS = 1 << 14
 
 
-def refuse_vanishing_rows(problem: Problem, at: int | None = None) -> None:
-    """Refuses a problem, or one of its substitutions, of which a row vanishes.
+def refuse_vanishing_rows(problem: Problem, *at: int) -> None:
+    """Refuses a problem, or some of its substitutions, of which a row vanishes.
 
     Raises:
         InputError: names the row, the norm and what is put in.
@@ -33,16 +42,25 @@ def refuse_vanishing_rows(problem: Problem, at: int | None = None) -> None:
     norms = [x for layer in model.layers for x in (layer.norm1, layer.norm2)]
     if not any(_divides(norm) for norm in (*norms, model.final_norm)):
         return
-    if at is None:
-        _check(_entering, problem, tokens)
-        for symbol in np.unique(pairs.symbol):
-            changed = np.array(tokens)
-            changed[pairs.position[pairs.symbol == symbol]] = symbol
-            _check(_first, problem, changed, f"with symbol {symbol} put in, ")
-    else:
+    both, told = (model, _move_parameters(model)), "with symbol {} put in, the "
+    for one in at:
         changed = np.array(tokens)
-        changed[pairs.position[at]] = pairs.symbol[at]
-        _check(_entering, problem, changed, f"with symbol {pairs.symbol[at]} put in, ")
+        changed[pairs.position[one]] = pairs.symbol[one]
+        _check_input(problem, both, changed, told.format(pairs.symbol[one]))
+    if at:
+        return
+    _check_input(problem, both, tokens, "the ")
+    first = [step.operation for x in model.layers[:1] for step in x.reads.steps]
+    if not first or not _divides(norm := first[0]):
+        return
+    for start in range(0, len(pairs), PAIRS):
+        some = pairs.only(slice(start, start + PAIRS))
+        rows = (_put_in(x, tokens, some.position, some.symbol) for x in both)
+        lost = _vanished(norm, *rows) & _seen(problem)[some.position]
+        for position, symbol in zip(
+            some.position[lost], some.symbol[lost], strict=True
+        ):
+            raise _refusal(told.format(symbol), position, "norm1 of layer 0")
 
 
 def not_finite(problem: Problem, at: int) -> InputError:
@@ -55,71 +73,105 @@ def not_finite(problem: Problem, at: int) -> InputError:
     )
 
 
-def _check(
-    entering: Callable[..., Any], problem: Problem, tokens: np.ndarray, told: str = ""
-) -> None:
-    both = problem.model, move_parameters(problem.model)
-    found, moved = (entering(x, jnp.asarray(tokens)) for x in both)
-    for (depth, is_read, name), row in found.items():
-        size, change = (
-            np.sqrt(np.square(np.asarray(x, np.float64)).mean(axis=-1))
-            for x in (row, row - moved[depth, is_read, name])
+def _refusal(told: str, position: int, norm: str) -> InputError:
+    return InputError(
+        f"{told}row at position {position} vanishes before {norm}, whose epsilon is 0: "
+        "what is left to divide by is rounding; give the norm a positive epsilon, or "
+        "change the input"
+    )
+
+
+def _seen(problem: Problem) -> np.ndarray:
+    """Which positions some watched row sees [n], through all layers."""
+    sights = [layer.attention.sight for layer in problem.model.layers]
+    seen = np.zeros(problem.tokens.size, bool)
+    for row in problem.rows.tolist():
+        first, last = reaching(sights, seen.size, row)
+        seen[first : last + 1] = True
+    return seen
+
+
+def _check_input(problem: Problem, both: Any, tokens: np.ndarray, told: str) -> None:
+    layers = problem.model.layers
+    found, moved = (_entering(x, jnp.asarray(tokens)) for x in both)
+    for (depth, of_read, name), rows in found.items():
+        above = depth == len(layers)
+        norm = getattr(problem.model if above else layers[depth], name)
+        lost = _vanished(norm, rows, moved[depth, of_read, name])
+        # Of the last layer's own norms only the rows count that are read.
+        lost &= (
+            np.isin(np.arange(lost.size), problem.rows) if of_read else _seen(problem)
         )
-        lost = np.isfinite(size) & ~(size > 2 * change)
-        if is_read:  # what others make of the last layer's rows does not matter
-            lost &= np.isin(np.arange(lost.size), problem.rows)
         if lost.any():
-            position = int(np.argmax(lost))
-            raise InputError(
-                f"{told}the row at position {position} vanishes before {name}, whose "
-                f"epsilon is 0: the {size[position]:.2g} that is left to divide by is "
-                "rounding; give the norm a positive epsilon, or change the input"
-            )
+            norm = "the final norm" if above else f"{name} of layer {depth}"
+            raise _refusal(told, int(np.argmax(lost)), norm)
+
+
+def _vanished(norm: Norm, rows: Array, moved: Array) -> np.ndarray:
+    """Which rows [r, d] leave nothing but rounding to divide by [r], by moved ones."""
+    centred = norm.centre(rows)
+    size, change, whole = (
+        np.sqrt(np.square(np.asarray(x, np.float64)).mean(axis=-1))
+        for x in (centred, centred - norm.centre(moved), rows)
+    )
+    of_mean = rows.shape[-1] * float(jnp.finfo(rows.dtype).eps) * whole
+    return np.isfinite(size) & ~(size > np.maximum(2 * change, of_mean))
 
 
 def _divides(operation: Any) -> TypeGuard[Norm]:
     return isinstance(operation, Norm) and operation.epsilon == 0
 
 
+def _move_parameters(model: Transformer) -> Transformer:
+    """The model with every parameter one roundoff up or down, by seeded draws."""
+    draw = np.random.default_rng(0)
+
+    def move(x: Any) -> Any:
+        if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
+            return x
+        signs = draw.choice((-1, 1), np.shape(x)).astype(model.dtype)
+        return x * (1 + signs * jnp.finfo(model.dtype).eps)
+
+    return jax.tree.map(move, model)
+
+
 @jax.jit
-def _first(model: Transformer, tokens: Array) -> dict[tuple[int, bool, str], Array]:
-    """Centred rows [n, d] of the first norm, if attention reads what it writes."""
-    first = model.layers[0] if model.layers else None
-    if first is None or first.layer_norm != "pre" or not _divides(first.norm1):
-        return {}
-    return {(0, False, "norm1 of layer 0"): first.norm1.centre(embed(model, tokens))}
+def _put_in(model: Transformer, tokens: Array, at: Array, symbols: Array) -> Array:
+    """What symbols make of the first layer's rows at some positions [p, d]."""
+    places = encode_positions(model, tokens.shape[0])[at]
+    return symbol_rows(of_input(model, tokens), symbols, places)
 
 
 @jax.jit
 def _entering(model: Transformer, tokens: Array) -> dict[tuple[int, bool, str], Array]:
-    """Centred rows [n, d] that enter norms with epsilon = 0, in the order of norms.
+    """Rows [n, d] before norms with epsilon = 0, in the order of the norms.
 
-    By the layer, whether of this norm the rows that are read alone count, and its name.
+    By the layer, whether only the rows count whose final activation is read, and the
+    norm's name.
     """
     found, y = {}, embed(model, tokens)
     hidden = None if model.padding is None else model.padding.hides(tokens)
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         (y, entering), _ = apply_layer(layer, y, None, hidden, _combine)
+        read_first = [step.operation for step in layer.reads.steps]
         for name, rows in entering.items():
-            first = layer.layer_norm == "pre" and name == "norm1"
-            found[depth, last and not first, f"{name} of layer {depth}"] = rows
-    if _divides(final := model.final_norm):
-        found[len(model.layers), True, "the final norm"] = final.centre(y)
-    if hidden is not None:  # of padding nothing is asked
-        found = {k: jnp.where(hidden[:, None], jnp.inf, x) for k, x in found.items()}
+            attended = any(x is getattr(layer, name) for x in read_first)
+            found[depth, last and not attended, name] = rows
+    if _divides(model.final_norm):
+        found[len(model.layers), True, "final_norm"] = y
     return found
 
 
 def _combine(layer: Layer, rows: Array, heads: Array) -> tuple[Array, dict[str, Array]]:
-    """The layer's output rows, and centred rows before its norms with epsilon = 0."""
+    """The layer's output rows, and the rows before its norms with epsilon = 0."""
     entering = {}
 
     def rule(step: Step, *read: Array) -> Array:
-        if _divides(operation := step.operation):
-            name = "norm1" if operation is layer.norm1 else "norm2"
-            entering[name] = operation.centre(*read)
-        return operation(*read)
+        if _divides(step.operation):
+            name = "norm1" if step.operation is layer.norm1 else "norm2"
+            (entering[name],) = read
+        return step.operation(*read)
 
     layer.reads.run({"y": rows}, rule)
     program = layer.writes

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention, Schedule
@@ -112,19 +111,6 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
         return leaf.astype(dtype) if isinstance(leaf, jax.Array) else leaf
 
     return jax.tree.map(cast, model)
-
-
-def move_parameters(model: Transformer) -> Transformer:
-    """Returns the model with every parameter one roundoff up or down, by seeded draws."""
-    draw = np.random.default_rng(0)
-
-    def move(x: Any) -> Any:
-        if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
-            return x
-        signs = draw.choice((-1, 1), np.shape(x)).astype(model.dtype)
-        return x * (1 + signs * jnp.finfo(model.dtype).eps)
-
-    return jax.tree.map(move, model)
 
 
 def _map_attention(

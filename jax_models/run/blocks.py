@@ -69,15 +69,10 @@ def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
 def map_long_axis(
     function: Callable[[Array], Array], rows: Array, *, out_offset: int = 0
 ) -> Array:
-    """Applies a map of rows [..., width], in key tiles along an axis of over 16,384 rows.
+    """Maps each row [..., width] alone, in key tiles along an axis of over 16,384 rows.
 
-    One CPU compiler computes longer products wrong where it joins a reduction to them; the
-    loop over tiles stands between the two (`jax_models.run.compiler`).
-
-    Args:
-        function: acts on each row alone, and keeps the axes of rows in their order.
-        rows: [..., width].
-        out_offset: number of axes of the result before those of the rows.
+    The loop stands between a product and what reduces it, which one CPU compiler computes
+    wrong (`jax_models.run.compiler`). The result has `out_offset` axes before the rows'.
     """
     lengths = rows.shape[:-1]
     if max(lengths, default=1) <= SAFE_ROWS:

@@ -47,11 +47,7 @@ def avoid_miscompilation() -> None:
 
 
 def warn_of_miscompilation(length: int) -> None:
-    """Warn once in a process that has the defect and computes such a length on a CPU.
-
-    Args:
-        length: n.
-    """
+    """Warn once in a process that has the defect and computes such a length on a CPU."""
     if length > SAFE_ROWS and is_affected() and jax.default_backend() == "cpu":
         _warn_if_unsound()
 

@@ -100,7 +100,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         "supremum",
         influence_lower="lower end of the largest influence on this input",
         influence_upper="upper end of the largest influence on this input",
-        certified="certified upper bound on the influence on this input",
+        certified="certified upper bound on the influence on this input, of its own or "
+        "that of all inputs (log10_corrected) where it is smaller",
         estimate="largest influence that a search over inputs met",
     ),
     "curve.json": _has(

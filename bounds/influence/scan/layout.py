@@ -9,7 +9,7 @@ import numpy as np
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block, Estimate
 from bounds.influence.substitution import Symbols
-from bounds.influence.vanishing import not_finite
+from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from jax_models import InputError, Transformer
 
 
@@ -70,12 +70,7 @@ class Layout:
         return cls(at, to, problem.rows, cells, entries)
 
     def part(self, start: int, stop: int) -> tuple["Layout", np.ndarray]:
-        """The layout of some of the positions, and their substitutions in order [p].
-
-        Args:
-            start: the first position in the order of the table.
-            stop: behind the last.
-        """
+        """The layout of positions of the table, and their substitutions in order [p]."""
         cells = self.cells[start:stop]
         kept = np.sort(cells[cells >= 0])
         cells = np.where(cells >= 0, np.searchsorted(kept, cells), -1)
@@ -148,6 +143,8 @@ def _checked(
     if not finite.all():
         at = these.start + int(np.flatnonzero(~finite)[0])
         raise not_finite(problem, at)
+    largest = np.abs(values).reshape(len(values), -1).max(axis=1).argmax()
+    refuse_vanishing_rows(problem, these.start + int(largest))
     if isinstance(problem.model, Transformer):
         moves = problem.reached(these)
         radius = np.where(moves, radius, 0.0)

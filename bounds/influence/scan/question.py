@@ -184,12 +184,7 @@ class Question:
         return cls(problem, layout, reduction, *axes, diagonal, rtol_exact)
 
     def part(self, start: int, stop: int) -> "Question":
-        """The question about some of the positions; of a map, about its table.
-
-        Args:
-            start: the first position in the order of the table.
-            stop: behind the last.
-        """
+        """The question about positions of the table; of a map, about the table."""
         layout, kept = self.layout.part(start, stop)
         problem = dataclasses.replace(self.problem, pairs=self.problem.pairs.only(kept))
         part = dataclasses.replace(self, problem=problem, layout=layout)

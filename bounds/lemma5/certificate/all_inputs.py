@@ -9,9 +9,8 @@ from bounds.lemma5.constants import closed_form_bounds
 from bounds.numbers.bound import Bound
 from jax_models import InputError
 
-# Numbers in the differences of all pairs of symbols, which closed forms need: of more,
-# as a vocabulary of words has, they take longer than a certificate.
-MOST_DIFFERENCES = 2**28
+# Numbers in the differences of all pairs of symbols, which closed forms need: a second.
+MOST_DIFFERENCES = 2**24
 
 
 def bound_all_inputs(

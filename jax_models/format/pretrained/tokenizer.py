@@ -106,14 +106,19 @@ class Tokenizer:
         """Tokens, how many letters were raised, and how many runs are unknown."""
         text = text.removeprefix("\ufeff")  # a byte-order mark
         found, raised = self._split(text), 0
-        unknown = [] if allow_unknown else _unknown_places(text, found, self.unknown)
+        unknown = [] if allow_unknown else self._unknown_places(text, found)
         if unknown and raise_case:
             letters, known = list(text), set("".join(self._own))
             for at in unknown:
-                if text[at] not in known and text[at].upper() in known:
-                    letters[at], raised = text[at].upper(), raised + 1
-            found = self._split("".join(letters))
-            unknown = _unknown_places("".join(letters), found, self.unknown)
+                upper = text[at].upper() if text[at].isascii() else text[at]
+                if text[at] not in known and upper in known:
+                    letters[at], raised = upper, raised + 1
+            upper = self._split("".join(letters))
+            if self._count_special(upper) > self._count_special(found):
+                raised = 0  # of a name that is none as it stands
+            else:
+                found = upper
+                unknown = self._unknown_places("".join(letters), found)
         of_letters = max(map(len, self._own), default=LETTER + 1) <= LETTER
         if unknown and (of_letters or allow_unknown is False):
             raise InputError(
@@ -131,6 +136,24 @@ class Tokenizer:
             raise InputError(
                 f"the text {show(text)} is not UTF-8, or cannot be split: {error}"
             ) from error
+
+    def _count_special(self, found: Any) -> int:
+        return int(np.isin(found.ids, self.special).sum())
+
+    def _unknown_places(self, text: str, found: Any) -> list[int]:
+        """Places of characters in no token but the unknown one, blanks apart."""
+        known, covered = np.zeros((2, len(text)), bool)
+        name = None if self.unknown is None else self.names[self.unknown]
+        for symbol, (first, last) in zip(found.ids, found.offsets, strict=True):
+            covered[first:last] = True
+            known[first:last] |= symbol != self.unknown or text[first:last] == name
+        # Normalizers drop marks and controls.
+        return [
+            x
+            for x in np.flatnonzero(~known).tolist()
+            if not text[x].isspace()
+            and (covered[x] or unicodedata.category(text[x])[0] not in "CM")
+        ]
 
     @functools.cached_property
     def _own(self) -> list[str]:
@@ -155,23 +178,6 @@ class Tokenizer:
 
     def _listed(self) -> str:
         return " ".join(self._own[:SHOWN]) + " ..." * (len(self._own) > SHOWN)
-
-
-def _unknown_places(text: str, found: Any, unknown: int | None) -> list[int]:
-    """Places of characters in no token but the unknown one, blanks apart."""
-    ids, ends = np.asarray(found.ids), np.asarray(found.offsets).reshape(-1, 2)
-    size = len(text) + 1
-    covered, known = (
-        np.cumsum(np.bincount(x[:, 0], None, size) - np.bincount(x[:, 1], None, size))
-        for x in (ends, ends[ids != (-1 if unknown is None else unknown)])
-    )
-    # Normalizers drop marks and controls.
-    return [
-        x
-        for x in np.flatnonzero(known[:-1] == 0).tolist()
-        if not text[x].isspace()
-        and (covered[x] or unicodedata.category(text[x])[0] not in "CM")
-    ]
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

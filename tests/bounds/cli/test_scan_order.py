@@ -51,7 +51,7 @@ REDUCTIONS = [None, "none", "max", "mean", *MAPS]
 # Places in increasing order, by how they are listed: no two orders are one another's.
 ORDERS = [
     {"positions": [0, 1, 2, 3], "rows": [0, 1, 2, 3], "symbols": [0, 1, 2]},
-    {"positions": [2, 0, 3, 1], "rows": [1, 0, 3, 2], "symbols": [2, 0, 1]},
+    {"positions": [2, 0, 3, 1], "rows": [1, 2, 3, 0], "symbols": [2, 0, 1]},
 ]
 ENTRIES = [[0, 1, 2], [1, 0, 2]]
 

@@ -149,3 +149,46 @@ def test_without_the_check_a_row_that_vanishes_is_a_number(monkeypatch):
     with pytest.raises(jm.InputError, match="is not a finite number"):
         asked("exhaustive")(build(EXACT), TOKENS)
     assert asked("incremental")(build(ROUNDED), TOKENS).max_upper > 0
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_rounding_of_the_mean_alone_is_no_deviation(size):
+    """Of d equal entries that all move alike, whose mean is off by a roundoff."""
+    constant = np.linspace(1, 4, 400)[:, None] * np.ones(size)
+    norm, rows = (
+        jm.LayerNorm(jnp.ones(size), jnp.zeros(size), 0.0),
+        jnp.asarray(constant),
+    )
+    assert vanishing._vanished(norm, rows, rows * (1 + np.finfo(float).eps)).all()
+    apart = rows.at[:, 0].multiply(1 + 1e-12)
+    assert not vanishing._vanished(norm, apart, apart).any()
+
+
+@pytest.mark.parametrize("way", ["exhaustive", "partial", "incremental", "scan"])
+def test_a_substitution_that_vanishes_behind_attention_is_refused(way):
+    """Behind a head that writes nothing, where the largest influence is another's."""
+    model = build(ROUNDED, norm="post")
+    silent = dataclasses.replace(
+        model.layers[0].attention, output=jnp.zeros((6, 6)), output_bias=None
+    )
+    layers = (dataclasses.replace(model.layers[0], attention=silent),)
+    model = dataclasses.replace(model, layers=layers)
+    asked = {"symbols": (1,), "include_query": True, "method": way}
+
+    def ask():
+        if way == "scan":
+            return bounds.scan(model, CLEAN, rows="all")
+        return bounds.compute_influence(model, CLEAN, **asked)
+
+    with pytest.raises(
+        jm.InputError, match="with symbol 1 put in, the row at position"
+    ):
+        ask()
+
+
+def test_rows_that_no_watched_row_sees_may_vanish():
+    model = build(ROUNDED, mask="future")
+    found = bounds.compute_influence(model, [0, 2, 2, 1], query=1, symbols=(0, 2))
+    assert found.max > 0
+    hidden = {"query": 1, "positions": [3], "symbols": (1,)}
+    assert bounds.compute_influence(model, CLEAN, **hidden).max == 0

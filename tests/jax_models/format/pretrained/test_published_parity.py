@@ -170,12 +170,12 @@ def test_stored_rows_that_vanish_differ_by_their_roundings_alone(tmp_path):
 
 @pytest.mark.parametrize("row", [0, -1])
 def test_an_error_in_any_row_is_noticed(monkeypatch, row, tmp_path):
-    """Of 1e-10 of the largest row, in a row that vanishes too."""
+    """Of 1e-6 of the largest row, in a row that vanishes too."""
     forward = self_test.plain_forward
 
     def wrong(*given):
         rows = forward(*given)
-        rows[row] += 1e-10 * np.linalg.norm(rows, axis=-1).max()
+        rows[row] += 1e-6 * np.linalg.norm(rows, axis=-1).max()
         return rows
 
     model, tokens = published(16), np.append(strings(16)[0], 2)
@@ -183,7 +183,7 @@ def test_an_error_in_any_row_is_noticed(monkeypatch, row, tmp_path):
     with pytest.raises(jm.InputError, match="of the largest row; this is a defect"):
         published(16)
     rows = np.array(jm.apply(model, tokens))
-    rows[row] += 1e-10 * np.linalg.norm(rows, axis=-1).max()
+    rows[row] += 1e-6 * np.linalg.norm(rows, axis=-1).max()
     path = tmp_path / "rows.safetensors"
     save_file({"tokens": tokens, "rows": rows}, path)
     with pytest.raises(jm.InputError, match="of the largest row; expected at most"):

@@ -147,7 +147,8 @@ def test_what_the_configuration_names_is_special_too(tmp_path):
     [
         ("ACXE", r"'X' at place 3 is not in the vocabulary: A C D E$"),
         ("A C\nx", "'x' at place 5"),
-        ("[UNK]A", r"'\[' at place 1"),
+        ("A[unk]C", r"'\[' at place 2"),
+        ("A\u0131", "at place 2"),
     ],
 )
 def test_an_unknown_letter_is_named_with_its_place(text, message, tmp_path):
