@@ -20,8 +20,11 @@ from jax_models.errors import InputError
 
 # Characters of a value that a message shows.
 SHOWN = 80
-# Positions are 32-bit in the kernels.
-MAX_LENGTH = 2**31 - 1
+# Counts, sizes and positions are 32-bit in the kernels.
+MAX_COUNT = MAX_LENGTH = 2**31 - 1
+# The most bytes of a file, by its kind: specifications of sweeps; configurations,
+# tokenizers, records and certificates; inputs.
+SPEC_BYTES, CONFIG_BYTES, INPUT_BYTES = 2**20, 2**26, 2**30
 
 
 def show(value: Any) -> str:
@@ -104,6 +107,12 @@ def expect_kind(what: str, value: Any, kind: Any, expected: str) -> None:
         raise InputError(f"{what} = {show(value)}; expected {expected}")
 
 
+def expect_hook(what: str, value: Any) -> None:
+    """Raises `InputError` for what is neither None nor a function."""
+    if value is not None and not callable(value):
+        raise InputError(f"{what} = {show(value)}; expected a function, or None")
+
+
 def expect_array(what: str, value: Any) -> np.ndarray:
     """Returns a value as an array, of whatever type and shape.
 
@@ -149,16 +158,19 @@ def expect_integer(
     Args:
         what: the argument, as the message is to begin.
         value: what was passed.
-        least: the smallest that is allowed.
-        most: the largest that is allowed.
+        least: the smallest that is allowed, by default -2^31.
+        most: the largest that is allowed, by default 2^31 - 1.
 
     Raises:
         InputError: for anything else.
     """
     found = _item(value)
     whole = isinstance(found, int) and not isinstance(found, bool)
-    low = -math.inf if least is None else least
-    if not whole or not low <= found <= (math.inf if most is None else most):
+    low = -MAX_COUNT - 1 if least is None else least
+    high = MAX_COUNT if most is None else most
+    if not whole or not low <= found <= high:
+        if whole and not -MAX_COUNT <= found <= MAX_COUNT:
+            least, most = low, high
         if least is None:
             expected = "an integer" if most is None else f"an integer <= {most}"
         elif most is None:
@@ -228,6 +240,17 @@ def expect_number(
     return float(found)
 
 
+def ascii_number(text: str) -> str:
+    """The text of a number, if no character but ASCII is in it, and no underscore.
+
+    Raises:
+        ValueError: for digits of other scripts and `1_6`, which Python reads.
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{show(text)} is no number; expected the digits 0 to 9")
+    return text
+
+
 # What a path may name that is no file to read.
 KINDS = (
     (stat.S_ISDIR, "is a folder; name the file in it"),
@@ -267,6 +290,23 @@ def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
             return Path(path)
         found = next(name for holds, name in KINDS if holds(mode))
     raise InputError(f"{what} {os.fspath(path)!r} {found}")
+
+
+def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
+    """Content of an ordinary file of at most `most` bytes.
+
+    Raises:
+        InputError: as `expect_file`, and for a larger file.
+        OSError: if it cannot be read.
+    """
+    with open(expect_file(what, path), "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(
+            f"{what} {os.fspath(path)!r} has more than {most} bytes, which no such file "
+            "needs; name another, or shorten it"
+        )
+    return content
 
 
 def _item(value: Any) -> Any:

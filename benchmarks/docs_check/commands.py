@@ -66,10 +66,10 @@ def _flag_refusal(name: str, arguments: list[str]) -> str | None:
         return None
     try:
         read_flags(name, flag_groups(command.load(), arguments), arguments)
-    except FileNotFoundError:
-        return None  # the page itself writes the file that brings further flags
     except (flags.Error, InputError) as error:
-        return " ".join(str(error).split())
+        refusal = " ".join(str(error).split())
+        # The page itself writes the file that brings further flags.
+        return None if refusal.endswith("does not exist") else refusal
     return None
 
 

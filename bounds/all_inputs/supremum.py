@@ -19,7 +19,7 @@ from bounds.influence.ties import Ties, judge_ties
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integer
+from jax_models.arguments import choose_name, expect_hook, expect_integer
 from jax_models.run.evaluate import TieRule
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
@@ -202,6 +202,7 @@ def _go_through(
     plan: InputPlan, ties: TieRule, progress: Callable[[int, int], None] | None
 ) -> Supremum:
     """Runs all blocks of a plan, and the input that is found once more."""
+    expect_hook("progress", progress)
     started, found = time.perf_counter(), None
     for block in range(plan.num_blocks):
         one = run_block(plan, block, ties)

@@ -4,20 +4,26 @@ Everything is text, as it would be typed after `--flag=`; the command's own flag
 what it means.
 """
 
+import collections
 import dataclasses
 import itertools
 import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from jax_models.arguments import SPEC_BYTES, read_file
 from jax_models.errors import InputError
 
 KEYS = ("command", "fixed", "sweep")
 # A sweep of more cells is a mistake in a range, and its plan alone would fill memory.
 MOST_CELLS = 100_000
+# Python's reader of TOML takes memory with the square of a key's parts; two are enough.
+MOST_PARTS = 16
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?+|'[^'\n]*+'?+)"""
+_NEXT = rf"[ \t]*+\.[ \t]*+{_PART}"
+NESTED = re.compile(rf"{_PART}(?:{_NEXT}){{0,{MOST_PARTS - 1}}}+({_NEXT})?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +104,13 @@ def read_specification(path: str) -> Specification:
     """
     if not path.endswith((".toml", ".json")):
         raise InputError(f"--spec={path}: expected a file ending in .toml or .json")
-    content = Path(path).read_bytes()
+    content = read_file("--spec", path, SPEC_BYTES)
     try:
         if path.endswith(".toml"):
-            read = tomllib.loads(content.decode())
+            text = content.decode()
+            if any(key[1] for key in NESTED.finditer(text)):
+                raise ValueError(f"a key of more than {MOST_PARTS} parts")
+            read = tomllib.loads(text)
         else:
             read = json.loads(content, object_pairs_hook=_once_each)
     # ValueError is what both readers and the decoding raise; the other, deep nesting.
@@ -130,7 +139,7 @@ def read_specification(path: str) -> Specification:
 
 def _values(text: str) -> list[str]:
     """Returns the values that a text lists."""
-    if span := re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})", text.strip()):
+    if span := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", text.strip()):
         first, last = map(int, span.groups())
         if last < first:
             raise InputError(f"{text}: the range ends before it begins")
@@ -145,17 +154,16 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
         raise InputError(
             f"--sweep {name}: a value is empty, found {','.join(values)!r}"
         )
-    for value in values:
-        if values.count(value) > 1:
+    for value, count in collections.Counter(values).items():
+        if count > 1:
             raise InputError(f"--sweep {name}: the value {value} is named twice")
     return tuple(values)
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object of a JSON file; of equal names all but the last would be lost."""
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in collections.Counter(name for name, _ in pairs).items():
+        if count > 1:
             raise ValueError(f"{name!r} is there twice")
     return dict(pairs)
 

@@ -20,6 +20,7 @@ from bounds.cli.main import PROGRAM
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.earlier_names import current_name
 from bounds.cli.shared.usage import FlagGroup
+from bounds.cli.shared.values import define_count, define_number
 from jax_models.errors import InputError
 
 # Shared with every command that is swept: it stands among the sweep's own flags.
@@ -75,31 +76,30 @@ def _define_running(values: flags.FlagValues) -> None:
         "with --calibrate the cells that calibrate it are run.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "calibrate",
         0,
         "Run this many cells first, spread over the sweep, and order and estimate the "
         "others by what they took.",
-        lower_bound=0,
-        flag_values=values,
+        0,
     )
     flags.DEFINE_boolean(
         "retry_failed", False, "Run failed cells again.", flag_values=values
     )
-    flags.DEFINE_float(
+    define_number(
+        values,
         "max_seconds",
         None,
         "Begin no cell after this many seconds; those under way are finished.",
-        lower_bound=0.0,
-        flag_values=values,
+        least=0.0,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "local_workers",
         None,
         "Run cells on this many processes of this machine, by Dask distributed.",
-        lower_bound=1,
-        upper_bound=1024,
-        flag_values=values,
+        most=1024,
     )
     flags.DEFINE_string(
         "scheduler",

@@ -19,6 +19,7 @@ from bounds.cli.shared import flags as shared
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.values import define_count
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
@@ -42,6 +43,7 @@ from jax_models.programs.logic.self_test import (
     check_strings_of_model,
     eager_logits,
     engine_logits,
+    require_testable,
     spell,
     strings_to_test,
 )
@@ -71,14 +73,14 @@ def define_flags() -> flags.FlagValues:
         "encoding (U, FU); FT and FU look back only.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "self_test",
         8,
         "Compare model and formula on all strings up to this length (as far as a length "
         f"has at most {MOST_STRINGS}) and on random ones up to it or to {LONGEST}; "
         "0 for no test.",
-        lower_bound=0,
-        flag_values=values,
+        0,
     )
     shared.define_dtype(values)
     define_platform(values)
@@ -103,6 +105,7 @@ def run(options: flags.FlagValues) -> None:
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
+    require_testable(model, options.self_test)
     output = Output.of("compile", options)
     tested = None
     if options.self_test:

@@ -37,6 +37,7 @@ from bounds.cli.shared.report import curve_report, describe_decay
 from bounds.cli.shared.subject import define_memory_limit, read_subject
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.cli.shared.validators import validate_alone, validate_choices
+from bounds.cli.shared.values import define_count
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
@@ -52,7 +53,6 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
-from jax_models.arguments import MAX_LENGTH
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
@@ -101,14 +101,12 @@ def define_flags() -> flags.FlagValues:
     )
     validate_choices(values, "bounds", ("none", *CURVE_BOUNDS))
     validate_alone(values, "bounds", "none")
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "extend_to",
         None,
         "Closed forms, which need no forward pass, are evaluated on beyond --lengths, at "
         f"powers of ten up to this n; by default {EXTEND_TO} for a random model, else not.",
-        lower_bound=1,
-        upper_bound=MAX_LENGTH,
-        flag_values=values,
     )
     shared.define_dtype(values)
     define_platform(values)

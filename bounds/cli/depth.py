@@ -19,8 +19,10 @@ from absl import flags
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.values import define_count
 from bounds.restriction.closed_form import Tower, computable_length
 from bounds.restriction.closed_form.routes import (
+    MOST_LAYERS,
     Route,
     dyck_routes,
     least,
@@ -30,6 +32,7 @@ from bounds.restriction.closed_form.routes import (
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
+from jax_models.arguments import ascii_number
 from jax_models.errors import InputError
 
 # The arithmetic of routes H and A has 60 digits.
@@ -39,11 +42,8 @@ _CLOSEST = Fraction(1, 10**30)
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the command."""
     values = flags.FlagValues()
-    for name, text in (
-        ("num_layers", "Layers L."),
-        ("num_heads", "Heads H in each layer."),
-    ):
-        flags.DEFINE_integer(name, 2, text, lower_bound=1, flag_values=values)
+    define_count(values, "num_layers", 2, "Layers L.", most=MOST_LAYERS)
+    define_count(values, "num_heads", 2, "Heads H in each layer.")
     flags.DEFINE_string(
         "free",
         "1/2",
@@ -52,13 +52,12 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.register_validator("free", _is_share, flag_values=values)
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "free_bits",
         None,
         "Also give the threshold of a language that is hit wherever this many bits are "
         "free.",
-        lower_bound=1,
-        flag_values=values,
     )
     flags.DEFINE_boolean(
         "read_out",
@@ -151,7 +150,7 @@ def _cells(
 
 def _is_share(text: str) -> bool:
     try:
-        share = Fraction(text)
+        share = Fraction(ascii_number(text))
     except (ValueError, ZeroDivisionError):
         raise flags.ValidationError(f"{text!r} is not a number") from None
     if not 0 < share < 1:

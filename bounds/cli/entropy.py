@@ -22,6 +22,7 @@ from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import aligned
+from bounds.cli.shared.values import define_count, define_number
 from bounds.entropy import (
     CLOSENESS,
     check_predictor,
@@ -66,11 +67,11 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum(
         "language", "parity", LANGUAGES, "Whose prefixes.", flag_values=values
     )
-    flags.DEFINE_float(
+    define_number(
+        values,
         "p",
         0.25,
         "Probability of ending at an even count (parity), or of an opening bracket.",
-        flag_values=values,
     )
     shared.define_lengths(values, "2:1024:10")
     flags.DEFINE_string("model", None, "Model file (safetensors).", flag_values=values)
@@ -89,12 +90,8 @@ def define_flags() -> flags.FlagValues:
         "How far the model's log-odds move within a pair.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
-        "num_inputs",
-        256,
-        "Sampled prefixes at each length beyond 14.",
-        lower_bound=2,
-        flag_values=values,
+    define_count(
+        values, "num_inputs", 256, "Sampled prefixes at each length beyond 14.", 2
     )
     shared.define_dtype(values)
     define_platform(values)

@@ -21,6 +21,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import WIDTH, aligned
 from bounds.cli.shared.subject import read_subject
+from bounds.cli.shared.values import define_count
 from bounds.curves.decay import MAX_ERROR, MIN_LENGTHS
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
@@ -211,9 +212,7 @@ def _define_effort(values: flags.FlagValues) -> None:
         ("steps", 1, "Steps of a gradient ascent."),
         ("rounds", 1, "Rounds of the ascent over tokens, at most."),
     ):
-        flags.DEFINE_integer(
-            name, getattr(effort, name), text, lower_bound=least, flag_values=values
-        )
+        define_count(values, name, getattr(effort, name), text, least)
 
 
 def run(options: flags.FlagValues) -> None:

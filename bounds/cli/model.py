@@ -10,6 +10,7 @@ from bounds.cli.shared import flags as shared
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.values import define_count
 from jax_models.model.transformer import encode_positions
 
 # Symbols of a random model, and rows of its position table, where nothing is said.
@@ -22,12 +23,11 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     shared.define_model(values)
     shared.define_weighting(values)
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "max_length",
         TABLE_LENGTH,
         "Random model with --position=table: number of positions.",
-        lower_bound=1,
-        flag_values=values,
     )
     shared.define_dtype(values)
     define_platform(values)

@@ -23,6 +23,7 @@ from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.values import define_count
 from bounds.restriction import (
     Restriction,
     Verification,
@@ -38,7 +39,7 @@ from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.store.output import plain, sha256, write_json
 from bounds.store.sweep import Results
 from bounds.version import __version__
-from jax_models.arguments import MAX_LENGTH
+from jax_models.arguments import MAX_COUNT
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
@@ -106,13 +107,11 @@ def _read(row: Mapping[str, Any]) -> ClosedInput:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the command."""
     values = flags.FlagValues()
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "length",
         DEFAULT_LENGTH,
         "Tokens n of the inputs, an end token included.",
-        lower_bound=1,
-        upper_bound=MAX_LENGTH,
-        flag_values=values,
     )
     flags.DEFINE_enum(
         "language",
@@ -130,12 +129,13 @@ def define_flags() -> flags.FlagValues:
     )
     shared.define_model(values)
     shared.define_weighting(values, WEIGHTING)
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "query",
         -1,
         "Position whose final activation is the output, from 0; negative ones count "
         "from the end.",
-        flag_values=values,
+        least=-MAX_COUNT,
     )
     shared.define_integers(
         values,
@@ -158,12 +158,11 @@ def define_flags() -> flags.FlagValues:
         "The search; auto is greedy, and alteration where that fails.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "attempts",
         None,
         "Searches, of which the best is taken; by default 6 for n <= 128, else 1.",
-        lower_bound=1,
-        flag_values=values,
     )
     flags.DEFINE_boolean(
         "reverse_pass",

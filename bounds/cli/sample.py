@@ -17,6 +17,7 @@ from bounds.cli.shared.platforms import (
     require_platform,
 )
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.values import define_count
 from bounds.curves.inputs import RANDOM
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.output import write_bytes, write_json
@@ -39,7 +40,7 @@ def define_flags() -> flags.FlagValues:
         ("num_inputs", 1, "Number of strings K."),
         ("vocab_size", None, "Number of symbols of random strings (default: 2)."),
     ):
-        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+        define_count(values, name, default, text)
     flags.DEFINE_boolean(
         "end", False, "Let the end token $ stand last.", flag_values=values
     )

@@ -23,6 +23,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import aligned
 from bounds.cli.shared.subject import read_subject
+from bounds.cli.shared.values import define_count, define_number
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
 from bounds.simulation.compute import BUDGET, simulate
@@ -107,20 +108,20 @@ def define_flags() -> flags.FlagValues:
         " By default members of the preset's own language, and strings one symbol away; "
         "random strings where it has none."
     )
-    flags.DEFINE_float(
+    define_number(
+        values,
         "epsilon",
         0.01,
         "The largest error allowed of an entry of the final activations.",
-        lower_bound=1e-300,
-        upper_bound=1.0,
-        flag_values=values,
+        least=1e-300,
+        most=1.0,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "max_inputs",
         BUDGET,
         "All inputs of a length are listed and run where there are at most this many.",
-        lower_bound=0,
-        flag_values=values,
+        0,
     )
     shared.define_dtype(values)
     define_platform(values)

@@ -24,6 +24,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared.values import define_count
 from bounds.curves.measurement import tokens_sha256, weighting_label
 from bounds.influence import Ties
 from bounds.numbers.notation import enclosure_label
@@ -39,12 +40,11 @@ VOCAB_SIZE = 2  # symbols of a random model where nothing is said
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the command."""
     values = flags.FlagValues()
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "length",
         DEFAULT_LENGTH,
         "Tokens n of the inputs, the query's included.",
-        lower_bound=1,
-        flag_values=values,
     )
     shared.define_model(values)
     # Under a mask, or at positions that are all different, rows are not equal.
@@ -65,14 +65,13 @@ def define_flags() -> flags.FlagValues:
         "Substitute the query's own token too.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "configurations",
         BUDGET,
         "Configurations (a count vector, an order, an exchange) that are evaluated at "
         "most for an exact answer; one of k classes counts (k / 4)^2. Beyond them it is "
         "a search.",
-        lower_bound=1,
-        flag_values=values,
     )
     shared.define_ties(values)
     shared.define_dtype(values)

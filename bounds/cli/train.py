@@ -20,6 +20,7 @@ from bounds.cli.shared.model_source import reweighted
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.values import define_count, define_number
 from bounds.curves.loss_figure import loss_figure
 from bounds.store.file import lock
 from bounds.store.output import write_csv
@@ -47,11 +48,11 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum(
         "language", "parity", tuple(SOURCES), "Source to learn.", flag_values=values
     )
-    flags.DEFINE_float(
+    define_number(
+        values,
         "p",
         0.25,
         "Its probability: of ending at an even count (parity), of an opening bracket.",
-        flag_values=values,
     )
     _define_training(values)
     shared.define_shape(values)
@@ -62,12 +63,12 @@ def define_flags() -> flags.FlagValues:
         "Lengths n at which the loss is measured at checkpoints: an increasing list, or "
         "start:stop:count; by default a quarter of --length to four times it.",
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "num_inputs",
         256,
         "Sequences of each length that the loss is measured on.",
-        lower_bound=2,
-        flag_values=values,
+        2,
     )
     shared.define_dtype(values)
     define_platform(values)
@@ -98,7 +99,7 @@ def _define_training(values: flags.FlagValues) -> None:
             "Steps between checkpoints (default: --steps / 20).",
         ),
     ):
-        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+        define_count(values, name, default, text)
     for name, default, text in (
         ("growth", 0.0, "Share of the steps over which the longer lengths join."),
         (
@@ -108,7 +109,7 @@ def _define_training(values: flags.FlagValues) -> None:
         ),
         ("weight_decay", 1e-4, "Of AdamW."),
     ):
-        flags.DEFINE_float(name, default, text, flag_values=values)
+        define_number(values, name, default, text)
     flags.DEFINE_boolean(
         "all_positions",
         None,

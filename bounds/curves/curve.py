@@ -19,7 +19,7 @@ from bounds.numbers.notation import legend_label
 from bounds.store.output import sha256
 from bounds.store.sweep import MemoryResults, Results, finish_cells
 from bounds.store.table import RowPerLength, Table
-from jax_models.arguments import MAX_LENGTH, choose_names, expect_integer
+from jax_models.arguments import MAX_LENGTH, choose_names, expect_integer, expect_kind
 from jax_models.format.file import model_bytes
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
@@ -163,6 +163,7 @@ def bound_curve(
         extend_to = expect_integer("extend_to", extend_to, 1, MAX_LENGTH)
     cells = curve_cells(subject, bounds, lengths_beyond(lengths[-1], extend_to))
     results = MemoryResults() if store is None else store
+    expect_kind("store", results, Results, "an open store of results, or None")
     finish_cells(results, [*cells.measurements, *cells.bounds])
     curve = read_curve(cells, results)
     rows = tuple(

@@ -23,6 +23,7 @@ from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.languages import get_language
 from jax_models.model.transformer import Transformer
+from jax_models.run.device_memory import PYTHON_STEP, require_operations
 
 __all__ = [
     "GivenInputs",
@@ -196,8 +197,9 @@ def sampled_inputs(
     Raises:
         InputError: There is no such language, or the model's vocabulary is too small.
     """
-    expect_integer("num_inputs", count, 1, 2**31 - 1)
-    expect_integer("seed", seed, 0, 2**31 - 1)
+    expect_integer("num_inputs", count, 1)
+    require_operations(f"{count} inputs", PYTHON_STEP * count)
+    expect_integer("seed", seed, 0)
     size = check_model(model).vocab_size
     free = range(size) if model.substitutable is None else model.substitutable
     padding = None if model.padding is None else model.padding.symbol

@@ -21,6 +21,7 @@ from bounds.influence.problem import Problem
 from bounds.influence.result import Level
 from bounds.store.output import canonical_json, sha256
 from jax_models import InputError
+from jax_models.arguments import INPUT_BYTES, read_file
 from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
@@ -121,7 +122,7 @@ class Checkpoint:
         """The bytes of process 0's file, in every process; None where there is none."""
         told = b""
         if jax.process_index() == 0 and self._path.exists():
-            told = b"file" + self._path.read_bytes()
+            told = b"file" + read_file("checkpoint", self._path, INPUT_BYTES)
         told = first_says(told)
         return told.removeprefix(b"file") if told else None
 

@@ -32,7 +32,7 @@ from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_hook
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import check_agreement, written_out
 
@@ -204,6 +204,7 @@ def answer(
         TieError: for an ambiguous tie under ties="error".
     """
     started, pairs, way = time.perf_counter(), problem.pairs, choice.way
+    expect_hook("progress", progress)
     stopping = stopping or Stopping()
     if choice.to_the_end:
         stopping = dataclasses.replace(stopping, rtol=0.0, budget=None)

@@ -194,7 +194,7 @@ class Problem:
         if isinstance(model, Transformer):
             model = _of_input(model, checked, pairs)
         if memory_limit is not None:
-            memory_limit = expect_integer("memory_limit in bytes", memory_limit, 1)
+            memory_limit = expect_integer("memory_limit", memory_limit, 1, 2**63)
         if mesh is not None:
             check_mesh(mesh)
         shared, rounding = shared or SharedBase(), choose_precision(model, precision)

@@ -4,6 +4,7 @@ import math
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
+from jax_models.arguments import ascii_number
 from jax_models.run.device_memory import BYTE_UNITS
 
 MOST_DIGITS = 17  # enough for any float
@@ -46,7 +47,7 @@ def parse_bytes(text: str) -> int:
     number = text.strip().rstrip("BKMGTi")
     unit = text.strip()[len(number) :]
     try:
-        size = float(number) * BYTE_UNITS[unit]
+        size = float(ascii_number(number)) * BYTE_UNITS[unit]
     except (KeyError, ValueError):
         size = math.nan
     if not 1 <= size < math.inf:
@@ -145,7 +146,7 @@ def _positive(value: str, text: str) -> float:
 
 def _number(value: str, text: str) -> float:
     try:
-        number = float(value)
+        number = float(ascii_number(value))
     except ValueError:
         raise ValueError(_grammar(text)) from None
     if not math.isfinite(number):

@@ -77,14 +77,16 @@ def positive(name: str, value: float) -> float:
     return found
 
 
-def whole(name: str, value: int, least: int | None = None) -> int:
-    """The value, if it is an integer of at least `least`, where there is a least.
+def whole(
+    name: str, value: int, least: int | None = None, most: int | None = None
+) -> int:
+    """The value, if it is an integer from `least` to `most`, where there are these.
 
     Returns:
         The value.
 
     Raises:
-        ValueError: It is not an integer or too small.
+        ValueError: It is not an integer, too small or too large.
     """
     try:
         found = None if isinstance(value, str | bytes) else int(value)
@@ -93,6 +95,8 @@ def whole(name: str, value: int, least: int | None = None) -> int:
     if found is None or found != value or (least is not None and found < least):
         end = "" if least is None else f" >= {least}"
         raise ValueError(f"{name} is {shown(value)}, expected an integer{end}")
+    if most is not None and found > most:
+        raise ValueError(f"{name} is {shown(value)}, expected at most {most}")
     return found
 
 

@@ -42,7 +42,7 @@ from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
 from bounds.store.output import sha256
 from jax_models import Transformer, model_bytes
-from jax_models.arguments import expect_length
+from jax_models.arguments import expect_hook, expect_length
 from jax_models.run.device_memory import require_memory
 
 FORMAT = "attention-bounds restriction certificate 1"
@@ -251,6 +251,8 @@ def restrict(
         useful: Whether a restriction serves the purpose.
         report: Told of every round.
     """
+    expect_hook("report", report)
+    expect_hook("remember", plan.remember)
     model = check_hard_model(model)
     length = expect_length(length)
     plan.check(model)

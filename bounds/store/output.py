@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_models.arguments import expect_file
 from jax_models.atomic import write_atomically
 from jax_models.errors import InputError
 
@@ -109,7 +110,7 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
     Raises:
         OSError: It cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(expect_file("file", path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bounds.store.output import canonical_json
 from bounds.store.results import cell_key
@@ -47,6 +47,7 @@ class MemoryResults:
         self._kept.pop(cell_key(config), None)
 
 
+@runtime_checkable
 class Results(Protocol):
     """Where finished cells are kept and found: a store, or memory."""
 

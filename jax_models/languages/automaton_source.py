@@ -26,6 +26,7 @@ from jax_models.errors import InputError
 from jax_models.languages.bracket_source import BracketSource
 from jax_models.languages.dyck import brackets_of
 from jax_models.languages.source import Source, check_probability, entropy
+from jax_models.run.device_memory import PYTHON_STEP, require_operations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +216,7 @@ class AutomatonSource(Source):
 
     def _forward(self, length: int) -> tuple[np.ndarray, float]:
         """The law of the state after n symbols [S], and ln P(at least n symbols)."""
+        require_operations(f"{length} symbols", PYTHON_STEP * length)
         size = len(self.transitions)
         kernel = np.zeros((size, size))
         rows = np.broadcast_to(np.arange(size)[:, None], np.shape(self.transitions))

@@ -25,6 +25,7 @@ from jax import Array
 from jax_models.languages.bracket_source import BracketSource
 from jax_models.languages.dyck import brackets_of
 from jax_models.languages.source import check_probability
+from jax_models.run.device_memory import require_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +190,7 @@ def limiting_height_law(up_probability: float, heights: int) -> np.ndarray:
 
 def _relative(length: int, up_probability: float) -> tuple[np.ndarray, np.ndarray, int]:
     """The heights of the right parity, ln P(h)/P(mode) of each, and the mode."""
+    require_memory(f"a law of {length} heights", 64 * length)
     n, p = length, up_probability
     heights = np.arange(n % 2, n + 1, 2)
     h = heights[:-1].astype(float)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jax_models.arguments import expect_kind, expect_sequence
+from jax_models.arguments import INPUT_BYTES, expect_kind, expect_sequence, read_file
 from jax_models.errors import InputError
 
 
@@ -31,8 +31,7 @@ def read_text(
     if vocabulary is not None and not isinstance(vocabulary, str):
         vocabulary = expect_sequence("vocabulary", vocabulary, "single characters")
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_file("text file", path, INPUT_BYTES)
     except OSError as error:
         raise InputError(
             f"cannot read the text file {os.fspath(path)}: {error.strerror}"

@@ -6,8 +6,8 @@ import numpy as np
 from jax import Array
 
 from jax_models.arguments import expect_integer
-from jax_models.errors import InputError
 from jax_models.languages.base import Language, draw_uniform
+from jax_models.run.device_memory import require_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,8 @@ class UniformStrings(Language):
 
     def __post_init__(self) -> None:
         """Checks the alphabet."""
-        expect_integer("num_symbols", self.num_symbols)
-        if self.num_symbols < 1:
-            raise InputError(
-                f"random strings need at least 1 symbol, got {self.num_symbols}"
-            )
+        expect_integer("num_symbols", self.num_symbols, 1)
+        require_memory(f"{self.num_symbols} symbols", 100 * self.num_symbols)
 
     @property
     def name(self) -> str:

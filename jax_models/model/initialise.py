@@ -179,7 +179,7 @@ def random_transformer(
         ("gated", gated),
     ):
         expect_kind(name, wanted, bool | np.bool_, "True or False")
-    scale = expect_number("scale", scale)
+    scale = expect_number("scale", scale, 0)
     into = (1 + (combine == "concat")) * (1 + gated)
     per_layer = (4 * d_model + (1 + into) * d_ff) * d_model
     rows = vocab_size + (num_classes or 0) + max_length * (position == "table")

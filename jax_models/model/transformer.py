@@ -11,8 +11,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 
+from jax_models.arguments import expect_array, refuse_empty, show
+from jax_models.errors import InputError
 from jax_models.model.attending import project_queries, store_keys, summarise
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
@@ -310,6 +314,41 @@ def reduce_reports(reports: TieReport) -> TieReport:
     )
 
 
+def check_tokens(vocab_size: int, tokens: Any) -> Array:
+    """Returns tokens as an int32 array [n] once they are known to fit the model.
+
+    Raises:
+        InputError: if they are not a one-dimensional, non-empty array of integers in
+            [0, V).
+    """
+    if not isinstance(tokens, jax.Array):
+        given, tokens = tokens, expect_array("tokens", tokens)
+        if tokens.dtype.kind not in "biufc":  # a text, None, or another object
+            raise InputError(
+                f"tokens = {show(given)}; expected integers, one for each symbol, [n]"
+            )
+    shape, dtype = tokens.shape, tokens.dtype
+    refuse_empty("tokens", tokens)
+    if len(shape) != 1:
+        raise InputError(
+            f"tokens have shape {shape}; expected one sequence [n] with n >= 1"
+        )
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise InputError(f"tokens have type {dtype}; expected integers in [0, V)")
+    warn_of_miscompilation(shape[0])
+    if isinstance(tokens, Tracer):
+        return tokens.astype(jnp.int32)
+    concrete = np.asarray(tokens)
+    bad = np.flatnonzero((concrete < 0) | (concrete >= vocab_size))
+    if bad.size:
+        raise InputError(
+            f"token {concrete[bad[0]]} at position {bad[0]} is outside the model's "
+            f"vocabulary of {vocab_size} symbols; tokens are integers from 0 to "
+            f"{vocab_size - 1}"
+        )
+    return jnp.asarray(concrete, jnp.int32)
+
+
 def forward(
     model: Transformer, tokens: Array, rows: Array | None = None
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
@@ -317,13 +356,15 @@ def forward(
 
     Args:
         model: the transformer.
-        tokens: integers in [0, V) [n]; not checked here.
+        tokens: integers in [0, V) [n]; under a transformation only their shape and type
+            are checked.
         rows: positions whose final activation is wanted [r]; all by default. The last
             layer then computes only those.
 
     Returns:
         Activations [n, d] or [r, d], and the reports (None for soft layers).
     """
+    tokens = check_tokens(model.vocab_size, tokens)
     y = embed(model, tokens)
     hidden = None if model.padding is None else model.padding.hides(tokens)
     reports = []

@@ -32,6 +32,9 @@ CGROUP_LIMITS = (
 BYTE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # Less than this is never asked about.
 SMALL = 2**28
+# A quarter of an hour of a CPU and more, by what it does in ten microseconds, for which
+# a step of Python counts, and in a second, in which a layer is compiled.
+MOST_OPERATIONS, PYTHON_STEP, COMPILED_LAYER = 1e13, 1e5, 1e10
 
 # What `memory_planned` says.
 _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
@@ -116,6 +119,23 @@ def require_memory(what: str, needed: float) -> None:
         raise InputError(
             f"{what}: this takes {bytes_label(min(needed, 1e99))} of memory, and there are "
             f"{bytes_label(there)} here; ask for less"
+        )
+
+
+def require_operations(what: str, needed: float) -> None:
+    """Refuses what would take hours, before it begins.
+
+    Args:
+        what: what takes the time, as the message is to begin.
+        needed: arithmetic operations, at least.
+
+    Raises:
+        InputError: beyond `MOST_OPERATIONS`.
+    """
+    if needed > MOST_OPERATIONS:
+        raise InputError(
+            f"{what}: this takes {min(needed, 1e99):.2g} operations, and at most "
+            f"{MOST_OPERATIONS:.0e} are begun; ask for less"
         )
 
 

@@ -13,17 +13,18 @@ from jax.sharding import Mesh
 
 from jax_models.arguments import (
     choose_name,
-    expect_array,
     expect_integer,
-    refuse_empty,
-    show,
 )
 from jax_models.errors import InputError, TieError
 from jax_models.format.model_check import check_model
 from jax_models.model.readout import Readout
 from jax_models.model.rows import Affine
-from jax_models.model.transformer import Transformer, forward, read_logits
-from jax_models.run.compiler import warn_of_miscompilation
+from jax_models.model.transformer import (
+    Transformer,
+    check_tokens,
+    forward,
+    read_logits,
+)
 from jax_models.run.sharded_forward import forward_sharded
 from jax_models.weighting import TieReport, Weighting
 
@@ -32,41 +33,6 @@ TieRule = Literal["error", "warn", "ignore"]
 
 class AmbiguousTieWarning(UserWarning):
     """A hard-attention winner was decided within rounding of another."""
-
-
-def check_tokens(vocab_size: int, tokens: Any) -> Array:
-    """Returns tokens as an int32 array [n] once they are known to fit the model.
-
-    Raises:
-        InputError: if they are not a one-dimensional, non-empty array of integers in
-            [0, V).
-    """
-    if not isinstance(tokens, jax.Array):
-        given, tokens = tokens, expect_array("tokens", tokens)
-        if tokens.dtype.kind not in "biufc":  # a text, None, or another object
-            raise InputError(
-                f"tokens = {show(given)}; expected integers, one for each symbol, [n]"
-            )
-    shape, dtype = tokens.shape, tokens.dtype
-    refuse_empty("tokens", tokens)
-    if len(shape) != 1:
-        raise InputError(
-            f"tokens have shape {shape}; expected one sequence [n] with n >= 1"
-        )
-    if not jnp.issubdtype(dtype, jnp.integer):
-        raise InputError(f"tokens have type {dtype}; expected integers in [0, V)")
-    warn_of_miscompilation(shape[0])
-    if isinstance(tokens, Tracer):
-        return tokens.astype(jnp.int32)
-    concrete = np.asarray(tokens)
-    bad = np.flatnonzero((concrete < 0) | (concrete >= vocab_size))
-    if bad.size:
-        raise InputError(
-            f"token {concrete[bad[0]]} at position {bad[0]} is outside the model's "
-            f"vocabulary of {vocab_size} symbols; tokens are integers from 0 to "
-            f"{vocab_size - 1}"
-        )
-    return jnp.asarray(concrete, jnp.int32)
 
 
 def describe_tie(

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from jax_models.arguments import expect_integer, expect_kind
+from jax_models.arguments import expect_hook, expect_kind
 from jax_models.errors import InputError
 from jax_models.languages.base import check_sample
 from jax_models.languages.source import Source
@@ -212,13 +212,13 @@ def run_training(
             if a loss or weight is not finite. The last good checkpoint is kept then.
     """
     measuring = measuring or Measuring()
+    expect_hook("progress", progress)
     expect_kind("training", training, Training, "the settings, a Training")
     expect_kind("source", source, Source, "a source, such as get_source returns")
     network = check_network(network, training)
     check_sample(training.length, training.batch_size)
-    # A step's loss and the least possible one; steps are counted in 32 bits.
+    # A step's loss and the least possible one.
     require_memory(f"the losses of {training.steps} steps", 16 * training.steps)
-    expect_integer("steps", training.steps, 1, 2**31 - 1)
     check_classes(network, source, training)
     data = np.asarray(expect_key(key))
     start = begin(network, training, measuring)

@@ -51,9 +51,10 @@ VALUES = [
     *(float("nan"), float("inf"), -float("inf"), [], [0.5], ["a"], [[0]], (-1,), {}),
     *(np.array([1.5]), np.zeros((2, 2)), np.float64(2.5), object(), range(0), None),
 ]
-# Hooks and objects of the caller's, and numbers that only say how long to work.
-FREE = {"progress", "report", "remember", "shared", "mesh", "checkpoint", "memory_limit",
-        "restarts", "rounds", "steps", "attempts", "num_inputs", "num_layers"}  # fmt: skip
+# Objects of the caller's, and numbers that only say how long to work.
+FREE = {"shared", "mesh", "checkpoint", "memory_limit"}
+LONG = {"restarts", "rounds", "steps", "attempts", "num_inputs", "num_layers"}
+HUGE = [10**12, 10**23, 2**40, -(10**23)]
 BOOLEANS = {"include_query", "sweep", "reverse_pass", "final_norm", "biases"}
 
 
@@ -64,7 +65,8 @@ def bad_calls(count, seed=0):
         for function, right in CALLS
         for name in inspect.signature(function).parameters
         if name not in FREE | BOOLEANS
-        for value in VALUES
+        for value in (HUGE if name in LONG else [*VALUES, *HUGE])
+        if not (callable(value) and name in ("progress", "report", "remember"))
     ]
     random.Random(seed).shuffle(found)
     return found[:count]
@@ -86,3 +88,34 @@ def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch)
     print(f"{count} calls, {refused} refused, {len(faults)} at fault")
     assert not faults, "\n".join(faults)
     assert refused > count / 2
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (
+            lambda: bounds.estimate_lipschitz(SOFT, 4, steps=10**23),
+            "from 1 to 2147483647",
+        ),
+        (lambda: bounds.estimate_lipschitz(SOFT, 4, steps=2**31 - 1), "operations"),
+        (
+            lambda: bounds.estimate_lipschitz(SOFT, 4, num_inputs=2**31 - 1),
+            "operations",
+        ),
+        (lambda: bounds.bound_curve(SOFT, [4], store=3), "store = 3; expected an open"),
+        (lambda: bounds.compute_influence(SOFT, TOKENS, progress=3), "progress = 3"),
+        (lambda: bounds.scan(SOFT, TOKENS, progress=3), "progress = 3"),
+        (lambda: bounds.supremum(SOFT, 4, progress=3), "progress = 3"),
+        (lambda: bounds.certify_influence(SOFT, TOKENS, progress=3), "progress = 3"),
+        (lambda: jm.forward(SOFT, np.zeros(0, int)), "n = 0"),
+        (lambda: jm.forward(SOFT, np.array([0, 2])), "token 2 at position 1"),
+        (
+            lambda: jm.random_transformer(jax.random.key(0), **SHAPE, scale=-1),
+            "scale = -1",
+        ),
+        (lambda: jm.get_language("random", 2**40), "num_symbols = 1099511627776"),
+    ],
+)
+def test_what_has_a_range_or_is_a_function_is_checked_before_work(call, complaint):
+    with pytest.raises(jm.InputError, match=complaint):
+        call()

@@ -11,6 +11,7 @@ from jax_models import constructions, languages
 from jax_models.arguments import expect_integer, expect_sequence
 from jax_models.programs import logic, rasp
 from jax_models.programs.logic.self_test import apply_eagerly
+from jax_models.run import device_memory
 
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
 MODEL = constructions.ones_transformer()
@@ -104,9 +105,10 @@ def test_a_position_beyond_the_string_is_not_the_last_one(query):
         lambda n: constructions.hard_parity_transformer(num_layers=n),
     ],
 )
-def test_what_cannot_fit_the_memory_is_refused_at_once(call):
+def test_what_cannot_fit_the_memory_is_refused_at_once(call, monkeypatch):
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 2**33)
     with pytest.raises(jm.InputError, match="of memory, and there"):
-        call(10**15)
+        call(2**31 - 1)
 
 
 @pytest.mark.parametrize("name", ["final_norm", "biases"])

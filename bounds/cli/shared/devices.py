@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from bounds.cli.shared import peers
 from bounds.cli.shared.platforms import request_platform, require_platform
+from bounds.cli.shared.values import define_count
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell
 from jax_models.errors import InputError
@@ -29,14 +30,13 @@ LARGEST_PORT = 65535
 
 def define_devices(values: flags.FlagValues) -> None:
     """Add `--num_devices` and the flags of `jax.distributed`."""
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "num_devices",
         None,
         "Devices of each process that positions are shared out over; a CPU is divided "
         "into as many. By default one, with several processes all.",
-        lower_bound=1,
-        upper_bound=MOST_DEVICES,
-        flag_values=values,
+        most=MOST_DEVICES,
     )
     flags.DEFINE_string(
         "coordinator",
@@ -44,19 +44,13 @@ def define_devices(values: flags.FlagValues) -> None:
         "Several processes: address host:port of process 0, the same for all.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
-        "num_processes",
-        None,
-        "Several processes: how many.",
-        lower_bound=1,
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
+    define_count(values, "num_processes", None, "Several processes: how many.")
+    define_count(
+        values,
         "process_id",
         None,
         "Several processes: which one this is, from 0. Process 0 writes the results.",
-        lower_bound=0,
-        flag_values=values,
+        0,
     )
 
 
@@ -188,7 +182,9 @@ def _connect(coordinator: str, count: int, number: int) -> None:
             f"{count - 1}"
         )
     host, _, port = coordinator.rpartition(":")
-    if not (host and port.isdigit() and 1 <= int(port) <= LARGEST_PORT):
+    if not (
+        host and port.isascii() and port.isdigit() and 1 <= int(port) <= LARGEST_PORT
+    ):
         raise InputError(
             f"--coordinator={coordinator}: expected host:port, as in 10.0.0.1:1234"
         )

@@ -16,7 +16,7 @@ from bounds.cli.shared.earlier_names import current_name
 from bounds.curves.figures import FORMATS
 from bounds.store.file import lock
 from bounds.store.output import plain
-from jax_models.arguments import show
+from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 
@@ -128,10 +128,10 @@ def _difference(
 ) -> str | None:
     """Returns what a file is where it is no record of this configuration."""
     try:
-        recorded = json.loads(path.read_bytes())["flags"]
+        recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
         recorded = {current_name(x, given): value for x, value in recorded.items()}
         names = (recorded.keys() & given.keys()) - IMMATERIAL
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"no record of {one}"
     if one != command:
         return f"the record of {one}, which wrote the same files"

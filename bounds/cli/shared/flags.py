@@ -12,10 +12,16 @@ from bounds.cli.shared.validators import (
     validate_grammar,
     validate_named,
 )
-from bounds.cli.shared.values import LengthsParser, LengthsSerializer
+from bounds.cli.shared.values import (
+    LengthsParser,
+    LengthsSerializer,
+    define_count,
+    define_number,
+)
 from bounds.curves.figures import FORMATS
 from bounds.curves.inputs import RANDOM
 from bounds.influence.choice import METHOD_NAMES
+from jax_models.arguments import MAX_COUNT, ascii_number
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES
 from jax_models.model.layer import NORM_PLACEMENTS
@@ -62,14 +68,7 @@ def define_output(values: flags.FlagValues, command: str) -> None:
         "Write over the files that another configuration left in --out.",
         flag_values=values,
     )
-    flags.DEFINE_integer(
-        "seed",
-        0,
-        "Seed of the random weights and inputs.",
-        lower_bound=0,
-        upper_bound=2**31 - 1,
-        flag_values=values,
-    )
+    define_count(values, "seed", 0, "Seed of the random weights and inputs.", 0)
 
 
 def define_store(values: flags.FlagValues) -> None:
@@ -96,7 +95,7 @@ def define_figure(values: flags.FlagValues) -> None:
 def define_integers(
     values: flags.FlagValues, name: str, text: str, what: str = "integers"
 ) -> None:
-    """Add a flag that lists integers of at least 0; by default it is None.
+    """Add a flag that lists integers from 0 to 2^31 - 1; by default it is None.
 
     Args:
         values: Where the flag is added.
@@ -105,17 +104,24 @@ def define_integers(
         what: What is listed, in the words of the complaint about other values.
     """
     flags.DEFINE_list(name, None, text, flag_values=values)
+
+    def check(entries: list[str] | None) -> bool:
+        try:
+            return all(0 <= number <= MAX_COUNT for number in integers(entries) or ())
+        except ValueError:
+            return False
+
     flags.register_validator(
         name,
-        lambda entries: all(entry.strip().isdecimal() for entry in entries or ()),
-        f"expected {what}, separated by commas",
+        check,
+        f"expected {what} from 0 to {MAX_COUNT}, separated by commas",
         flag_values=values,
     )
 
 
 def integers(entries: Sequence[str] | None) -> list[int] | None:
     """Returns the value of such a flag, None where it was not given."""
-    return None if entries is None else [int(entry) for entry in entries]
+    return None if entries is None else [int(ascii_number(entry)) for entry in entries]
 
 
 def define_dtype(values: flags.FlagValues) -> None:
@@ -150,18 +156,12 @@ def define_model(values: flags.FlagValues, scale: float = SCALE) -> None:
         f"Instead of a file: random (the default), or {', '.join(PRESETS)}.",
         flag_values=values,
     )
-    flags.DEFINE_float(
-        "c",
-        None,
-        "Construction: its sharpness c, where it has one.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
+    define_number(values, "c", None, "Construction: its sharpness c, where it has one.")
+    define_count(
+        values,
         "vocab_size",
         None,
         "Random model: symbols; by default those of the inputs.",
-        lower_bound=1,
-        flag_values=values,
     )
     define_shape(values, scale)
 
@@ -181,7 +181,7 @@ def define_shape(values: flags.FlagValues, scale: float = SCALE) -> None:
     """Add the shape of a random model, not its symbols nor its weighting."""
 
     def size(name: str, default: int, text: str) -> None:
-        flags.DEFINE_integer(name, default, text, lower_bound=1, flag_values=values)
+        define_count(values, name, default, text)
 
     def choice(name: str, default: str, names: tuple[str, ...], text: str) -> None:
         flags.DEFINE_enum(name, default, names, text, flag_values=values)
@@ -197,12 +197,12 @@ def define_shape(values: flags.FlagValues, scale: float = SCALE) -> None:
     choice("position", "sinusoidal", POSITIONS, "Random model: position encoding.")
     choice("layer_norm", "none", NORM_PLACEMENTS, "Random model: layer normalisation.")
     other = "" if scale == SCALE else f"; {SCALE} where another command is not told"
-    flags.DEFINE_float(
+    define_number(
+        values,
         "scale",
         scale,
         f"Random model: deviation of its weights, in units of 1 / sqrt(fan-in){other}.",
-        lower_bound=0.0,
-        flag_values=values,
+        least=0.0,
     )
 
 
@@ -280,13 +280,7 @@ def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
     )
     if default_count is None:
         return
-    flags.DEFINE_integer(
-        "num_inputs",
-        default_count,
-        "Number of sampled inputs.",
-        lower_bound=1,
-        flag_values=values,
-    )
+    define_count(values, "num_inputs", default_count, "Number of sampled inputs.")
 
 
 def define_lengths(
@@ -314,11 +308,12 @@ def define_lengths(
 
 def define_query(values: flags.FlagValues) -> None:
     """Add `--query`."""
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "query",
         -1,
         "Position whose output is looked at, from 0; negative ones count from the end.",
-        flag_values=values,
+        least=-MAX_COUNT,
     )
 
 
@@ -350,20 +345,20 @@ def define_method(values: flags.FlagValues) -> None:
 
 def define_stopping(values: flags.FlagValues) -> None:
     """Add when a screen stops: `--rtol`, `--budget`."""
-    flags.DEFINE_float(
+    define_number(
+        values,
         "rtol",
         0.0,
         "Of --method=screened: stop when the maximum is enclosed this closely, "
         "upper / lower - 1.",
-        lower_bound=0.0,
-        flag_values=values,
+        least=0.0,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "budget",
         32,
         "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
-        lower_bound=0,
-        flag_values=values,
+        0,
     )
 
 

@@ -19,7 +19,7 @@ from bounds.curves.inputs import (
     NeighbourInputs,
     sampled_inputs,
 )
-from jax_models.arguments import expect_file
+from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file
 from jax_models.constructions import PRESET_LANGUAGES
 from jax_models.languages import LANGUAGES, read_text
 from jax_models.run.evaluate import check_tokens
@@ -117,12 +117,12 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
     if os.fspath(path).endswith(".npy"):
         tokens = np.atleast_2d(load_array(path))
     else:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            words = file.read().split()
+        content = read_file("token file", path, INPUT_BYTES)
+        words = content.decode("utf-8-sig", errors="replace").split()
         tokens = np.empty((1, len(words)), np.int64)
         for place, word in enumerate(words):
             try:
-                tokens[0, place] = int(word)
+                tokens[0, place] = int(ascii_number(word))
             except (ValueError, OverflowError):
                 raise jm.InputError(
                     f"{path}: {word[:40]!r} at position {place} is not a token; "

@@ -11,6 +11,7 @@ from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.shared.validators import validate_grammar
+from bounds.cli.shared.values import define_count
 from bounds.curves.inputs import draw_inputs
 from bounds.curves.measurement import Question, Subject
 from bounds.influence.problem import check_target
@@ -23,21 +24,20 @@ DEFAULT_LENGTH = 64
 
 def define_one_input(values: flags.FlagValues) -> None:
     """Add what names one input of those that there are: `--length`, `--input`."""
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "length",
         None,
         f"Tokens n: of a sampled input (default: {DEFAULT_LENGTH}), or how many of a "
         "file's (default: all).",
-        lower_bound=1,
-        flag_values=values,
     )
-    flags.DEFINE_integer(
+    define_count(
+        values,
         "input",
         0,
         "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
         "SMILES file, or number of the sample.",
-        lower_bound=0,
-        flag_values=values,
+        0,
     )
 
 

@@ -18,7 +18,7 @@ from bounds.influence.targets import (
     LogProbability,
     Loss,
 )
-from jax_models.arguments import show
+from jax_models.arguments import ascii_number, show
 
 # More digits are no number of a symbol; Python reads no more than some thousand.
 MAX_DIGITS = 18
@@ -144,9 +144,9 @@ def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
     Raises:
         InputError: It is neither.
     """
-    if tokenizer is not None and (name in tokenizer.names or not name.isdecimal()):
+    if tokenizer is not None and (name in tokenizer.names or not _is_digits(name)):
         return tokenizer.symbol(name)
-    if not name.isdecimal() or len(name) > MAX_DIGITS:
+    if not _is_digits(name) or len(name) > MAX_DIGITS:
         raise jm.InputError(
             f"symbol {show(name)} of {where} is no number of a symbol, and no tokenizer "
             "has it as a name; give its number, or --tokenizer"
@@ -168,8 +168,12 @@ def _listed(text: str, symbol: Callable[[str], int]) -> tuple[int, ...]:
     return tuple(symbol(name) for name in text.split(","))
 
 
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
 def _row(text: str) -> int:
-    if not text.isdecimal() or len(text) > MAX_DIGITS:
+    if not _is_digits(text) or len(text) > MAX_DIGITS:
         raise jm.InputError(
             f"row {show(text)} of log_probability_sum is no position; expected an integer "
             "from 0 on"
@@ -179,6 +183,6 @@ def _row(text: str) -> int:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return float(ascii_number(text))
     except ValueError:
         raise jm.InputError(f"epsilon {text!r} of log_odds is no number") from None

@@ -7,7 +7,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.curves.inputs import GivenInputs
-from jax_models.arguments import expect_file, show
+from jax_models.arguments import INPUT_BYTES, read_file, show
 
 # What holds letters, of which none may be unknown.
 LETTERS = ("fasta", "smiles", "sequence")
@@ -74,9 +74,10 @@ def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
 def read_whole(name: str, path: str) -> str:
     """Returns what a text file holds, without a byte-order mark."""
     try:
-        return expect_file(f"--{name}", path).read_text(encoding="utf-8-sig")
+        content = read_file(f"--{name}", path, INPUT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise jm.InputError(f"{path}: not a text in UTF-8 ({error})") from error
+    return content.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _records(path: str, content: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Flag values with a grammar of their own: lengths."""
+"""Flags of numbers, each with a range, in ASCII digits; and flags of lengths."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,7 +6,49 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags
 
-from jax_models.arguments import MAX_LENGTH
+from jax_models.arguments import MAX_COUNT, MAX_LENGTH, ascii_number
+
+
+class CountParser(flags.IntegerParser):
+    """Reads an integer in a range that has both ends."""
+
+    def convert(self, argument: int | str) -> int:
+        """Returns the integer."""
+        return int(ascii_number(str(argument)))
+
+
+class NumberParser(flags.FloatParser):
+    """Reads a number."""
+
+    def convert(self, argument: float | str) -> float:
+        """Returns the number."""
+        return float(ascii_number(str(argument)))
+
+
+def define_count(
+    values: flags.FlagValues,
+    name: str,
+    default: int | None,
+    text: str,
+    least: int = 1,
+    most: int = MAX_COUNT,
+) -> None:
+    """Add a flag of an integer from `least` to `most`."""
+    parser, writer = CountParser(least, most), flags.ArgumentSerializer[int]()
+    flags.DEFINE(parser, name, default, text, flag_values=values, serializer=writer)
+
+
+def define_number(
+    values: flags.FlagValues,
+    name: str,
+    default: float | None,
+    text: str,
+    least: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Add a flag of a number from `least` to `most`, where there are these."""
+    parser, writer = NumberParser(least, most), flags.ArgumentSerializer[float]()
+    flags.DEFINE(parser, name, default, text, flag_values=values, serializer=writer)
 
 
 class LengthsParser(flags.ArgumentParser):
@@ -64,7 +106,7 @@ def _log_spaced(argument: str) -> tuple[int, ...]:
 
 def _whole(text: str, argument: str) -> int:
     try:
-        number = int(text)
+        number = int(ascii_number(text))
     except ValueError:
         raise ValueError(f"{text!r} in {argument!r} is not a whole number") from None
     if not 1 <= number <= MAX_LENGTH:

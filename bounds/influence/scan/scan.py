@@ -17,7 +17,7 @@ from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
 from bounds.numbers.kind import RTOL_EXACT
 from jax_models import Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_hook
 from jax_models.run.evaluate import TieRule
 
 Rows: TypeAlias = int | Sequence[int] | Literal["all"]
@@ -109,6 +109,7 @@ def scan(
     }
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
+    expect_hook("progress", progress)
     asked = Question.ask(model, tokens, **options)
     asked.require_substitutions()
     found = asked.answer(method, ties, progress)

@@ -26,7 +26,7 @@ from bounds.lemma5.certificate.sections import sections
 from bounds.lemma5.constants.head import is_one_map, read_head
 from bounds.readings.rules import lacks, lacks_of_model
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_hook
 from jax_models.model.reweight import with_dtype
 from jax_models.model.rows import Norm
 from jax_models.run.float_type import check_float_type
@@ -89,6 +89,7 @@ def certify_influence(
     started = time.perf_counter()
     choose_name("method", method, tuple(CERTIFIERS))
     choose_name("target", target, get_args(Target))
+    expect_hook("progress", progress)
     model = _in_float64(model)
     _refuse(model, method)
     problem = Problem.ask(

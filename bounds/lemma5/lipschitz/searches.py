@@ -40,6 +40,7 @@ from jax_models.arguments import (
 from jax_models.format.model_check import check_model
 from jax_models.model.reweight import at_length
 from jax_models.model.transformer import embedded
+from jax_models.run.device_memory import PYTHON_STEP, require_operations
 from jax_models.run.evaluate import check_tokens, require_readout
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -67,6 +68,8 @@ class Effort:
         """Check the numbers."""
         for name, least in (("restarts", 0), ("steps", 1), ("rounds", 1)):
             expect_integer(name, getattr(self, name), least)
+        what = f"{self.restarts} ascents of {self.steps} steps"
+        require_operations(what, PYTHON_STEP * self.restarts * self.steps)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_models import InputError
-from jax_models.arguments import expect_file
+from jax_models.arguments import CONFIG_BYTES, read_file
 
 FORMAT = "attention-bounds restriction certificate 1"
 FREE = -1
@@ -85,15 +85,15 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
         InputError: if there is no such file, it is not JSON, or it is no certificate.
         OSError: if it cannot be read.
     """
-    path = expect_file("certificate file", path)
+    content = read_file("certificate file", path, CONFIG_BYTES)
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is not JSON: {error}") from error
+        raise InputError(f"{os.fspath(path)!r} is not JSON: {error}") from error
     kind = found.get("format") if isinstance(found, dict) else found
     if kind != FORMAT:
         raise InputError(
-            f"{str(path)!r} is no certificate of a restriction: its format is "
+            f"{os.fspath(path)!r} is no certificate of a restriction: its format is "
             f"{_short(kind)}; expected {FORMAT!r}"
         )
     return found

@@ -47,6 +47,8 @@ from bounds.restriction.closed_form.tower import Tower
 
 # Beyond so many layers the interval arithmetic of DYCK takes minutes.
 MOST_DYCK_LAYERS = 2000
+# The other routes take time with the square of the layers: minutes for so many.
+MOST_LAYERS = 10_000
 
 
 def computable_length(
@@ -72,7 +74,7 @@ def computable_length(
     Source:
         docs/theory/hard-attention.md, section 3, Theorem 5.
     """
-    layers = whole("num_layers", num_layers, 1)
+    layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     heads = whole("num_heads", num_heads, 1)
     return (heads + 1) ** layers - instance("read_out", read_out, bool)
 
@@ -137,7 +139,7 @@ def parity_routes(
     Source:
         docs/theory/hard-attention.md, sections 2 to 6.
     """
-    num_layers = whole("num_layers", num_layers, 1)
+    num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     if num_layers == 1:
         length = one_layer_parity_threshold(num_heads, read_out=read_out)
         yield Route(
@@ -197,7 +199,7 @@ def switching_routes(
     Source:
         docs/theory/hard-attention.md, section 6, Theorem 8 and Corollary 9.
     """
-    num_layers = whole("num_layers", num_layers, 1)
+    num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     num_heads, needed = whole("num_heads", num_heads, 1), whole("needed", needed, 1)
     steps = RELEASED.get((num_layers, num_heads)) if needed == 1 else None
     if steps is None:
@@ -241,7 +243,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         docs/theory/hard-attention.md, section 7.
     """
     source = "docs/theory/hard-attention.md, section 7"
-    num_layers = whole("num_layers", num_layers, 1)
+    num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     num_heads = whole("num_heads", num_heads, 1)
     if num_layers == 1:
         length = one_layer_dyck_threshold(num_heads)

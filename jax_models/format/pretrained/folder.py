@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from jax_models.arguments import show
+from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.source import Source
 
@@ -159,14 +159,14 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         InputError: there is no such file, or it holds something else.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            found = json.load(file)
-    except (FileNotFoundError, IsADirectoryError) as error:
+    if not path.exists() or path.is_dir():
         raise InputError(
             f"{str(path.parent)!r} has no file {path.name}; expected the folder of a "
             "checkpoint"
-        ) from error
+        )
+    content = read_file("file", path, CONFIG_BYTES)
+    try:
+        found = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{str(path)!r} is not JSON: {error}; {AGAIN}") from error
     if not isinstance(found, dict):

@@ -129,9 +129,10 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
     if tokenizer is None and not any((folder / x).is_file() for x in (WHOLE, LISTED)):
         return
     path = find_tokenizer(folder if tokenizer is None else tokenizer)
-    names, special = read_symbols(path)
+    rows = parts.tensors["embedding"].shape[0]
+    names, special = read_symbols(path, rows)
     free, padding = parts.config["substitutable"], parts.config.get("padding")
-    seen = set(range(parts.tensors["embedding"].shape[0])) - {padding}
+    seen = set(range(rows)) - {padding}
     parts.config["special"] = sorted(seen & special)
     parts.config["substitutable"] = list_substitutes(free, names, special, str(path))
 

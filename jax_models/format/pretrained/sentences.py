@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jax_models.arguments import show
+from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.errors import InputError
 
 # Modes that are read, by the format's words for them.
@@ -77,12 +77,13 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not path.exists():
         raise InputError(
             f"modules.json of {str(path.parent.parent)!r} names a pooling, and there is "
             f"no file {str(path)!r}"
-        ) from error
+        )
+    content = read_file("file", path, CONFIG_BYTES)
+    try:
+        return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{str(path)!r} is not JSON: {error}") from error

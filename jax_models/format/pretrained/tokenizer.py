@@ -19,7 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import expect_kind, show
+from jax_models.arguments import (
+    CONFIG_BYTES,
+    expect_integer,
+    expect_kind,
+    read_file,
+    show,
+)
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 
@@ -33,6 +39,8 @@ SENTENCES = "sentence_bert_config.json"
 BRACKETED = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK)\]|<\w+>")
 UNKNOWN, FIRST, LAST = ("[UNK]", "<unk>"), ("[CLS]", "<cls>"), ("[SEP]", "<eos>")
 SHOWN = 32
+# More than any vocabulary; names are counted through up to the largest number.
+MOST_SYMBOLS = 2**22
 # Longest name of a vocabulary of letters: one letter, or a pair such as residue and shape.
 LETTER = 2
 
@@ -198,6 +206,7 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """
     path = find_tokenizer(path)
     package = _package()
+    names, special = read_symbols(path)
     if path.suffix == ".json":
         try:
             core = package.Tokenizer.from_file(str(path))
@@ -212,7 +221,6 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         core.normalizer = package.normalizers.Sequence(both)
     core.no_padding()
     core.no_truncation()
-    names, special = read_symbols(path)
     stated = json.loads(core.to_str())["model"]
     unknown = stated.get("unk_id")
     if (name := stated.get("unk_token")) is not None:
@@ -243,8 +251,10 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_symbols(path: Path) -> tuple[dict[int, str], set[int]]:
-    """Returns the names of a tokenizer's symbols, and which are special.
+def read_symbols(
+    path: Path, rows: int = MOST_SYMBOLS
+) -> tuple[dict[int, str], set[int]]:
+    """Returns the names of a tokenizer's symbols, of numbers below `rows`, and the special.
 
     A model must not depend on whether the package `tokenizers` is installed.
     """
@@ -265,6 +275,8 @@ def read_symbols(path: Path) -> tuple[dict[int, str], set[int]]:
     else:
         names = dict(enumerate(_entries(path)))
         special = {k for k, name in names.items() if BRACKETED.fullmatch(name)}
+    if wrong := [x for x in names if type(x) is not int or not 0 <= x < rows]:
+        expect_integer(f"number of a symbol of {str(path)!r}", wrong[0], 0, rows - 1)
     listed = set(_named_special(_configurations(path)))
     return names, special | {k for k, name in names.items() if name in listed}
 
@@ -306,7 +318,8 @@ def _configurations(path: Path) -> list[dict[str, Any]]:
 def _entries(path: Path) -> list[str]:
     """The lines of a `vocab.txt`, whose order numbers them."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        content = read_file("vocabulary", path, CONFIG_BYTES)
+        lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not UTF-8: {error}") from error
     entries = [line.rstrip("\r") for line in lines]

@@ -26,6 +26,7 @@ from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm, ResidueTerm
 from jax_models.programs.assembly import CONSTANT
 from jax_models.programs.logic.syntax import Formula
+from jax_models.run.device_memory import COMPILED_LAYER, require_operations
 
 Terms = tuple[tuple[int, float], ...]
 MAX_SETS = 32
@@ -122,6 +123,15 @@ def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
     The fewest, unless the search met more than `MAX_SETS` sets of which none contains
     another; then few.
     """
+    levels: dict[int, int] = {}
+    # A coordinate is read by those that are made after it.
+    made = lambda one: max(one.reads | coordinates_of(one.write))
+    for step in sorted((*plan.heads, *plan.neurons), key=made):
+        level = max((levels.get(c, 0) for c in step.reads), default=0)
+        level += isinstance(step, PlannedHead)
+        levels |= {c: max(level, levels.get(c, 0)) for c, _ in step.write}
+    least = max(levels.values(), default=0)
+    require_operations(f"a formula of {least} layers", COMPILED_LAYER * least)
     steps = _Steps(plan)
     front = [_Progress(0, ())]
     while all(one.done != steps.everything for one in front):

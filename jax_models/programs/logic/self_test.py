@@ -28,6 +28,7 @@ from jax_models.model.layer import Layer
 from jax_models.model.transformer import Transformer, encode_positions
 from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import Formula
+from jax_models.run.device_memory import require_memory, require_operations
 from jax_models.run.evaluate import apply_logits, linear_readout
 from jax_models.weighting import Softmax
 
@@ -161,6 +162,14 @@ class Margin:
     value: float
     string: tuple[int, ...]  # symbol ids
     position: int  # from 0
+
+
+def require_testable(model: Transformer, longest: int) -> None:
+    """Refuses a test of strings that memory or hours do not suffice for."""
+    width = model.width + max(len(x.feed_forward.w1) for x in model.layers)
+    what = f"a self-test of length n = {longest}"
+    require_memory(what, 8 * width * longest)
+    require_operations(what, 2 * len(model.layers) * longest**2)
 
 
 def strings_to_test(

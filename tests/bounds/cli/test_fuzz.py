@@ -1,7 +1,7 @@
 """Bad values for the flags of every command: one clear line each, and no traceback.
 
-Tables of values crossed with flags, of which a seeded part is tried; a value that is good
-for a flag may end with 0, on a small enough case.
+Tables of values, huge counts, devices and pipes crossed with flags, of which a seeded part
+is tried; a value that is good for a flag may end with 0, on a small enough case.
 """
 
 import os
@@ -9,6 +9,7 @@ import random
 import signal
 
 import pytest
+from absl import flags
 
 from bounds.cli.main import COMMANDS
 
@@ -28,6 +29,7 @@ BASES = {
     "batch": "--command=constants --sweep=lengths=4 --dry_run",
     "model": "--d_model=4 --d_ff=4",
     "sample": "--length=4",
+    "import": "--folder=folder",
 }
 VALUES = [
     *("", " ", "abc", "nan", "inf", "-inf", "-1", "0", "1.5", "1e400", "-0", "0x10"),
@@ -52,6 +54,16 @@ VALUES = [
         "None",
     ),
 ]
+# In the place of files: pipes that nobody writes to, and what has no end.
+SPECIAL = (
+    "pipe",
+    "pipe.json",
+    "pipe.npy",
+    "zero.toml",
+    "zero.npy",
+    "folder",
+    "/dev/zero",
+)
 # Where work ends only when it is stopped, or the machine is set up for more.
 ENDLESS = {"num_inputs", "max_seconds", "restarts", "rounds", "budget", "max_inputs",
     "configurations", "coordinator",
@@ -76,6 +88,23 @@ def bad_commands(count, seed=0):
     return found[:count]
 
 
+def huge_counts_and_special_files(count, seed=0):
+    """Commands with a count beyond 32 bits, or no regular file in the place of one."""
+    found = []
+    for command in COMMANDS:
+        options = command.load().define_flags()
+        for name in options:
+            parser = options[name].parser
+            if isinstance(parser, flags.IntegerParser):
+                found += [
+                    (command.name, name, str(n)) for n in (2**31, 10**23, 10**400)
+                ]
+            elif type(parser) is flags.ArgumentParser and name != "out":
+                found += [(command.name, name, file) for file in SPECIAL]
+    random.Random(seed).shuffle(found)
+    return found[:count]
+
+
 class Rang(BaseException):
     """The time is over: no error that a command may report as its own."""
 
@@ -85,10 +114,16 @@ def ring(number, frame):
 
 
 @pytest.mark.slow
-def test_every_bad_flag_is_one_line_and_no_traceback(run):
+@pytest.mark.parametrize("make", [bad_commands, huge_counts_and_special_files])
+def test_every_bad_flag_is_one_line_and_no_traceback(run, tmp_path, make):
     count, faults, refused = int(os.environ.get("FUZZ_COMMANDS", "600")), [], 0
+    (tmp_path / "folder").mkdir()
+    for name in SPECIAL[:3]:
+        os.mkfifo(tmp_path / name)
+    for name in ("zero.toml", "zero.npy", "folder/config.json"):
+        (tmp_path / name).symlink_to("/dev/zero")
     signal.signal(signal.SIGALRM, ring)
-    for command, name, value in bad_commands(count):
+    for command, name, value in make(count):
         # Another of the same name stands first, and the last one counts.
         signal.alarm(SECONDS)
         try:

@@ -103,13 +103,13 @@ def test_a_number_that_is_none_is_one_line(capsys):
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
-        ("--d_ff=1,2", "--d_ff=1,2: expected a positive integer"),
-        ("--d_ff=-1", "-1 is not a positive integer"),
+        ("--d_ff=1,2", "--d_ff=1,2: expected an integer in the range [1, "),
+        ("--d_ff=-1", "-1 is not an integer in the range [1, 2147483647]"),
         ("--c=x", "--c=x: expected a number"),
         ("--fresh=maybe", "--fresh=maybe: expected true or false"),
         ("--lengths=4:x:2", "'x' in '4:x:2' is not a whole number; expected a comma"),
         (f"--mask={5000 * '['}", "value should be one of <none|future|past|"),
-        (f"--d_ff={5000 * '1'}", "expected a positive integer"),
+        (f"--d_ff={5000 * '1'}", "expected an integer in the range [1, "),
         ("--out=a\0b", "--out = 'a\\x00b' holds a null byte"),
         ("--nofresh=3", "--nofresh=3 does not take an argument"),
         ("--flagfile=/dev/null", "give them in place of --flagfile"),

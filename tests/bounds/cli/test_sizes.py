@@ -8,22 +8,22 @@ from jax_models.run import device_memory
 @pytest.mark.parametrize(
     "command",
     [
-        "model --d_ff=1000000000000",
+        "model --d_ff=1000000000",
         "model --d_model=10000000",
         "model --num_layers=1000000000",
-        "model --vocab_size=100000000000",
-        "model --position=table --max_length=100000000000",
-        "sample --num_inputs=1000000000000",
-        "sample --length=1000000000000",
-        "train --language=parity --steps=100000000000000000000",
-        "train --language=parity --d_ff=1000000000000",
+        "model --vocab_size=1000000000",
+        "model --position=table --max_length=1000000000",
+        "sample --num_inputs=1000000000",
+        "sample --length=1000000000",
+        "train --language=parity --steps=1000000000",
+        "train --language=parity --d_ff=1000000000",
         "influence --length=1000000000",
         "influence --length=1000000000 --position=none",
         "curve --lengths=8,1000000000",
         "lipschitz --lengths=1000000000",
         "restrict --length=100000000",
         "simulate --weighting=average_hard --lengths=1000000000",
-        "simulate --weighting=average_hard --lengths=40 --max_inputs=10000000000000",
+        "simulate --weighting=average_hard --lengths=30 --max_inputs=2000000000",
         "supremum --length=1000000000",
     ],
 )
@@ -42,3 +42,29 @@ def test_memory_is_refused_from_one_byte_too_many(monkeypatch):
     device_memory.require_memory("it", there)
     with pytest.raises(ValueError, match=r"it: this takes 4 GiB .* there are 4 GiB"):
         device_memory.require_memory("it", there + 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("depth --num_layers=100000", "[1, 10000]"),
+        (f"depth --num_heads={10**23}", "[1, 2147483647]"),
+        (f"lipschitz --lengths=4 --steps={10**23}", "[1, 2147483647]"),
+        (f"restrict --attempts={10**23}", "[1, 2147483647]"),
+        ("sample --language=random --vocab_size=99999999999", "[1, 2147483647]"),
+        ("sample --language=random --vocab_size=2147483647 --length=5", "of memory"),
+        ("entropy --language=dyck2 --lengths=1,3,2147483646", "of memory"),
+        ("compile --formula=Q_a --alphabet=ab --self_test=1000000000", "of memory"),
+        (f"compile --formula={2000 * 'P'}Q_a --alphabet=ab", " operations"),
+        ("lipschitz --lengths=4 --steps=2147483647", " operations"),
+        ("lipschitz --lengths=4 --num_inputs=2147483647", " operations"),
+    ],
+)
+def test_what_would_not_end_is_refused_by_range_memory_or_operations(
+    run, command, complaint, monkeypatch
+):
+    monkeypatch.setattr(device_memory, "host_bytes", lambda: 3 * 2**30)
+    arguments = command.replace("P" * 2000, "P/" * 2000).split()
+    ended = run(*(part.replace("/", " ") for part in arguments))
+    assert (ended.code, ended.err.count("Traceback")) == (1, 0)
+    assert complaint in ended.err

@@ -119,9 +119,7 @@ def test_a_method_refuses_what_one_substitution_does_not_fit_in(method):
 
 
 def test_a_limit_is_a_number_of_bytes():
-    with pytest.raises(
-        jm.InputError, match="memory_limit in bytes = 0; expected an integer"
-    ):
+    with pytest.raises(jm.InputError, match="memory_limit = 0; expected an integer"):
         bounds.compute_influence(draw(), draw_tokens(), memory_limit=0)
 
 

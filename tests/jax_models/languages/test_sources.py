@@ -272,3 +272,10 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
 def test_a_source_that_makes_no_sense_is_refused(make, message):
     with pytest.raises(jm.InputError, match=message):
         make()
+
+
+def test_levels_that_would_take_hours_are_refused():
+    with pytest.raises(
+        jm.InputError, match=r"2147483647 symbols: this takes .* operations"
+    ):
+        get_source("dyck2_depth4", 0.25).levels(2**31 - 1)

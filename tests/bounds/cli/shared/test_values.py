@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from absl import flags
 
-from bounds.cli.shared.values import LengthsParser, LengthsSerializer
+from bounds.cli.main import COMMANDS
+from bounds.cli.shared.values import (
+    CountParser,
+    LengthsParser,
+    LengthsSerializer,
+    NumberParser,
+)
 
 parse = LengthsParser().parse
 
@@ -57,3 +64,25 @@ def test_lengths_are_written_as_they_are_read():
 def test_anything_else_is_refused_with_a_reason(text, complaint):
     with pytest.raises(ValueError, match=complaint):
         parse(text)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
+def test_every_count_declares_its_range_and_every_number_is_of_ascii_digits(command):
+    options = command.load().define_flags()
+    for name in options:
+        parser = options[name].parser
+        if isinstance(parser, flags.IntegerParser):
+            assert isinstance(parser, CountParser), name
+            assert None not in (parser.lower_bound, parser.upper_bound), name
+        if isinstance(parser, flags.FloatParser):
+            assert isinstance(parser, NumberParser), name
+
+
+@pytest.mark.parametrize("text", ["1_6", "١٦"])
+@pytest.mark.parametrize(
+    "parser", [CountParser(1, 99), NumberParser(), LengthsParser()]
+)
+def test_digits_of_other_scripts_and_underscores_are_no_numbers(parser, text):
+    with pytest.raises(ValueError, match="number"):
+        parser.parse(text)
+    assert parser.parse("16") in (16, (16,))

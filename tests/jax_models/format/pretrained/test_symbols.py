@@ -88,7 +88,11 @@ def test_the_tokenizer_may_stand_elsewhere(tmp_path):
     [
         ({}, "is no tokenizer: KeyError"),
         ({"model": {"vocab": 3}}, "is no tokenizer"),
-        (whole([], [MARK] * V), "names no symbol that the model substitutes"),
+        (
+            whole([], [MARK] * V)
+            | {"added_tokens": whole([], [MARK] * V)["added_tokens"][:-1]},
+            "names no symbol that the model substitutes",
+        ),
     ],
 )
 def test_a_tokenizer_that_names_nothing_is_one_line(stated, complaint, tmp_path):
@@ -121,3 +125,12 @@ def test_special_symbols_and_their_positions_are_replaced_where_they_are_listed(
     assert replaced(positions=[2, 3]) == {
         (i, s) for i in (2, 3) for s in letters - {tokens[i]}
     }
+
+
+@pytest.mark.parametrize("number", [2**31, -1, True, "1", 2.0])
+def test_a_number_of_a_symbol_is_a_row_of_an_embedding(number, tmp_path):
+    stated = whole([], [MARK])
+    stated["added_tokens"][0]["id"] = number
+    (tmp_path / "tokenizer.json").write_text(json.dumps(stated))
+    with pytest.raises(jm.InputError, match=r"number of a symbol of .* from 0 to"):
+        jm.read_tokenizer(tmp_path)
