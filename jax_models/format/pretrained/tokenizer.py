@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from jax_models.arguments import expect_kind, show
+from jax_models.brief import BriefRepr
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 
@@ -37,8 +38,8 @@ SHOWN = 32
 LETTER = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenizer:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Tokenizer(BriefRepr):
     """A checkpoint's way from texts to tokens; `read_tokenizer` makes it.
 
     Attributes:
