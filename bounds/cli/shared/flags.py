@@ -316,8 +316,9 @@ def define_query(values: flags.FlagValues) -> None:
     """Add `--query`."""
     flags.DEFINE_integer(
         "query",
-        -1,
-        "Position whose output is looked at, from 0; negative ones count from the end.",
+        None,
+        "Position whose output is looked at, from 0; negative ones count from the end. By "
+        "default the row of a classifier's head, else the last.",
         flag_values=values,
     )
 
