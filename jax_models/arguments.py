@@ -251,6 +251,12 @@ def ascii_number(text: str) -> str:
     return text
 
 
+def refuse_unread(what: str, value: Any, default: Any, why: str) -> None:
+    """Raises `InputError` for an argument, other than its default, that nothing reads."""
+    if value is not default and value != default:
+        raise InputError(f"{what} = {show(value)} has no effect: {why}; leave it out")
+
+
 # What a path may name that is no file to read.
 KINDS = (
     (stat.S_ISDIR, "is a folder; name the file in it"),

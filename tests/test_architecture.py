@@ -34,10 +34,20 @@ READERS = {
     "bounds.cli.batch_flags": {"read_batch"},
     "bounds.cli.batch_work": {"model_shape"},
     "bounds.cli.shared.devices": {"open_devices"},
-    "bounds.cli.shared.input_source": {"load_inputs", "num_symbols", "read_given"},
+    "bounds.cli.shared.input_source": {
+        "check_input_flags",
+        "load_inputs",
+        "num_symbols",
+        "read_given",
+    },
     "bounds.cli.shared.longest_input": {"avoid_miscompiling", "longest_input"},
     "bounds.cli.main": {"refuse_what_passes"},
-    "bounds.cli.shared.model_source": {"load_model", "model_sha256", "weighted_model"},
+    "bounds.cli.shared.model_source": {
+        "check_model_flags",
+        "load_model",
+        "model_sha256",
+        "weighted_model",
+    },
     "bounds.cli.shared.platforms": {
         "prepare_jax",
         "request_platform",

@@ -77,7 +77,7 @@ def supremum(
     model: Transformer,
     length: int,
     *,
-    query: int = -1,
+    query: int | None = None,
     target: Target = "activation",
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
@@ -99,7 +99,8 @@ def supremum(
     Args:
         model: a transformer.
         length: n.
-        query: the row that is watched; negative counts from the end.
+        query: the row that is watched, negative counting from the end; by default that of a
+            classifier's head, else the last.
         target: "activation" (final activations) or "logits".
         query_symbols: tokens at the query. By default those that are not substitutable,
             if the model has such (an end or query token stands there), else all.
@@ -129,7 +130,7 @@ def search_inputs(
     model: Transformer,
     length: int,
     *,
-    query: int = -1,
+    query: int | None = None,
     target: Target = "activation",
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
@@ -150,7 +151,8 @@ def search_inputs(
     Args:
         model: a transformer.
         length: n.
-        query: the row that is watched; negative counts from the end.
+        query: the row that is watched, negative counting from the end; by default that of a
+            classifier's head, else the last.
         target: "activation" (final activations) or "logits".
         query_symbols: as in `supremum`.
         include_query: whether the query's own token is changed too.
@@ -180,7 +182,7 @@ def _ask(
     model: Transformer,
     length: int,
     ties: TieRule,
-    query: int,
+    query: int | None,
     target: Target,
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
@@ -216,7 +218,7 @@ def exact_supremum(
     model: Transformer,
     length: int,
     *,
-    query: int,
+    query: int | None,
     target: Target,
     ties: TieRule = "error",
 ) -> Supremum:
@@ -225,7 +227,7 @@ def exact_supremum(
     Args:
         model: a transformer without masks.
         length: n.
-        query: the row that is watched; negative counts from the end.
+        query: the row that is watched, as in `supremum`.
         target: "activation" or "logits".
         ties: what an ambiguous tie is.
 

@@ -98,7 +98,7 @@ def list_inputs(
     model: Transformer,
     length: int,
     *,
-    query: int,
+    query: int | None,
     target: Target,
     query_symbols: Sequence[int] | None,
     include_query: bool,
@@ -108,7 +108,7 @@ def list_inputs(
     Args:
         model: A transformer.
         length: n.
-        query: Negative counts from the end.
+        query: Negative counts from the end; None as in `supremum`.
         target: "activation" or "logits".
         query_symbols: The tokens at the query. By default those that are not
             substitutable, if the model has such (an end or query token stands there),
@@ -126,7 +126,7 @@ def list_inputs(
         raise InputError(f"a search over inputs cannot follow the model: {lack}")
     length = expect_length(length)
     encode_positions(model, length)  # refuses a length beyond a position table
-    query = check_query(query, length)
+    query = check_query(query, length, model)
     check_head_row(model, target, [query], length)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)

@@ -34,11 +34,13 @@ from bounds.batch.sweep_figure import choose_layout, sweep_figure
 from bounds.cli.batch_cells import MAIN_RESULTS, make_cells, perform
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.batch_work import DATA_FLAGS
+from bounds.cli.shared.columns import is_of_rows
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
 from bounds.cli.shared.target import unit_of
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore, read_cells
+from bounds.store.sweep_table import SWEPT
 from bounds.store.table import Table
 from jax_models.errors import InputError
 
@@ -63,6 +65,7 @@ def run(options: flags.FlagValues) -> None:
         raise InputError("give --local_workers or --scheduler, not both")
     specification = read_batch(options)
     command = specification.command
+    _check_axes(specification, options.x, options.y)
     cells, output = make_cells(specification), Output.of("batch", options)
     pending_of = functools.partial(_pending, cells, options.fresh, options.retry_failed)
     if options.dry_run and not options.calibrate:
@@ -96,6 +99,20 @@ def run(options: flags.FlagValues) -> None:
         pending = pending - _run_cells(store, runner, plan.todo, go_on)
         rows, table = _rows(store.table()), store.results()
     _finish(output, specification, cells, rows, table, len(pending))
+
+
+def _check_axes(specification: Specification, x: str | None, y: str | None) -> None:
+    """Refuse an axis of the figure that no row of the command's can have, before any runs."""
+    swept = tuple(specification.sweep)
+    own = (*swept, *(f"{SWEPT}{name}" for name in swept))
+    for flag, name in (("x", x), ("y", y)):
+        if name is None or name in own or is_of_rows(specification.command, name):
+            continue
+        offered = ", ".join((*swept, *MAIN_RESULTS[specification.command]))
+        raise InputError(
+            f"--{flag}={name}: no swept flag, and no column of the results of "
+            f"{specification.command}; expected one, as in {offered}"
+        )
 
 
 def _pending(

@@ -22,14 +22,17 @@ from bounds.cli.batch_work import (
     shape_name,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
+from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.kept_programs import FLAG
 from bounds.cli.shared.longest_input import avoid_miscompiling
+from bounds.cli.shared.model_source import check_model_flags
 from bounds.cli.shared.usage import FlagGroup
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key
 from bounds.store.sweep import MemoryResults, Results
 from bounds.version import __version__
+from jax_models.arguments import expect_file
 from jax_models.errors import InputError
 from jax_models.run.device_memory import memory_planned
 
@@ -145,6 +148,9 @@ def make_cells(specification: Specification) -> list[BatchCell]:
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
         options = _parse(specification.command, given, label)
+        if "preset" in options:  # contradictions are refused before any cell is run
+            check_model_flags(options)
+        check_input_flags(options)
         config = _config(specification.command, options, hashes)
         key, shape = cell_key(config), model_shape(options, config)
         cells[key] = BatchCell(
@@ -205,6 +211,8 @@ def _config(
     for name in FILE_FLAGS:
         if path := config.get(name):
             if path not in hashes:
+                if not os.path.isdir(path):
+                    expect_file(f"--{name}", path)
                 hashes[path] = _content_sha256(path)
             config[f"{name}_sha256"] = hashes[path]
     return config

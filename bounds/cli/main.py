@@ -28,6 +28,12 @@ from jax_models.errors import InputError, InputWarning
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 HELP = ("--help", "-help", "-h")
+# Flags that absl has of its own, and why no command has them.
+NOT_HERE = {
+    # absl reads whatever stands there, a pipe without end among it.
+    "flagfile": "flags are read from no file; give them in place of --flagfile",
+    "undefok": "--undefok would hide flags that a command does not have; leave it out",
+}
 
 
 class CommandModule(Protocol):
@@ -252,11 +258,9 @@ def _run(command: Command, arguments: list[str]) -> None:
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.exports import refuse_to_overwrite
 
-    # absl reads whatever stands there, a pipe without end among it.
-    if any(part.lstrip("-").partition("=")[0] == "flagfile" for part in arguments):
-        raise InputError(
-            "flags are read from no file; give them in place of --flagfile"
-        )
+    for part in arguments:
+        if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
+            raise InputError(NOT_HERE[name])
     if not set(HELP).isdisjoint(arguments):
         print(command_help(command, arguments), end="")
         return

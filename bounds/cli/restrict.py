@@ -39,7 +39,7 @@ from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.store.output import plain, sha256, write_json
 from bounds.store.sweep import Results
 from bounds.version import __version__
-from jax_models.arguments import MAX_COUNT
+from jax_models.arguments import MAX_COUNT, show
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
@@ -183,11 +183,15 @@ def run(options: flags.FlagValues) -> None:
     prepare_jax(options)
     if options.verify is not None:
         certificate = read_certificate(options.verify)
-        length = certificate.get("n")
+        n = certificate.get("n")
+        length = n if isinstance(n, int) and n > 0 else 1
+        asked = ("length", "language", "query")
+        given = {x: options[x].value for x in asked if options[x].present}
+        _refuse_other(given, options.verify, certificate)
         model = weighted_model(
             options,
-            vocab_size=_num_symbols(options.language),
-            max_length=length if isinstance(length, int) and length > 0 else 1,
+            vocab_size=_num_symbols(certificate.get("language")),
+            max_length=length,
             weighting=WEIGHTING,
         )
         _verify(options.verify, certificate, model)
@@ -305,7 +309,21 @@ def _ask(
     return model, config, find
 
 
-def _num_symbols(language: str) -> int:
+def _refuse_other(given: dict[str, Any], file: str, found: dict[str, Any]) -> None:
+    """Raise `InputError` for flags that ask of a certificate what it is not about."""
+    there = {"length": found.get("n"), "query": found.get("query")}
+    there["language"] = found.get("language") or NO_LANGUAGE
+    if isinstance(n := there["length"], int) and given.get("query", 0) < 0:
+        given = {**given, "query": given["query"] + n}
+    for name, value in given.items():
+        if value != there[name]:
+            raise jm.InputError(
+                f"--{name}={value}, but certificate {file} has {show(there[name])}; leave "
+                "the flag out, or name another certificate"
+            )
+
+
+def _num_symbols(language: Any) -> int:
     """Returns the symbols of a random model where nothing is said."""
     return 4 if language == "dyck2" else 2
 

@@ -58,7 +58,8 @@ def run(options: flags.FlagValues) -> None:
     # Single precision stays: the strings of a seed depend on it.
     request_platform(options)
     require_platform(options)
-    language = get_language(options.language, options.vocab_size or BITS)
+    symbols = options.vocab_size or BITS if options.language == RANDOM else None
+    language = get_language(options.language, symbols)
     strings = language.sample(
         jax.random.key(options.seed),
         options.length,

@@ -75,9 +75,10 @@ def define_flags() -> flags.FlagValues:
     define_one_input(values)
     flags.DEFINE_string(
         "rows",
-        "-1",
+        None,
         "Rows whose output is watched: a position, negative ones counting from the end, "
-        "several separated by commas, or all.",
+        "several separated by commas, or all. By default the row of a classifier's head, "
+        "else the last.",
         flag_values=values,
     )
     validate_grammar(values, "rows", parse_rows)

@@ -21,6 +21,7 @@ from bounds.curves.measurement import Subject, block_columns, tokens_sha256
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Piece, Reduce, require_table
+from bounds.influence.substitution import choose_query
 from bounds.influence.ties import judge_ties
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
@@ -187,7 +188,8 @@ class Parts:
     def _rows(self) -> Any:
         """The rows that every part watches; None is the last one alone."""
         if self.whole.alone:
-            return None if self.asked.rows == -1 else self.asked.rows
+            row = choose_query(self.asked.rows, self.asked.subject.model)
+            return None if row == -1 else row
         return self.whole.layout.rows.tolist()
 
     def _cell(

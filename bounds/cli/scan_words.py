@@ -20,14 +20,7 @@ GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
 
 
 def parse_reduce(text: str | None) -> Reduce:
-    """Returns what a value of `--reduce` means.
-
-    Args:
-        text: As typed; None where it is not given.
-
-    Raises:
-        InputError: It means nothing.
-    """
+    """Returns what a value of `--reduce` means."""
     if text is None:
         return None
     for word in WORDS:
@@ -45,16 +38,9 @@ def parse_reduce(text: str | None) -> Reduce:
     return Frobenius(**given)
 
 
-def parse_rows(text: str) -> Any:
-    """Returns what a value of `--rows` means, as `bounds.scan` takes it.
-
-    Args:
-        text: As typed.
-
-    Raises:
-        InputError: It is no number, list of numbers, or all.
-    """
-    if text == "all":
+def parse_rows(text: str | None) -> Any:
+    """Returns what a value of `--rows` means, as `bounds.scan` takes it."""
+    if text is None or text == "all":
         return text
     parts = [part.strip() for part in text.split(",")]
     for part in parts:

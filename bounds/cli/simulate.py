@@ -15,6 +15,7 @@ from typing import Any
 
 from absl import flags
 
+import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.length_sweep import raise_failed, run_lengths
@@ -23,16 +24,20 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import aligned
 from bounds.cli.shared.subject import read_subject
+from bounds.cli.shared.validators import validate_grammar
 from bounds.cli.shared.values import define_count, define_number
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
+from bounds.numbers.notation import parse_temperature
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
 from bounds.simulation.paper_shape import check_simulable
+from bounds.simulation.result import Simulation
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
 from bounds.version import __version__
+from jax_models.format.temperature import decode_temperature
 
 # Header and key of the columns.
 SHOWN = (
@@ -47,14 +52,17 @@ SHOWN = (
     ("error there", "error_certificate"),
     ("certified", "bound_certificate"),
     ("error is the largest of", "measured_on"),
+    ("tau, --at", "tau_at"),
+    ("certified there", "bound_at"),
 )
 RANDOM_WEIGHTING = "average_hard"
 
 
 def simulation_report(curve: SimulationCurve) -> str:
     """Returns the table of temperatures and errors, and the notes."""
-    lines = [[header for header, _ in SHOWN]]
-    lines += [[_cell(row, key) for _, key in SHOWN] for row in curve]
+    shown = [column for column in SHOWN if column[1] in curve.table.columns]
+    lines = [[header for header, _ in shown]]
+    lines += [[_cell(row, key) for _, key in shown] for row in curve]
     table = aligned(lines)
     rule = "-" * len(table[0])
     return "\n".join(
@@ -102,6 +110,15 @@ def define_flags() -> flags.FlagValues:
     shared.define_lengths(values, "4,8,16,32")
     shared.define_model(values)
     shared.define_weighting(values, RANDOM_WEIGHTING)
+    delattr(values, "temperature")  # softmax has it here, and --at names it
+    flags.DEFINE_string(
+        "at",
+        None,
+        "A temperature at which the error of softmax is certified too: T, inverse_log:A "
+        "(A / ln n) or power:A:P (A n^P).",
+        flag_values=values,
+    )
+    validate_grammar(values, "at", _parse_schedule)
     shared.define_inputs(values, default_count=16)
     values.set_default("language", None)
     values["language"].help += (
@@ -168,11 +185,30 @@ def _ask(options: flags.FlagValues) -> tuple[Subject, list[Cell]]:
     )
     check_simulable(model)
     subject = read_subject(options, model, lengths)
-    return subject, _cells(subject, lengths, options.epsilon, options.max_inputs)
+    more = options.epsilon, options.max_inputs, options.at
+    return subject, _cells(subject, lengths, *more)
+
+
+def _parse_schedule(text: str) -> Any:
+    """Temperature of all rows as a function of n."""
+    entry = parse_temperature(text) or {"kind": "constant", "value": 1.0}
+    if entry.get("of") == "position":
+        raise jm.InputError("an error is certified where all rows have one temperature")
+    return decode_temperature("temperature", entry, "none")
+
+
+def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
+    """Temperature of a schedule at a length, and the certified error there."""
+    tau = float(_parse_schedule(schedule)(found.length, None, found.model.dtype))
+    return {"tau_at": tau, "bound_at": found.certify(tau)}
 
 
 def _cells(
-    subject: Subject, lengths: Sequence[int], epsilon: float, budget: int
+    subject: Subject,
+    lengths: Sequence[int],
+    epsilon: float,
+    budget: int,
+    at: str | None,
 ) -> list[Cell]:
     """Returns the lengths to simulate."""
     given, cells = isinstance(subject.source, GivenInputs), []
@@ -186,6 +222,7 @@ def _cells(
             "budget": None if given else budget,
             "tokens_sha256": subject.tokens_sha256(n),
             "dtype": subject.model.dtype.name,
+            **({} if at is None else {"at": at}),
         }
 
         def compute(n=n) -> dict[str, Any]:
@@ -197,7 +234,7 @@ def _cells(
                 budget=budget,
                 sweep=True,
             )
-            return found.row()
+            return found.row() | ({} if at is None else _certified_at(at, found))
 
         cells.append(Cell(config, f"n = {n}", compute))
     return cells
@@ -213,8 +250,8 @@ def _write(
     record = {
         **output.record(),
         "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
-        "takes tied scores as equal: see notes) and bound_certificate, over exact reals, "
-        "for the inputs considered",
+        "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
+        "exact reals, for the inputs considered",
         "measured": "error_formula, error_certificate, errors",
         **subject.named,
         "rows": list(curve),

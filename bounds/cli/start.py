@@ -54,6 +54,8 @@ class Run:
                 kept = "no part was finished, and the same command begins it again"
                 if self.folder is not None and keeps(self.folder, self.began):
                     kept = "the same command continues where it stopped"
+                elif self.folder is not None and keeps(self.folder, 0):
+                    kept = "what an earlier run finished is kept, nothing was added"
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     print(f"{PROGRAM}: {what}; {kept}", file=sys.stderr, flush=True)
                 self.code = 128 + number
@@ -73,7 +75,7 @@ def keeps(folder: Path, since: float) -> bool:
 
     Args:
         folder: Where it writes.
-        since: When it began, in seconds since 1970.
+        since: When it began, in seconds since 1970; 0 for any run.
     """
     for pattern in CHECKPOINTS:
         if any(file.stat().st_mtime >= since for file in folder.glob(pattern)):

@@ -15,11 +15,18 @@ from bounds.curves.gap import corrected_gap
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
 from bounds.influence.problem import Target
+from bounds.influence.substitution import choose_query
 from bounds.numbers.notation import legend_label
 from bounds.store.output import sha256
 from bounds.store.sweep import MemoryResults, Results, finish_cells
 from bounds.store.table import RowPerLength, Table
-from jax_models.arguments import MAX_LENGTH, choose_names, expect_integer, expect_kind
+from jax_models.arguments import (
+    MAX_LENGTH,
+    choose_names,
+    expect_integer,
+    expect_kind,
+    refuse_unread,
+)
 from jax_models.format.file import model_bytes
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
@@ -106,7 +113,7 @@ def bound_curve(
     inputs: str | InputSource = "random",
     num_inputs: int = 1,
     seed: int = 0,
-    query: int = -1,
+    query: int | None = None,
     target: Target = "activation",
     method: str = "auto",
     ties: TieRule = "error",
@@ -123,7 +130,8 @@ def bound_curve(
             as `bounds.curves.inputs.GivenInputs`.
         num_inputs: Sampled inputs per length.
         seed: Seed of the sampled inputs.
-        query: Position whose output is looked at; negative ones count from the end.
+        query: Position whose output is looked at, negative ones counting from the end; by
+            default the row of a classifier's head, else the last.
         target: "activation" or "logits".
         method: Influence method; "auto" picks the cheapest exact one.
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
@@ -154,11 +162,14 @@ def bound_curve(
     """
     lengths = check_lengths(lengths)
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
-    question = Question(query, target, method, ties)
+    question = Question(choose_query(query, model), target, method, ties)
     source = open_inputs(model, inputs, num_inputs, seed)
     drawn = draw_inputs(source, lengths)
     named = sha256(model_bytes(model))
     subject = Subject(model, named, source, drawn, question, seed)
+    if not any(CURVE_BOUNDS[name].of_weights for name in bounds):
+        why = 'it is of bounds=("closed_forms",)'
+        refuse_unread("extend_to", extend_to, None, why)
     if extend_to is not None:
         extend_to = expect_integer("extend_to", extend_to, 1, MAX_LENGTH)
     cells = curve_cells(subject, bounds, lengths_beyond(lengths[-1], extend_to))

@@ -97,7 +97,8 @@ class SampledInputs:
         # The second stream of the seed: the first makes the weights of random models.
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         key = jax.random.fold_in(jax.random.fold_in(key, length), index)
-        language = get_language(self.language, len(self.symbols))
+        symbols = len(self.symbols) if self.language == RANDOM else None
+        language = get_language(self.language, symbols)
         (string,) = np.asarray(
             language.sample(key, length, 1, end=self.end is not None)
         )

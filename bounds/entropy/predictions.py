@@ -168,7 +168,7 @@ def check_predictor(
     Raises:
         InputError: It lacks a read-out, its classes, tokens or positions.
     """
-    require_readout(model)
+    require_readout(model, "name a model that predicts symbols, as train writes it")
     classes = model.classes
     if classes != source.num_classes:
         raise InputError(

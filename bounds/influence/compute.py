@@ -13,7 +13,7 @@ from bounds.influence.batch import of_each_input
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.callable import Callable as Function
 from bounds.influence.callable import Radius
-from bounds.influence.choice import Choice, Keep, choose_method
+from bounds.influence.choice import SCREENS, Choice, Keep, choose_method
 from bounds.influence.maxima import Maxima
 from bounds.influence.measured_error import measure_error
 from bounds.influence.method import Method, Progress, Screen, Stopping
@@ -32,7 +32,7 @@ from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_hook
+from jax_models.arguments import choose_name, expect_hook, refuse_unread
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import check_agreement, written_out
 
@@ -45,7 +45,7 @@ def compute_influence(
     tokens: Any,
     *,
     method: str = "auto",
-    query: int = -1,
+    query: int | None = None,
     target: Watched = "activation",
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
@@ -86,7 +86,8 @@ def compute_influence(
             enumerates what is left), "exhaustive" (a pass for each), "partial"
             (passes of what can move and is read), or "fused" (`incremental` in kernels,
             which "auto" does not take).
-        query: the row that is watched; negative counts from the end.
+        query: the row that is watched, negative counting from the end; by default that of a
+            classifier's head, else the last.
         target: "activation" (final activations), "logits", "log_probabilities", "pooled"
             (the model's own pooling), or a value of `bounds.influence`: the
             log-probability or loss of a symbol, a difference of two logits, log-odds, a
@@ -168,6 +169,9 @@ def compute_influence(
     stopping = Stopping(
         rtol, budget, None if checkpoint is None else os.fspath(checkpoint)
     )
+    if method not in SCREENS:
+        for name, value, default in (("rtol", rtol, 0.0), ("budget", budget, 32)):
+            refuse_unread(name, value, default, 'it is of method="screened"')
     # A proposal that is asked for is of a method.
     choice = choose_method(method, problem, keep=keep if propose is None else "pairs")
     found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact, propose)

@@ -111,7 +111,7 @@ class Problem:
         model: Transformer | Callable | collections.abc.Callable[[Any], Any],
         tokens: Any,
         *,
-        query: int = -1,
+        query: int | None = None,
         target: Watched = "activation",
         symbols: Symbols | None = None,
         positions: Sequence[int] | None = None,
@@ -129,7 +129,7 @@ class Problem:
         Args:
             model: a transformer, a `Callable`, or a function from tokens [n] to a vector.
             tokens: integers in [0, V) [n].
-            query: the row that is watched; negative counts from the end.
+            query: the row that is watched; see `compute_influence`.
             target: "activation", "logits", "log_probabilities", "pooled", or a value of
                 `targets` or `row_targets`.
             symbols: substitute symbols, or rows of them for each of the positions; by
@@ -174,7 +174,7 @@ class Problem:
             allowed, special = None, ()
             choose_name("target", target, get_args(Target))
         with _naming(padding):
-            query = check_query(query, checked.size)
+            query = check_query(query, checked.size, model)
         if isinstance(model, Transformer):
             check_head_row(model, target, [query], checked.size)
         if isinstance(target, TargetFunction):

@@ -139,13 +139,20 @@ def _checked(what: str, chosen: Any, size: int) -> np.ndarray:
     return np.unique(np.array(expect_integers(what, chosen, 0, size - 1), np.int64))
 
 
-def check_query(query: int, length: int) -> int:
-    """Returns the query position counted from 0.
+def choose_query(query: int | None, model: Any) -> int:
+    """Query as asked; by default the row of the model's head of sequences, else the last."""
+    if query is not None:
+        return query
+    return 0 if getattr(model, "head_row", None) == "first" else -1
+
+
+def check_query(query: int | None, length: int, model: Any = None) -> int:
+    """Returns the query position counted from 0; None as `choose_query` has it.
 
     Raises:
         InputError: if it is outside the sequence.
     """
-    query = expect_integer("query", query)
+    query = expect_integer("query", choose_query(query, model))
     if not -length <= query < length:
         raise InputError(
             f"query = {query} is out of range for n = {length}; expected {-length} to "

@@ -43,6 +43,7 @@ from bounds.restriction.search import Report
 from bounds.store.output import sha256
 from jax_models import Transformer, model_bytes
 from jax_models.arguments import expect_hook, expect_length
+from jax_models.brief import BriefRepr
 from jax_models.run.device_memory import require_memory
 
 FORMAT = "attention-bounds restriction certificate 1"
@@ -112,8 +113,8 @@ def _shared(values: Sequence[T]) -> T | list[T]:
     return values[0] if len(set(values)) == 1 else list(values)
 
 
-@dataclasses.dataclass(frozen=True)
-class Restriction:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Restriction(BriefRepr):
     """A partial input under which a model's output is the same for all completions.
 
     Attributes:
@@ -148,8 +149,8 @@ class Restriction:
     mode: str
     method: str
     stages: tuple[Stage, ...]
-    certificate: dict[str, Any]
-    analysis: Analysis
+    certificate: dict[str, Any] = dataclasses.field(repr=False)
+    analysis: Analysis = dataclasses.field(repr=False)
     pair: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
     language: str | None = None
     members: tuple[bool, bool] | None = None

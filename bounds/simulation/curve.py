@@ -39,6 +39,8 @@ COLUMNS = (
     "inputs_run",
     "measured_on",
     "heads",
+    "tau_at",
+    "bound_at",
 )
 
 

@@ -12,12 +12,13 @@ from typing import Literal
 import numpy as np
 
 from bounds.restriction.enclosed import Floats
+from jax_models.brief import BriefRepr
 
 Kind = Literal["uniform", "tieless", "tied"]
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadMeasure:
+@dataclasses.dataclass(frozen=True, repr=False)
+class HeadMeasure(BriefRepr):
     """One head over all rows and inputs.
 
     Attributes:
@@ -73,8 +74,8 @@ class HeadMeasure:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerMeasure:
+@dataclasses.dataclass(frozen=True, repr=False)
+class LayerMeasure(BriefRepr):
     """One layer.
 
     Attributes:
@@ -99,8 +100,8 @@ class LayerMeasure:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class HardMeasure:
+@dataclasses.dataclass(frozen=True, repr=False)
+class HardMeasure(BriefRepr):
     """A hard model over a set of inputs of one length.
 
     Attributes:

@@ -15,6 +15,8 @@ from bounds.simulation.certificate import certified_error
 from bounds.simulation.measured import HardMeasure
 from bounds.simulation.paper_shape import ties_are_equal
 from jax_models import ConstantTemperature, InputError, Transformer
+from jax_models.arguments import expect_number
+from jax_models.brief import BriefRepr
 from jax_models.model.reweight import with_temperature, with_weighting
 from jax_models.model.transformer import forward, reduce_reports
 from jax_models.run.evaluate import check_ties
@@ -95,8 +97,8 @@ def _largest_difference(model: Transformer, inputs: Array, hard: Array) -> Array
     return jax.lax.map(difference, (inputs, hard)).max()
 
 
-@dataclasses.dataclass(frozen=True)
-class Simulation:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Simulation(BriefRepr):
     """How softmax at a temperature simulates a hard model at one length.
 
     *Certified*, over exact reals and for the inputs considered: `gap` and `gap_simulated`
@@ -196,8 +198,12 @@ class Simulation:
 
         Args:
             temperature: τ > 0.
+
+        Raises:
+            InputError: It is no such number.
         """
-        return certified_error(self.measured, temperature)
+        tau = expect_number("temperature", temperature, 0, above=True)
+        return certified_error(self.measured, tau)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -70,6 +70,11 @@ class ResultStore:
         """
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
+            raise StoreError(
+                f"{self.path}: a device, pipe or socket, where a file was expected; move "
+                "it away, or choose another --out"
+            )
         with contextlib.ExitStack() as opened:
             opened.enter_context(lock(self.path, wait_seconds))
             with explained(self.path):

@@ -266,7 +266,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
             f"{where}.temperature", entry.get("temperature"), mask
         ),
         "combine": combine,
-        "tie_resolution": resolution,
+        "tie_resolution": resolution if WEIGHTINGS[weighting].hard else None,
         "key_value_heads": groups,
         "window": window,
         **{

@@ -6,7 +6,7 @@ says what follows each prefix, so that a prediction has an exact cross-entropy.
 
 from collections.abc import Callable
 
-from jax_models.arguments import show
+from jax_models.arguments import refuse_unread, show
 from jax_models.errors import InputError
 from jax_models.languages.anbn import AnBn
 from jax_models.languages.automaton import (
@@ -111,9 +111,12 @@ def get_language(name: str, num_symbols: int | None = None) -> Language:
         The language.
 
     Raises:
-        InputError: if there is no such language, or "random" comes without an alphabet.
+        InputError: if there is no such language, "random" comes without an alphabet, or
+            another with one.
     """
     if isinstance(name, str) and name in LANGUAGES:
+        why = f"{name} has symbols of its own"
+        refuse_unread("num_symbols", num_symbols, None, why)
         return LANGUAGES[name]
     if not isinstance(name, str) or name != "random":
         raise InputError(

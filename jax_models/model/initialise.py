@@ -15,6 +15,7 @@ from jax_models.arguments import (
     expect_integer,
     expect_kind,
     expect_number,
+    refuse_unread,
     show,
 )
 from jax_models.errors import InputError
@@ -209,10 +210,11 @@ def random_transformer(
         raise InputError('head="classifier" needs num_classes, how many classes it has')
     if combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
-    if isinstance(weighting, str):
-        names = [weighting] * num_layers
-    else:
-        names = choose_names("weighting", weighting, tuple(WEIGHTINGS))
+    every = [weighting] * num_layers if isinstance(weighting, str) else weighting
+    names = choose_names("weighting", every, tuple(WEIGHTINGS))
+    if not any(WEIGHTINGS[name].hard for name in names):
+        why = "no layer has hard attention"
+        refuse_unread("tie_resolution", tie_resolution, None, why)
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
     places = _places(same_layers, num_layers)
@@ -264,7 +266,9 @@ def random_transformer(
                 if SCORES[score].takes_vector
                 else None
             ),
-            weighting=make_weighting(name, tie_resolution),
+            weighting=make_weighting(
+                name, tie_resolution if WEIGHTINGS[name].hard else None
+            ),
             temperature=schedule,
             mask=mask,  # pyright: ignore[reportArgumentType]
             score=score,

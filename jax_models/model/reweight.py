@@ -34,9 +34,10 @@ def with_weighting(model: Transformer, weighting: str) -> Transformer:
 
     def change(attention: Attention) -> Attention:
         resolution = getattr(attention.weighting, "tie_resolution", None)
-        return dataclasses.replace(
-            attention, weighting=make_weighting(weighting, resolution)
-        )
+        found: Any = make_weighting(weighting)
+        if found.hard:
+            found = dataclasses.replace(found, tie_resolution=resolution)
+        return dataclasses.replace(attention, weighting=found)
 
     return _map_attention(model, change)
 

@@ -164,20 +164,18 @@ def apply_logits(
         InputError: if the model has no read-out, and as in `apply`.
     """
     model = check_model(model)
-    require_readout(model)
+    require_readout(model, "jax_models.apply gives the final activations")
     return read_logits(model, apply(model, tokens, ties=ties, mesh=mesh))
 
 
-def require_readout(model: Transformer) -> None:
-    """Refuses a model without a read-out.
-
-    Raises:
-        InputError: if the model has none.
-    """
+def require_readout(
+    model: Transformer,
+    remedy: str = 'ask for the final activations instead (target="activation")',
+) -> None:
+    """Raises `InputError` for a model without a read-out, with what to do instead."""
     if model.readout is None:
         raise InputError(
-            "the model has no read-out (readout.weight), so it has no logits; ask for "
-            'the final activations instead (target="activation")'
+            f"the model has no read-out (readout.weight), so it has no logits; {remedy}"
         )
 
 

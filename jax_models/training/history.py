@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from jax_models.brief import BriefRepr
 from jax_models.errors import InputError
 from jax_models.languages.source import Source
 from jax_models.training.checkpoint import Standing
@@ -21,8 +22,8 @@ SYMBOLS_AT_ONCE = 2**14
 MEASUREMENT = 2**32 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class LengthLosses:
+@dataclasses.dataclass(frozen=True, repr=False)
+class LengthLosses(BriefRepr):
     """Cross-entropies of the symbol after n, for several n: estimates from samples.
 
     Attributes:
@@ -97,8 +98,8 @@ def measure_losses(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingRun:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TrainingRun(BriefRepr):
     """A finished run.
 
     Attributes:

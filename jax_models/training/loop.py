@@ -117,6 +117,11 @@ def advance(
     losses, optimal = (np.asarray(one, np.float64) for one in recorded)
     if not (finite and np.isfinite(losses).all()):
         bad = np.flatnonzero(~np.isfinite(losses))
+        if bad.size and standing.step + bad[0] == 0:
+            raise InputError(
+                f"the loss is {losses[0]} before the first step: the weights it begins "
+                "with are too large; lower the scale that they are drawn with"
+            )
         what = (
             f"the loss is {losses[bad[0]]} at step {standing.step + bad[0]}"
             if bad.size

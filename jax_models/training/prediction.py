@@ -94,7 +94,7 @@ def _(network: Transformer, tokens: Array, queried: Array | None = None) -> Arra
 @check_network.register
 def _(network: Transformer, training: Training) -> Transformer:
     network = check_model(network)
-    require_readout(network)
+    require_readout(network, "make one with num_classes")
     if network.is_hard:
         raise InputError(
             "a hard weighting's winner has no gradient; train with softmax and "

@@ -5,7 +5,7 @@ A new weighting is one file with a `Weighting` and one row in `WEIGHTINGS`.
 
 from typing import Any
 
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, refuse_unread
 from jax_models.weighting.average_hardmax import AverageHardmax
 from jax_models.weighting.base import (
     Column,
@@ -34,10 +34,13 @@ def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
         tie_resolution: width of a score cell, for the hard ones.
 
     Raises:
-        InputError: for an unknown name.
+        InputError: for an unknown name, or a width that the weighting does not have.
     """
     kind: Any = WEIGHTINGS[choose_name("weighting", name, tuple(WEIGHTINGS))]
-    return kind(tie_resolution=tie_resolution) if kind.hard else kind()
+    if kind.hard:
+        return kind(tie_resolution=tie_resolution)
+    refuse_unread("tie_resolution", tie_resolution, None, f"{name} has no score cells")
+    return kind()
 
 
 __all__ = [

@@ -314,6 +314,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         inputs_run="inputs that errors were measured on",
         measured_on="their number and kind: an error is the largest of them",
         heads="what each head of each layer does with ties",
+        tau_at="temperature that `--at` names",
+        bound_at="certified error there; empty where none is certified, or without `--at`",
     ),
     "simulate.json": _has(
         *(*HEAD, "weighting", "model_sha256", "failures"),
@@ -354,6 +356,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         "sweep.*": "the value of a swept flag",
         "cell_seconds": "what the cell took",
         "cell_key": "its key in the store",
+        "given_free": "of `restrict`: positions that were free beforehand",
+        **_has("block_substitutions", "block_rows"),
         "*": "what the command's own rows have, as above",
     },
     "batch.json": _has(
@@ -365,6 +369,14 @@ FILES: Mapping[str, Mapping[str, str]] = {
     ),
 }
 """By name, "FILE, KEY" where the entries of a key have keys; `*` stands for any letters."""
+
+
+def is_of_rows(command: str, name: str) -> bool:
+    """Whether a sweep of a command may have a column of a name."""
+    record = "certificate.json" if command == "restrict" else f"{command}.json"
+    known = [x for x in FILES["batch.csv"] if "*" not in x]
+    known += [x for file in (f"{command}.csv", record) for x in FILES.get(file, ())]
+    return any(fnmatch.fnmatchcase(name, x) for x in known)
 
 
 def find_words(file: str, name: str) -> str | None:

@@ -81,23 +81,15 @@ def _exports_of(command: str) -> Iterator[str]:
 
 
 def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
-    """Raise `InputError` where --out holds exports that are not of this configuration.
-
-    Args:
-        command: The command that is to write there.
-        values: Of its flags, by name.
-
-    Raises:
-        InputError: As said; the message names flags that differ.
-        OSError: What stands in the place of a record cannot be read.
-    """
+    """Raise `InputError` where --out holds exports that are not of this configuration."""
     writes_nothing = (
         values.get("dry_run") or values.get("verify") or values.get("process_id")
     )
+    folder = Path(values["out"])
+    _refuse_place(folder, not writes_nothing)
     if values["overwrite"] or writes_nothing:
         return
     given, unrecorded = plain(dict(values)), True
-    folder = Path(values["out"])
     if (folder / COMPLETE).exists():  # of a run that was killed
         with lock(folder / COMPLETE, LOCK_SECONDS):
             _move(folder)
@@ -121,6 +113,18 @@ def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
                 f"{RECORDS.get(command, f'{command}.json')} beside it; name another "
                 "--out, or write over what is there with --overwrite"
             )
+
+
+def _refuse_place(folder: Path, written: bool) -> None:
+    """Raise `InputError` where --out is no folder and cannot become one, or is read-only."""
+    place = next(x for x in (folder, *folder.absolute().parents) if os.path.lexists(x))
+    where = f"--out={folder}: {place}"
+    if not os.path.isdir(place):
+        raise InputError(
+            f"{where} is no folder; expected one, or the name of a new one"
+        )
+    if written and not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"{where} is a folder that cannot be written to; name another")
 
 
 def _difference(

@@ -311,8 +311,9 @@ def define_query(values: flags.FlagValues) -> None:
     define_count(
         values,
         "query",
-        -1,
-        "Position whose output is looked at, from 0; negative ones count from the end.",
+        None,
+        "Position whose output is looked at, from 0; negative ones count from the end. By "
+        "default the row of a classifier's head, else the last.",
         least=-MAX_COUNT,
     )
 

@@ -71,6 +71,19 @@ def load_inputs(
     return NeighbourInputs(samples) if own else samples
 
 
+def check_input_flags(options: flags.FlagValues) -> list[str]:
+    """The flag that names a file of inputs, or none; contradictions are an `InputError`."""
+    names = ("tokens", "text", *LETTERS)
+    found = [x for x in names if x in options and options[x].value is not None]
+    if len(found) > 1:
+        raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
+    for name in ("language", "num_inputs") if found else ():
+        if name in options and options[name].present:
+            file = options[found[0]].value
+            raise jm.InputError(f"--{name} samples inputs, but {file} is given")
+    return found
+
+
 def read_given(
     options: flags.FlagValues, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
@@ -78,16 +91,10 @@ def read_given(
 
     Without a tokenizer a text is one of characters of the vocabulary, None of bytes.
     """
-    names = ("tokens", "text", *LETTERS)
-    found = [x for x in names if x in options and options[x].value is not None]
-    if len(found) > 1:
-        raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
+    found = check_input_flags(options)
     if not found:
         return None
     file: Any = options[found[0]].value
-    for name in ("language", "num_inputs"):
-        if name in options and options[name].present:
-            raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     tokenizer = open_tokenizer(options)
     if tokenizer is not None and found[0] in LETTERS:
         return read_letters(found[0], file, tokenizer)

@@ -11,6 +11,7 @@ import jax_models as jm
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
+from jax_models.arguments import expect_file
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.format.temperature import decode_temperature
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
@@ -21,35 +22,10 @@ RANDOM = "random"
 def load_model(
     options: flags.FlagValues, *, vocab_size: int, max_length: int
 ) -> jm.Transformer:
-    """Returns the model that the flags name, in the float type they ask for.
-
-    Args:
-        options: Flags of `define_model` and `define_dtype`.
-        vocab_size: Symbols of a random model where `--vocab_size` is not given.
-        max_length: Rows of the position table of a random model that has one.
-
-    Returns:
-        The model, with its own weighting and temperature.
-
-    Raises:
-        InputError: The flags contradict one another or name no preset, or the file is
-            not a model.
-        OSError: The file cannot be read.
-    """
+    """Returns the model that the flags name, in the float type they ask for."""
+    check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
-    if file is not None and preset is not None:
-        raise jm.InputError("give --model or --preset, not both")
-    if preset not in (None, RANDOM, *PRESETS):
-        raise jm.InputError(
-            f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
-        )
-    if options.head is not None and not folder:
-        raise jm.InputError(
-            "--head is of a checkpoint, and --model names no folder; leave it out"
-        )
-    if c is not None and preset in (None, RANDOM):
-        raise jm.InputError("--c is the sharpness of a construction; name its --preset")
     shape: dict[str, Any] = {name: options[name].value for name in SHAPE_FLAGS}
     given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
     if is_random(file, preset):
@@ -62,17 +38,39 @@ def load_model(
             dtype="float64",
         )
     elif file is not None:
-        _refuse_shape(given, (), f"--model {file}")
         if folder:
             tokenizer = options.tokenizer if "tokenizer" in options else None
             given = {"dtype": options.dtype, "head": options.head}
             return jm.from_pretrained(file, **given, tokenizer=tokenizer)
         model = jm.load(file)
     else:
-        _refuse_shape(given, preset_parameters(options.preset), f"--preset {preset}")
         sharpness = {} if c is None else {"c": c}
         model = build_preset(options.preset, dtype="float64", **sharpness, **given)
     return with_dtype(model, options.dtype)
+
+
+def check_model_flags(options: flags.FlagValues) -> None:
+    """Raise `InputError` for flags of `define_model` that contradict one another."""
+    file, preset, c = options.model, options.preset, options.c
+    folder = file is not None and os.path.isdir(file)
+    if file is not None and preset is not None:
+        raise jm.InputError("give --model or --preset, not both")
+    if preset not in (None, RANDOM, *PRESETS):
+        raise jm.InputError(
+            f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
+        )
+    if options.head is not None and not folder:
+        if file is not None:  # what is missing is the folder itself
+            expect_file("--model", file)
+        raise jm.InputError(
+            "--head is of a checkpoint, and --model names no folder; leave it out"
+        )
+    if c is not None and preset in (None, RANDOM):
+        raise jm.InputError("--c is the sharpness of a construction; name its --preset")
+    if not is_random(file, preset):
+        taken = () if preset is None else preset_parameters(preset)
+        source = f"--preset {preset}" if file is None else f"--model {file}"
+        _refuse_shape((x for x in SHAPE_FLAGS if options[x].present), taken, source)
 
 
 def weighted_model(
@@ -82,22 +80,12 @@ def weighted_model(
     max_length: int,
     weighting: str | None = None,
 ) -> jm.Transformer:
-    """Returns the model that the flags name, under the weighting they ask for.
-
-    Args:
-        options: Flags of `define_model`, `define_weighting` and `define_dtype`.
-        vocab_size: As `load_model` takes it.
-        max_length: Likewise.
-        weighting: Of a random model where the flags say nothing.
-
-    Raises:
-        InputError: As by `load_model` and `reweighted`.
-        OSError: The file cannot be read.
-    """
+    """Returns the model that the flags name, under the weighting they ask for."""
     model = load_model(options, vocab_size=vocab_size, max_length=max_length)
     if options.weighting is not None or not is_random(options.model, options.preset):
         weighting = options.weighting
-    return reweighted(model, weighting, options.temperature)
+    temperature = options.temperature if "temperature" in options else None
+    return reweighted(model, weighting, temperature)
 
 
 def is_random(file: str | None, preset: str | None) -> bool:
@@ -108,19 +96,7 @@ def is_random(file: str | None, preset: str | None) -> bool:
 def reweighted(
     model: jm.Transformer, weighting: str | None, temperature: str | None
 ) -> jm.Transformer:
-    """Returns a model under the weighting and temperature of the flags.
-
-    Args:
-        model: The model.
-        weighting: A name, or None to keep the model's own.
-        temperature: As typed, or None to keep the model's own.
-
-    Returns:
-        The same weights, otherwise weighted.
-
-    Raises:
-        InputError: A name or temperature is not valid.
-    """
+    """Returns a model under the weighting and temperature of the flags."""
     if weighting is not None:
         model = with_weighting(model, weighting)
     if temperature is not None:
@@ -140,17 +116,6 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
 
     A file's hash is that of the file, under whatever --dtype, --weighting and
     --temperature it is used; whoever records it records those beside it.
-
-    Args:
-        options: Flags of `define_model`.
-        model: The model as it is used, for one that no file holds: then the hash is of
-            the bytes that `jax_models.save` writes of it.
-
-    Returns:
-        64 hexadecimal digits.
-
-    Raises:
-        OSError: The file cannot be read.
     """
     if options.model is not None and not os.path.isdir(options.model):
         return file_sha256(options.model)

@@ -15,7 +15,7 @@ from bounds.cli.shared.values import define_count
 from bounds.curves.inputs import draw_inputs
 from bounds.curves.measurement import Question, Subject
 from bounds.influence.problem import check_target
-from bounds.influence.substitution import check_query
+from bounds.influence.substitution import check_query, choose_query
 from bounds.numbers.notation import parse_bytes
 from jax_models.model.transformer import encode_positions
 
@@ -55,16 +55,7 @@ def define_memory_limit(values: flags.FlagValues) -> None:
 
 
 def read_one(options: flags.FlagValues) -> Subject:
-    """Returns what the flags ask of a model and one input.
-
-    Args:
-        options: Flags of `define_model`, `define_weighting`, `define_one_input`, and
-            those of `read_subject`.
-
-    Raises:
-        InputError: As `read_subject` does.
-        OSError: A file cannot be read.
-    """
+    """Returns what the flags ask of a model and one input."""
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     sequence = None
@@ -80,20 +71,7 @@ def read_one(options: flags.FlagValues) -> Subject:
 def read_subject(
     options: flags.FlagValues, model: jm.Transformer, lengths: Sequence[int]
 ) -> Subject:
-    """Returns what the flags ask of a model.
-
-    Args:
-        options: Flags of `define_inputs`, and of what a command has of `--input`, the one
-            of them that is asked about, `define_read`,
-            `define_method` and `define_memory_limit`.
-        model: The model.
-        lengths: Increasing lengths n of the inputs.
-
-    Raises:
-        InputError: The model has no such query, no logits, or too short a position
-            table; or there is no such input.
-        OSError: A file cannot be read.
-    """
+    """Returns what the flags ask of a model."""
     encode_positions(
         model, lengths[-1]
     )  # refuses a length beyond a table, or the memory
@@ -107,7 +85,8 @@ def read_subject(
         given["target"] = parse_target(
             given["target"], lambda name: number_symbol(name, tokenizer, "--target")
         )
-    check_query(Question(**given).query, lengths[0])
+    given["query"] = choose_query(given.get("query"), model)
+    check_query(given["query"], lengths[0])
     one = options.input if "input" in options else None
     source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
     if one is not None and one >= source.count:

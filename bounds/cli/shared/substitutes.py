@@ -75,9 +75,14 @@ def read_substitutes(
                 "positions of the input, empty or of -1 where nothing is put in"
             )
     if wrong := sorted(set(found.flat) - free - {-1}):
+        listed = f"{where} lists the symbol {show(int(wrong[0]))}"
+        if model.padding is not None and wrong[0] == model.padding.symbol:
+            raise jm.InputError(
+                f"{listed}, the model's padding, which no row sees; leave it out"
+            )
         raise jm.InputError(
-            f"{where} lists the symbol {show(int(wrong[0]))}, which is no substitute: the "
-            f"model has symbols 0 to {model.vocab_size - 1}, and says which are replaced"
+            f"{listed}, which is no substitute: the model has symbols 0 to "
+            f"{model.vocab_size - 1}, and says which are replaced"
         )
     return found.astype(np.int64)
 

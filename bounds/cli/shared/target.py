@@ -58,15 +58,7 @@ class InputSum:
     row: int
 
     def of(self, tokens: np.ndarray, special: Sequence[int]) -> LogProbabilitySum:
-        """Returns it of an input.
-
-        Args:
-            tokens: The input [n].
-            special: Symbols that are not asked for.
-
-        Raises:
-            InputError: No row is left.
-        """
+        """Returns it of an input."""
         rows = np.arange(self.row, max(self.row, tokens.size - self.ahead))
         rows = rows[~np.isin(tokens[rows + self.ahead], special)]
         if not rows.size:
@@ -98,15 +90,7 @@ def define_target(values: flags.FlagValues) -> None:
 
 
 def parse_target(text: str, symbol: Callable[[str], int]) -> Watched | InputSum:
-    """Returns what a value of `--target` means.
-
-    Args:
-        text: As typed.
-        symbol: From what is typed of a symbol to its number.
-
-    Raises:
-        InputError: It means nothing, or there is no such symbol.
-    """
+    """Returns what a value of `--target` means."""
     word, *given = text.split(":")
     if not given:
         for plain in PLAIN:
@@ -134,16 +118,12 @@ def parse_target(text: str, symbol: Callable[[str], int]) -> Watched | InputSum:
 
 
 def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
-    """Returns the number of a symbol: the tokenizer's of that name, else the number typed.
-
-    Args:
-        name: What is typed of it.
-        tokenizer: What names symbols.
-        where: The flag or the file that has it.
-
-    Raises:
-        InputError: It is neither.
-    """
+    """Returns the number of a symbol: the tokenizer's of that name, else the number typed."""
+    if name in AHEAD and (tokenizer is None or name not in tokenizer.names):
+        raise jm.InputError(
+            f"{where}: {name} stands for symbols of the input, in "
+            f"log_probability_sum:{name}[:ROW] alone; give a symbol"
+        )
     if tokenizer is not None and (name in tokenizer.names or not _is_digits(name)):
         return tokenizer.symbol(name)
     if not _is_digits(name) or len(name) > MAX_DIGITS:

@@ -7,7 +7,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.curves.inputs import GivenInputs
-from jax_models.arguments import INPUT_BYTES, read_file, show
+from jax_models.arguments import INPUT_BYTES, expect_file, read_file, show
 
 # What holds letters, of which none may be unknown.
 LETTERS = ("fasta", "smiles", "sequence")
@@ -43,6 +43,8 @@ def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
     if texts and options.model is not None and os.path.isdir(options.model):
         return jm.read_tokenizer(options.model)
     if texts and texts != ["text"]:
+        if options.model is not None:  # what is missing is the folder itself
+            expect_file("--model", options.model)
         raise jm.InputError(
             f"--{texts[0]} needs a tokenizer; name the folder of a checkpoint as --model, "
             "or its folder or file as --tokenizer"

@@ -84,7 +84,7 @@ class Question:
         *,
         symbols: Symbols | None = None,
         positions: Sequence[int] | None = None,
-        rows: Any = -1,
+        rows: Any = None,
         target: Watched = "activation",
         target_symbols: Sequence[int] | None = None,
         reduce: Reduce = None,
@@ -103,7 +103,7 @@ class Question:
             tokens: integers in [0, V) [n].
             symbols: substitutes, or rows of them.
             positions: positions that are changed.
-            rows: a row, a list of rows, or "all".
+            rows: a row, a list of rows, "all", or None.
             target: what is watched of each.
             target_symbols: entries of it that count.
             reduce: what is made of the table.
@@ -124,12 +124,10 @@ class Question:
                 f"{type(model).__name__}; wrap a function in bounds.Callable"
             )
         expect_kind("diagonal", diagonal, bool, "True or False")
-        first = isinstance(model, Transformer) and model.head_row == "first"
         rtol_exact = check_rtol_exact(rtol_exact)
         problem = Problem.ask(
             model,
             tokens,
-            query=0 if first else -1,
             target=target,
             symbols=symbols,
             positions=positions,
@@ -154,7 +152,7 @@ class Question:
             check_head_row(model, problem.target, at, problem.tokens.size)
         refuse_vanishing_rows(problem)
         width, of_row = watched_width(problem)
-        if not of_row and (not alone or rows != -1):
+        if not of_row and (not alone or rows is not None):
             raise InputError(
                 f"rows = {rows!r}, but {problem.model} says one thing of an input, not one "
                 "of each row; leave rows out"

@@ -30,7 +30,7 @@ def scan(
     *,
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
-    rows: Rows = -1,
+    rows: Rows | None = None,
     target: Watched = "activation",
     target_symbols: Sequence[int] | None = None,
     reduce: Reduce = None,
@@ -58,7 +58,8 @@ def scan(
             of P positions.
         positions: positions that are changed, in the order of the table; all by default.
         rows: the row that is watched, negative counting from the end; a list of them; or
-            "all". One row has no axis, nor has a target that is of many rows itself.
+            "all". By default that of a classifier's head, else the last. One row has no
+            axis, nor has a target that is of many rows itself.
         target: as in `compute_influence`.
         target_symbols: the entries of a target with an entry for each symbol ("logits",
             "log_probabilities") that alone count.

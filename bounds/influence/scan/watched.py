@@ -22,7 +22,7 @@ def watch_rows(
     """Returns the problem about rows, and whether there is no axis of them.
 
     Args:
-        problem: about the last row.
+        problem: about the default row.
         rows: as they were asked.
         instead: of all.
 
@@ -30,13 +30,13 @@ def watch_rows(
         InputError: they are no rows of the input, each of them once.
     """
     n = problem.tokens.size
-    if isinstance(problem.target, RowsTarget):
-        if not (isinstance(rows, int) and rows == -1):
-            raise InputError(
-                f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
-                "leave rows out"
-            )
+    if rows is None:
         return problem, True
+    if isinstance(problem.target, RowsTarget):
+        raise InputError(
+            f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
+            "leave rows out"
+        )
     if isinstance(rows, str):
         choose_name("rows", rows, ("all",))
         listed = range(n) if instead is None else instead

@@ -44,7 +44,7 @@ def certify_influence(
     tokens: Any,
     *,
     method: CertificateMethod = "centred",
-    query: int = -1,
+    query: int | None = None,
     target: Target = "activation",
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
@@ -66,7 +66,8 @@ def certify_influence(
             taken as the same real numbers; everything is computed in float64.
         tokens: integers in [0, V) [n].
         method: "centred" or "base".
-        query: the row that is watched; negative counts from the end.
+        query: the row that is watched, negative counting from the end; by default that of a
+            classifier's head, else the last.
         target: "activation" (final activations) or "logits".
         symbols: substitute symbols; by default all that the model's `substitutable`
             allows. Or [P, K] padded with -1: row p are those of the p-th of P positions.

@@ -22,7 +22,7 @@ import math
 from typing import TypeVar, get_args
 
 from bounds.influence.problem import Target, check_head_row
-from bounds.influence.substitution import check_query
+from bounds.influence.substitution import check_query, choose_query
 from bounds.lemma5.closed_form import (
     LayerInfluence,
     PrintedConstants,
@@ -208,7 +208,11 @@ class ClosedForms:
 
 
 def closed_form_bounds(
-    model: Transformer, length: int, *, query: int = -1, target: Target = "activation"
+    model: Transformer,
+    length: int,
+    *,
+    query: int | None = None,
+    target: Target = "activation",
 ) -> ClosedForms:
     """Bound the influence of one symbol on a model's output, for all inputs of a length.
 
@@ -219,7 +223,8 @@ def closed_form_bounds(
     Args:
         model: A transformer with softmax attention in every layer.
         length: n >= 2.
-        query: j, the row that is read; negative ones count from the end.
+        query: j, the row that is read, negative ones counting from the end; by default
+            that of a classifier's head, else the last.
         target: "activation" or "logits".
 
     Returns:
@@ -233,6 +238,7 @@ def closed_form_bounds(
         Hahn 2020, Lemma 5, printed and corrected.
     """
     choose_name("target", target, get_args(Target))
+    query = choose_query(query, model)
     if target == "logits":
         require_readout(check_model(model))
         length = expect_length(length)

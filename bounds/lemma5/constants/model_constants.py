@@ -11,12 +11,13 @@ from bounds.numbers.interval import exp, interval, log, maximum, upper
 from bounds.readings.rules import lacks_of_model
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
+from jax_models.brief import BriefRepr
 from jax_models.format.model_check import check_model
 from jax_models.model.mask import SIGHTS
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelConstants:
+@dataclasses.dataclass(frozen=True, repr=False)
+class ModelConstants(BriefRepr):
     """Upper bounds that hold for all inputs of one length; layer k is `layers[k - 1]`.
 
     Attributes:

@@ -81,7 +81,7 @@ def lipschitz_curve(
     num_inputs: int = 4,
     effort: Effort | None = None,
     seed: int = 0,
-    query: int = -1,
+    query: int | None = None,
     target: Target = "activation",
 ) -> LipschitzCurve:
     """Estimate the Lipschitz constant at each of several lengths.
@@ -93,7 +93,8 @@ def lipschitz_curve(
         num_inputs: Number of inputs at each length, where they are sampled.
         effort: How much is searched; the defaults of `estimate_lipschitz` if None.
         seed: Seed of the inputs and the searches.
-        query: Position whose output is looked at; negative ones count from the end.
+        query: Position whose output is looked at, negative ones counting from the end; by
+            default the row of a classifier's head, else the last.
         target: "activation" or "logits".
 
     Returns:
@@ -128,7 +129,7 @@ def measure_lipschitz(
     *,
     effort: Effort,
     seed: int,
-    query: int,
+    query: int | None,
     target: Target,
 ) -> dict[str, Any]:
     """Returns the row of one length; see `LipschitzCurve`.

@@ -266,7 +266,7 @@ def estimate_lipschitz(
     steps: int = 100,
     rounds: int = 8,
     seed: int = 0,
-    query: int = -1,
+    query: int | None = None,
     target: Target = "activation",
     include_query: bool = False,
     searches: Sequence[str] = SEARCHES,
@@ -297,7 +297,8 @@ def estimate_lipschitz(
         steps: Steps of a gradient ascent.
         rounds: Rounds of the ascent over tokens, at most.
         seed: Seed of the sampled inputs and of all that is random in the searches.
-        query: Position whose output is looked at; negative ones count from the end.
+        query: Position whose output is looked at, negative ones counting from the end; by
+            default the row of a classifier's head, else the last.
         target: "activation" or "logits".
         include_query: Whether the query's own embedding may change too.
         searches: Which searches to make; all by default.
@@ -334,7 +335,7 @@ def estimate_lipschitz(
         check_changeable(length)
     if target == "logits":
         require_readout(model)
-    query = check_query(query, length)
+    query = check_query(query, length, model)
     check_head_row(model, target, [query], length)
     source = open_inputs(model, inputs, num_inputs, seed)
     model = at_length(model, length)

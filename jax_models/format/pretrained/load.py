@@ -81,12 +81,14 @@ def from_pretrained(
     prefix = _prefix(source, family)
     family.put(parts, prefix)
     asked = _default_head(source, family) if head is None else head
-    choose_name("head", asked, ("none", *family.heads))
+    names = ("none", *family.heads)
+    choose_name("head", asked, names)
     if asked != "none":
         try:
             family.heads[asked](parts, prefix)
         except InputError as error:
-            raise InputError(f"head = {asked!r}: {error}") from error
+            known = f"the names of heads here are {', '.join(names)}"
+            raise InputError(f"head = {asked!r}: {error}; {known}") from error
     if asked in OF_SEQUENCES:
         parts.config["head_row"] = "last" if "causal_lm" in family.heads else "first"
     if (pooling := read_pooling(source.path, parts.width)) is not None:

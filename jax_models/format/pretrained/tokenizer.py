@@ -26,6 +26,7 @@ from jax_models.arguments import (
     read_file,
     show,
 )
+from jax_models.brief import BriefRepr
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 
@@ -45,8 +46,8 @@ MOST_SYMBOLS = 2**22
 LETTER = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenizer:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Tokenizer(BriefRepr):
     """A checkpoint's way from texts to tokens; `read_tokenizer` makes it.
 
     Attributes:

@@ -87,15 +87,27 @@ def test_another_figure_is_drawn_without_computing(run, monkeypatch):
     with open("results/batch/batch.svg") as file:
         text = file.read()
     assert all(f">{word}<" in text for word in ("--p", "unigram", "--lengths", "8"))
-    run("batch", *SWEEP, "--y=floors").assert_refused(
-        "--y=floors: expected one of eps, "
+    run("batch", *SWEEP, "--y=eps_kind").assert_refused(
+        "--y=eps_kind: expected one of eps, "
     )
 
 
 def test_a_column_that_cannot_be_drawn_leaves_every_other_file(run, tmp_path):
-    run("batch", *SWEEP, "--x=nothing").assert_refused("--x=nothing: expected one of")
+    said = "--x=eps_kind: expected one of"  # a column, of words
+    run("batch", *SWEEP, "--x=eps_kind").assert_refused(said)
     names = {path.name for path in (tmp_path / "results/batch").iterdir()}
     assert {"batch.csv", "batch.jsonl", "batch.json"} <= names
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry run"])
+@pytest.mark.parametrize("flag", ["x", "y"])
+def test_an_axis_that_no_cell_has_is_refused_before_any_is_run(
+    run, tmp_path, flag, dry
+):
+    result = run("batch", *SWEEP, f"--{flag}=bogus", *dry)
+    result.assert_refused(f"--{flag}=bogus: no swept flag, and no column of")
+    assert result.out == ""
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(

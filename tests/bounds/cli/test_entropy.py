@@ -103,6 +103,12 @@ def test_bad_flags_are_one_line(run, arguments, complaint):
     run("entropy", *arguments).assert_refused(complaint)
 
 
+def test_a_model_without_a_read_out_is_one_line_of_the_commands_own(run, model_file):
+    ended = run("entropy", "--lengths=4", f"--model={model_file()}")
+    ended.assert_refused("no read-out")
+    assert "target" not in ended.err
+
+
 def test_a_model_of_another_language_is_one_line(run, parity_file):
     run("entropy", "--language=dyck2", f"--model={parity_file}").assert_refused(
         "the read-out has 3 classes; dyck2 needs 5"

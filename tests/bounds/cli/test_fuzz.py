@@ -4,6 +4,7 @@ Tables of values, huge counts, devices and pipes crossed with flags, of which a 
 is tried; a value that is good for a flag may end with 0, on a small enough case.
 """
 
+import json
 import os
 import random
 import signal
@@ -11,7 +12,9 @@ import signal
 import pytest
 from absl import flags
 
+from bounds.cli.batch_cells import BATCHED
 from bounds.cli.main import COMMANDS
+from bounds.restriction.restriction import FORMAT
 
 BASES = {
     "curve": "--lengths=3,4 --d_model=4 --d_ff=4",
@@ -105,6 +108,47 @@ def huge_counts_and_special_files(count, seed=0):
     return found[:count]
 
 
+# Flags of which two or more contradict one another, whatever else is given.
+CONTRADICTIONS = [
+    "--model=none --preset=first", "--preset=first --mask=none", "--preset=first --d_ff=4",
+    "--model=none --num_layers=2", "--model=none --c=2", "--preset=random --c=2",
+    "--preset=ones --head=none", "--head=none", "--tokens=none --text=none",
+    "--tokens=none --language=parity", "--text=none --num_inputs=2",
+    "--tokens=none --sequence=A", "--fasta=none --smiles=none", "--symbols=0 --candidates=a",
+    "--undefok=none", "--undefok=none --none=1", "--flagfile=none", "--target=loss:own",
+    "--target=log_odds:own,next", "--verify=certificate.json --length=9",
+    "--verify=certificate.json --language=dyck2", "--verify=certificate.json --query=0",
+    "--at=1 --temperature=1", "--x=bogus", "--y=bogus", "--out=file", "--out=file/below",
+]  # fmt: skip
+
+
+def contradictory_commands(count, seed=0):
+    """Commands with flags that contradict one another, sweeps of them too, in any order."""
+    draw, found = random.Random(seed), []
+    for command in COMMANDS:
+        known = {*command.load().define_flags(), "undefok", "flagfile", "none", "out"}
+        for clash in CONTRADICTIONS:
+            names = {flag.lstrip("-").partition("=")[0] for flag in clash.split()}
+            if names - {"temperature"} <= known and command.name != "import":
+                # What the base has of the flags is no part of the contradiction.
+                base = BASES.get(command.name, "").split()
+                base = [x for x in base if x.lstrip("-").partition("=")[0] == "sweep" or
+                        x.startswith(("--command", "--lengths", "--formula"))]  # fmt: skip
+                found.append(
+                    (command.name, [*base, *draw.sample(clash.split(), len(names))])
+                )
+                swept = command.name in BATCHED and "--verify" not in clash
+                if swept and not names & {"out", "target", "symbols", "at"}:
+                    beside = [
+                        f"--command={command.name}",
+                        "--dry_run",
+                        "--sweep=seed=1,2",
+                    ]
+                    found.append(("batch", [*beside, *clash.split()]))
+    draw.shuffle(found)
+    return found[:count]
+
+
 class Rang(BaseException):
     """The time is over: no error that a command may report as its own."""
 
@@ -141,3 +185,21 @@ def test_every_bad_flag_is_one_line_and_no_traceback(run, tmp_path, make):
     print(f"{count} commands, {refused} refused, {len(faults)} at fault")
     assert not faults, "\n".join(map(str, faults))
     assert refused > count / 2
+
+
+def test_every_contradiction_is_one_line_before_anything_is_computed(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    certificate = {"format": FORMAT, "n": 6, "query": 5, "language": "parity"}
+    (tmp_path / "certificate.json").write_text(json.dumps(certificate))
+    faults = []
+    commands = contradictory_commands(int(os.environ.get("FUZZ_PAIRS", "400")))
+    for command, given in commands:
+        ended = run(command, *given)
+        if ended.code != 1 or ended.err.count("\n") != 1 or "Traceback" in ended.err:
+            faults.append((command, given, ended.code, ended.err[:200]))
+        names = [flag.lstrip("-").partition("=")[0] for flag in given]
+        if not any(name in ended.err for name in names):
+            faults.append((command, given, "names none of the flags", ended.err[:200]))
+    print(f"{len(commands)} contradictions, {len(faults)} at fault")
+    assert not faults, "\n".join(map(str, faults))
+    assert len(commands) > 100

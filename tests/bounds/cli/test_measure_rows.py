@@ -4,7 +4,9 @@ import csv
 
 import pytest
 
+from bounds.batch.sweep_figure import is_number
 from bounds.cli.batch_cells import BATCHED, load_batched
+from bounds.cli.shared.columns import is_of_rows
 from bounds.store.results import ResultStore
 from bounds.store.sweep import MemoryResults
 from tests.bounds.cli.shape import SHAPE_FLAGS
@@ -50,6 +52,8 @@ def test_a_sweep_gets_what_the_command_records(run, command):
         recorded = module.measure_rows(options, Found(store))
     assert recorded
     assert all(row["n"] for row in recorded)
+    drawn = {x for row in recorded for x in row if is_number(row[x])}
+    assert [x for x in drawn if not is_of_rows(command, x)] == []
     assert module.measure_rows(options, MemoryResults()) == recorded
 
 

@@ -40,6 +40,12 @@ def test_it_finds_a_pair_and_accepts_its_own_file_alone(run, tmp_path):
     assert checked.code == 0, checked.err
     assert "is accepted" in checked.out
 
+    # What the certificate is about may be said, nothing else.
+    run("restrict", *SHAPE, f"--verify={path}", f"--length={record['n']}", "--query=-1")
+    for flag in ("--length=99", "--language=dyck2", "--language=none", "--query=0"):
+        other = run("restrict", *SHAPE, f"--verify={path}", flag)
+        other.assert_refused(f"{flag}, but certificate {path} has ")
+
     # A bit of the restriction turned, and the same file under another model.
     record["output"][0] += 1
     (tmp_path / "forged.json").write_text(json.dumps(record))

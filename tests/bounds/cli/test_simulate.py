@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.bounds.cli.shape import SHAPE_FLAGS
 from tests.bounds.simulation.test_simulate import ones_error
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+AT = ["--preset=ones", "--lengths=3,4"]
 REQUIRED = (
     "n,gap,tau_formula,tau_certificate,epsilon,error_formula,error_certificate,ties"
 )
@@ -30,6 +32,31 @@ def read_json(path):
     return json.loads(Path(path).read_text(), parse_constant=pytest.fail)
 
 
+def test_the_error_at_a_temperature_is_certified(run):
+    assert run("simulate", *AT, "--at=inverse_log:0.1").code == 0
+    for row in read_csv("results/simulate/simulate.csv"):
+        n, tau = int(row["n"]), float(row["tau_at"])
+        assert tau == pytest.approx(0.1 / math.log(n), rel=1e-15)
+        found = simulate(jm.build_preset("ones", dtype="float64"), n)
+        assert float(row["bound_at"]) == found.certify(tau)
+        with pytest.raises(jm.InputError, match=r"temperature = 0.0; expected a pos"):
+            found.certify(0.0)
+    assert "certified there" not in run("simulate", *AT).out
+
+
+@pytest.mark.parametrize(
+    ("flag", "complaint"),
+    [
+        ("--temperature=inverse_log:1", "Unknown command line flag 'temperature'"),
+        ("--at=power:1:1:position", "where all rows have one temperature"),
+        ("--at=cold", "'cold' is not a temperature"),
+        ("--at=power:1:-999", "temperature = 0.0; expected a positive number"),
+    ],
+)
+def test_a_temperature_that_means_nothing_is_one_line(run, flag, complaint):
+    run("simulate", *AT, flag).assert_refused(complaint)
+
+
 def test_the_files_hold_what_simulate_finds(run):
     flags = ["--preset=ones", "--lengths=3", "--epsilon=0.05", "--figure_format=png"]
     result = run("simulate", *flags)
@@ -38,6 +65,7 @@ def test_the_files_hold_what_simulate_finds(run):
     assert text.startswith(REQUIRED)
     (row,) = read_csv("results/simulate/simulate.csv")
     assert tuple(row) == COLUMNS
+    assert row["tau_at"] == row["bound_at"] == ""
     found = simulate(jm.build_preset("ones", dtype="float64"), 3, epsilon=0.05)
     assert float(row["gap"]) == found.gap
     assert float(row["tau_certificate"]) == found.temperature

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bounds.cli.main import main
-from bounds.cli.start import keeps
+from bounds.cli.start import Run, keeps
 from bounds.influence.under_way import ahead
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, MemoryResults, found_rows, run_cells
@@ -133,6 +133,18 @@ def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
         "command begins it again\n"
     )
     assert said == ""
+
+
+def test_what_an_earlier_run_kept_is_not_called_nothing(tmp_path, capsys):
+    with ResultStore(tmp_path / "results.sqlite") as store:
+        store.record({"command": "curve", "n": 4}, {"value": 1.0}, seconds=1.0)
+    for began, said in ((0.0, "continues where"), (time.time() + 9, "an earlier run")):
+        run = Run()
+        run.folder, run.began = tmp_path, began
+        assert run.tell(signal.SIGINT) == 130
+        error = capsys.readouterr().err
+        assert said in error
+        assert "no part" not in error
 
 
 @LINUX

@@ -74,7 +74,7 @@ BAD_SUBSTITUTES = [
         "--symbols=A,20",
         "--symbols lists the symbol 20, which is no substitute: the model",
     ),
-    ("--symbols=[PAD]", "--symbols lists the symbol 1, which is no substitute"),
+    ("--symbols=[PAD]", "--symbols lists the symbol 1, the model's padding"),
     (f"--symbols={'1' * 5000}", "111' of --symbols is no number of a symbol"),
     ("--candidates=none", "--candidates 'none' does not exist"),
     (

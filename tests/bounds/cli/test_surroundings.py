@@ -91,6 +91,33 @@ def test_a_store_that_links_to_itself_is_one_line(run, tmp_path):
     ended.assert_refused("out/results.sqlite")
 
 
+@pytest.mark.parametrize("device", ["full", "null", "zero"])
+def test_a_store_that_links_to_a_device_is_called_one(run, tmp_path, device):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.sqlite").symlink_to(f"/dev/{device}")
+    ended = run("entropy", "--lengths=4", "--out=out")
+    ended.assert_refused("out/results.sqlite: a device, pipe or socket")
+    assert "make room" not in ended.err
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+@pytest.mark.parametrize("command", ["entropy --lengths=4", "model", "sample"])
+def test_an_out_that_is_no_folder_is_named(run, tmp_path, command, out):
+    (tmp_path / "file").write_text("")
+    ended = run(*command.split(), f"--out={out}")
+    ended.assert_refused(f"--out={out}: ")
+    assert "file is no folder; expected one" in ended.err
+    assert ended.out == ""
+
+
+def test_a_folder_that_cannot_be_written_to_is_called_one(run, tmp_path, monkeypatch):
+    (tmp_path / "shut").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: "shut" not in str(path))
+    for out in ("shut", "shut/below"):
+        ended = run("entropy", "--lengths=4", f"--out={out}")
+        ended.assert_refused("shut is a folder that cannot be written to")
+
+
 @pytest.mark.parametrize("length", [10**19, 2**63 - 1, 2**63, 2**64])
 @pytest.mark.parametrize(
     "command",

@@ -175,6 +175,14 @@ def test_what_cannot_be_trained_is_one_line(run, flags, complaint):
 
 
 @pytest.mark.slow
+def test_weights_that_overflow_at_first_are_told_by_their_scale(run):
+    ended = run("train", *QUICK, "--scale=1e308", "--steps=2")
+    ended.assert_refused("before the first step")
+    assert "lower the scale" in ended.err
+    assert "learning rate" not in ended.err
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_says_what_to_do_and_keeps_the_last_good_one(run):
     # The first step of the warm-up is zero, the second overflows float32.
     flags = [*QUICK, "--dtype=float32", "--learning_rate=1e38", "--steps=20"]

@@ -78,6 +78,14 @@ def test_logits_are_watched_at_the_heads_row_alone(ask, model):
         ask(model, other, "logits")
 
 
+@pytest.mark.parametrize("ask", [*ENTRANCES[:2], *ENTRANCES[3:]])
+def test_the_heads_row_is_watched_by_default(ask, model):
+    own = FIRST if model.head_row == "first" else LAST
+    for target in ("logits", "activation"):
+        default, asked = ask(model, None, target), ask(model, own, target)
+        assert repr(default) == repr(asked)
+
+
 @pytest.mark.parametrize(
     "target",
     [

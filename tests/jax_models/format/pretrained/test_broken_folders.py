@@ -318,6 +318,7 @@ def test_a_head_that_is_not_there_is_named(tmp_path):
     assert_says(refusal(folder, head="causal_lm"), "causal_lm", "masked_lm, pooler")
     line = refusal(folder, head="classifier")
     assert_says(line, "head = 'classifier'", "bert.pooler.dense.weight")
+    assert_says(line, "the names of heads here are none, masked_lm, pooler")
 
 
 def old_name(name):

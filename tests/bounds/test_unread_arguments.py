@@ -1,0 +1,61 @@
+"""Arguments that nothing would read are refused, whatever their value."""
+
+import random
+
+import jax
+import pytest
+
+import bounds
+import jax_models as jm
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
+KEY = jax.random.key(0)
+MODEL = jm.random_transformer(KEY, **SHAPE, dtype="float64")
+TOKENS, METHODS = [0, 1, 0, 1], ("auto", "exhaustive", "incremental", "partial")
+LANGUAGES = ("parity", "dyck2", "ones", "anbn")
+
+
+def influence(draw, **given):
+    return bounds.compute_influence(MODEL, TOKENS, method=draw.choice(METHODS), **given)
+
+
+def curve(draw, **given):
+    beside = draw.choice([(), ("certified",), ("estimate", "supremum")])
+    return bounds.bound_curve(MODEL, [3], bounds=beside, **given)
+
+
+CALLS = {
+    "rtol": (influence, lambda draw: draw.uniform(0.01, 9)),
+    "budget": (influence, lambda draw: draw.choice([None, draw.randint(33, 10**6)])),
+    "extend_to": (curve, lambda draw: draw.randint(1, 10**6)),
+    "num_symbols": (
+        lambda draw, **given: jm.get_language(draw.choice(LANGUAGES), **given),
+        lambda draw: draw.randint(1, 99),
+    ),
+    "tie_resolution": (
+        lambda draw, **given: jm.make_weighting("softmax", **given),
+        lambda draw: draw.uniform(1e-9, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", CALLS)
+def test_an_argument_without_effect_is_refused_by_name(name, seed):
+    call, value = CALLS[name]
+    draw = random.Random(seed)
+    with pytest.raises(jm.InputError, match=f"^{name} = .* has no effect: ") as raised:
+        call(draw, **{name: value(draw)})
+    assert "\n" not in str(raised.value)
+
+
+def test_a_resolution_is_of_models_with_hard_layers_alone():
+    with pytest.raises(jm.InputError, match=r"tie_resolution = 0.5 has no effect"):
+        jm.random_transformer(KEY, **SHAPE, tie_resolution=0.5)
+    weightings = ["softmax", "average_hard"]
+    shape = {**SHAPE, "num_layers": 2, "weighting": weightings}
+    mixed = jm.random_transformer(KEY, **shape, tie_resolution=0.5, dtype="float64")
+    assert getattr(mixed.layers[1].attention.weighting, "tie_resolution") == 0.5  # noqa: B009
+    soft = jm.with_weighting(mixed, "softmax")
+    assert jm.apply(soft, TOKENS).shape == (4, 4)
