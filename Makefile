@@ -18,11 +18,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 # Tests are shared out among this many processes; JOBS=0 is one, for a debugger.
 JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
-# The fast tests compile with the CPU compiler's older code generator, without optimisation,
-# in a quarter of the time, and each program in one piece; `make test-all`, like every command, as users do. A jaxlib that
+# The fast tests compile with the CPU compiler's older code generator, in half the time, and
+# each program in one piece; `make test-all`, like every command, as users do. A jaxlib that
 # does not know an option ends the process: each is asked once. XLA_QUICK= gives others.
 QUICK_OPTIONS := --xla_cpu_use_fusion_emitters=false \
-	--xla_cpu_parallel_codegen_split_count=1 --xla_backend_optimization_level=0
+	--xla_cpu_parallel_codegen_split_count=1
 XLA_QUICK ?= $$(cat $(QUICK))
 QUICKLY = XLA_FLAGS="$(XLA_FLAGS) $(XLA_QUICK)" $(PYTEST)
 APART := not slow and not gpu and not real
