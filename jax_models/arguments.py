@@ -151,7 +151,7 @@ def expect_strings(what: str, value: Any) -> np.ndarray:
 
 
 def expect_integer(
-    what: str, value: Any, least: int | None = None, most: int | None = None
+    what: str, value: Any, least: int | None = None, most: float | None = None
 ) -> int:
     """Returns an integer of Python, NumPy or JAX as Python's; no boolean, no 1.0.
 
@@ -159,7 +159,7 @@ def expect_integer(
         what: the argument, as the message is to begin.
         value: what was passed.
         least: the smallest that is allowed, by default -2^31.
-        most: the largest that is allowed, by default 2^31 - 1.
+        most: the largest that is allowed, by default 2^31 - 1; inf for any.
 
     Raises:
         InputError: for anything else.
@@ -171,6 +171,7 @@ def expect_integer(
     if not whole or not low <= found <= high:
         if whole and not -MAX_COUNT <= found <= MAX_COUNT:
             least, most = low, high
+        most = None if most == math.inf else most
         if least is None:
             expected = "an integer" if most is None else f"an integer <= {most}"
         elif most is None:
@@ -191,7 +192,7 @@ def expect_length(value: Any) -> int:
 
 
 def expect_integers(
-    what: str, values: Any, least: int | None = None, most: int | None = None
+    what: str, values: Any, least: int | None = None, most: float | None = None
 ) -> list[int]:
     """Returns a sequence of integers as a list of Python's.
 

@@ -1,6 +1,7 @@
 """Position formulas as entries of a config, both ways: docs/model-format.md, section 5."""
 
 import dataclasses
+import math
 from typing import Any
 
 from jax_models.arguments import (
@@ -49,11 +50,13 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
     coordinate = expect_integer(f"{where}.coordinate", entry.get("coordinate"), 0)
     offset = expect_number(f"{where}.offset", entry.get("offset", 1))
     if residue:
-        modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1)
+        modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1, math.inf)
         residues = entry.get("residues")
         if not isinstance(residues, list):
             raise InputError(f"{where}.residues = {show(residues)}; expected a list")
-        found = tuple(expect_integer(f"{where}.residues", r, 0) for r in residues)
+        found = tuple(
+            expect_integer(f"{where}.residues", r, 0, math.inf) for r in residues
+        )
         return ResidueTerm(coordinate, modulus, found, offset)
     alternating = entry.get("alternating", False)
     if not isinstance(alternating, bool):

@@ -136,7 +136,9 @@ class ResidueTerm:
     def __post_init__(self) -> None:
         offset = expect_number("position term: offset", self.offset)
         object.__setattr__(self, "offset", offset)
-        residues = tuple(expect_integers("position term: residues", self.residues))
+        residues = tuple(
+            expect_integers("position term: residues", self.residues, most=math.inf)
+        )
         object.__setattr__(self, "residues", residues)
 
     def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:

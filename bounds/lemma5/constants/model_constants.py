@@ -1,6 +1,7 @@
 """The constants of a whole model at one length: everything the closed forms need."""
 
 import dataclasses
+import math
 
 from bounds.lemma5.closed_form import LayerConstants, growth_constant, largest_weight
 from bounds.lemma5.constants.embeddings import EmbeddingNorms, read_embeddings
@@ -109,7 +110,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         explicit.
     """
     model = check_model(model)
-    length = expect_integer("length n", length)
+    length = expect_integer("length n", length, most=math.inf)
     if length < 2:
         raise InputError(
             f"length n = {length}; the closed forms compare two positions, so they "

@@ -104,10 +104,3 @@ def test_programs_are_shared_by_cells_with_a_length_or_weighting_in_common():
         for count in "23"
     )
     assert len(few & many) == 1  # all inputs of 4 symbols are run, whatever the count
-
-
-@pytest.mark.parametrize("flag", ["d_model", "num_inputs", "num_layers", "length"])
-def test_a_size_beyond_all_floats_is_left_to_the_cell(flag):
-    command = "influence" if flag == "length" else "curve"
-    work = cell(command, **{flag: "1" + "0" * 400}).work
-    assert np.isfinite([*work.terms.values(), work.bytes]).all()

@@ -135,9 +135,9 @@ def test_a_proposal_without_a_radius_would_be_noticed(monkeypatch, enumerating):
 
 
 def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compilation):
-    """And where that is cheaper by count; it goes to the end, whatever the budget."""
+    """And where that is cheaper by count; it goes to the end."""
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
-    asked = {"keep": "max", "budget": 1}
+    asked = {"keep": "max"}
     exact = compute_influence(small(scale=2.0), TOKENS, **asked)
     assert exact.method == "partial"
     monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
