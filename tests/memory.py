@@ -18,7 +18,7 @@ import pytest
 GB = 10**9
 MOST = 2 * GB
 # Where programs are forgotten: a single test of those here takes less than the rest.
-ENOUGH = 1.1 * GB
+ENOUGH = 1.5 * GB
 CODE = ("bounds", "jax_models", "benchmarks", "tests")
 PEAKS = pytest.StashKey[dict[str, float]]()
 
