@@ -10,6 +10,7 @@ from bounds.lemma5.closed_form import HeadConstants, LayerConstants
 from bounds.lemma5.constants.attention import as_float64, has_blind_rows, read_scores
 from bounds.lemma5.constants.row_form import Corner, Form, Reader, read_rows
 from bounds.numbers.spectral import Enclosure
+from jax_models import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 
@@ -47,6 +48,8 @@ def read_layer(
         HeadConstants(score, out.gains[average])
         for score, average in zip(scores, averages, strict=True)
     ]
+    if "y" not in out.gains or "y" not in read.gains:
+        raise InputError(f"{name} has a program that leaves its input rows out")
     constants = LayerConstants(
         norm=read.size,
         heads=tuple(heads),

@@ -21,9 +21,11 @@ from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import apply, apply_logits
 
 TOKENS = 8
-# Largest difference of a row over the largest row's norm, by float type: what a misread
-# tensor exceeds, and not what rounding leaves of rows that cancel by construction.
-ALLOWED = {"float64": 1e-7, "float32": 2e-3}
+# Largest difference of a row over the largest row's norm, by float type; some 1e4
+# roundoffs. Of two ways to compute one model a misread tensor exceeds the other, and not
+# what rounding leaves of rows that cancel by construction.
+ALLOWED = {"float64": 1e-11, "float32": 2e-3}
+ALLOWED_OF_SPELLINGS = {"float64": 1e-7, "float32": 2e-3}
 
 
 def compare_spellings(model: Transformer) -> None:
@@ -50,7 +52,7 @@ def compare_spellings(model: Transformer) -> None:
         expected["logits"] = plain_logits(config, tensors, expected["rows"])
     found = _differences(model, tokens, expected)
     for name, apart in found.items():
-        if not apart <= ALLOWED[str(model.dtype)]:
+        if not apart <= ALLOWED_OF_SPELLINGS[str(model.dtype)]:
             raise InputError(
                 f"the imported model's {name} differ from those of a plain forward pass "
                 f"by {apart:.2g} of the largest row; this is a defect of the import, "

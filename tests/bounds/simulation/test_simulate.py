@@ -195,7 +195,7 @@ def test_given_inputs_are_certified_alone(of_two_inputs):
     found = of_two_inputs
     assert not found.all_inputs
     assert found.measured.num_inputs == 2
-    assert any("for the 2 inputs considered" in note for note in found.notes)
+    assert any("certified for 2 given inputs" in note for note in found.notes)
     assert found.gap == np.inf
     assert found.row()["gap"] is None
     assert found.bound == 0
