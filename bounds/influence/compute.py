@@ -222,15 +222,16 @@ def answer(
         enclosed, reason = _enclosed(problem, choice, keep, propose, stopping, progress)
     if enclosed is not None:
         found.enclose(enclosed)
-    blocks = ()
+    blocks, farthest, highest = (), found.best, -np.inf
     if len(pairs) and enclosed is None and isinstance(way, Method):
         blocks = way.blocks(problem)
     for block in blocks:
         if not np.isfinite(block.influence).all():
             bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
             raise not_finite(problem, found.done + bad)
-        largest = int(np.argmax(block.influence + block.radius))
-        refuse_vanishing_rows(problem, found.done + largest)
+        upper = block.influence + block.radius
+        if upper.max() > highest:
+            farthest, highest = found.done + int(upper.argmax()), upper.max()
         found.add(block)
         estimated |= isinstance(block, Estimate)
         met = block.ties if met is None or block.ties is None else met.merge(block.ties)
@@ -247,7 +248,7 @@ def answer(
     kind = "estimated" if estimated else kind
     position, symbol = None, None
     if found.best is not None:
-        refuse_vanishing_rows(problem, found.best)
+        refuse_vanishing_rows(problem, *{found.best, farthest})
         position, symbol = pairs[found.best]
     return Influence(
         lower=found.lower,

@@ -116,10 +116,14 @@ def by_position(
         InputError: something found is no finite number.
     """
     position, held, start, end = problem.position, [], 0, 0
+    farthest, highest = 0, -np.inf
     for block in blocks:
         these = slice(end, end + len(block.influence))
         end = these.stop
         held.append(_checked(problem, these, block))
+        sizes = np.abs(held[-1][0]).reshape(end - these.start, -1).max(axis=1)
+        if sizes.max() > highest:
+            farthest, highest = these.start + int(sizes.argmax()), sizes.max()
         # Of the last position there may be more to come.
         whole = (
             end
@@ -131,6 +135,8 @@ def by_position(
             count = whole - start
             yield slice(start, whole), values[:count], radius[:count], block.ties
             held, start = [(values[count:], radius[count:])], whole
+    if end:
+        refuse_vanishing_rows(problem, farthest)
 
 
 def _checked(
@@ -143,8 +149,6 @@ def _checked(
     if not finite.all():
         at = these.start + int(np.flatnonzero(~finite)[0])
         raise not_finite(problem, at)
-    largest = np.abs(values).reshape(len(values), -1).max(axis=1).argmax()
-    refuse_vanishing_rows(problem, these.start + int(largest))
     if isinstance(problem.model, Transformer):
         moves = problem.reached(these)
         radius = np.where(moves, radius, 0.0)
