@@ -119,8 +119,7 @@ def define_flags() -> flags.FlagValues:
         "method",
         "auto",
         ("auto", *(method.name for method in METHODS)),
-        "How changes are computed; auto picks the cheapest, all are exact. fused is "
-        "incremental in kernels, which no GPU has run yet and auto never picks.",
+        "How changes are computed; auto picks the cheapest, all are exact.",
         flag_values=values,
     )
     define_precision(values)

@@ -27,7 +27,6 @@ from bounds.influence.first_layer import (
     replaced_columns,
     shrinkage,
 )
-from bounds.influence.fused_layer import numbers_kept
 from bounds.influence.only_layer import many_rows, query_row
 from bounds.influence.query_row import (
     QueryRow,
@@ -173,7 +172,6 @@ def block_sizes(
     length: int,
     memory_limit: int | None = None,
     watched: int = 0,
-    fused: bool = False,
 ) -> BlockSizes:
     """Returns the sizes of a block of pairs.
 
@@ -187,7 +185,6 @@ def block_sizes(
         memory_limit: in bytes, for the blocks under way and the base pass; None is a
             share of the device's memory.
         watched: numbers that are of one substitution, where they are of many rows.
-        fused: whether layers go through kernels of lanes.
 
     Raises:
         InputError: the limit is too small for one substitution.
@@ -206,7 +203,7 @@ def block_sizes(
     base = base_bytes(model, length)
 
     def taken(size: int) -> float:
-        return base + IN_FLIGHT * block_bytes(model, length, size, rows, watched, fused)
+        return base + IN_FLIGHT * block_bytes(model, length, size, rows, watched)
 
     return BlockSizes(fit_block(suited, taken, memory_limit), rows)
 
@@ -217,14 +214,13 @@ def block_bytes(
     substitutions: int,
     rows: int,
     watched: int = 0,
-    fused: bool = False,
 ) -> float:
     """Returns what a block of pairs takes beside its arguments, from above.
 
     A tile of the first layer's rows has, for each pair, some arrays of the model's width,
     of the block's neurons and of the heads; the replaced rows themselves have a tile of
     scores; and with three layers and more all rows of every substitution are kept, beside
-    one tile of scores of the rows that move; or, fused, what all rows read and their sums.
+    one tile of scores of the rows that move.
     """
     widths = []
     for layer in model.layers:
@@ -242,16 +238,13 @@ def block_bytes(
     if len(model.layers) > 2 or watched:
         pairs += 8 * substitutions * watched
         pairs += 4 * substitutions * length * model.width
-        if fused:
-            each = (numbers_kept(layer) for layer in model.layers)
-            pairs += substitutions * length * max(each)
         tile += 16 * min(length * scores, max(scores, tile_elements() // 4))
     return float((pairs + tile) * model.dtype.itemsize)
 
 
 @functools.partial(
     jax.jit,
-    static_argnames=("query", "target", "row_tile", "own_query", "reading", "fused"),
+    static_argnames=("query", "target", "row_tile", "own_query", "reading"),
 )
 def change_block(
     model: Transformer,
@@ -265,7 +258,6 @@ def change_block(
     row_tile: int,
     own_query: bool = False,
     reading: Reading | None = None,
-    fused: bool = False,
 ) -> tuple[Any, TieReport]:
     """Returns the influences of a block of substitutions and the ties they met.
 
@@ -281,7 +273,6 @@ def change_block(
         own_query: for one layer, whether the block is the query's own token; otherwise
             it must not hold it.
         reading: of a scan; None reads norms.
-        fused: whether layers go through kernels; see `fused`.
 
     Returns:
         Norms of the change [i], with what they are rounded relative to [i] where that is
@@ -289,7 +280,7 @@ def change_block(
         report over everything that was evaluated.
     """
     replaced = replace_tokens(model, tokens, state.first, position, symbol)
-    options = query, target, row_tile, own_query, reading, fused
+    options = query, target, row_tile, own_query, reading
     (read, relative), ties = carry_block(model, state, replaced, *options)
     if len(model.layers) > 1:
         shrunk = shrinkage(model, state.first, position, symbol)
@@ -306,7 +297,6 @@ def carry_block(
     row_tile: int,
     own_query: bool,
     reading: Reading | None,
-    fused: bool = False,
 ) -> tuple[tuple[Any, Any], TieReport]:
     """Returns what is read of the changes that replaced tokens make, and the ties.
 
@@ -319,7 +309,6 @@ def carry_block(
         row_tile: likewise.
         own_query: likewise.
         reading: likewise.
-        fused: likewise.
     """
     first, layer, last = state.first, model.layers[0], state.last
     at = state.rows if query is None else jnp.asarray([query], jnp.int32)
@@ -329,16 +318,14 @@ def carry_block(
         own, ties = own_rows(layer, first, replaced, replaced.position)
         layers, bases = model.layers, (first, *state.middle)
         if last is None:
-            found, reports = propagate_to(
-                layers, bases, columns, own, row_tile, at, fused
-            )
+            found, reports = propagate_to(layers, bases, columns, own, row_tile, at)
         elif len(layers) == 2:
             found, reports = second_layer(
-                layers[1], layer, first, last, columns, own, at, row_tile, fused
+                layers[1], layer, first, last, columns, own, at, row_tile
             )
         else:
             found, reports = propagate(
-                layers, bases, last, columns, own, at[0], row_tile, fused
+                layers, bases, last, columns, own, at[0], row_tile
             )
         reports.append(ties)
     elif query is None:

@@ -6,7 +6,6 @@ from typing import Literal
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.fused import FUSED
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, Screen, refusal
@@ -23,7 +22,6 @@ _ALL: tuple[Method | Screen, ...] = (
     SCREENED,
     EXHAUSTIVE,
     PARTIAL,
-    FUSED,
 )
 METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
 SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
@@ -78,9 +76,7 @@ def choose_method(
             )
         (way,) = (way for way in among if way.name == name)
         return Choice(way, "asked for", _sizes(way, problem))
-    offered = [x for x in among if not isinstance(x, Method) or x.by_itself]
-    refusals = {x.name: refusals[x.name] for x in offered}
-    able = [x for x in offered if isinstance(x, Method) and refusals[x.name] is None]
+    able = [x for x in among if isinstance(x, Method) and refusals[x.name] is None]
     best = min(able, key=lambda method: method.cost(problem))
     cost = f"about {best.cost(problem):.3g} forward passes"
     others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]

@@ -83,9 +83,8 @@ def compute_influence(
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
             "incremental" (change propagation), "screened" (enclosures of all, and the
             exact maximum where they close; "auto" takes it with keep="max" alone, and
-            enumerates what is left), "exhaustive" (a pass for each), "partial"
-            (passes of what can move and is read), or "fused" (`incremental` in kernels,
-            which "auto" does not take).
+            enumerates what is left), "exhaustive" (a pass for each), or "partial"
+            (passes of what can move and is read).
         query: the row that is watched, negative counting from the end; by default that of a
             classifier's head, else the last.
         target: "activation" (final activations), "logits", "log_probabilities", "pooled"

@@ -3,8 +3,7 @@
 The first layer's rows change as in a two-layer model and are kept, [n, d] for each
 substitution of a block. Every layer between the first and the last then moves all its
 rows at once (`move_rows`): each sees its query and all keys moved, `perturb` in tiles of
-rows and keys, about three forward passes of that layer; or a block of substitutions goes
-through it together, in a kernel (`fused_layer`). The last layer is the query row
+rows and keys, about three forward passes of that layer. The last layer is the query row
 alone. No two outputs are subtracted, whatever the depth.
 
 Shapes: i substitutions in a block, j and k rows, h heads, e = d_k, v = d_v.
@@ -22,7 +21,6 @@ from bounds.influence.first_layer import (
     other_rows,
     take_rows,
 )
-from bounds.influence.fused_layer import move_rows_at_once
 from bounds.influence.head_rounding import (
     beside,
     carry_rows,
@@ -33,7 +31,6 @@ from bounds.influence.head_rounding import (
     read_with_sizes,
     value_sizes,
 )
-from bounds.influence.partial_pass import spans
 from bounds.influence.pointwise import change_rows
 from bounds.influence.query_row import (
     QueryRow,
@@ -194,7 +191,6 @@ def propagate(
     own: Array,
     query: Array,
     tile: int,
-    fused: bool = False,
 ) -> tuple[tuple[Array, Array], list[TieReport | None]]:
     """Returns the change of the final query row [i, d], its size [i, d], and ties.
 
@@ -206,9 +202,8 @@ def propagate(
         own: the changes of the replaced rows after the first layer [i, d].
         query: the query's position [].
         tile: rows at once.
-        fused: as in `propagate_to`.
     """
-    changes, reports = propagate_to(layers[:-1], bases, columns, own, tile, fused=fused)
+    changes, reports = propagate_to(layers[:-1], bases, columns, own, tile)
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
 
@@ -220,7 +215,6 @@ def propagate_to(
     own: Array,
     tile: int,
     wanted: Array | None = None,
-    fused: bool = False,
 ) -> tuple[Any, list[TieReport | None]]:
     """Returns the changes of all rows after some layers [i, n, d], and tie reports.
 
@@ -232,19 +226,11 @@ def propagate_to(
         tile: rows at once.
         wanted: positions of rows [r], behind two layers or more: the changes are theirs
             [i, r, d], and with them is what they are rounded relative to [i, r, d].
-        fused: whether substitutions go through the layers together (`fused_layer`), not
-            one after the other; see `lacks_of_fused_layer`.
     """
     changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
-    reports, n = [ties], changes.shape[1]
-    replaced = columns.position.min(), columns.position.max()
-    sights = [layer.attention.sight for layer in layers]
-    moved = spans(sights, n, replaced, (0, n - 1), jnp.minimum)
+    reports = [ties]
     for depth, (layer, base) in enumerate(zip(layers[1:], bases[1:], strict=True), 2):
         at = wanted if depth == len(layers) else None
-        if fused:
-            changes = move_rows_at_once(layer, base, changes, moved[depth], at)
-            continue
         changes, ties = jax.lax.map(
             lambda one, layer=layer, base=base, at=at: move_rows(layer, base, one, at),
             changes,

@@ -152,13 +152,8 @@ def _state(problem: Problem) -> IncrementalState:
     return problem.shared.find(problem, form)
 
 
-def propagation_kernel(problem: Problem, fused: bool = False) -> Kernel | None:
-    """Returns what runs on blocks of substitutions; None where rows are followed.
-
-    Args:
-        problem: the question.
-        fused: whether layers go through kernels of lanes; see `fused`.
-    """
+def propagation_kernel(problem: Problem) -> Kernel | None:
+    """Returns what runs on blocks of substitutions; None where rows are followed."""
     # Sets of rows are sized on the host as they are found: not a function of a block.
     if is_sparse(problem):
         return None
@@ -167,7 +162,7 @@ def propagation_kernel(problem: Problem, fused: bool = False) -> Kernel | None:
     return Kernel(
         _function(problem),
         (model, tokens, state),
-        tuple(_parts(problem, fused)),
+        tuple(_parts(problem)),
         _radius(problem, state) if problem.precision is None else None,
         _base_ties(problem, state),
         IN_FLIGHT,
@@ -205,7 +200,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         yield Block(influence, radius(relative, these), seen)
 
 
-def propagation_outline(problem: Problem, fused: bool = False) -> Outline | None:
+def propagation_outline(problem: Problem) -> Outline | None:
     """Returns the same, to be looked at before it runs."""
     if is_sparse(problem):
         return None
@@ -213,27 +208,27 @@ def propagation_outline(problem: Problem, fused: bool = False) -> Outline | None
     query, rows = _watched(problem)
     base = prepare.trace(model, tokens, query, shapes_of(rows))
     shared = (model, tokens, shapes_of(base.out_info))
-    return Outline(base, _function(problem), shared, tuple(_parts(problem, fused)))
+    return Outline(base, _function(problem), shared, tuple(_parts(problem)))
 
 
-def propagation_sizes(problem: Problem, fused: bool = False) -> BlockSizes | None:
+def propagation_sizes(problem: Problem) -> BlockSizes | None:
     """Returns the sizes of blocks, likewise."""
     # Sets of rows are sized as they are found.
     if is_sparse(problem):
         return None
-    return _block_sizes(problem, fused)
+    return _block_sizes(problem)
 
 
-def _block_sizes(problem: Problem, fused: bool) -> BlockSizes:
+def _block_sizes(problem: Problem) -> BlockSizes:
     model, watched = problem.model, 0
     if problem.watches_many:
         watched = problem.rows.size * max(model.width, model.classes or 0)
-    return block_sizes(model, problem.tokens.size, problem.memory_limit, watched, fused)
+    return block_sizes(model, problem.tokens.size, problem.memory_limit, watched)
 
 
-def _parts(problem: Problem, fused: bool) -> Iterator[Part]:
+def _parts(problem: Problem) -> Iterator[Part]:
     model, count = problem.model, problem.position.size
-    sizes = _block_sizes(problem, fused)
+    sizes = _block_sizes(problem)
     options: dict[str, Any] = {
         "query": _watched(problem)[0],
         "target": problem.target,
@@ -243,8 +238,6 @@ def _parts(problem: Problem, fused: bool) -> Iterator[Part]:
     }
     if problem.precision is not None:
         options["rounding"] = problem.precision
-    if fused:
-        options["fused"] = True
     if len(model.layers) > 1 or problem.watches_many:
         yield Part.of(0, count, sizes.substitutions, options)
         return

@@ -41,8 +41,6 @@ class Method:
     sizes: Callable[[Problem], BlockSizes | None] = _none
     # Whether its products may be of half precision: those of changes, subtracting nothing.
     rounds: bool = False
-    # Whether "auto" may take it; it is asked for by name otherwise.
-    by_itself: bool = True
 
     @property
     def in_blocks(self) -> bool:

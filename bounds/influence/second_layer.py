@@ -1,7 +1,7 @@
 """The query row of a second layer, from tiles of (row, substitution) pairs.
 
 One tile of rows at a time changes by `replace`, row i itself by `perturb`, and is folded
-into a change summary; or all pairs go through one kernel (`fused_pairs`).
+into a change summary.
 """
 
 from typing import Any
@@ -17,7 +17,6 @@ from bounds.influence.first_layer import (
     slice_rows,
     take_rows,
 )
-from bounds.influence.fused_pairs import sum_pairs
 from bounds.influence.query_row import (
     QueryRow,
     RowTile,
@@ -40,7 +39,6 @@ def second_layer(
     own: Array,
     query: Array,
     row_tile: int,
-    fused: bool = False,
 ) -> tuple[tuple[Array, Array], list[TieReport | None]]:
     """Returns the second layer's query row as `read_query_row` has it, and tie reports.
 
@@ -53,7 +51,6 @@ def second_layer(
         own: changes of the rows i themselves [i, d].
         query: the query row's position [1].
         row_tile: rows of a tile.
-        fused: whether all pairs go through one kernel; see `lacks_of_fused_pairs`.
     """
     n, weighting = first.store.length, layer.attention.weighting
     sight, position = below.attention.sight, columns.position
@@ -84,9 +81,6 @@ def second_layer(
         ties = None if one[1] is None else one[1].merge(two[1])
         return weighting.merge_change(one[0], two[0]), ties
 
-    if fused:
-        folded, ties = sum_pairs(layer, below, first, last, columns, own, moved)
-    else:
-        folded, ties = fold_tiles(lift, merge, n, row_tile)
+    folded, ties = fold_tiles(lift, merge, n, row_tile)
     change, more = read_query_row(layer, last, moved, folded)
     return change, [at_query, ties, more]

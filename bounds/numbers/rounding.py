@@ -56,16 +56,15 @@ This is a rounding *model*, first order in u. It leaves out the growth that an i
 layer below the last adds: changes that cancel one another there (two heads that write
 opposite changes, a block that takes away what it reads, an offset of all values that the
 output matrix removes), and in the last layer values, and rows' changes, that cancel in their
-mean, are larger than their sum, and the radius is relative to the sum; and, in the kernel of
-two layers (`influence.fused_pairs`), what keys and queries annihilate that values do not
-read; and what a smooth neuron of the head reads of entries of the final row that cancel in
-the last layer's sums to far less than the others; and a neuron whose change is far below 1/n
-of what it reads; and means or values of hard layers that differ in real numbers and round to
-one float, whose change is computed as 0 and called that; and values of softmax layers that
-are equal in real numbers and differ in floats, where all beside them has a weight near the
-roundoff or below. What must hold there too is `certify_influence`, which follows the terms.
-Nothing in the model is fitted, and it is checked against 40 and more digits in the tests, and
-by `benchmarks.radii` over families made to lose digits.
+mean, are larger than their sum, and the radius is relative to the sum; and what a smooth
+neuron of the head reads of entries of the final row that cancel in the last layer's sums to
+far less than the others; and a neuron whose change is far below 1/n of what it reads; and
+means or values of hard layers that differ in real numbers and round to one float, whose
+change is computed as 0 and called that; and values of softmax layers that are equal in real
+numbers and differ in floats, where all beside them has a weight near the roundoff or below.
+What must hold there too is `certify_influence`, which follows the terms. Nothing in the model
+is fitted, and it is checked against 40 and more digits in the tests, and by
+`benchmarks.radii` over families made to lose digits.
 
 What is *certified* rests on `gamma` instead, which is a theorem, not a model.
 """

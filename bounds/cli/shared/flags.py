@@ -337,8 +337,7 @@ def define_method(values: flags.FlagValues) -> None:
         "auto",
         METHOD_NAMES,
         "How the influence is computed; auto picks the cheapest exact method, screened "
-        "certifies the maximum and encloses the rest, fused is incremental in "
-        "kernels, which no GPU has run yet and auto never picks.",
+        "certifies the maximum and encloses the rest.",
         flag_values=values,
     )
     define_ties(values)

@@ -11,7 +11,6 @@ from bounds.influence.callable import Callable
 from bounds.influence.choice import Choice, choose_method
 from bounds.influence.compute import agree
 from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.fused import FUSED
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
 from bounds.influence.partial import PARTIAL
@@ -46,7 +45,7 @@ from jax_models.arguments import (
 )
 from jax_models.run.evaluate import TieRule
 
-METHODS = (INCREMENTAL, EXHAUSTIVE, PARTIAL, FUSED)
+METHODS = (INCREMENTAL, EXHAUSTIVE, PARTIAL)
 AXES = ("position", "symbol", "row", "target")
 
 

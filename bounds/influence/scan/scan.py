@@ -74,8 +74,8 @@ def scan(
         rtol_exact: the scan is called "exact" where the rounding radius of its largest
             absolute value is at most this times it, and "enclosure" where it is more.
         method: "auto" (the cheapest by count), "incremental" (change propagation),
-            "exhaustive" (a pass for each), "partial" (passes of what can move and is
-            read), or "fused" (`incremental` in kernels, which "auto" does not take).
+            "exhaustive" (a pass for each), or "partial" (passes of what can move and is
+            read).
         ties: what to do where rounding decides a hard-attention winner: "error", "warn"
             or "ignore".
         dtype: asserts the float type.

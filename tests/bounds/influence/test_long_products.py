@@ -65,7 +65,6 @@ CASES = [
         ("incremental", {"num_layers": 3}),
         ("exhaustive", {"layer_norm": "pre", "num_classes": 3}),
         ("partial", {"mask": "future", "num_layers": 3}),
-        ("fused", {}),
     ]
     for width in (3, 5, 6)
 ]
