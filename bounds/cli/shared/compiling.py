@@ -1,24 +1,21 @@
 """Whether JAX compiles at the moment, for a line that says what is waited for."""
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator
 
 import jax.monitoring
 
-# Where JAX says that it begins to; if it says so elsewhere, nothing is told.
-_SAID_BY = "jax._src.interpreters.pxla"
-_ENDED = "/jax/core/compile/backend_compile_duration"
+# Of a program what ends before its compilation begins, and what ends with it.
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-class Compiling(logging.Filter):
-    """Hears JAX begin and end to compile a program; passes on what is said anyway."""
+class Compiling:
+    """Listens to JAX's events."""
 
-    def __init__(self, level: int) -> None:
-        """Nothing is compiled yet; from `level` on what JAX says is heard by all."""
-        super().__init__()
-        self._level = level
+    def __init__(self) -> None:
+        """Nothing is compiled yet."""
         self.under_way = False
         self.seconds = 0.0  # that went by so
         self._began = 0.0
@@ -28,31 +25,22 @@ class Compiling(logging.Filter):
         """What a line says of it."""
         return "compiling ..." if self.under_way else "at work ..."
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Take note of a beginning; handlers, JAX's own too, have no level."""
-        if str(record.msg).startswith("Compiling") and not self.under_way:
-            self.under_way, self._began = True, time.monotonic()
-        return record.levelno >= self._level
-
     def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Take note of an end."""
-        if event == _ENDED and self.under_way:
-            del duration_secs  # programs are compiled beside each other
-            self.seconds += time.monotonic() - self._began
-            self.under_way = False
+        """Take note of an event; programs are compiled beside each other."""
+        del duration_secs  # that of one, and they overlap
+        now = time.monotonic()
+        if event == _LOWERED and not self.under_way:
+            self.under_way, self._began = True, now
+        elif event == _COMPILED and self.under_way:
+            self.under_way, self.seconds = False, self.seconds + now - self._began
 
 
 @contextlib.contextmanager
 def hear_compiling() -> Iterator[Compiling]:
     """Yield what knows whether a program is compiled, as long as the context lasts."""
-    logger = logging.getLogger(_SAID_BY)
-    before, heard = logger.level, Compiling(logger.getEffectiveLevel())
-    logger.filters.insert(0, heard)  # one within another hears first, and passes all on
-    logger.setLevel(logging.DEBUG)
+    heard = Compiling()
     jax.monitoring.register_event_duration_secs_listener(heard)
     try:
         yield heard
     finally:
         jax.monitoring.unregister_event_duration_listener(heard)
-        logger.setLevel(before)
-        logger.removeFilter(heard)
