@@ -12,7 +12,6 @@ from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from bounds.cli.shared import peers
 from bounds.cli.shared.platforms import request_platform, require_platform
 from bounds.cli.shared.values import define_count
 from bounds.store.results import cell_key
@@ -21,8 +20,9 @@ from jax_models.errors import InputError
 from jax_models.run.mesh import check_agreement, device_mesh
 
 CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
-# Seconds until a process that does not find the others says so.
-PATIENCE = 60
+# Seconds until a process that does not find the others says so, until one that is silent
+# counts as lost, and for which one that has ended waits for the others.
+PATIENCE, SILENCE, PARTING = 60, 30, 60
 # More than this are a mistake: a CPU would be divided into as many.
 MOST_DEVICES = 256
 LARGEST_PORT = 65535
@@ -171,8 +171,10 @@ def explained_loss() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if jax.process_count() == 1:
             raise
-        raise InputError(f"{peers.LOST} ({str(error).splitlines()[0]})") from error
-    peers.finish()
+        raise InputError(
+            "another process stopped or was not found; see what it says itself. The same "
+            f"commands continue where they stopped ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _connect(coordinator: str, count: int, number: int) -> None:
@@ -191,10 +193,9 @@ def _connect(coordinator: str, count: int, number: int) -> None:
     if number:
         # JAX ends a process that does not find process 0 with a stack trace.
         _await_leader(host, int(port), f"process {number} of {count}")
-        address = peers.reach_leader(host, int(port))
     else:
         try:
-            address, came = peers.listen_to_others(int(port))
+            socket.create_server(("", int(port))).close()
         except OSError as error:
             raise InputError(
                 f"--coordinator={coordinator}: process 0 cannot listen at port "
@@ -204,19 +205,17 @@ def _connect(coordinator: str, count: int, number: int) -> None:
             f"waiting up to {PATIENCE} s for {count} processes at {coordinator}",
             flush=True,
         )
-        peers.expect_others(came, count - 1, PATIENCE)
     # JAX would keep a SIGTERM, to tell others of it, and compute on.
     with contextlib.suppress(AttributeError):
         jax.config.update("jax_enable_preemption_service", False)
-    peers.leave_at_once_after_errors()
     try:
         jax.distributed.initialize(
-            address,
+            coordinator,
             count,
             number,
-            # Later than what says it in one line.
-            initialization_timeout=2 * PATIENCE,
-            coordinator_bind_address=address,
+            initialization_timeout=PATIENCE,
+            heartbeat_timeout_seconds=SILENCE,
+            shutdown_timeout_seconds=PARTING,
         )
     except RuntimeError as error:
         raise InputError(
