@@ -27,13 +27,13 @@ from benchmarks.flags import (
     define_weightings,
 )
 from benchmarks.line_figure import Panel, line_figure, lines_by
+from benchmarks.operations import influence_operations, program_bytes
 from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.outline import estimate_work
 from bounds.influence.problem import Problem
 from jax_models import Transformer, forward
 
@@ -88,10 +88,10 @@ def measure(config: Config) -> dict[str, Any]:
         row |= timing.columns(name)
     outline = INCREMENTAL.outline(problem)
     assert outline is not None
-    work = estimate_work(outline)
-    row["flops"] = work.flops
-    row["flops_per_second"] = work.flops / row["incremental_seconds"]
-    row["block_bytes"] = work.block.bytes
+    row["flops"] = influence_operations(outline)
+    row["flops_per_second"] = row["flops"] / row["incremental_seconds"]
+    largest = max(outline.parts, key=lambda part: part.end - part.start)
+    row["block_bytes"] = program_bytes(outline.trace(largest))
     row["calls"] = timings["incremental"].calls
     row["forward_passes"] = row["incremental_seconds"] / row["forward_seconds"]
     row["last_row_passes"] = row["incremental_seconds"] / row["last_row_seconds"]

@@ -28,10 +28,10 @@ from benchmarks.flags import (
     define_mask,
     define_weightings,
 )
+from benchmarks.operations import count_operations
 from benchmarks.script import Benchmark, Config, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from bounds.influence import METHODS, Problem
-from bounds.influence.arithmetic import count_operations
 from jax_models import InputError
 
 FLAGS = benchmark_flags("profile_pairs", repeats=15, budget=60.0)

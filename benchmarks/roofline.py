@@ -6,7 +6,7 @@ matrix product, and a large array multiplied in place by a number, which reads a
 each of its bytes once. The roof of a kernel is min(peak FLOP/s, intensity x peak bytes/s),
 intensity being FLOP per byte; `fraction` is what it reaches of that.
 
-Operations are counted in the traced program (`bounds.influence.arithmetic`). Bytes are
+Operations are counted in the traced program (`benchmarks.operations`). Bytes are
 those of the arrays that a kernel is given and of those it returns, each once: the least
 that must move, as if all between stayed in a cache. Beside them `traffic` is the most:
 each operation's operands and results, nothing fused. What moves lies between.
@@ -28,12 +28,12 @@ import numpy as np
 from absl import flags
 
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
+from benchmarks.operations import count_operations, count_traffic
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import Timing, spread, time_call
 from bounds.curves.figures import LOOKS
-from bounds.influence.arithmetic import count_operations, count_traffic
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
 from bounds.influence.problem import Problem

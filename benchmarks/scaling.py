@@ -21,14 +21,13 @@ import numpy as np
 from absl import flags
 
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
+from benchmarks.operations import count_operations, influence_operations
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.curves.figures import LOOKS
-from bounds.influence.arithmetic import count_operations
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.outline import Outline
 from bounds.influence.problem import Problem
 from jax_models import forward
 
@@ -141,20 +140,6 @@ def measure(config: Config) -> dict[str, Any]:
     }
     row["forward_passes"] = row["influence_seconds"] / row["forward_seconds"]
     return row
-
-
-def influence_operations(outline: Outline) -> float:
-    """Returns the operations of all blocks and of the base pass, nothing compiled.
-
-    Args:
-        outline: of a method and a question.
-    """
-    total = count_operations(outline.base.jaxpr)
-    for part in outline.parts:
-        count = part.end - part.start
-        rounds = math.ceil(count / min(part.batch, count))
-        total += rounds * count_operations(outline.trace(part).jaxpr)
-    return total
 
 
 @dataclasses.dataclass(frozen=True)

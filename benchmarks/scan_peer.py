@@ -29,11 +29,11 @@ import jax_models as jm
 from benchmarks.device import usable_cores
 from benchmarks.flags import benchmark_flags, define_choices, define_peer
 from benchmarks.gradient_order import order_by_gradient
+from benchmarks.operations import influence_operations
 from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, LOOPS, draw_question, sceptr_model
-from bounds.influence.outline import estimate_work
 from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import is_bounded
 from bounds.influence.problem import Problem
@@ -248,7 +248,7 @@ def measure(config: Config) -> dict[str, Any]:
         return row | order_by_gradient(model, encoder, config["seed"])
     outline = PARTIAL.outline(problem)
     assert outline is not None
-    work = estimate_work(outline).flops / symbols.size
+    work = influence_operations(outline) / symbols.size
     row["matrix_rate_share"] = work / row["scan_seconds"] / matrix_rate()
     return row | order_by_gradient(model, encoder, config["seed"])
 

@@ -19,9 +19,9 @@ import bounds
 import jax_models as jm
 from benchmarks.device import usable_cores
 from benchmarks.flags import benchmark_flags, define_choices, define_peer
+from benchmarks.operations import influence_operations
 from benchmarks.page import column_table, digits
 from benchmarks.peer import ask_peer, missing_packages, package_version
-from benchmarks.scaling import influence_operations
 from benchmarks.scan_peer import (
     AGREEMENT,
     TORCH_PART,

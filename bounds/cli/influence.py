@@ -7,6 +7,7 @@ so: the same command continues where it stopped.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -42,15 +43,16 @@ from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value
 from bounds.curves.sequence_figure import sequence_figure
+from bounds.influence.block_memory import BlockSizes
 from bounds.influence.choice import choose_method
 from bounds.influence.compute import Propose
 from bounds.influence.method import Screen, Stopping
-from bounds.influence.outline import Outline, estimate_work
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT, kind_of
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Results, finish_cells, found_rows
 from bounds.version import __version__
 from jax_models.arguments import show
+from jax_models.run.device_memory import bytes_label
 from jax_models.run.mesh import count_devices
 
 
@@ -93,12 +95,9 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
         if isinstance(way, Screen)
         else f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
     ]
-    outline = None if isinstance(way, Screen) else way.outline(largest)
-    if outline is None:
-        return [*lines, f"blocks: {way.name} has none that can be told ahead"]
-    return lines + describe_blocks(
-        outline, [one.position.size for one in problems], count
-    )
+    counts = [one.position.size for one in problems]
+    sizes = None if isinstance(way, Screen) else choice.sizes
+    return [*lines, *describe_blocks(way.name, sizes, counts, count)]
 
 
 def _kept(blocks: Blocks, ranges: Sequence[tuple[int, int]]) -> str:
@@ -110,26 +109,18 @@ def _kept(blocks: Blocks, ranges: Sequence[tuple[int, int]]) -> str:
     return f"kept every {SECONDS:.0f} s or so, {least} positions at least"
 
 
-def describe_blocks(outline: Outline, sizes: Sequence[int], devices: int) -> list[str]:
-    """Returns the lines on blocks, from the outline of the largest part of the work.
-
-    Args:
-        outline: Of that part.
-        sizes: Substitutions of each part.
-        devices: How many a block is shared out over.
-    """
-    work = estimate_work(outline, devices)
-    pass_flops = work.base.flops
-    alike = sum(sizes) / max(sizes)  # parts, the last perhaps a fraction of one
-    rows = outline.parts[0].options.get("row_tile")
-    tiles = "" if rows is None else f", rows in tiles of {rows}"
-    flops = (work.flops - pass_flops) * alike + pass_flops  # which the parts share
+def describe_blocks(
+    method: str, sizes: BlockSizes | None, counts: Sequence[int], devices: int
+) -> list[str]:
+    """Returns the lines on blocks, of parts with some numbers of substitutions."""
+    if sizes is None:
+        return [f"blocks: {method} has none that can be told ahead"]
+    tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
+    blocks = sum(math.ceil(one / (sizes.substitutions * devices)) for one in counts)
     return [
-        f"blocks: {work.blocks} in the largest part, of {work.batch} substitutions on "
-        f"each device{tiles}",
-        f"base pass: {work.base}",
-        f"block, on each device: {work.block}",
-        f"all: {flops:.3g} FLOP",
+        f"blocks: {blocks}, of at most {sizes.substitutions} substitutions on each "
+        f"device{tiles}",
+        f"memory: at most {bytes_label(sizes.held)} on each device",
     ]
 
 

@@ -31,7 +31,8 @@ def describe_plan(parts: Parts) -> list[str]:
     asked, whole = parts.asked, parts.whole
     model, problem = asked.subject.model, whole.problem
     count = count_devices(parts.mesh)
-    way = whole.plan(parts.method).way
+    choice = whole.plan(parts.method)
+    way = choice.way
     assert isinstance(way, Method)
     questions = [whole.part(*ends).problem for ends in parts.bounds]
     problems = [one for one in questions if len(one.pairs)]
@@ -47,7 +48,6 @@ def describe_plan(parts: Parts) -> list[str]:
     kept = cells
     if isinstance(asked.reduce, Frobenius):  # made of the whole table
         kept = positions * symbols * math.prod(whole.shape)
-    outline = way.outline(max(problems, key=lambda one: len(one.pairs)))
     return [
         f"version {__version__}, jax {jax.__version__}, {count} of "
         f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
@@ -60,11 +60,7 @@ def describe_plan(parts: Parts) -> list[str]:
         f"substitutions: {sum(sizes)}, in {len(parts.bounds)} parts of at most "
         f"{parts.size} positions; each is kept when it is done",
         f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
-        *(
-            [f"blocks: {parts.method} has none that can be told ahead"]
-            if outline is None
-            else describe_blocks(outline, sizes, count)
-        ),
+        *describe_blocks(parts.method, choice.sizes, sizes, count),
         f"store: {kept} cells, at most {_bytes(STORED * kept)}",
         f"scan.npz: {cells} cells, {_bytes(ARRAYS * cells)}",
     ]

@@ -18,6 +18,8 @@ class BlockSizes:
 
     substitutions: int
     rows: int | None = None  # of a tile; None where a method has no tiles of rows
+    # Bytes that blocks under way and what they share take, from above.
+    held: float = dataclasses.field(default=0.0, compare=False)
 
 
 def fit_block(

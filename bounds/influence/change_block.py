@@ -205,7 +205,8 @@ def block_sizes(
     def taken(size: int) -> float:
         return base + IN_FLIGHT * block_bytes(model, length, size, rows, watched)
 
-    return BlockSizes(fit_block(suited, taken, memory_limit), rows)
+    size = fit_block(suited, taken, memory_limit)
+    return BlockSizes(size, rows, taken(size))
 
 
 def block_bytes(

@@ -361,7 +361,9 @@ def _outline(problem: Problem) -> Outline | None:
 def _sizes(problem: Problem) -> BlockSizes | None:
     if not isinstance(problem.model, Transformer):
         return BlockSizes(INPUTS_AT_ONCE)
-    return BlockSizes(_batch(problem))
+    size = _batch(problem)
+    each = pass_bytes(problem.model, problem.tokens.size, problem.rows.size)
+    return BlockSizes(size, held=batches_under_way() * size * each)
 
 
 def _parts(problem: Problem) -> tuple[Part]:

@@ -142,8 +142,8 @@ def _cost(problem: Problem) -> float:
 
 
 def _sizes(problem: Problem) -> BlockSizes:
-    block, _ = _block_sizes(problem)
-    return BlockSizes(block)
+    block, together = _block_sizes(problem)
+    return BlockSizes(block, held=_held(problem, together))
 
 
 def _block_sizes(problem: Problem) -> tuple[int, int]:
@@ -153,12 +153,7 @@ def _block_sizes(problem: Problem) -> tuple[int, int]:
     count = math.ceil(problem.position.size / count_devices(mesh))
     most = max(1, tile_elements() // SCORES_PER_ROW // _tile(model, n))
     suited = max(1, min(AT_ONCE, most, count))
-    shared = base_bytes(model, n)
-
-    def taken(size: int) -> float:
-        each = pass_bytes(model, n, problem.rows.size)
-        return shared + batches_under_way() * size * each
-
+    taken = functools.partial(_held, problem)
     together = fit_block(suited, taken, problem.memory_limit)
     # Evenly: 19 substitutes do not run as 32, nor 33 as 64.
     block = max(together, min(AT_ONCE, ROWS_PER_BLOCK // n))
@@ -167,6 +162,13 @@ def _block_sizes(problem: Problem) -> tuple[int, int]:
     groups = math.ceil(block / together)
     together = math.ceil(block / groups)
     return groups * together, together
+
+
+def _held(problem: Problem, together: int) -> float:
+    """Bytes of the base pass and of the substitutions that go together, from above."""
+    model, n = problem.model, problem.tokens.size
+    each = pass_bytes(model, n, problem.rows.size)
+    return base_bytes(model, n) + batches_under_way() * together * each
 
 
 def _parts(problem: Problem) -> tuple[Part]:

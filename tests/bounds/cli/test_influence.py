@@ -309,9 +309,15 @@ def test_an_ambiguous_tie_is_one_line(run, model_file):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--num_layers=2"], ["method: incremental (the cheapest", "base pass: "]),
-        (["--method=exhaustive"], ["method: exhaustive (asked for)", "FLOP, "]),
-        (["--num_devices=8"], ["8 of 8 devices", "blocks: 1 in the largest part"]),
+        (["--num_layers=2"], ["method: incremental (the cheapest", "memory: at most "]),
+        (
+            ["--method=exhaustive"],
+            [
+                "method: exhaustive (asked for)",
+                "blocks: 2, of at most 32",
+            ],
+        ),
+        (["--num_devices=8"], ["8 of 8 devices", "blocks: 1, of at most "]),
         (
             ["--mask=none", "--position=none"],
             ["method: lumped", "lumped has none that can be told ahead"],

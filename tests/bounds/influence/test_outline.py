@@ -1,7 +1,6 @@
 """What an outline says will run is what the kernel then runs."""
 
 import dataclasses
-import math
 
 import jax
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 import jax_models as jm
 from bounds.influence import METHODS, Problem
-from bounds.influence.outline import estimate_work, shapes_of
+from bounds.influence.outline import shapes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 40
@@ -50,24 +49,6 @@ def test_an_outline_is_the_kernel_without_numbers(name, problem):
     assert outline.parts == kernel.parts
     given, told = (jax.tree.flatten(shapes_of(x.shared)) for x in (kernel, outline))
     assert given == told
-    count = sum(1 for _ in METHODS[name].blocks(problem))
-    assert estimate_work(outline).blocks == count
-
-
-@pytest.mark.slow
-def test_devices_share_blocks_and_the_work_is_the_same():
-    problem = pose(2)
-    outline = METHODS["incremental"].outline(problem)
-    part = dataclasses.replace(outline.parts[0], batch=5)
-    outline = dataclasses.replace(outline, parts=(part,))
-    one, eight = (estimate_work(outline, devices) for devices in (1, 8))
-    assert (one.blocks, eight.blocks) == (math.ceil(39 / 5), 1)
-    assert one.batch == eight.batch == 5
-    assert one.flops == eight.flops > one.base.flops > 0
-    # Pairs of substitution and row: twice the substitutions are twice the work.
-    wide = dataclasses.replace(outline, parts=(dataclasses.replace(part, batch=10),))
-    ratio = estimate_work(wide).block.flops / one.block.flops
-    assert ratio == pytest.approx(2, rel=0.05)
 
 
 def test_methods_without_blocks_of_their_own_have_none():

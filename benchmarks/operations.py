@@ -12,7 +12,6 @@ traced program as if every operation read its operands from memory and wrote its
 there: no compiler does as much, since it fuses operations and caches keep what is small.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from bounds.influence.outline import Outline
 
 ELEMENTWISE = frozenset(
     "acos acosh add add_any asin asinh atan atan2 atanh cbrt cos cosh digamma div erf "
@@ -36,33 +37,23 @@ SLICES = frozenset({"dynamic_slice", "gather", "slice"})
 UPDATES = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2}
 
 
-@dataclasses.dataclass(frozen=True)
-class ProgramWork:
-    """What one run of a program takes."""
-
-    flops: float  # floating-point operations
-    bytes: int | None  # of arguments, results and all between; None where not told
-
-    def __str__(self) -> str:
-        """Both, for a reader."""
-        memory = "" if self.bytes is None else f", {self.bytes / 2**20:.3g} MiB"
-        return f"{self.flops:.3g} FLOP{memory}"
+def influence_operations(outline: Outline) -> float:
+    """Returns the operations of all blocks and of the base pass, nothing compiled."""
+    total = count_operations(outline.base.jaxpr)
+    for part in outline.parts:
+        count = part.end - part.start
+        rounds = math.ceil(count / min(part.batch, count))
+        total += rounds * count_operations(outline.trace(part).jaxpr)
+    return total
 
 
-def measure_work(traced: jax.stages.Traced) -> ProgramWork:
-    """Returns the work of a program, compiled for the default device and not run.
-
-    Args:
-        traced: of `jax.jit(function).trace(...)`, from arrays or their shapes.
-    """
+def program_bytes(traced: jax.stages.Traced) -> int | None:
+    """Returns the bytes of a program's buffers, compiled and not run; None if not told."""
     memory = traced.lower().compile().memory_analysis()
     names = ("argument", "output", "temp")
-    held = (
-        None
-        if memory is None
-        else sum(getattr(memory, f"{name}_size_in_bytes") for name in names)
-    )
-    return ProgramWork(count_operations(traced.jaxpr), held)
+    if memory is None:
+        return None
+    return sum(getattr(memory, f"{name}_size_in_bytes") for name in names)
 
 
 def count_operations(program: ClosedJaxpr | Jaxpr) -> float:
