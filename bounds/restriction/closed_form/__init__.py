@@ -7,12 +7,9 @@ are fixed so that the output no longer depends on the rest.
 
 from bounds.restriction.closed_form.dyck import (
     DyckParameters,
+    closed_form_dyck,
     dyck_threshold,
     one_layer_dyck_threshold,
-)
-from bounds.restriction.closed_form.dyck_search import (
-    closed_form_dyck,
-    search_dyck_parameters,
 )
 from bounds.restriction.closed_form.route_alteration import alteration_route
 from bounds.restriction.closed_form.route_paper import Weight, paper_route
@@ -34,7 +31,6 @@ from bounds.restriction.closed_form.switching_lemma import (
     deep_probability,
     depth_tails,
 )
-from bounds.restriction.closed_form.switching_search import search_steps
 from bounds.restriction.closed_form.tower import Tower
 
 __all__ = [
@@ -56,8 +52,6 @@ __all__ = [
     "one_layer_parity_threshold",
     "paper_route",
     "parity_routes",
-    "search_dyck_parameters",
-    "search_steps",
     "switching_proof",
     "switching_routes",
 ]

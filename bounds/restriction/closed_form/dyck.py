@@ -49,12 +49,17 @@ from typing import Any
 
 from bounds.numbers import interval
 from bounds.numbers.statements import instance, probability, several, whole
+from bounds.restriction.closed_form.route_switching import closed_form_switching
 from bounds.restriction.closed_form.switching_lemma import SwitchingStep
+from bounds.restriction.closed_form.tower import Tower
 
 # An interval in a proof, a float in a search.
 Real = Any
 WIDE = Fraction(11, 5)
 SLACK = Fraction(1, 2**20)
+# Of the closed form: bits by which its trees are deeper, its spreads and risk, and how
+# often the length is doubled before it is given up.
+BITS, SPREAD, DELTA, MOST_ROUNDS = 12, Fraction(1, 20), Fraction(1, 100), 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,3 +337,44 @@ def _central(width: Real, root: Real, numbers: Numbers) -> Real:
         share = (width * root - 1) / (wide * root + 1)
     near = share * tail(wide)
     return near if numbers.least(near - far) > 0 and width < wide else far
+
+
+def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
+    """Returns a length from which on DYCK is out of reach, for L >= 2.
+
+    The first 2 · 4^i times Corollary 9's threshold for PARITY that `proves` accepts.
+
+    Args:
+        num_layers: L >= 2.
+        num_heads: H >= 1.
+
+    Returns:
+        An even length, certified; None where none was accepted, or where n has more
+        than 10^6 bits.
+
+    Raises:
+        ValueError: A number is outside its range.
+
+    Source:
+        docs/theory/hard-attention.md, sections 6 and 7, Corollary 9.
+    """
+    layers = whole("num_layers", num_layers, 2)
+    heads = whole("num_heads", num_heads, 1)
+    closed = closed_form_switching(layers, heads)
+    steps, deep, depth = [], [], 1
+    for l, bits in enumerate(closed.bits):
+        p = Fraction(100, 832 * depth)
+        more = BITS * (l + 1)
+        deep.append(Fraction(1128 * heads, 1000 * 2 ** (bits + more)))
+        depth += heads * (bits + more - 1)
+        steps.append(SwitchingStep(p, depth))
+    spreads = (SPREAD,) * len(steps)
+    parameters = DyckParameters(heads, tuple(steps), tuple(deep), spreads, DELTA)
+    if closed.length.level:
+        return None
+    half = int(closed.length.top)
+    for _ in range(MOST_ROUNDS):
+        if proves(parameters, 2 * half):
+            return Tower.of(2 * half)
+        half <<= 2
+    return None

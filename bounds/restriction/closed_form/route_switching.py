@@ -16,12 +16,6 @@ activations, and ψ_l = p_l ψ_{l-1} + (H + 1) t_{l-1} R_l. Closing the last lay
 
 and PARITY needs F = 1 only: the completions have one output and both parities.
 
-Parameters of Theorem 8 that were searched at length, as rationals.
-
-For L layers and H heads. Each row is a proof, which `switching_proof` recomputes in
-exact arithmetic; nothing rests on how it was found (`search_steps` with p t in steps of
-1/400 and of 1/2000, the better of the two).
-
 Corollary 9: route S without a search, for any number of layers and heads.
 
 With p_l = 1 / (8.32 t_{l-1}) a decision list of width t_{l-1} is deeper than s with
@@ -33,7 +27,10 @@ probability at most α^s, α <= 2 p t / ((1 + p) ln((1 + √5) / 2)) < 1/2, and 
 so that repairs cost at most half of what is left, since 2 · 8.32 · 1.128 <= 18.9,
 
     t_l = t_{l-1} + H (s_l - 1),    φ_l = φ_{l-1} / (16.64 t_{l-1}),
-    n_L = ⌊(H + 1) t_{L-1} / φ_{L-1}⌋ + 1.
+    n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1,
+
+and 2^{L-1} - 1 more where the output is read at a position of its own: with repairs of at
+most φ_l, ψ_l <= 2 (φ_l / φ_{l-1}) ψ_{l-1} + φ_l, hence ψ_{L-1} <= (2^{L-1} - 1) φ_{L-1}.
 """
 
 import dataclasses
@@ -51,73 +48,6 @@ from bounds.restriction.closed_form.switching_lemma import (
 )
 from bounds.restriction.closed_form.tower import Tower, ceiling, log2
 
-RELEASED: dict[tuple[int, int], tuple[SwitchingStep, ...]] = {
-    (2, 1): (SwitchingStep(Fraction(141, 400), 5),),
-    (2, 2): (SwitchingStep(Fraction(111, 400), 8),),
-    (2, 4): (SwitchingStep(Fraction(19, 80), 13),),
-    (2, 8): (SwitchingStep(Fraction(83, 400), 21),),
-    (3, 1): (
-        SwitchingStep(Fraction(11, 50), 3),
-        SwitchingStep(Fraction(19, 400), 9),
-    ),
-    (3, 2): (
-        SwitchingStep(Fraction(209, 1000), 6),
-        SwitchingStep(Fraction(39, 2000), 13),
-    ),
-    (3, 4): (
-        SwitchingStep(Fraction(201, 1000), 11),
-        SwitchingStep(Fraction(107, 11000), 19),
-    ),
-    (3, 8): (
-        SwitchingStep(Fraction(89, 500), 18),
-        SwitchingStep(Fraction(19, 3600), 26),
-    ),
-    (4, 1): (
-        SwitchingStep(Fraction(219, 1000), 3),
-        SwitchingStep(Fraction(16, 375), 8),
-        SwitchingStep(Fraction(51, 3200), 16),
-    ),
-    (4, 2): (
-        SwitchingStep(Fraction(209, 1000), 6),
-        SwitchingStep(Fraction(9, 500), 12),
-        SwitchingStep(Fraction(227, 24000), 20),
-    ),
-    (4, 4): (
-        SwitchingStep(Fraction(201, 1000), 11),
-        SwitchingStep(Fraction(12, 1375), 17),
-        SwitchingStep(Fraction(219, 34000), 27),
-    ),
-    (4, 8): (
-        SwitchingStep(Fraction(89, 500), 18),
-        SwitchingStep(Fraction(11, 2250), 24),
-        SwitchingStep(Fraction(199, 48000), 35),
-    ),
-    (5, 1): (
-        SwitchingStep(Fraction(219, 1000), 3),
-        SwitchingStep(Fraction(16, 375), 8),
-        SwitchingStep(Fraction(7, 500), 14),
-        SwitchingStep(Fraction(17, 2000), 22),
-    ),
-    (5, 2): (
-        SwitchingStep(Fraction(209, 1000), 6),
-        SwitchingStep(Fraction(9, 500), 12),
-        SwitchingStep(Fraction(9, 1000), 19),
-        SwitchingStep(Fraction(233, 38000), 28),
-    ),
-    (5, 4): (
-        SwitchingStep(Fraction(201, 1000), 11),
-        SwitchingStep(Fraction(12, 1375), 17),
-        SwitchingStep(Fraction(203, 34000), 25),
-        SwitchingStep(Fraction(43, 10000), 34),
-    ),
-    (5, 8): (
-        SwitchingStep(Fraction(89, 500), 18),
-        SwitchingStep(Fraction(11, 2250), 24),
-        SwitchingStep(Fraction(47, 12000), 33),
-        SwitchingStep(Fraction(1, 330), 43),
-    ),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class ClosedFormSwitching:
@@ -134,18 +64,23 @@ class ClosedFormSwitching:
     bits: tuple[int, ...]
 
 
-def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitching:
+def closed_form_switching(
+    num_layers: int, num_heads: int, *, free: int = 1, read_out: bool = False
+) -> ClosedFormSwitching:
     """Returns the threshold of Corollary 9.
 
-    n_L = ⌊(H + 1) t_{L-1} / φ_{L-1}⌋ + 1 with the recursion above: polynomial in H for
-    each L, and at most (O(L H log(L H)))^L.
+    n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1 with the recursion above: polynomial in
+    H for each L, and for F = 1 at most (O(L H log(L H)))^L.
 
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1.
+        free: F >= 1, the free bits that are needed, as in `switching_proof`.
+        read_out: Whether the output is read at a further position without a symbol.
 
     Returns:
-        A length from which on PARITY is impossible, rounded up, and the trees' depths.
+        A length from which on PARITY, with F = 1, is impossible, rounded up, and the
+        trees' depths.
 
     Raises:
         ValueError: A number is below 1.
@@ -153,7 +88,8 @@ def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitchin
     Source:
         docs/theory/hard-attention.md, section 6, Corollary 9.
     """
-    heads = whole("num_heads", num_heads, 1)
+    heads, free = whole("num_heads", num_heads, 1), whole("free", free, 1)
+    instance("read_out", read_out, bool)
     depth, inverse, depths, bits = 1, interval(1), [], []
     for _ in range(whole("num_layers", num_layers, 1) - 1):
         size = interval(189) / 10 * (heads * (heads + 1) * depth**2) * inverse
@@ -161,7 +97,10 @@ def closed_form_switching(num_layers: int, num_heads: int) -> ClosedFormSwitchin
         bits.append(ceiling(log2(size)))
         depth += heads * (bits[-1] - 1)
         depths.append(depth)
-    bound = (heads + 1) * depth * inverse
+    closing = heads * depth + (depth if depths or not read_out else 0)
+    bound = (closing + free - 1) * inverse
+    if read_out:
+        bound += 2 ** len(depths) - 1
     # The floor plus one of an upper bound: exact while 200 bits hold the number.
     return ClosedFormSwitching(Tower.above(bound), tuple(depths), tuple(bits))
 

@@ -1,8 +1,7 @@
 """Every route to a threshold for one shape, each with its parameters.
 
 Any admissible parameters are a proof, so the least of the thresholds holds. Those of
-route S and of DYCK come from a table where it has the shape, else from a search, and
-from closed forms where a search would take too long.
+route S and of DYCK come from a table where it has the shape; closed forms are for all.
 
 What hard attention does compute: every function of (H + 1)^L symbols.
 
@@ -22,18 +21,14 @@ from typing import Any
 from bounds.numbers.statements import instance, whole
 from bounds.restriction.closed_form.dyck import (
     DyckParameters,
+    closed_form_dyck,
     dyck_threshold,
     one_layer_dyck_threshold,
 )
-from bounds.restriction.closed_form.dyck_search import (
-    DYCK_RELEASED,
-    closed_form_dyck,
-    search_dyck_parameters,
-)
+from bounds.restriction.closed_form.released import DYCK_RELEASED, RELEASED
 from bounds.restriction.closed_form.route_alteration import alteration_route
 from bounds.restriction.closed_form.route_paper import Weight, paper_route
 from bounds.restriction.closed_form.route_switching import (
-    RELEASED,
     closed_form_switching,
     switching_proof,
 )
@@ -42,7 +37,6 @@ from bounds.restriction.closed_form.switching_lemma import (
     SwitchingStep,
     deep_probability,
 )
-from bounds.restriction.closed_form.switching_search import search_steps
 from bounds.restriction.closed_form.tower import Tower
 
 # Beyond so many layers the interval arithmetic of DYCK takes minutes.
@@ -185,10 +179,8 @@ def switching_routes(
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1.
-        needed: F, the free bits that the language asks for; PARITY one. The closed form
-            is for one.
-        read_out: Whether the output is read at a further position without a symbol;
-            not in the closed form.
+        needed: F, the free bits that the language asks for; PARITY one.
+        read_out: Whether the output is read at a further position without a symbol.
 
     Returns:
         The routes that apply.
@@ -201,9 +193,7 @@ def switching_routes(
     """
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     num_heads, needed = whole("num_heads", num_heads, 1), whole("needed", needed, 1)
-    steps = RELEASED.get((num_layers, num_heads)) if needed == 1 else None
-    if steps is None:
-        steps = search_steps(num_layers, num_heads, free=needed)
+    steps = () if num_layers == 1 else RELEASED.get((num_layers, num_heads))
     if steps is not None:
         digits = proof_digits(num_layers)
         proof = switching_proof(
@@ -216,14 +206,15 @@ def switching_routes(
                 {"steps": _listed(steps), "free_bits": needed, "digits": digits},
                 "docs/theory/hard-attention.md, section 6, Theorem 8",
             )
-    if needed == 1 and not read_out:
-        closed = closed_form_switching(num_layers, num_heads)
-        yield Route(
-            "switching, closed form",
-            closed.length,
-            {},
-            "docs/theory/hard-attention.md, section 6, Corollary 9",
-        )
+    closed = closed_form_switching(
+        num_layers, num_heads, free=needed, read_out=read_out
+    )
+    yield Route(
+        "switching, closed form",
+        closed.length,
+        {},
+        "docs/theory/hard-attention.md, section 6, Corollary 9",
+    )
 
 
 def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
@@ -283,17 +274,16 @@ def proof_digits(num_layers: int) -> int:
 
 
 def _dyck_parameters(num_layers: int, num_heads: int) -> DyckParameters | None:
+    if (num_layers, num_heads) not in DYCK_RELEASED:
+        return None
     digits = proof_digits(num_layers)
-    if (num_layers, num_heads) in DYCK_RELEASED:
-        steps, spreads, delta = DYCK_RELEASED[num_layers, num_heads]
-        depths = (1, *(step.depth for step in steps))
-        deep = tuple(
-            deep_probability(t, num_heads, step.depth, step.star_probability, digits)
-            for t, step in zip(depths, steps, strict=False)
-        )
-        return DyckParameters(num_heads, steps, deep, spreads, delta)
-    start = search_steps(num_layers, num_heads)
-    return None if start is None else search_dyck_parameters(num_heads, start, digits)
+    steps, spreads, delta = DYCK_RELEASED[num_layers, num_heads]
+    depths = (1, *(step.depth for step in steps))
+    deep = tuple(
+        deep_probability(t, num_heads, step.depth, step.star_probability, digits)
+        for t, step in zip(depths, steps, strict=False)
+    )
+    return DyckParameters(num_heads, steps, deep, spreads, delta)
 
 
 def _listed(steps: Sequence[SwitchingStep]) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bounds.restriction.closed_form import SwitchingStep, search_steps, switching_proof
+from bounds.restriction.closed_form import SwitchingStep, switching_proof
+from bounds.restriction.closed_form.released import RELEASED
 
 OUT = Path("results/depth/depth.json")
 
@@ -98,8 +99,7 @@ def test_the_share_enters_the_papers_routes_alone(run):
 
 def test_a_language_that_needs_free_bits_gets_its_own_threshold(run):
     record, out = depth(run, "--num_layers=2", "--num_heads=1", "--free_bits=20")
-    steps = search_steps(2, 1, free=20)
-    length = switching_proof(1, steps, free=20).length
+    length = switching_proof(1, RELEASED[2, 1], free=20).length
     assert record["language"]["impossible_from"] == length
     assert record["parity"]["impossible_from"] < length
     assert "any 20 free bits" in out

@@ -34,8 +34,6 @@ LAYER = cf.LayerConstants(1.0, (HEAD,), 1.0)
 UNIFORM = cf.UniformConstants(0.5, 1.0, 1, 2)
 SHAPE = ap.NetworkShape(2, 2, 2, 2, 1.5)
 STEP = de.SwitchingStep(Fraction(1, 3), 2)
-# Too deep to be searched from.
-DEEP = de.SwitchingStep(Fraction(1, 3), 10**7)
 DYCK = de.DyckParameters(1, (STEP,), (Fraction(1, 99),), (None,), Fraction(1, 5))
 SHARE = Fraction(1, 2)
 
@@ -165,7 +163,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "Tower.of": {"number": 2},
     "alteration_route": free,
     "closed_form_dyck": size,
-    "closed_form_switching": size,
+    "closed_form_switching": {**size, "free": 2, "read_out": False},
     "computable_length": {**size, "read_out": True},
     "deep_probability": {"depth": 2, "num_heads": 1, **chain},
     "depth_tails": {"width": 2, "num_lists": 1, **chain},
@@ -175,8 +173,6 @@ RIGHT: dict[str, dict[str, Any]] = {
     "one_layer_parity_threshold": {"num_heads": 1, "read_out": True},
     "paper_route": {**free, "weight": de.Weight.PAPER},
     "parity_routes": {**free, "read_out": False},
-    "search_dyck_parameters": {"num_heads": 1, "start": (DEEP,), "digits": 20},
-    "search_steps": {**size, "free": 1, "steps": 20},
     "switching_proof": {
         **{"num_heads": 1, "steps": [STEP], "free": 1, "start": SHARE},
         **{"read_out": False, "digits": 20},

@@ -13,17 +13,13 @@ from bounds.restriction.closed_form.dyck import (
     DyckParameters,
     _central,
     _upper_bounds,
+    closed_form_dyck,
     dyck_margin,
     dyck_threshold,
     one_layer_dyck_threshold,
     proves,
 )
-from bounds.restriction.closed_form.dyck_search import (
-    DYCK_RELEASED,
-    closed_form_dyck,
-    search_dyck_parameters,
-)
-from bounds.restriction.closed_form.route_switching import RELEASED
+from bounds.restriction.closed_form.released import DYCK_RELEASED
 from bounds.restriction.closed_form.routes import _dyck_parameters, computable_length
 from bounds.restriction.closed_form.switching_lemma import (
     SwitchingStep,
@@ -256,7 +252,7 @@ def test_the_margin_of_three_layers_is_its_formula_by_hand():
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 8), (3, 2), (6, 3)])
-def test_the_closed_form_is_weaker_than_a_search_and_certified(layers, heads):
+def test_the_closed_form_is_weaker_than_the_table_and_certified(layers, heads):
     closed = closed_form_dyck(layers, heads)
     assert closed is not None
     assert closed.top % 2 == 0
@@ -269,12 +265,6 @@ def test_a_closed_form_of_one_layer_is_refused():
     """It has a threshold of its own, `one_layer_dyck_threshold`."""
     with pytest.raises(ValueError, match="num_layers is 1, expected an integer >= 2"):
         closed_form_dyck(1, 1)
-
-
-def test_a_search_finds_what_the_table_has_within_a_tenth():
-    found = search_dyck_parameters(2, RELEASED[2, 2])
-    assert threshold(found) <= 1.1 * threshold(_dyck_parameters(2, 2))
-    assert search_dyck_parameters(10**6, RELEASED[2, 2]) is None
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3])

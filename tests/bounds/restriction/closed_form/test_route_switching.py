@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
+from bounds.restriction.closed_form.released import RELEASED
 from bounds.restriction.closed_form.route_switching import (
-    RELEASED,
     closed_form_switching,
     switching_proof,
 )
@@ -15,7 +15,6 @@ from bounds.restriction.closed_form.routes import (
     one_layer_parity_threshold,
 )
 from bounds.restriction.closed_form.switching_lemma import SwitchingStep
-from bounds.restriction.closed_form.switching_search import search_steps
 from bounds.restriction.closed_form.tower import Tower
 
 # The specification's Table S: parameters (p_l t_{l-1}, t_l), thresholds, Corollary 9.
@@ -117,29 +116,24 @@ def test_the_closed_form_is_its_formula_in_rationals(layers, heads):
     assert closed_form_switching(layers, heads).length.integer == length
 
 
+@pytest.mark.parametrize("asked", [{}, {"free": 20}, {"free": 7, "read_out": True}])
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 5), (3, 1), (3, 3), (4, 2)])
-def test_the_closed_form_is_implied_by_theorem_8(layers, heads):
+def test_the_closed_form_is_implied_by_theorem_8(layers, heads, asked):
     """Its own p_l and t_l, put into the theorem, give no larger a threshold."""
-    closed = closed_form_switching(layers, heads)
+    closed = closed_form_switching(layers, heads, **asked)
     steps, depth = [], 1
     for t in closed.depths:
         steps.append(SwitchingStep(Fraction(100, 832 * depth), t))
         depth = t
-    assert Tower.of(switching_proof(heads, steps).length) <= closed.length
+    assert Tower.of(switching_proof(heads, steps, **asked).length) <= closed.length
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(2, 3), (3, 1), (3, 4), (4, 1), (6, 1)])
-def test_a_search_lies_between_what_is_possible_and_the_closed_form(layers, heads):
-    proof = switching_proof(heads, search_steps(layers, heads))
-    assert proof.length > computable_length(layers, heads)
-    assert Tower.of(proof.length) <= closed_form_switching(layers, heads).length
-    if (layers, heads) in PARAMETERS:
-        assert proof.length <= PARAMETERS[layers, heads][1]
-
-
-def test_what_is_too_large_to_search_is_left_alone():
-    assert search_steps(500, 8) is None
-    assert search_steps(2, 10**6) is None
+def test_a_closed_form_counts_free_bits_and_a_read_out_by_hand():
+    """L = 2, H = 1: s = 6, t = 6, φ = 1/16.64; 12, 12 + 4 bits, and one position more."""
+    told = ({}, {"free": 5}, {"read_out": True}, {"free": 5, "read_out": True})
+    found = [closed_form_switching(2, 1, **asked).length.integer for asked in told]
+    assert found == [200, 267, 201, 268]
+    assert closed_form_switching(1, 3, free=2, read_out=True).length.integer == 5
 
 
 @pytest.mark.parametrize("heads", range(1, 9))
@@ -198,7 +192,6 @@ def test_steps_that_lose_everything_prove_nothing():
         (lambda: switching_proof(1, [], free=0), "free is 0"),
         (lambda: switching_proof(1, [], start=2), "start is 2, expected a number"),
         (lambda: closed_form_switching(0, 1), "num_layers is 0"),
-        (lambda: search_steps(0, 1), "num_layers is 0"),
     ],
 )
 def test_a_number_out_of_range_is_named(make, complaint):

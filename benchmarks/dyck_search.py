@@ -3,16 +3,6 @@
 One parameter is moved at a time, by large steps first, while the threshold falls: p_l
 t_{l-1} on a grid, t_l, the spread c_l, and the risk δ. Nothing here is certified;
 `dyck_threshold` proves what is found.
-
-A threshold for DYCK without a search, for any number of layers and heads.
-
-The parameters of Corollary 9 with trees deeper by H BITS, so that R_l, which is at most
-1.128 H 2^{-s_l}, leaves room for the probability with which the sum stays near 0.
-
-Parameters for DYCK that were searched at length, as rationals.
-
-For L layers and H heads: the steps, the spreads and δ. Each row is a proof, which
-`dyck_threshold` recomputes; nothing rests on how it was found.
 """
 
 import functools
@@ -21,147 +11,20 @@ from fractions import Fraction
 
 import numpy as np
 
+from benchmarks.switching_search import affordable, deep_shares
 from bounds.numbers.statements import several, whole
 from bounds.restriction.closed_form.dyck import (
     FLOATS,
     DyckParameters,
     dyck_slope,
     dyck_threshold,
-    proves,
 )
-from bounds.restriction.closed_form.route_switching import closed_form_switching
 from bounds.restriction.closed_form.switching_lemma import (
     DIGITS,
     SwitchingStep,
     deep_probability,
 )
-from bounds.restriction.closed_form.switching_search import affordable, deep_shares
-from bounds.restriction.closed_form.tower import Tower
 
-Row = tuple[tuple[SwitchingStep, ...], tuple[Fraction | None, ...], Fraction]
-
-DYCK_RELEASED: dict[tuple[int, int], Row] = {
-    (2, 1): (
-        (SwitchingStep(Fraction(173, 400), 11),),
-        (None,),
-        Fraction(1, 5),
-    ),
-    (2, 2): (
-        (SwitchingStep(Fraction(139, 400), 14),),
-        (None,),
-        Fraction(1, 5),
-    ),
-    (2, 4): (
-        (SwitchingStep(Fraction(93, 400), 17),),
-        (Fraction(3, 5),),
-        Fraction(1, 5),
-    ),
-    (2, 8): (
-        (SwitchingStep(Fraction(41, 200), 25),),
-        (Fraction(3, 5),),
-        Fraction(1, 5),
-    ),
-    (3, 1): (
-        (
-            SwitchingStep(Fraction(13, 40), 7),
-            SwitchingStep(Fraction(73, 2800), 25),
-        ),
-        (
-            None,
-            Fraction(3, 25),
-        ),
-        Fraction(1, 12),
-    ),
-    (3, 2): (
-        (
-            SwitchingStep(Fraction(11, 40), 10),
-            SwitchingStep(Fraction(11, 800), 25),
-        ),
-        (
-            None,
-            Fraction(1, 20),
-        ),
-        Fraction(1, 12),
-    ),
-    (3, 4): (
-        (
-            SwitchingStep(Fraction(6, 25), 15),
-            SwitchingStep(Fraction(11, 1500), 27),
-        ),
-        (
-            None,
-            Fraction(1, 20),
-        ),
-        Fraction(1, 12),
-    ),
-    (3, 8): (
-        (
-            SwitchingStep(Fraction(1, 5), 22),
-            SwitchingStep(Fraction(1, 220), 34),
-        ),
-        (
-            None,
-            Fraction(1, 20),
-        ),
-        Fraction(1, 12),
-    ),
-    (4, 1): (
-        (
-            SwitchingStep(Fraction(27, 80), 7),
-            SwitchingStep(Fraction(1, 56), 12),
-            SwitchingStep(Fraction(19, 1600), 28),
-        ),
-        (
-            None,
-            Fraction(8, 5),
-            Fraction(1, 20),
-        ),
-        Fraction(1, 24),
-    ),
-    (4, 2): (
-        (
-            SwitchingStep(Fraction(7, 25), 10),
-            SwitchingStep(Fraction(9, 800), 16),
-            SwitchingStep(Fraction(47, 6400), 28),
-        ),
-        (
-            None,
-            Fraction(6, 5),
-            Fraction(1, 20),
-        ),
-        Fraction(1, 24),
-    ),
-    (4, 4): (
-        (
-            SwitchingStep(Fraction(97, 400), 15),
-            SwitchingStep(Fraction(41, 6000), 21),
-            SwitchingStep(Fraction(3, 560), 35),
-        ),
-        (
-            None,
-            Fraction(6, 5),
-            Fraction(1, 20),
-        ),
-        Fraction(1, 24),
-    ),
-    (4, 8): (
-        (
-            SwitchingStep(Fraction(81, 400), 22),
-            SwitchingStep(Fraction(37, 8800), 28),
-            SwitchingStep(Fraction(3, 800), 45),
-        ),
-        (
-            None,
-            Fraction(6, 5),
-            Fraction(3, 100),
-        ),
-        Fraction(1, 24),
-    ),
-}
-BITS = 12
-SPREAD = Fraction(1, 20)
-DELTA = Fraction(1, 100)
-MOST_ROUNDS = 400
 GRID = 400
 DELTAS = tuple(Fraction(1, n) for n in (5, 6, 8, 12, 24, 100, 1000))
 _PER_CENT = (250, 200, 160, 120, 100, 80, 60, 45, 35, 25, 18, 12, 8, 5, 3, 2, 1)
@@ -175,47 +38,6 @@ MOST_LOOKS = 2400
 # p_l t_{l-1} in cells, t_l, the index of c_l, for every step; and the index of δ.
 _Point = tuple[tuple[tuple[int, ...], ...], int]
 _Cost = Callable[[_Point], tuple[int, float]]
-
-
-def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
-    """Returns a length from which on DYCK is out of reach, for L >= 2.
-
-    The first 2 · 4^i times Corollary 9's threshold for PARITY that `proves` accepts.
-
-    Args:
-        num_layers: L >= 2.
-        num_heads: H >= 1.
-
-    Returns:
-        An even length, certified; None where none was accepted, or where n has more
-        than 10^6 bits.
-
-    Raises:
-        ValueError: A number is outside its range.
-
-    Source:
-        docs/theory/hard-attention.md, sections 6 and 7, Corollary 9.
-    """
-    layers = whole("num_layers", num_layers, 2)
-    heads = whole("num_heads", num_heads, 1)
-    closed = closed_form_switching(layers, heads)
-    steps, deep, depth = [], [], 1
-    for l, bits in enumerate(closed.bits):
-        p = Fraction(100, 832 * depth)
-        more = BITS * (l + 1)
-        deep.append(Fraction(1128 * heads, 1000 * 2 ** (bits + more)))
-        depth += heads * (bits + more - 1)
-        steps.append(SwitchingStep(p, depth))
-    spreads = (SPREAD,) * len(steps)
-    parameters = DyckParameters(heads, tuple(steps), tuple(deep), spreads, DELTA)
-    if closed.length.level:
-        return None
-    half = int(closed.length.top)
-    for _ in range(MOST_ROUNDS):
-        if proves(parameters, 2 * half):
-            return Tower.of(2 * half)
-        half <<= 2
-    return None
 
 
 def search_dyck_parameters(
