@@ -32,7 +32,6 @@ DEFINING = ("define_", "_define_", "validate_")
 READERS = {
     "bounds.cli.batch_cells": {"_config"},
     "bounds.cli.batch_flags": {"read_batch"},
-    "bounds.cli.batch_work": {"model_shape"},
     "bounds.cli.shared.devices": {"open_devices"},
     "bounds.cli.shared.input_source": {
         "check_input_flags",

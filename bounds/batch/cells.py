@@ -1,24 +1,10 @@
-"""A cell of a sweep, what it is expected to take, and what came of it."""
+"""A cell of a sweep, and what came of it."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from bounds.store.provenance import Provenance
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """How much a cell does, as far as its flags tell.
-
-    Attributes:
-        terms: Counts that its time may be proportional to, by name; the same names in
-            all cells of a command.
-        bytes: Of the arrays that it works on at a time.
-    """
-
-    terms: Mapping[str, float]
-    bytes: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,22 +16,12 @@ class BatchCell:
         config: Everything the result depends on.
         label: The swept flags, as typed.
         arguments: What is typed after the command's name.
-        work: What it is expected to do.
-        levels: The swept flags that decide what is compiled, as typed.
-        kinds: Those of them that the work's terms do not tell apart as sizes.
-        shape: Names all but its data: equal for cells that do the same.
-        programs: Names of what it runs compiled; cells may share some.
     """
 
     key: str
     config: Mapping[str, Any]
     label: str
     arguments: tuple[str, ...]
-    work: Work
-    levels: tuple[str, ...]
-    kinds: tuple[str, ...]
-    shape: str
-    programs: tuple[str, ...]
 
     @property
     def files(self) -> dict[str, str]:
@@ -55,6 +31,12 @@ class BatchCell:
             for name, digest in self.config.items()
             if name.endswith("_sha256")
         }
+
+    @property
+    def length(self) -> int:
+        """The longest n that its flags name, 0 where a file decides."""
+        lengths = self.config.get("lengths") or (self.config.get("length") or 0,)
+        return max(lengths)
 
     @property
     def memory(self) -> int:

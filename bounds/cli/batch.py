@@ -6,7 +6,7 @@ repeated; separate values that hold commas by semicolons; a..b are all integers 
 b). --spec=FILE says the same as TOML or JSON, with the keys command, fixed and sweep.
 All flags and values are read by the command's own flags before anything runs.
 
-Cells are run in the order of their estimated cost, in one process that keeps what it
+Cells are run in the order of their lengths, in one process that keeps what it
 compiled, or as futures of a Dask cluster (--local_workers, --scheduler). Each is recorded
 in results.sqlite of --out when it is finished: the same command continues where it
 stopped, however that was. A cell that fails is recorded with its message and stops
@@ -28,12 +28,11 @@ from absl import flags
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table
-from bounds.batch.plan import choose_calibration, list_cells, make_plan, sum_up
+from bounds.batch.plan import list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
 from bounds.batch.sweep_figure import choose_layout, sweep_figure
-from bounds.cli.batch_cells import MAIN_RESULTS, make_cells, perform
+from bounds.cli.batch_cells import DATA_FLAGS, MAIN_RESULTS, make_cells, perform
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
-from bounds.cli.batch_work import DATA_FLAGS
 from bounds.cli.shared.columns import is_of_rows
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
@@ -68,7 +67,7 @@ def run(options: flags.FlagValues) -> None:
     _check_axes(specification, options.x, options.y)
     cells, output = make_cells(specification), Output.of("batch", options)
     pending_of = functools.partial(_pending, cells, options.fresh, options.retry_failed)
-    if options.dry_run and not options.calibrate:
+    if options.dry_run:
         path = output.path(STORE_NAME)
         rows = _rows(read_cells(path) if path.exists() else Table(()))
         plan = make_plan(cells, rows, pending_of(rows))
@@ -84,17 +83,6 @@ def run(options: flags.FlagValues) -> None:
         store.record_sweep([cell.key for cell in cells], tuple(specification.sweep))
         pending = pending_of(rows)
         plan = make_plan(cells, rows, pending)
-        if options.calibrate:
-            first = choose_calibration(plan.cells, options.calibrate)
-            first = [cell for cell in first if cell.key in pending]
-            # What a process does once (imports, tables) is no cell's: it goes first.
-            for _ in runner(first[:1], go_on):
-                pass
-            pending = pending - _run_cells(store, runner, first, go_on)
-            plan = make_plan(cells, _rows(store.table()), pending)
-        if options.dry_run:
-            print("\n".join([*list_cells(plan), *sum_up(plan)]))
-            return
         print("\n".join(sum_up(plan)), flush=True)
         pending = pending - _run_cells(store, runner, plan.todo, go_on)
         rows, table = _rows(store.table()), store.results()

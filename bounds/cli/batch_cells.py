@@ -13,14 +13,6 @@ from absl import flags
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import block_memory, compile_clock, peak_bytes
 from bounds.batch.specification import Specification
-from bounds.cli.batch_work import (
-    DATA_FLAGS,
-    LENGTH_FLAGS,
-    estimate_cell_work,
-    model_shape,
-    program_names,
-    shape_name,
-)
 from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
 from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.kept_programs import FLAG
@@ -62,6 +54,8 @@ OWN_FLAGS = (
     "num_processes",
     "process_id",
 )
+# Flags that choose among data of one form.
+DATA_FLAGS = ("seed", "input")
 # A cell may be given these, which change nothing that it finds.
 SETTINGS = (FLAG,)
 # Flags that name a file, whose content is part of the configuration.
@@ -152,24 +146,14 @@ def make_cells(specification: Specification) -> list[BatchCell]:
             check_model_flags(options)
         check_input_flags(options)
         config = _config(specification.command, options, hashes)
-        key, shape = cell_key(config), model_shape(options, config)
+        key = cell_key(config)
         cells[key] = BatchCell(
             key,
             config,
             label or specification.command,
             tuple(f"--{name}={value}" for name, value in given.items()),
-            estimate_cell_work(shape, config),
-            _but(swept, DATA_FLAGS),
-            _but(swept, (*DATA_FLAGS, *LENGTH_FLAGS)),
-            shape_name(config),
-            program_names(shape, config),
         )
     return list(cells.values())
-
-
-def _but(swept: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns swept flags as typed, without some."""
-    return tuple(f"{name}={v}" for name, v in swept.items() if name not in names)
 
 
 def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValues:

@@ -72,17 +72,8 @@ def _define_running(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "dry_run",
         False,
-        "Check everything, print the plan (cells, estimated cost, memory) and stop; "
-        "with --calibrate the cells that calibrate it are run.",
+        "Check everything, print the plan (cells in their order) and stop.",
         flag_values=values,
-    )
-    define_count(
-        values,
-        "calibrate",
-        0,
-        "Run this many cells first, spread over the sweep, and order and estimate the "
-        "others by what they took.",
-        0,
     )
     flags.DEFINE_boolean(
         "retry_failed", False, "Run failed cells again.", flag_values=values

@@ -24,7 +24,7 @@ from jax_models.errors import InputError
 # out or drawn.
 IMMATERIAL = frozenset(
     "out fresh overwrite figure_format compilation_cache platform num_devices coordinator "
-    "num_processes process_id dry_run max_seconds retry_failed calibrate local_workers "
+    "num_processes process_id dry_run max_seconds retry_failed local_workers "
     "scheduler x y".split()
 )
 # Records that are not called like their command.

@@ -112,7 +112,6 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
         ([*SWEEP, "--seed=1", "--sweep=seed=2"], "--seed is both fixed and swept"),
         ([*SWEEP, "--p=0.5"], "--p is both fixed and swept"),
         ([*SWEEP, "--local_workers=2", "--scheduler=a:1"], "not both"),
-        ([*SWEEP, "--calibrate=-1"], "calibrate"),
     ],
 )
 def test_a_bad_sweep_is_one_line_before_anything_runs(
