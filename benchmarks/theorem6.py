@@ -24,7 +24,7 @@ import jax_models as jm
 from benchmarks.cells import find_or_measure
 from benchmarks.page import replace_table, table_text
 from benchmarks.theorem6_models import SUBJECTS, Subject, in_float64, train_subject
-from bounds.curves.decay import describe_trend, fit_decay
+from bounds.curves.decay import describe_trend, fit_decay, show_interval
 from bounds.curves.figures import LOOKS, save_figure
 from bounds.entropy import measure_entropy
 from bounds.store.output import sha256
@@ -117,7 +117,7 @@ def describe_fall(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     fit = fit_decay([row["n"] for row in some], [row["eps"] for row in some])
     if fit.exponent is None:
         return f"{name}: too few lengths to fit an exponent of eps"
-    found = f"exponent {fit.exponent:z.3f} ± {fit.standard_error:.2g}"
+    found = f"exponent {fit.exponent:z.3f}, {show_interval(fit)}"
     return f"{name}: from n = {FITTED} on eps {describe_trend(fit)} ({found})"
 
 

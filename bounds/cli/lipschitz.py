@@ -22,7 +22,7 @@ from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import WIDTH, aligned
 from bounds.cli.shared.subject import read_subject
 from bounds.cli.shared.values import define_count
-from bounds.curves.decay import MAX_ERROR, MIN_LENGTHS
+from bounds.curves.decay import MIN_LENGTHS, describe_trend, show_interval
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
 from bounds.lemma5.lipschitz.curve import LipschitzCurve, measure_lipschitz
@@ -148,18 +148,12 @@ def finding(curve: LipschitzCurve, confidence: float) -> str:
 def _trend(curve: LipschitzCurve, column: str, confidence: float) -> str:
     """Returns how a column depends on n, in words."""
     fit = curve.fit(column)
-    interval = curve.interval(column, confidence)
-    if fit.exponent is None or interval is None:
+    if fit.exponent is None:
         return (
             f"has values at too few lengths to fit, of which {MIN_LENGTHS} are needed"
         )
-    low, high = interval
-    found = (
-        f"a = {fit.exponent:z.3f} ({confidence:.0%} interval {low:z.3f} to {high:z.3f})"
-    )
-    if not fit.tells:
-        return f"has no trend told, the standard error being above {MAX_ERROR}: {found}"
-    return f"goes like n^-a, {found}"
+    found = f"exponent {fit.exponent:z.3f}, {show_interval(fit, confidence)}"
+    return f"{describe_trend(fit)} ({found})"
 
 
 def _nearest(curve: LipschitzCurve) -> str:

@@ -8,11 +8,13 @@ from scipy.special import stdtrit
 
 # Fewer lengths leave at most one degree of freedom, from which no error is to be had.
 MIN_LENGTHS = 4
-# Standard errors of an exponent beyond which its fit says nothing of a trend.
-MAX_ERROR = 0.2
-NO_TREND = "no trend told"
+# Width of the 95 % interval of an exponent beyond which its fit tells no trend.
+MAX_WIDTH = 0.5
+NO_TREND = "the data do not tell"
 # Values on an exact power of n fit it but for the last bits, which machines differ in.
 ROUNDING = 1e-9
+# Ends of intervals are shown with so much.
+LEAST_SHOWN = 0.001
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +45,9 @@ class DecayFit:
 
     @property
     def tells(self) -> bool:
-        """Whether the exponent is known well enough to speak of a trend."""
-        return self.standard_error is not None and self.standard_error <= MAX_ERROR
+        """Whether the exponent's 95 % interval is narrow enough to speak of a trend."""
+        ends = exponent_interval(self)
+        return ends is not None and ends[1] - ends[0] <= MAX_WIDTH
 
 
 def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
@@ -125,22 +128,30 @@ def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float]
     return fit.exponent - width, fit.exponent + width
 
 
+def show_interval(fit: DecayFit, level: float = 0.95) -> str:
+    """Returns the confidence interval of an exponent for a reader; it must have one."""
+    ends = exponent_interval(fit, level)
+    assert ends is not None
+    low, high = ends
+    if high - low < LEAST_SHOWN:
+        return f"{level:.0%} interval less than {LEAST_SHOWN} wide"
+    return f"{level:.0%} interval {low:z.3f} to {high:z.3f}"
+
+
 def describe_trend(fit: DecayFit) -> str:
     """Returns what a fit says, as the predicate of what was fitted.
 
-    An exponent is called another than 0 or 1 where its 95 % interval leaves that out.
-
-    Args:
-        fit: A fitted power law that has an exponent.
+    Nothing where the 95 % interval of the exponent is wider than 0.5; else no fall or 1/n
+    where it holds 0 or 1, and the fitted power where it holds neither.
     """
-    exponent, interval = fit.exponent, exponent_interval(fit)
-    if exponent is None or interval is None or not fit.tells:
-        return f"has {NO_TREND}"
-    margin = exponent - interval[0] + ROUNDING
-    if abs(exponent) <= margin:
-        return "neither falls nor grows with n beyond the error of the fit"
-    if exponent < 0:
-        return f"grows like n^{-exponent:.2f}"
-    if abs(exponent - 1) <= margin:
-        return "falls like 1/n within the error of the fit"
-    return f"falls like n^-{exponent:.2f}"
+    ends = exponent_interval(fit)
+    if ends is None or fit.exponent is None or not fit.tells:
+        return f"may fall or not: {NO_TREND}"
+    low, high = ends[0] - ROUNDING, ends[1] + ROUNDING
+    if low <= 0 <= high:
+        return "neither falls nor grows with n, as far as the data tell"
+    if low <= 1 <= high:
+        return "falls like 1/n, as far as the data tell"
+    if fit.exponent < 0:
+        return f"grows like n^{-fit.exponent:.2f}"
+    return f"falls like n^-{fit.exponent:.2f}"

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from bounds.curves.columns import CurveColumn, shown_bounds
 from bounds.curves.curve import BoundCurve
 from bounds.curves.decay import (
-    MAX_ERROR,
     MIN_LENGTHS,
     NO_TREND,
-    DecayFit,
     describe_trend,
+    exponent_interval,
+    show_interval,
 )
 from bounds.curves.gap import describe_gap
 from bounds.curves.measurement import influence_value
 
-# Errors of exponents, which are shown with three decimals, are told from here on.
-LEAST_SHOWN = 0.001
 TOO_FEW = "too few lengths to fit"
 
 # Characters of a line of explanation.
@@ -175,20 +173,10 @@ def describe_decay(curve: BoundCurve) -> str:
             f"{MIN_LENGTHS} lengths{wide}."
         )
     found = (
-        f"fitted exponent {fit.exponent:z.3f} (standard error {_error(fit)}) over {over}, "
-        f"n = {fit.first} to {fit.last}{zeros}{wide}."
+        f"fitted exponent {fit.exponent:z.3f} ({show_interval(fit)}) over {over}, n = "
+        f"{fit.first} to {fit.last}{zeros}{wide}."
     )
-    if not fit.tells:
-        return f"{curve.label}: {NO_TREND}, the error being above {MAX_ERROR}: {found}"
     return f"{curve.label}: the influence {describe_trend(fit)}, {found}"
-
-
-def _error(fit: DecayFit) -> str:
-    """Returns a standard error in no more digits than its exponent is shown with."""
-    assert fit.standard_error is not None
-    if fit.standard_error < LEAST_SHOWN:
-        return f"below {LEAST_SHOWN}"
-    return f"{fit.standard_error:.2g}"
 
 
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
@@ -210,7 +198,10 @@ def _exponent(curve: BoundCurve) -> str:
         return "-"
     if fit.exponent is None:
         return TOO_FEW
-    return f"{fit.exponent:z.3f} +- {_error(fit)}" if fit.tells else NO_TREND
+    ends = exponent_interval(fit)
+    assert ends is not None
+    told = f"{fit.exponent:z.2f} ({ends[0]:z.2f} to {ends[1]:z.2f})"
+    return told if fit.tells else f"{told}: {NO_TREND}"
 
 
 def _zeros(curve: BoundCurve) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bounds.curves.decay import MAX_ERROR, DecayFit, fit_decay
+from bounds.curves.decay import MAX_WIDTH, DecayFit, exponent_interval, fit_decay
 
 LENGTHS = 2 ** np.arange(4, 13)
 
@@ -88,8 +88,9 @@ def test_means_on_a_line_by_chance_have_the_error_of_their_inputs():
 def test_an_exponent_that_is_known_badly_tells_no_trend():
     for scatter, tells in ((0.1, True), (10.0, False)):
         fit = fit_decay(LENGTHS, np.exp(scatter * np.cos(LENGTHS)) / LENGTHS)
-        assert fit.standard_error is not None
-        assert (fit.standard_error <= MAX_ERROR) is fit.tells is tells
+        ends = exponent_interval(fit)
+        assert ends is not None
+        assert (ends[1] - ends[0] <= MAX_WIDTH) is fit.tells is tells
 
 
 @pytest.mark.parametrize(

@@ -44,21 +44,35 @@ def test_an_exponent_that_is_another_is_called_so():
 
 def test_an_exponent_within_the_interval_of_few_lengths_is_not_called_another():
     """Of four lengths, 4.3 standard errors."""
-    assert "falls like 1/n within the error" in sentence(1.04, 0.01)
+    assert "falls like 1/n, as far as the data tell" in sentence(1.04, 0.01)
     assert "falls like n^-1.05" in sentence(1.05, 0.01)
 
 
-def test_a_large_error_tells_no_trend():
-    said = sentence(1.0, 0.3)
-    assert said.startswith("softmax: no trend told, the error being above 0.2")
-    assert "1.000 (standard error 0.3)" in said
-    assert "falls" not in said
+@pytest.mark.parametrize(
+    ("exponent", "error", "ends"),
+    [(0.696, 0.09, "0.309 to 1.083"), (0.5, 0.12, "-0.016 to 1.016")],
+)
+def test_an_interval_that_is_wide_or_holds_0_and_1_tells_nothing(exponent, error, ends):
+    """Four lengths leave two degrees of freedom: 4.303 standard errors on each side."""
+    said = sentence(exponent, error)
+    assert f"{exponent:.3f} (95% interval {ends})" in said
+    assert "may fall or not: the data do not tell" in said
+    assert "1/n" not in said
+    assert "like" not in said
+
+
+def test_half_a_unit_is_the_widest_interval_that_tells():
+    widest = 0.25 / 4.302653
+    assert "falls like 1/n" in sentence(0.9, widest)
+    assert "do not tell" in sentence(0.9, 1.001 * widest)
+    assert "neither falls nor grows" in sentence(0.1, widest)
+    assert "falls like n^-0.50" in sentence(0.5, widest)
 
 
 def test_an_error_of_rounding_is_not_told_in_digits():
-    assert "2.000 (standard error below 0.001)" in sentence(2.0, 9.1e-16)
+    assert "2.000 (95% interval less than 0.001 wide)" in sentence(2.0, 9.1e-16)
     report = curve_report([curve({n: 1 / n**2 for n in (8, 16, 32, 64)})])
-    assert "2.000 +- below 0.001" in report
+    assert "2.00 (2.00 to 2.00)" in report
     assert "e-16" not in report
 
 
