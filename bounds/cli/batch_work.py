@@ -25,9 +25,9 @@ import safetensors
 from absl import flags
 
 from bounds.batch.cells import Work
-from bounds.batch.sweep_figure import LENGTH_FLAGS
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.cli.shared.input_source import num_symbols, read_tokens
+from bounds.figures.sweep import LENGTH_FLAGS
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.errors import InputError
 from jax_models.languages import read_text
