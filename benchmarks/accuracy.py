@@ -34,7 +34,7 @@ from benchmarks.flags import (
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_tokens
-from bounds.curves.figures import LOOKS
+from bounds.figures.primitives import LOOKS
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED

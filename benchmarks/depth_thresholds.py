@@ -15,7 +15,7 @@ from absl import flags
 from benchmarks.flags import benchmark_flags
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from bounds.curves.figures import LOOKS
+from bounds.figures.primitives import LOOKS
 from bounds.restriction.closed_form import (
     Tower,
     computable_length,

@@ -20,8 +20,9 @@ from benchmarks.flags import benchmark_flags, define_lengths
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import bound_curve
-from bounds.curves.figures import Series, curve_figure, largest
 from bounds.curves.measurement import influence_value
+from bounds.figures.curve import Series, curve_figure
+from bounds.figures.primitives import reduced
 from jax_models.programs.logic import compile_formula, parse_formula
 
 FLAGS = benchmark_flags("escaping_lemma5", table=True, figure=True)
@@ -107,7 +108,7 @@ def table(measured: Measured) -> str:
     lengths = sorted({config["n"] for config, _ in measured})
     body = []
     for line in series(measured):
-        keys, values = largest(line.x, line.y)
+        keys, values = reduced(line.x, line.y)
         found = dict(zip(keys.tolist(), values.tolist(), strict=True))
         cells = (f"{found[n]:.4g}" if n in found else "" for n in lengths)
         body.append([line.label, *cells])

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.script import Config, Measured, Row
-from bounds.curves.figures import LOOKS, STYLE
-from bounds.curves.ticks import label_logarithms
+from bounds.figures.primitives import LOOKS, STYLE, label_logarithms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

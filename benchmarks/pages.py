@@ -22,7 +22,7 @@ from benchmarks.docs_check.figures import image_difference
 from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
 from benchmarks.row_value import VALUE, fill_values
 from benchmarks.script import Benchmark, Measured, run_program
-from bounds.curves.figures import save_figure
+from bounds.figures.primitives import save_figure
 from bounds.store.output import write_bytes
 from jax_models import InputError
 

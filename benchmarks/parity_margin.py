@@ -19,7 +19,7 @@ import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_lengths
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
-from bounds.curves.figures import LOOKS
+from bounds.figures.primitives import LOOKS
 from jax_models.model.transformer import read_logits
 
 FLAGS = benchmark_flags("parity_margin", table=True, figure=True)

@@ -33,7 +33,7 @@ from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import Timing, spread, time_call
-from bounds.curves.figures import LOOKS
+from bounds.figures.primitives import LOOKS
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
 from bounds.influence.problem import Problem

@@ -26,7 +26,7 @@ from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
-from bounds.curves.figures import LOOKS
+from bounds.figures.primitives import LOOKS
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.problem import Problem
 from jax_models import forward

@@ -25,8 +25,8 @@ from benchmarks.cells import find_or_measure
 from benchmarks.page import replace_table, table_text
 from benchmarks.theorem6_models import SUBJECTS, Subject, in_float64, train_subject
 from bounds.curves.decay import describe_trend, fit_decay, show_interval
-from bounds.curves.figures import LOOKS, save_figure
 from bounds.entropy import measure_entropy
+from bounds.figures.primitives import LOOKS, save_figure
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.constructions.rnn import ElmanNetwork

@@ -30,13 +30,13 @@ from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table
 from bounds.batch.plan import list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
-from bounds.batch.sweep_figure import choose_layout, sweep_figure
 from bounds.cli.batch_cells import DATA_FLAGS, MAIN_RESULTS, make_cells, perform
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.shared.columns import is_of_rows
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
 from bounds.cli.shared.target import unit_of
+from bounds.figures.sweep import choose_layout, sweep_figure
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore, read_cells
 from bounds.store.sweep_table import SWEPT

@@ -41,8 +41,8 @@ from bounds.cli.shared.values import define_count
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
-from bounds.curves.figures import MAX_SERIES
 from bounds.curves.measurement import weighting_label
+from bounds.figures.primitives import MAX_SERIES
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import (

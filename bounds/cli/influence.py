@@ -40,9 +40,9 @@ from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
 from bounds.cli.shared.target import define_target, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
-from bounds.curves.figures import Series, influence_figure
 from bounds.curves.measurement import enclosed_value
-from bounds.curves.sequence_figure import sequence_figure
+from bounds.figures.curve import Series, influence_figure
+from bounds.figures.symbols import sequence_figure
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.choice import choose_method
 from bounds.influence.compute import Propose

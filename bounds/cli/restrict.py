@@ -24,6 +24,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.values import define_count
+from bounds.figures.restriction import outline_restriction, restriction_figure
 from bounds.restriction import (
     Restriction,
     Verification,
@@ -33,7 +34,6 @@ from bounds.restriction import (
     read_certificate,
 )
 from bounds.restriction.attempts import ClosedInput, Stage
-from bounds.restriction.attention_figure import outline_restriction, restriction_figure
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.store.output import plain, sha256, write_json

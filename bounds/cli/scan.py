@@ -42,9 +42,9 @@ from bounds.cli.shared.target import (
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.cli.shared.validators import validate_choices, validate_grammar
-from bounds.curves.figures import FORMATS
-from bounds.curves.scan_figure import SHAPES, check_shape, scan_figure
 from bounds.curves.scan_page import open_plotly, scan_page
+from bounds.figures.primitives import FORMATS
+from bounds.figures.scan import SHAPES, check_shape, scan_figure
 from bounds.influence.result import said_of
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.question import METHODS

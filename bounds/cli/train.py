@@ -21,7 +21,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.values import define_count, define_number
-from bounds.curves.loss_figure import loss_figure
+from bounds.figures.tables import loss_figure
 from bounds.store.file import lock
 from bounds.store.output import write_csv
 from bounds.version import __version__

@@ -36,7 +36,7 @@ __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bounds.curves.panel import Decades
+    from bounds.figures.curve import Decades
 
 UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
 
@@ -225,10 +225,11 @@ def plot_curves(
         InputError: The suffix names no such format.
         OSError: The file cannot be written.
     """
-    from bounds.curves import figures
+    from bounds.figures.curve import Series, curve_figure
+    from bounds.figures.primitives import save_as_named
 
     series = [
-        figures.Series(
+        Series(
             _legend(curve),
             *_points(curve.measurements),
             _decades(curve),
@@ -237,9 +238,9 @@ def plot_curves(
         for curve in curves
     ]
     quantity = f"maximum influence ({UNITS[curves[0].target]})"
-    figure = figures.curve_figure(series, quantity)
+    figure = curve_figure(series, quantity)
     if path is not None:
-        figures.save_as_named(figure, path)
+        save_as_named(figure, path)
     return figure
 
 
@@ -261,7 +262,7 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
     """Returns what stands beside a curve, the largest at each length."""
-    from bounds.curves.panel import Decades
+    from bounds.figures.curve import Decades
 
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):

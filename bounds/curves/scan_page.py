@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds.curves.scan_figure import (
+from bounds.figures.scan import (
     MOST_SYMBOLS,
     check_shape,
     largest_label,

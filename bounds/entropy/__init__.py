@@ -7,7 +7,6 @@ symbols; an end token that is read (R2) comes on top.
 """
 
 from bounds.entropy.closeness import CLOSENESS, log_odds_norm
-from bounds.entropy.floor_figure import entropy_figure
 from bounds.entropy.measure import Floor, ModelEntropy, entropy_levels, measure_entropy
 from bounds.entropy.predictions import (
     Population,
@@ -24,6 +23,7 @@ from bounds.entropy.theorems import (
     ParityTheorem,
     floor_theorem,
 )
+from bounds.figures.tables import entropy_figure
 
 __all__ = [
     "CLOSENESS",

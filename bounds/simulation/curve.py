@@ -79,7 +79,7 @@ class SimulationCurve:
 
     def plot(self) -> "Figure":
         """Draw error against temperature with the bounds; a Matplotlib figure."""
-        from bounds.simulation.error_figure import simulation_figure
+        from bounds.figures.tables import simulation_figure
 
         return simulation_figure(self.table)
 

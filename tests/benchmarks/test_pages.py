@@ -11,7 +11,7 @@ from benchmarks.docs_check.figures import image_difference
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
 from benchmarks.timing import spread
-from bounds.curves.figures import save_figure
+from bounds.figures.primitives import save_figure
 from jax_models import InputError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bounds.cli.shared.earlier_names import current_name
-from bounds.curves.figures import FORMATS
+from bounds.figures.primitives import FORMATS
 from bounds.store.file import lock
 from bounds.store.output import plain
 from jax_models.arguments import CONFIG_BYTES, read_file, show

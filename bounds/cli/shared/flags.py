@@ -18,8 +18,8 @@ from bounds.cli.shared.values import (
     define_count,
     define_number,
 )
-from bounds.curves.figures import FORMATS
 from bounds.curves.inputs import RANDOM
+from bounds.figures.primitives import FORMATS
 from bounds.influence.choice import METHOD_NAMES
 from jax_models.arguments import MAX_COUNT, ascii_number
 from jax_models.constructions import PRESETS

@@ -219,10 +219,10 @@ class Scan(OfKind):
                 the figure needs.
             OSError: the file cannot be written.
         """
-        from bounds.curves.figures import save_as_named
+        from bounds.figures.primitives import save_as_named
 
         self._named()
-        from bounds.curves.scan_figure import scan_figure
+        from bounds.figures.scan import scan_figure
 
         drawn = scan_figure(self, quantity, name, figure)
         if path is not None:

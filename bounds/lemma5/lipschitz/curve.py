@@ -68,7 +68,7 @@ class LipschitzCurve(RowPerLength):
 
     def plot(self) -> "Figure":
         """Draw the estimates and what lies near them against n; a Matplotlib figure."""
-        from bounds.lemma5.lipschitz.ratio_figure import lipschitz_figure
+        from bounds.figures.tables import lipschitz_figure
 
         return lipschitz_figure(self.table, self.target)
 

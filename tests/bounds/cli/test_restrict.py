@@ -8,8 +8,8 @@ import pytest
 
 import jax_models as jm
 from bounds import read_store
+from bounds.figures import restriction as figure
 from bounds.restriction import attempts
-from bounds.restriction import attention_figure as figure
 
 OUT = Path("results/restrict")
 SHAPE = ("--num_layers=2", "--num_heads=2", "--d_model=8", "--d_ff=8", "--mask=none")

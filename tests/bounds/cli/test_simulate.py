@@ -10,9 +10,9 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import read_store
+from bounds.figures.tables import simulation_figure
 from bounds.simulation import simulate
 from bounds.simulation.curve import COLUMNS
-from bounds.simulation.error_figure import simulation_figure
 from tests.bounds.cli.shape import SHAPE_FLAGS
 from tests.bounds.simulation.test_simulate import ones_error
 

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bounds.curves.figures import Series, save_figure
-from bounds.curves.sequence_figure import sequence_figure
+from bounds.figures.curve import Series
+from bounds.figures.primitives import save_figure
+from bounds.figures.symbols import sequence_figure
 
 
 def drawn(figure):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bounds.curves.loss_figure import loss_figure
+from bounds.figures.tables import loss_figure
 from jax_models.languages.source import Levels
 
 LEVELS = Levels(optimal=0.8, last_symbol=1.0, unigram=1.1)

@@ -4,18 +4,15 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from bounds.curves.figures import (
-    FORMATS,
-    LOOKS,
-    MAX_SERIES,
+from bounds.curves.gap import Gap
+from bounds.figures.curve import (
+    BEND,
+    Decades,
     Series,
     curve_figure,
     influence_figure,
-    largest,
-    save_figure,
 )
-from bounds.curves.gap import Gap
-from bounds.curves.panel import BEND, Decades
+from bounds.figures.primitives import FORMATS, LOOKS, MAX_SERIES, reduced, save_figure
 
 N = np.repeat([16, 32, 64], 2)
 FALLING = Series("falling", N, 1.0 / N)
@@ -94,7 +91,7 @@ def test_a_figure_is_saved_in_its_format(tmp_path, suffix):
 
 
 def test_the_largest_is_taken_per_key():
-    keys, tops = largest(np.array([2, 1, 2, 2]), np.array([1.0, 7.0, 5.0, 3.0]))
+    keys, tops = reduced(np.array([2, 1, 2, 2]), np.array([1.0, 7.0, 5.0, 3.0]))
     np.testing.assert_array_equal(keys, [1, 2])
     np.testing.assert_array_equal(tops, [7.0, 5.0])
 

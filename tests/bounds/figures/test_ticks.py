@@ -5,7 +5,7 @@ import itertools
 import pytest
 from matplotlib.figure import Figure
 
-from bounds.curves.ticks import label_logarithms
+from bounds.figures.primitives import label_logarithms
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from bounds.batch.sweep_figure import MOST_PANELS, Layout, choose_layout, sweep_figure
-from bounds.curves.figures import MAX_SERIES
+from bounds.figures.primitives import MAX_SERIES
+from bounds.figures.sweep import MOST_PANELS, Layout, choose_layout, sweep_figure
 from jax_models import InputError
 
 SEED = ("seed", "input")

@@ -1,0 +1,1 @@
+"""Figures: primitives on arrays, and one declaration per figure."""

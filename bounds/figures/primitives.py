@@ -1,0 +1,314 @@
+"""Primitives of all figures: curves against n, heat maps, and symbols of an input in rows.
+
+They take arrays, never a model. Logarithmic axes have no zero, so zeros stand as open marks
+on a floor line labelled 0. Lines differ in marker and dash as well as colour, to be told
+apart in grey print. Matplotlib is imported where a figure is drawn, and without its global
+state.
+"""
+
+import contextlib
+import io
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.store.output import write_bytes
+from jax_models.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf", "svg")
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
+# Colour, marker and dash of the lines of one figure, in order.
+LOOKS: tuple[Mapping[str, Any], ...] = tuple(
+    {"color": colour, "marker": marker, "linestyle": dash}
+    for colour, marker, dash in zip(COLOURS, _MARKERS, _DASHES, strict=True)
+)
+MAX_SERIES = len(LOOKS)
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+}
+# Inches: one column of a paper, and a page.
+COLUMN, PAGE = 5.2, 7.2
+LENGTH = "length n (tokens)"
+# Labels below which an axis does not show its scale; numbers between these are written out.
+FEWEST_LABELS, PLAIN = 2, (1e-4, 1e5)
+# Positions of one row of symbols, of letters and of longer names.
+LETTERS, WORDS, LONGEST_NAME = 64, 40, 12
+# Matplotlib's font has Latin letters, and the mark of a space in some vocabularies.
+LAST_LETTER, SPACE, BOX = "\u024f", "\u2581", "\u25a1"
+
+
+def save_figure(
+    figure: "Figure", stem: str | os.PathLike[str], formats: Sequence[str]
+) -> list[Path]:
+    """Writes a figure atomically to `stem` with each suffix; returns the files."""
+    from matplotlib import rc_context
+
+    paths = []
+    for suffix in formats:
+        image = io.BytesIO()
+        with rc_context(STYLE):
+            figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
+        paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
+        write_bytes(paths[-1], image.getvalue())
+    return paths
+
+
+def save_as_named(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Writes a figure in the format of the file's suffix, an `InputError` if none."""
+    stem, suffix = os.path.splitext(os.fspath(path))
+    if suffix[1:] not in FORMATS:
+        raise InputError(f"{os.fspath(path)}: figures are {', '.join(FORMATS)} files")
+    save_figure(figure, stem, [suffix[1:]])
+
+
+@contextlib.contextmanager
+def new_figure(
+    size: tuple[float, float], rows: int = 1, columns: int = 1, **shared: Any
+) -> Iterator[tuple["Figure", list["Axes"]]]:
+    """Yields a figure, size in inches, and its axes row by row, to be drawn in its style."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, **shared)
+        yield figure, grid.ravel().tolist()
+
+
+@contextlib.contextmanager
+def curves(
+    y_label: str,
+    x_label: str = LENGTH,
+    height: float = 3.6,
+    scales: tuple[str, str] = ("log", "log"),
+    floor: float | None = None,
+) -> Iterator[tuple["Figure", "Axes"]]:
+    """Yields a figure of one pair of axes; labels ticks, and zeros on the floor, once drawn.
+
+    Scales, of x and y, are "linear", "log" and "log2".
+    """
+    with new_figure((COLUMN, height)) as (figure, (axes,)):
+        axes.set(xlabel=x_label, ylabel=y_label)
+        changes = zip((axes.set_xscale, axes.set_yscale), scales, strict=True)
+        for set_scale, scale in changes:
+            if scale != "linear":
+                set_scale("log", base=2 if scale == "log2" else 10)
+        yield figure, axes
+        if floor is None:
+            label_logarithms(axes)
+            return
+        draw_floor(axes, floor)
+        top = axes.get_ylim()[1]
+        # No ticks around the floor, where the axis is no longer logarithmic: from the
+        # decade of the least value, 10^0.6 above it.
+        lowest = 3.9 * floor
+        label_logarithms(axes, lowest)
+        for minor in (False, True):
+            ticks = axes.get_yticks(minor=minor)
+            axes.set_yticks(ticks[ticks >= lowest], minor=minor)
+        axes.set_ylim(floor / 2, top)
+
+
+def show_legend(figure: "Figure", size: float = 8, **changed: Any) -> None:
+    """Draws the legend of all axes, in two columns unless changed, below them."""
+    look: dict[str, Any] = {"fontsize": size, "title_fontsize": size, "ncols": 2}
+    figure.legend(loc="outside lower center", frameon=False, **{**look, **changed})
+
+
+def reduced(
+    x: np.ndarray, y: np.ndarray, reduce: Callable[[np.ndarray], Any] = np.max
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct entries of x [k], and the values y [k] there reduced, to the largest."""
+    keys = np.unique(x)
+    return keys, np.array([reduce(y[x == key]) for key in keys])
+
+
+def draw_values(
+    axes: "Axes",
+    x: np.ndarray,
+    y: np.ndarray,
+    index: int,
+    label: str,
+    reduce: Callable[[np.ndarray], Any] = np.max,
+    floor: float | None = None,
+) -> None:
+    """Draws values as light marks, a line through one per x, zeros open on the floor."""
+    seen = y > 0 if floor is not None else np.ones(len(y), bool)
+    mark = {**LOOKS[index], "linestyle": "none"}
+    axes.plot(x[seen], y[seen], markersize=3, alpha=0.35, **mark)
+    # Later lines are finer, so that one which coincides with an earlier one shows.
+    sizes = {"linewidth": 2.4 - 0.25 * index, "markersize": 7.5 - 0.75 * index}
+    axes.plot(*reduced(x[seen], y[seen], reduce), label=label, **sizes, **LOOKS[index])
+    if floor is not None:
+        zeros = np.unique(x[~seen])
+        heights = np.full(len(zeros), floor)
+        axes.plot(zeros, heights, markersize=5, markerfacecolor="white", **mark)
+
+
+def floor_below(y: np.ndarray) -> float:
+    """Height at which zeros among values are drawn: under the decade of the least other."""
+    least = y[y > 0].min(initial=np.inf)
+    return 0.1 if np.isinf(least) else float(10 ** (np.floor(np.log10(least)) - 0.6))
+
+
+def draw_floor(axes: "Axes", floor: float) -> None:
+    """Draws the line of values that are zero, labelled 0."""
+    axes.axhline(floor, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    aside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right"}
+    write(axes, "0", (0.0, floor), (-4, 0), size=8, va="center", **aside)
+
+
+def draw_guide(axes: "Axes", x: np.ndarray, first: float) -> list[tuple[float, float]]:
+    """Draws a grey line of slope -1 from `first` at x[0], and returns its points."""
+    guide = first * x[0] / x
+    axes.plot(x, guide, color="0.6", linewidth=0.8, zorder=0)
+    return list(zip(x, guide, strict=True))
+
+
+def mark_query(axes: "Axes", query: int, size: float) -> None:
+    """Draws a line at the position that is read, behind the values, named above."""
+    axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
+    write(axes, "query", (query, 1.0), size=size, xycoords=("data", "axes fraction"))
+
+
+def write(
+    axes: "Axes",
+    text: str,
+    place: tuple[float, float],
+    offset: tuple[float, float] = (0, 0),
+    size: float = 6,
+    **look: Any,
+) -> None:
+    """Writes text an offset of points from a place, centred above it unless changed."""
+    look = {"ha": "center", "va": "bottom", "parse_math": False, **look}
+    look |= {"textcoords": "offset points", "fontsize": size}
+    axes.annotate(text, place, offset, **look)
+
+
+def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
+    """Labels powers of the base alone, or, where too few are seen, numbers between them.
+
+    Matplotlib labels the minor ticks of a short axis, over each other. Ticks of the y axis
+    below `lowest` do not count.
+    """
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+
+    bottom, top = axes.get_ylim()
+    for axis, (low, high) in (
+        (axes.xaxis, axes.get_xlim()),
+        (axes.yaxis, (max(bottom, lowest), top)),
+    ):
+        if axis.get_scale() != "log":
+            continue
+        axis.set_minor_formatter(NullFormatter())
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+        between = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        # The first that shows enough; the last, of equal steps, does at any span.
+        for locator in (None, FixedLocator(between), MaxNLocator(3)):
+            if locator is not None:
+                axis.set_major_locator(locator)
+                axis.set_major_formatter(_write_tick)
+                axis.set_minor_locator(NullLocator())
+            if sum(low <= x <= high for x in axis.get_majorticklocs()) >= FEWEST_LABELS:
+                break
+
+
+def _write_tick(value: float, place: float | None = None) -> str:
+    """Label of a tick, at any place."""
+    if PLAIN[0] <= value < PLAIN[1]:
+        return f"{value:g}"
+    mantissa, _, exponent = f"{value:.4g}".partition("e")
+    times = "" if mantissa == "1" else rf"{mantissa} \times "
+    return f"${times}10^{{{int(exponent or 0)}}}$"
+
+
+def heat_map(
+    values: np.ndarray,
+    look: Mapping[str, Any],
+    quantity: str,
+    height: float,
+    rows: int,
+    decorate: Callable[["Axes", slice], None],
+) -> "Figure":
+    """Draws values [P, K], P across, grey where NaN, beside a scale labelled `quantity`.
+
+    P is cut into rows, each decorated with its slice of P; `look` has the colour map and
+    norm, at whose ends the scale is open if values lie beyond.
+    """
+    across = -(-len(values) // rows)
+    with new_figure((PAGE, height), rows) as (figure, panels):
+        images = []
+        for start, axes in zip(range(0, len(values), across), panels, strict=True):
+            these = slice(start, start + across)
+            axes.set_facecolor("0.85")
+            cells: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
+            images.append(axes.imshow(values[these].T, **cells, **look))
+            axes.set_xlim(-0.5, across - 0.5)
+            decorate(axes, these)
+        low, high = images[0].get_clim()
+        beyond = 2 * bool(np.nanmax(values) > high) + bool(np.nanmin(values) < low)
+        extend = ("neither", "min", "max", "both")[beyond]
+        bar: dict[str, Any] = {"extend": extend, "fraction": 0.05, "pad": 0.02}
+        figure.colorbar(images[0], ax=panels, label=quantity, **bar)
+    return figure
+
+
+def symbol_rows(
+    names: Sequence[str],
+    positions: Sequence[int],
+    letters: bool,
+    row_height: float,
+    draw: Callable[["Axes", range], None],
+    quantity: str,
+    note: str,
+) -> "Figure":
+    """Draws an input in rows of positions, their symbols below, letters or words.
+
+    Values, labelled `quantity`, are what `draw` draws on the axes of a row; rows reach from
+    the first to the last of the positions. Longer names among letters are left out.
+    """
+    first, last = min(positions), max(positions)
+    across = min(LETTERS if letters else WORDS, last - first + 1)
+    starts = range(first, last + 1, across)
+    height = row_height * max(len(starts), 2 if letters else 1) + 0.6
+    with new_figure((PAGE, height), len(starts)) as (figure, panels):
+        for start, axes in zip(starts, panels, strict=True):
+            axes.set_xlim(start - 0.7, start + across - 0.3)
+            row = range(start, min(start + across, last + 1))
+            draw(axes, row)
+            some = [names[p] for p in row]
+            # Names of special symbols would stand across their neighbours.
+            some = [name if len(name) == 1 or not letters else "" for name in some]
+            axes.set_xticks(row, some, rotation=0 if letters else 90, parse_math=False)
+            axes.tick_params(axis="x", length=0, labelsize=7 if letters else 6.5)
+            below = {"xycoords": ("data", "axes fraction"), "va": "top", "color": "0.4"}
+            for position in [p for p in row if letters and p % 10 == 0]:
+                write(axes, str(position), (position, 0), (0, -12), **below)
+        figure.supylabel(quantity, fontsize=9)
+        counted = "" if letters else f" (positions from {first})"
+        figure.supxlabel(f"symbol{counted}{note}", fontsize=9)
+    return figure
+
+
+def drawable(name: str) -> str:
+    """Name in letters that the font has, of no more than a dozen."""
+    drawn = "".join(x if x <= LAST_LETTER or x == SPACE else BOX for x in name)
+    return drawn if len(drawn) <= LONGEST_NAME else f"{drawn[: LONGEST_NAME - 1]}…"
