@@ -33,7 +33,6 @@ from jax_models.programs.logic import (
 )
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length, require_exact
-from jax_models.programs.logic.lexer import place_of
 from jax_models.programs.logic.modes import MODES, get_mode, require_expressible
 from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
@@ -101,7 +100,7 @@ def run(options: flags.FlagValues) -> None:
         formula,
         alphabet,
         get_mode(options.mode),
-        lambda part: place_of(options.formula, places[part]),
+        lambda part: str(places[part]),
     )
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)

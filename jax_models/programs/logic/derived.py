@@ -151,3 +151,10 @@ class Term:
             return Constant(difference.constant == 0)
         zero = Term.of(0)
         return And(difference.at_least(zero), (-difference).at_least(zero))
+
+
+def product(left: Term, right: Term) -> Term | None:
+    """Returns the product of two terms, or None where neither is an integer."""
+    if left.is_constant:
+        return left.constant * right
+    return right.constant * left if right.is_constant else None

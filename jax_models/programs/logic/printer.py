@@ -8,36 +8,17 @@ exponentially more than the formula.
 import re
 
 from jax_models.arguments import expect_kind
-from jax_models.programs.logic.syntax import (
-    And,
-    AtPosition,
-    Comparison,
-    Constant,
-    Count,
-    Formula,
-    Next,
-    Not,
-    OfCount,
-    Or,
-    Predicate,
-    Previous,
-    Since,
-    Symbol,
-    Until,
-)
+from jax_models.programs.logic import syntax
+from jax_models.programs.logic.parser import INFIX, PREFIX
+from jax_models.programs.logic.syntax import Comparison, Count, Formula, Predicate
 
-# How tightly an operator binds, as the parser reads it: an operand that binds less
-# tightly than its place asks for is put in parentheses.
-_OR, _AND, _SINCE, _PREFIX, _ATOM = range(5)
-_INFIX = {
-    # the word, its strength, and what it asks of its left and its right operand
-    Or: ("or", _OR, _OR, _AND),
-    And: ("and", _AND, _AND, _SINCE),
-    Since: ("S", _SINCE, _PREFIX, _SINCE),
-    Until: ("U", _SINCE, _PREFIX, _SINCE),
+_WORDS = {
+    operator.make: (word, operator)
+    for word, operator in (*INFIX.items(), *PREFIX.items())
 }
-_PREFIXES = {Not: "not ", Previous: "P ", Next: "N "}
+_ATOM = 6
 
+# Text, or a formula and how tightly its place asks it to bind.
 Part = str | tuple[Formula, int]
 
 
@@ -51,13 +32,14 @@ def format_formula(formula: Formula) -> str:
         One line; parsing it gives the same formula.
 
     Example:
+        >>> from jax_models.programs.logic.syntax import And, Not, Or, Symbol
         >>> format_formula(And(Or(Symbol("a"), Symbol("(")), Not(Symbol("b"))))
         "(Q_a or Q_'(') and not Q_b"
     """
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     written: list[str] = []
     # What is still to be written, the next part last.
-    waiting: list[Part] = [(formula, _OR)]
+    waiting: list[Part] = [(formula, 0)]
     while waiting:
         part = waiting.pop()
         if isinstance(part, str):
@@ -72,31 +54,32 @@ def format_formula(formula: Formula) -> str:
 
 def _parts(formula: Formula) -> tuple[int, list[Part]]:
     """Returns how tightly a formula binds, and what it is written as."""
-    equality = _equality(formula)
-    if equality is not None:
-        return _ATOM, equality
     match formula:
-        case Or() | And() | Since() | Until():
-            word, strength, left, right = _INFIX[type(formula)]
+        case syntax.And(Comparison() as low, Comparison() as high) if (
+            high.terms == tuple((-factor, count) for factor, count in low.terms)
+            and low.constant + high.constant == 2
+        ):
+            return _ATOM, _comparison(low, "=")
+        case syntax.Joined():
+            word, operator = _WORDS[type(formula)]
+            strength, right = operator.strength, operator.right
+            left = strength + (right == strength)
             return strength, [(formula.left, left), f" {word} ", (formula.right, right)]
-        case Not() | Previous() | Next():
-            return _PREFIX, [_PREFIXES[type(formula)], (formula.operand, _PREFIX)]
-        case Symbol(name):
-            return _ATOM, [_symbol(name)]
-        case Constant(value):
+        case syntax.Prefixed():
+            word, operator = _WORDS[type(formula)]
+            return operator.right, [f"{word} ", (formula.operand, operator.right)]
+        case syntax.Symbol(name) if re.fullmatch(r"\w+", name):
+            return _ATOM, [f"Q_{name}"]
+        case syntax.Symbol(name):
+            return _ATOM, ["Q_'" + re.sub(r"(['\\])", r"\\\1", name) + "'"]
+        case syntax.Constant(value):
             return _ATOM, ["T" if value else "F"]
         case Comparison():
             return _ATOM, _comparison(formula, ">=")
-        case AtPosition(predicate):
+        case syntax.AtPosition(predicate):
             return _ATOM, [_predicate(predicate)]
-        case OfCount(predicate, count):
+        case syntax.OfCount(predicate, count):
             return _ATOM, [_predicate(predicate), "(", *_count(count), ")"]
-
-
-def _symbol(name: str) -> str:
-    if re.fullmatch(r"\w+", name):
-        return f"Q_{name}"
-    return "Q_'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
 
 
 def _predicate(predicate: Predicate) -> str:
@@ -106,32 +89,14 @@ def _predicate(predicate: Predicate) -> str:
 
 
 def _count(count: Count) -> list[Part]:
-    return ["#<[" if count.side == "prefix" else "#>[", (count.operand, _OR), "]"]
+    return ["#<[" if count.side == "prefix" else "#>[", (count.operand, 0), "]"]
 
 
 def _comparison(comparison: Comparison, relation: str) -> list[Part]:
     """Returns Σ λ_k C_k + c ≥ 1 as Σ λ_k C_k ≥ 1 − c."""
     parts: list[Part] = []
     for factor, count in comparison.terms:
-        sign = "-" if factor < 0 else "+"
-        if parts:
-            parts.append(f" {sign} ")
-        elif factor < 0:
-            parts.append("-")
-        if abs(factor) != 1:
-            parts.append(f"{abs(factor)} * ")
-        parts += _count(count)
+        sign = ("-" if factor < 0 else "+").center(3) if parts else "-" * (factor < 0)
+        scale = f"{abs(factor)} * " if abs(factor) != 1 else ""
+        parts += [sign + scale, *_count(count)]
     return [*parts, f" {relation} {1 - comparison.constant}"]
-
-
-def _equality(formula: Formula) -> list[Part] | None:
-    """Returns t = c as text, where a formula is t ≥ c and c ≥ t."""
-    if not isinstance(formula, And):
-        return None
-    low, high = formula.left, formula.right
-    if not isinstance(low, Comparison) or not isinstance(high, Comparison):
-        return None
-    opposite = tuple((-factor, count) for factor, count in low.terms)
-    if high.terms != opposite or low.constant + high.constant != 2:
-        return None
-    return _comparison(low, "=")

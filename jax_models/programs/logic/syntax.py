@@ -13,14 +13,13 @@ import dataclasses
 import operator
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
 from jax_models.errors import InputError
 
 Made = TypeVar("Made")
-
 
 # Every node that is in use, by its class and fields. A weak table: nodes go when their
 # last user goes.
@@ -32,27 +31,52 @@ _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = (
 MOST_BITS = 13_000
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Interned(type):
-    """A class whose instances of equal fields are one object."""
+    """A class of frozen fields whose instances of equal fields are one object."""
+
+    def __init__(cls, *of: Any) -> None:
+        """Makes the class a dataclass."""
+        super().__init__(*of)
+        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:
         """Returns the instance with these fields, made now or before."""
         new = type.__call__(cls, *args, **kwargs)
-        return _INTERNED.setdefault((cls, *_fields(new)), new)
+        return _INTERNED.setdefault((cls, *vars(new).values()), new)
 
 
 class Node(metaclass=Interned):
     """What a formula is made of: formulas, counts and predicates."""
 
+    def __post_init__(self) -> None:
+        """Checks the parts that are nodes."""
+        for name, part in vars(self).items():
+            if name in ("operand", "left", "right") and not isinstance(
+                part, FormulaNode
+            ):
+                counted = isinstance(self, Count)
+                what = (
+                    "what is counted"
+                    if counted
+                    else f"the {name} of {type(self).__name__}"
+                )
+                advice = "; compare it with a number" if isinstance(part, Count) else ""
+                raise InputError(
+                    f"{what} must be a formula, got {type(part).__name__}{advice}"
+                )
+            if name == "predicate" and not isinstance(part, Predicate):
+                raise InputError(f"expected a Predicate, got {part!r}")
+            if name == "count" and not isinstance(part, Count):
+                raise InputError(
+                    f"a predicate is of the position or of one count, got {part!r}"
+                )
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), _fields(self)
+        return type(self), tuple(vars(self).values())
 
     def __repr__(self) -> str:
         return _shallow(self, 3)
-
-
-def _fields(node: Any) -> tuple[Any, ...]:
-    return tuple(getattr(node, field.name) for field in dataclasses.fields(node))
 
 
 def _shallow(value: Any, depth: int) -> str:
@@ -62,30 +86,14 @@ def _shallow(value: Any, depth: int) -> str:
         return repr(value)
     if not depth:
         return "..."
-    inside = ", ".join(_shallow(part, depth - 1) for part in _fields(value))
+    inside = ", ".join(_shallow(part, depth - 1) for part in vars(value).values())
     return f"{type(value).__name__}({inside})"
 
 
 class FormulaNode(Node):
-    """A node that is true or false at a position; operands are checked to be formulas."""
-
-    def __post_init__(self) -> None:
-        """Checks the operands."""
-        for name in ("operand", "left", "right"):
-            if hasattr(self, name):
-                part = getattr(self, name)
-                _require_formula(part, f"the {name} of {type(self).__name__}")
+    """A node that is true or false at a position."""
 
 
-def _require_formula(operand: Any, name: str) -> None:
-    if not isinstance(operand, FormulaNode):
-        advice = "; compare it with a number" if isinstance(operand, Count) else ""
-        raise InputError(
-            f"{name} must be a formula, got {type(operand).__name__}{advice}"
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Symbol(FormulaNode):
     """Q_a: the symbol at the position is a."""
 
@@ -99,7 +107,6 @@ class Symbol(FormulaNode):
             )
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Constant(FormulaNode):
     """T or F: true, or false, everywhere."""
 
@@ -110,60 +117,47 @@ class Constant(FormulaNode):
         object.__setattr__(self, "value", bool(self.value))
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Not(FormulaNode):
+class Prefixed(FormulaNode):
+    """An operator before its operand."""
+
+    operand: "Formula"
+
+
+class Joined(FormulaNode):
+    """An operator between its operands."""
+
+    left: "Formula"
+    right: "Formula"
+
+
+class Not(Prefixed):
     """True where the operand is false."""
 
-    operand: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class And(FormulaNode):
+class And(Joined):
     """True where both are."""
 
-    left: "Formula"
-    right: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Or(FormulaNode):
+class Or(Joined):
     """True where one is, or both."""
 
-    left: "Formula"
-    right: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Previous(FormulaNode):
+class Previous(Prefixed):
     """P φ: i ≥ 2 and φ at i − 1."""
 
-    operand: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Next(FormulaNode):
+class Next(Prefixed):
     """N φ: i < n and φ at i + 1."""
 
-    operand: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Since(FormulaNode):
+class Since(Joined):
     """φ S ψ: ψ at some j ≤ i, and φ at all k with j < k ≤ i (non-strict)."""
 
-    left: "Formula"
-    right: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Until(FormulaNode):
+class Until(Joined):
     """φ U ψ: ψ at some j ≥ i, and φ at all k with i ≤ k < j (non-strict)."""
 
-    left: "Formula"
-    right: "Formula"
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Count(Node):
     """#<[φ] ("prefix") or #>[φ] ("suffix"): the number of j ≤ i, or j ≥ i, where φ.
 
@@ -177,10 +171,9 @@ class Count(Node):
         """Checks the side and the operand."""
         if self.side not in ("prefix", "suffix"):
             raise InputError(f"a count is of a prefix or a suffix, got {self.side!r}")
-        _require_formula(self.operand, "what is counted")
+        super().__post_init__()
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Comparison(FormulaNode):
     """Σ λ_k C_k + constant ≥ 1, for integers λ_k ≠ 0 and different counts C_k.
 
@@ -226,7 +219,6 @@ def _integer(value: Any) -> int:
         raise InputError(f"expected an integer, got {value!r}") from error
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Predicate(Node):
     """θ(k): k mod `modulus` is one of `residues` (kept sorted, without repetition).
 
@@ -261,53 +253,21 @@ class Predicate(Node):
         return np.isin(np.asarray(numbers, kind) % self.modulus, self.residues)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AtPosition(FormulaNode):
     """θ(i), of the position i."""
 
     predicate: Predicate
 
-    def __post_init__(self) -> None:
-        """Checks the predicate."""
-        _require_predicate(self.predicate)
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OfCount(FormulaNode):
     """θ(C), of one count."""
 
     predicate: Predicate
     count: Count
 
-    def __post_init__(self) -> None:
-        """Checks predicate and count."""
-        _require_predicate(self.predicate)
-        if not isinstance(self.count, Count):
-            raise InputError(
-                f"a predicate is of the position or of one count, got {self.count!r}"
-            )
 
-
-def _require_predicate(predicate: Any) -> None:
-    if not isinstance(predicate, Predicate):
-        raise InputError(f"expected a Predicate, got {predicate!r}")
-
-
-Formula: TypeAlias = (
-    Symbol
-    | Constant
-    | Not
-    | And
-    | Or
-    | Previous
-    | Next
-    | Since
-    | Until
-    | Comparison
-    | AtPosition
-    | OfCount
-)
-"""A node that is true or false at every position."""
+_Atom = Symbol | Constant | Comparison | AtPosition | OfCount
+Formula: TypeAlias = _Atom | Not | And | Or | Previous | Next | Since | Until
 
 ODD = Predicate(2, (1,))
 EVEN = Predicate(2, (0,))
@@ -315,18 +275,14 @@ EVEN = Predicate(2, (0,))
 
 def children(node: Formula | Count) -> tuple[Formula | Count, ...]:
     """Returns the formulas and counts that a formula or count is made of directly."""
-    parts: tuple[Any, ...] = _fields(node)
+    parts: tuple[Any, ...] = tuple(vars(node).values())
     if isinstance(node, Comparison):
         parts = tuple(count for _, count in node.terms)
     return tuple(part for part in parts if isinstance(part, Formula | Count))
 
 
 def subformulas(node: Formula | Count) -> Iterator[Formula | Count]:
-    """Yields what a formula is made of, each formula and count once, parts first.
-
-    Args:
-        node: a formula or a count; it comes last.
-    """
+    """Yields what a formula is made of, each formula and count once, parts first."""
     seen: set[Formula | Count] = set()
     stack: list[tuple[Formula | Count, bool]] = [(node, False)]
     while stack:

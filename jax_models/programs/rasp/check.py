@@ -3,34 +3,12 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jax_models.arguments import check_alphabet
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.parser import parse_program
-from jax_models.programs.rasp.syntax import (
-    INPUT,
-    POSITION,
-    And,
-    Boolean,
-    BooleanType,
-    Compare,
-    Conditional,
-    Expression,
-    Integer,
-    IntegerType,
-    Lookup,
-    Member,
-    Not,
-    Or,
-    PrefixSum,
-    Program,
-    Sum,
-    Symbol,
-    SymbolType,
-    Type,
-    Variable,
-    indices,
-)
+from jax_models.programs.rasp.syntax import BooleanType, Expression, IntegerType, Type
 
 # An integer type that is wider than that at a length is refused there: 64-bit integers.
 LARGEST = 2**62
@@ -40,13 +18,13 @@ LARGEST = 2**62
 class CheckedProgram:
     """A program whose every expression has a type, over one alphabet."""
 
-    program: Program
+    program: syntax.Program
     alphabet: tuple[str, ...]
     types: Mapping[Expression, Type]
     definitions: Mapping[str, Expression]
 
     @property
-    def result(self) -> Variable:
+    def result(self) -> syntax.Variable:
         """The variable that is returned."""
         return self.program.result
 
@@ -55,11 +33,10 @@ class _Checker:
     """Types of expressions, each found once."""
 
     def __init__(self, alphabet: tuple[str, ...]) -> None:
-        self.alphabet = alphabet
         self.types: dict[Expression, Type] = {}
         self.names: dict[str, Type] = {
-            POSITION: syntax.POSITIONS,
-            INPUT: SymbolType(alphabet),
+            syntax.POSITION: syntax.POSITIONS,
+            syntax.INPUT: syntax.SymbolType(alphabet),
         }
 
     def find(self, node: Expression, inside: bool = False) -> Type:
@@ -70,152 +47,137 @@ class _Checker:
 
     def _find(self, node: Expression, inside: bool) -> Type:
         match node:
-            case Variable():
+            case syntax.Variable():
                 return self._variable(node, inside)
-            case Boolean():
-                return BooleanType()
-            case Integer(value=value):
+            case syntax.Integer(value=value):
                 return syntax.exactly(value)
-            case Symbol(value=value):
-                return SymbolType((value,))
-            case Not(operand=operand):
-                return self._boolean(operand, inside, "not")
-            case And(operands=operands) | Or(operands=operands):
-                word = "and" if isinstance(node, And) else "or"
-                for operand in operands:
+            case syntax.Symbol(value=value):
+                return syntax.SymbolType((value,))
+            case syntax.Not() | syntax.And() | syntax.Or():
+                word = f"'{type(node).__name__.lower()}'"
+                for operand in syntax.children(node):
                     self._boolean(operand, inside, word)
-                return BooleanType()
-            case Compare():
-                return self._compare(node, inside)
-            case Member(operand=operand, symbols=symbols):
-                found = self.find(operand, inside)
-                if not isinstance(found, SymbolType):
-                    operand.place.fail(
-                        f"'in {{...}}' tests a symbol, and this is {_a(found)}"
-                    )
+            case syntax.Compare():
+                self._compare(node, inside)
+            case syntax.Member(operand=operand, symbols=symbols):
+                wants = "'in {...}' tests a symbol"
+                found = self._expect(syntax.SymbolType, operand, inside, wants)
                 for symbol in symbols:
-                    self._possible(node, symbol, found)
-                return BooleanType()
-            case Sum(terms=terms):
+                    _require_possible(node, symbol, found)
+            case syntax.Sum(terms=terms):
                 parts = (
                     syntax.scaled(factor, self._integer(term, inside, "a sum"))
                     for factor, term in terms
                 )
                 return functools.reduce(syntax.added, parts)
-            case Conditional(condition=condition, first=first, second=second):
-                self._boolean(condition, inside, "if")
-                return self._join(node, first, second, inside)
-            case PrefixSum(operand=operand):
+            case syntax.Conditional(condition=condition, first=first, second=second):
+                self._boolean(condition, inside, "'if'")
+                one, other = self.find(first, inside), self.find(second, inside)
+                return _joined(node, one, other, "two values")
+            case syntax.PrefixSum(operand=operand):
                 return self._prefix_sum(node, operand, inside)
-            case Lookup():
+            case syntax.Lookup():
                 return self._lookup(node, inside)
+        return BooleanType()
 
-    def _variable(self, node: Variable, inside: bool) -> Type:
-        shown = node.name + (f"({node.index})" if node.index else "")
+    def _expect(self, kind: Any, node: Expression, inside: bool, wants: str) -> Any:
+        """The type of an expression that must be of a kind; a Boolean is a bit too."""
+        found = self.find(node, inside)
+        if kind is IntegerType and isinstance(found, BooleanType):
+            return syntax.BIT
+        if not isinstance(found, kind):
+            node.place.fail(f"{wants}, and this is {_a(found)}")
+        return found
+
+    def _boolean(self, node: Expression, inside: bool, what: str) -> None:
+        self._expect(BooleanType, node, inside, f"{what} takes Booleans")
+
+    def _integer(self, node: Expression, inside: bool, what: str) -> IntegerType:
+        return self._expect(IntegerType, node, inside, f"{what} takes integers")
+
+    def _variable(self, node: syntax.Variable, inside: bool) -> Type:
+        name = node.name
         if inside and not node.index:
             node.place.fail(
-                f"{shown} stands in a lookup without an index: write {shown}(i) or "
-                f"{shown}(j)"
+                f"{name} stands in a lookup without an index: write {name}(i) or {name}(j)"
             )
         if node.index and not inside:
             node.place.fail(
-                f"{shown} has an index outside the predicate and the value of a "
-                f"lookup: write {node.name}"
+                f"{name}({node.index}) has an index outside the predicate and the value "
+                f"of a lookup: write {name}"
             )
-        if node.name not in self.names:
-            known = ", ".join(self.names)
+        if name not in self.names:
             node.place.fail(
-                f"the name {node.name!r} is not defined before it is used; known are "
-                f"{known}"
+                f"the name {name!r} is not defined before it is used; known are "
+                f"{', '.join(self.names)}"
             )
-        return self.names[node.name]
+        return self.names[name]
 
-    def _boolean(self, node: Expression, inside: bool, word: str) -> Type:
-        found = self.find(node, inside)
-        if not isinstance(found, BooleanType):
-            node.place.fail(f"'{word}' takes Booleans, and this is {_a(found)}")
-        return found
-
-    def _integer(self, node: Expression, inside: bool, where: str) -> IntegerType:
-        found = self.find(node, inside)
-        if isinstance(found, BooleanType):
-            return syntax.BIT
-        if not isinstance(found, IntegerType):
-            node.place.fail(f"{where} takes integers, and this is {_a(found)}")
-        return found
-
-    def _possible(self, node: Expression, symbol: str, of: SymbolType) -> None:
-        if symbol not in of.symbols:
-            node.place.fail(
-                f"the symbol {symbol!r} never stands here; this is {_a(of)}"
-            )
-
-    def _compare(self, node: Compare, inside: bool) -> Type:
+    def _compare(self, node: syntax.Compare, inside: bool) -> None:
         left, right = self.find(node.left, inside), self.find(node.right, inside)
-        if node.operator == "=" and isinstance(left, BooleanType | SymbolType):
-            if isinstance(left, BooleanType) and isinstance(right, IntegerType):
-                return BooleanType()
+        if node.operator != "=" or isinstance(left, IntegerType):
+            for side in (node.left, node.right):
+                self._integer(side, inside, f"'{node.operator}'")
+        elif isinstance(left, syntax.SymbolType) or not isinstance(right, IntegerType):
             if type(left) is not type(right):
                 node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
             for one, other in ((node.left, right), (node.right, left)):
-                if isinstance(one, Symbol) and isinstance(other, SymbolType):
-                    self._possible(one, one.value, other)
-            return BooleanType()
-        for side in (node.left, node.right):
-            self._integer(side, inside, f"'{node.operator}'")
-        return BooleanType()
-
-    def _join(
-        self, node: Expression, first: Expression, second: Expression, inside: bool
-    ) -> Type:
-        return self._joined(
-            node, self.find(first, inside), self.find(second, inside), "two values"
-        )
-
-    def _joined(self, node: Expression, one: Type, other: Type, what: str) -> Type:
-        if isinstance(one, SymbolType) and isinstance(other, SymbolType):
-            return SymbolType(tuple(dict.fromkeys((*one.symbols, *other.symbols))))
-        if isinstance(one, BooleanType) and isinstance(other, BooleanType):
-            return one
-        pair = [syntax.BIT if isinstance(t, BooleanType) else t for t in (one, other)]
-        if not all(isinstance(t, IntegerType) for t in pair):
-            node.place.fail(f"the {what} are {_a(one)} and {_a(other)}")
-        return syntax.joined(*pair)  # pyright: ignore[reportArgumentType]
+                if isinstance(one, syntax.Symbol):
+                    _require_possible(one, one.value, other)
 
     def _prefix_sum(self, node: Expression, operand: Expression, inside: bool) -> Type:
         if inside:
             node.place.fail("psum stands in a lookup; give it a name before")
         found = self._integer(operand, inside, "psum")
-        if not found.constant:
+        if found.low.slope or found.high.slope:
             operand.place.fail(
                 "psum takes integers of a range that does not grow with the length, "
                 f"and this is {_a(found)}"
             )
         return syntax.prefix_summed(found)
 
-    def _lookup(self, node: Lookup, inside: bool) -> Type:
+    def _lookup(self, node: syntax.Lookup, inside: bool) -> Type:
         if inside:
             node.place.fail("a lookup stands in a lookup; give it a name before")
-        self._boolean(node.predicate, True, "the predicate of a lookup")
+        self._boolean(node.predicate, True, "'the predicate of a lookup'")
         value = self.find(node.value, True)
-        if "i" in indices(node.value):
+        if "i" in syntax.indices(node.value):
             node.value.place.fail(
                 "the value of a lookup is taken at j: write its variables as x(j)"
             )
-        return self._joined(
-            node, value, self.find(node.default, False), "value and the default"
-        )
+        return _joined(node, value, self.find(node.default), "value and the default")
 
 
 def _a(found: Type) -> str:
     return ("an " if isinstance(found, IntegerType) else "a ") + str(found)
 
 
+def _require_possible(node: Expression, symbol: str, of: Any) -> None:
+    if symbol not in of.symbols:
+        node.place.fail(f"the symbol {symbol!r} never stands here; this is {_a(of)}")
+
+
+def _joined(node: Expression, one: Type, other: Type, what: str) -> Type:
+    """Returns the type of what is of one of two types."""
+    match one, other:
+        case syntax.SymbolType(), syntax.SymbolType():
+            return syntax.SymbolType(
+                tuple(dict.fromkeys((*one.symbols, *other.symbols)))
+            )
+        case BooleanType(), BooleanType():
+            return one
+        case (BooleanType() | IntegerType(), BooleanType() | IntegerType()):
+            return syntax.joined(
+                *(syntax.BIT if isinstance(t, BooleanType) else t for t in (one, other))
+            )
+    node.place.fail(f"the {what} are {_a(one)} and {_a(other)}")
+
+
 def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     """Returns a program over an alphabet, parsed and found to be in order.
 
     Args:
-        text: the program, in the grammar of `jax_models.programs.rasp.parser`.
+        text: the program, in the grammar of docs/rasp.md, section 1.
         alphabet: the input symbols in the order of their ids: a string of characters or
             a sequence of names.
 

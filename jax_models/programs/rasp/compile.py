@@ -192,7 +192,7 @@ def compile_program(
     result can be, 1 for the one it is, in the order of `SymbolValue.symbols`.
 
     Args:
-        text: the program, in the grammar of `jax_models.programs.rasp.parser`.
+        text: the program, in the grammar of docs/rasp.md, section 1.
         alphabet: the input symbols in the order of their ids.
         max_length: a length for which the model is wanted. It changes no weight: it is
             an error if floats are not proved exact up to there.

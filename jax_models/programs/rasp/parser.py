@@ -1,379 +1,283 @@
-"""From text to syntax tree: the grammar of S-RASP-like programs in ASCII.
+"""From text to syntax tree: S-RASP-like programs in ASCII.
 
-    program    ::= { name "=" expr (";" | line end) } "return" name
-    expr       ::= "if" expr "then" expr "else" expr | either
-    either     ::= both { "or" both }
-    both       ::= denied { "and" denied }
-    denied     ::= "not" denied | comparison
-    comparison ::= sum [ ("=" | "!=" | "<" | "<=" | ">" | ">=") sum
-                       | ["not"] "in" "{" symbol { "," symbol } "}" ]
-    sum        ::= ["-"] term { ("+" | "-") term }
-    term       ::= integer "*" factor | factor
-    factor     ::= name | "pos" | "in" | name "(" ("i" | "j") ")" | integer | symbol
-                 | "true" | "false" | "(" expr ")"
-                 | "psum" "[" "j" "<=" "i" "]" factor
-                 | ("right_j" | "left_j") "[" mask "," expr "]" factor ":" factor
-    mask       ::= "true" | "j" "<=" "i" | "j" "<" "i" | "j" ">=" "i" | "j" ">" "i"
-
-Symbols stand between quotation marks, comments begin with `#` or `--`. No operator
-follows the default of a lookup: parentheses say whether it is meant for that or for all.
+Symbols stand between quotation marks, comments run from `#` or `--` to the end of the
+line. The end of a line ends a definition, as `;` does, unless a bracket is open. No
+operator follows the default of a lookup: parentheses say whether it is meant for that or
+for all.
 
 Source:
     docs/rasp.md, section 1.
-
-The words of a program's text, with their places.
-
-A comment runs from `#` or `--` to the end of the line. The end of a line ends a
-definition, as `;` does, unless a bracket is open.
 """
 
-import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from jax_models.arguments import expect_kind
 from jax_models.model.mask import Mask
-from jax_models.programs.rasp.syntax import (
-    INPUT,
-    POSITION,
-    And,
-    Boolean,
-    Compare,
-    Comparison,
-    Conditional,
-    Definition,
-    Expression,
-    Index,
-    Integer,
-    Lookup,
-    Member,
-    Not,
-    Or,
-    Place,
-    PrefixSum,
-    Program,
-    Side,
-    Sum,
-    Symbol,
-    Variable,
-)
+from jax_models.programs.grammar import Grammar, Operand, Operator, Parser, Rule, Token
+from jax_models.programs.rasp import syntax
+from jax_models.programs.rasp.syntax import Expression, Member, Not, Program, Sum
 
-KEYWORDS = frozenset(
-    "and or not if then else true false pos in psum right_j left_j return i j".split()
-)
-# Vectors of integers have 64 bits.
-MOST_DIGITS = 18
-_PATTERN = re.compile(
-    r"(?P<space>[ \t\r]+|--[^\n]*|#[^\n]*)"
-    r"|(?P<newline>\n)"
-    r"|(?P<symbol>'[^'\n]+'|\"[^\"\n]+\")"
-    r"|(?P<integer>[0-9]+)"
-    r"|(?P<name>[^\W\d]\w*)"
-    r"|(?P<mark><=|>=|!=|[=<>+\-*()\[\]{},:;])"
-)
-_COMPARISONS: dict[str, Comparison] = {
-    "=": "=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
+# The tree is walked by recursion, and Python's stack has a thousand frames.
+MOST_NESTED = 50
 _MASKS: dict[str, Mask] = {
     "<=": "future",
     "<": "strict_future",
     ">=": "past",
     ">": "strict_past",
 }
-# Each level takes some frames of Python's stack, of which there are a thousand.
-MOST_NESTED = 50
-_OPERATORS = {*_COMPARISONS, "!=", "+", "-", "*", "and", "or", "in", "not"}
-_INDICES: dict[str, Index] = {"i": "i", "j": "j"}
-_SIDES: dict[str, Side] = {"right_j": "right", "left_j": "left"}
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+_FACTOR = 7  # strength of what no operator enters
 
 
-@dataclasses.dataclass(frozen=True)
-class Token:
-    """One word: kind is `name`, `integer`, `symbol`, `end`, or the word itself."""
-
-    kind: str
-    text: str
-    place: Place
-
-    def __str__(self) -> str:
-        """The word as an error message shows it."""
-        if self.kind == "end":
-            return "the end of the program"
-        return "the end of the line" if self.text == "\n" else repr(self.text)
-
-
-def split_tokens(text: str) -> list[Token]:
-    """Returns the words of a program; the last is of the kind `end`.
-
-    Returns:
-        Tokens; a line's end is a `;` where it ends a definition, symbols are without
-        their quotation marks.
-
-    Raises:
-        InputError: at a character that begins no word, or an integer that is too long.
-    """
-    found, open_brackets = [], 0
-    line, start, at = 1, 0, 0
-    while at < len(text):
-        place = Place(line, at - start + 1)
-        match = _PATTERN.match(text, at)
-        if match is None:
-            if text[at] in "'\"":
-                place.fail(
-                    "this quotation mark begins no symbol; write one symbol between "
-                    "two marks, as in 'a'"
-                )
-            place.fail(f"the character {text[at]!r} begins no word of a program")
-        at, kind, word = match.end(), match.lastgroup, match.group()
-        if kind == "newline":
-            line, start = line + 1, at
-            if not open_brackets:
-                found.append(Token(";", word, place))
-        elif kind == "symbol":
-            found.append(Token(kind, word[1:-1], place))
-        elif kind == "integer":
-            if len(word) > MOST_DIGITS:
-                place.fail(
-                    f"the integer has {len(word)} digits; at most {MOST_DIGITS} are read"
-                )
-            found.append(Token(kind, word, place))
-        elif kind == "name":
-            found.append(Token(word if word in KEYWORDS else kind, word, place))
-        elif kind == "mark":
-            open_brackets += (word in "([{") - (word in ")]}")
-            open_brackets = max(open_brackets, 0)
-            found.append(Token(word, word, place))
-    found.append(Token("end", "", Place(line, at - start + 1)))
-    return found
+_GRAMMAR = Grammar(
+    pattern=re.compile(
+        r"""(?P<space>[ \t\r]+|--.*|\#.*)
+        | (?P<newline>\n)
+        | (?P<quote>['"])(?P<symbol>(?:(?!(?P=quote)).)+)(?P=quote)
+        | (?P<too_long>[0-9]{19,})
+        | (?P<integer>[0-9]+)
+        | (?P<word>[^\W\d]\w*)
+        | (?P<mark><=|>=|!=|[][=<>+*(){},:;-])
+        | (?P<no_symbol>['"])
+        | (?P<no_word>.)""",
+        re.VERBOSE,
+    ),
+    refused={
+        # Vectors of integers have 64 bits.
+        "too_long": "the integer has {length} digits; at most 18 are read",
+        "no_symbol": "this quotation mark begins no symbol; write one symbol between two "
+        "marks, as in 'a'",
+        "no_word": "the character {token.text!r} begins no word of a program",
+    },
+    words=frozenset(
+        "and or not if then else true false pos in psum right_j left_j return i j".split()
+    ),
+    names={"end": "the end of the program", "newline": "the end of the line"},
+    prefix={"not": Operator(3, 3, Not), "-": Operator(5, 6, Sum)},
+    infix={
+        "or": Operator(1, 2, syntax.Or),
+        "and": Operator(2, 3, syntax.And),
+        **dict.fromkeys(COMPARISONS, Operator(4, 5, syntax.Compare, alone=True)),
+        **dict.fromkeys(("in", "not"), Operator(4, 5, Member, alone=True)),
+        **dict.fromkeys(("+", "-"), Operator(5, 6, Sum)),
+        "*": Operator(6, _FACTOR, Sum, alone=True),
+    },
+    missed="expected {what}, found {found}",
+)
 
 
-class _Parser:
-    """Reads tokens from left to right, one function for each rule."""
+class _Parser(Parser):
+    """One reading of a program."""
 
-    def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
-        self._at = 0
-        self._depth = 0
+    grammar = _GRAMMAR
 
-    @property
-    def _next(self) -> Token:
-        return self._tokens[self._at]
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._open = 0  # brackets of the words so far
+        self._depth = 0  # of the rule that is read
+        # Words are checked before the grammar is.
+        self._left = iter([*self._left])
 
-    def _take(self) -> Token:
-        token = self._next
-        self._at += token.kind != "end"
-        return token
-
-    def _accept(self, kind: str) -> Token | None:
-        return self._take() if self._next.kind == kind else None
-
-    def _expect(self, kind: str, what: str) -> Token:
-        if self._next.kind != kind:
-            self._next.place.fail(f"expected {what}, found {self._next}")
-        return self._take()
+    def refine(self, token: Token) -> Iterator[Token]:
+        kind = token.kind
+        self._open = max(self._open + (kind in "([{") - (kind in ")]}"), 0)
+        if kind != "newline" or not self._open:
+            yield token
 
     def program(self) -> Program:
+        """Returns the program that the text is."""
         definitions = []
-        while True:
-            while self._accept(";"):
-                pass
-            if self._accept("return"):
-                break
-            if self._next.kind == "end":
-                self._next.place.fail(
+        self._skip_ends()
+        while not self.accept("return"):
+            if self.next.kind == "end":
+                self.next.place.fail(
                     "the program returns nothing; end it with 'return NAME'"
                 )
             definitions.append(self._definition())
+            self._skip_ends()
         result = self._variable()
-        while self._accept(";"):
-            pass
-        self._expect("end", "the end of the program after what it returns")
+        self._skip_ends()
+        self.expect("the end of the program after what it returns", "end")
         return Program(tuple(definitions), result)
 
-    def _definition(self) -> Definition:
-        name = self._expect("name", "a new name or 'return'")
-        self._expect("=", f"'=' after the name {name.text!r}")
-        expression = self.expression()
-        if self._next.kind not in (";", "end"):
-            self._next.place.fail(
-                f"expected an operator, or ';' or the end of the line after the "
-                f"definition of {name.text!r}, found {self._next}"
+    def _skip_ends(self) -> None:
+        while self.accept(";", "newline"):
+            pass
+
+    def _definition(self) -> syntax.Definition:
+        name = self.expect("a new name or 'return'", "word")
+        self.expect(f"'=' after the name {name.text!r}", "=")
+        expression = self.run(self._whole())
+        if self.next.kind not in (";", "newline", "end"):
+            self.miss(
+                "an operator, or ';' or the end of the line after the definition of "
+                f"{name.text!r}"
             )
-        return Definition(name.place, name.text, expression)
+        return syntax.Definition(name.place, name.text, expression)
 
-    def expression(self) -> Expression:
-        return self._nested(self._conditional)
-
-    def _nested(self, rule: Callable[[], Expression]) -> Expression:
+    def _nested(self, rule: Rule) -> Rule:
         self._depth += 1
         if self._depth > MOST_NESTED:
-            self._next.place.fail(
+            self.next.place.fail(
                 "the expression is nested too deep here; give a part of it a name of its "
                 "own"
             )
-        found = rule()
+        found = yield rule
         self._depth -= 1
         return found
 
-    def _conditional(self) -> Expression:
-        if token := self._accept("if"):
-            condition = self.expression()
-            self._expect("then", "'then' after the condition")
-            first = self.expression()
-            self._expect("else", "'else' after the first value")
-            return Conditional(token.place, condition, first, self.expression())
-        return self._either()
+    def _whole(self) -> Rule:
+        return self._nested(self._conditional())
 
-    def _either(self) -> Expression:
-        operands = [self._both()]
-        while self._accept("or"):
-            operands.append(self._both())
-        first = operands[0]
-        return first if len(operands) == 1 else Or(first.place, tuple(operands))
+    def _conditional(self) -> Rule:
+        if not (token := self.accept("if")):
+            return (yield self.expression()).value
+        condition = yield self._whole()
+        self.expect("'then' after the condition", "then")
+        first = yield self._whole()
+        self.expect("'else' after the first value", "else")
+        return syntax.Conditional(token.place, condition, first, (yield self._whole()))
 
-    def _both(self) -> Expression:
-        operands = [self._denied()]
-        while self._accept("and"):
-            operands.append(self._denied())
-        first = operands[0]
-        return first if len(operands) == 1 else And(first.place, tuple(operands))
-
-    def _denied(self) -> Expression:
-        token, odd = self._next, False
-        while self._accept("not"):
-            odd = not odd
-        if odd:
-            return Not(token.place, self._comparison())
-        return self._comparison()
-
-    def _comparison(self) -> Expression:
-        left = self._sum()
-        token = self._next
-        if operator := _COMPARISONS.get(token.kind):
-            self._take()
-            return Compare(token.place, operator, left, self._sum())
-        if self._accept("!="):
-            equal = Compare(token.place, "=", left, self._sum())
-            return Not(token.place, equal)
-        denied = self._accept("not")
-        if denied or self._next.kind == "in":
-            self._expect("in", "'in' after 'not' behind a value")
-            member = Member(token.place, left, self._symbols())
-            return Not(token.place, member) if denied else member
-        return left
-
-    def _symbols(self) -> tuple[str, ...]:
-        self._expect("{", "'{' and a list of symbols")
-        symbols = [self._expect("symbol", "a symbol such as 'a'").text]
-        while self._accept(","):
-            symbols.append(self._expect("symbol", "a symbol such as 'a'").text)
-        self._expect("}", "',' or '}' after a symbol")
-        return tuple(symbols)
-
-    def _sum(self) -> Expression:
-        place, sign = self._next.place, -1 if self._accept("-") else 1
-        terms = [self._term(sign)]
-        while self._next.kind in ("+", "-"):
-            terms.append(self._term(1 if self._take().kind == "+" else -1))
-        if len(terms) == 1 and terms[0][0] == 1:
-            return terms[0][1]
-        return Sum(place, tuple(terms))
-
-    def _term(self, sign: int) -> tuple[int, Expression]:
-        factor = self._factor()
-        if self._next.kind != "*":
-            return sign, factor
-        star = self._take()
-        if not isinstance(factor, Integer):
-            star.place.fail(
-                "only an integer multiplies a vector, as in 3 * x: write it first"
-            )
-        return sign * factor.value, self._factor()
-
-    def _factor(self) -> Expression:
-        token = self._next
+    def atom(self) -> Rule:
+        token = self.next
         match token.kind:
-            case "name" | "pos" | "in":
-                return self._variable(indexed=True)
+            case "word" | "pos" | "in":
+                value = self._variable(indexed=True)
             case "integer":
-                return Integer(self._take().place, int(token.text))
+                value = syntax.Integer(self.take().place, int(token.text))
             case "symbol":
-                return Symbol(self._take().place, token.text)
+                value = syntax.Symbol(self.take().place, token.text)
             case "true" | "false":
-                return Boolean(self._take().place, token.kind == "true")
+                value = syntax.Boolean(self.take().place, token.kind == "true")
             case "(":
-                self._take()
-                inner = self.expression()
-                self._expect(")", "an operator or ')'")
-                return inner
+                self.take()
+                value = yield self._whole()
+                self.expect("an operator or ')'", ")")
             case "psum":
-                return self._nested(self._prefix_sum)
+                value = yield self._nested(self._prefix_sum())
             case "right_j" | "left_j":
-                return self._nested(self._lookup)
-        token.place.fail(f"expected a value, found {token}")
+                value = yield self._nested(self._lookup())
+            case _:
+                self.miss("a value")
+        return self.operand(value, token)
 
-    def _variable(self, indexed: bool = False) -> Variable:
-        token = self._next
-        if token.kind not in ("name", POSITION, INPUT):
-            token.place.fail(f"expected a name, found {token}")
-        self._take()
-        if not indexed or not self._accept("("):
-            return Variable(token.place, token.text)
-        index = self._take()
-        if index.kind not in _INDICES:
-            index.place.fail(
-                f"expected i or j in {token.text}(...), found {index}; there are no "
+    def _factor(self) -> Rule:
+        return (yield self.expression(_FACTOR)).value
+
+    def _variable(self, indexed: bool = False) -> syntax.Variable:
+        token = self.expect("a name", "word", syntax.POSITION, syntax.INPUT)
+        if not indexed or not self.accept("("):
+            return syntax.Variable(token.place, token.text)
+        if self.next.kind not in ("i", "j"):
+            self.next.place.fail(
+                f"expected i or j in {token.text}(...), found {self.found}; there are no "
                 "functions but psum, right_j and left_j"
             )
-        self._expect(")", "')' after the index")
-        return Variable(token.place, token.text, _INDICES[index.kind])
+        index = self.take().kind
+        self.expect("')' after the index", ")")
+        return syntax.Variable(token.place, token.text, index)  # pyright: ignore[reportArgumentType]
 
-    def _prefix_sum(self) -> Expression:
-        place = self._take().place
-        self._expect("[", "'[' after psum")
+    def _prefix_sum(self) -> Rule:
+        place = self.take().place
+        self.expect("'[' after psum", "[")
         if self._mask() != "future":
             place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
-        self._expect("]", "']' after j<=i")
-        return PrefixSum(place, self._factor())
+        self.expect("']' after j<=i", "]")
+        return syntax.PrefixSum(place, (yield self._factor()))
 
-    def _lookup(self) -> Expression:
-        token = self._take()
-        self._expect("[", f"'[' after {token.text}")
+    def _lookup(self) -> Rule:
+        token = self.take()
+        self.expect(f"'[' after {token.text}", "[")
         mask = self._mask()
-        self._expect(",", "',' and a predicate after the mask")
-        predicate = self.expression()
-        self._expect("]", "an operator or ']' after the predicate")
-        value = self._factor()
-        self._expect(":", "':' and a default after the value")
-        default = self._factor()
-        if self._next.kind in _OPERATORS:
-            self._next.place.fail(
-                f"{self._next} after a lookup could be meant for its default or for the "
+        self.expect("',' and a predicate after the mask", ",")
+        predicate = yield self._whole()
+        self.expect("an operator or ']' after the predicate", "]")
+        value = yield self._factor()
+        self.expect("':' and a default after the value", ":")
+        default = yield self._factor()
+        if self.next.kind in self.grammar.infix:
+            self.next.place.fail(
+                f"{self.found} after a lookup could be meant for its default or for the "
                 "whole: put one of the two in parentheses"
             )
-        side = _SIDES[token.kind]
-        return Lookup(token.place, side, mask, predicate, value, default)
+        side = "right" if token.kind == "right_j" else "left"
+        return syntax.Lookup(token.place, side, mask, predicate, value, default)
 
     def _mask(self) -> Mask:
-        if self._accept("true"):
+        if self.accept("true"):
             return "none"
-        self._expect("j", "a mask: true, j<=i, j<i, j>=i or j>i")
-        order = self._take()
-        if order.kind not in _MASKS:
-            order.place.fail(f"expected <=, <, >= or > in a mask, found {order}")
-        self._expect("i", "i at the end of a mask")
+        self.expect("a mask: true, j<=i, j<i, j>=i or j>i", "j")
+        order = self.expect("<=, <, >= or > in a mask", *_MASKS)
+        self.expect("i at the end of a mask", "i")
         return _MASKS[order.kind]
+
+    def check(self, operator: Operator, token: Token, operand: Operand) -> None:
+        if token.kind == "*" and not isinstance(operand.value, syntax.Integer):
+            token.place.fail(
+                "only an integer multiplies a vector, as in 3 * x: write it first"
+            )
+
+    def right_operand(self, operator: Operator, token: Token) -> Rule:
+        if operator.make is not Member:
+            return (yield self.expression(operator.right))
+        if token.kind == "not":
+            self.expect("'in' after 'not' behind a value", "in")
+        self.expect("'{' and a list of symbols", "{")
+        symbols = [self.expect("a symbol such as 'a'", "symbol").text]
+        while self.accept(","):
+            symbols.append(self.expect("a symbol such as 'a'", "symbol").text)
+        self.expect("',' or '}' after a symbol", "}")
+        return self.operand(tuple(symbols), token)
+
+    def make(self, operator: Operator, token: Token, *operands: Operand) -> Expression:
+        left, right = operands[0].value, operands[-1].value
+        place, start = token.place, operands[0].first.place
+        match token.kind:
+            case "or" | "and":
+                parts = left.operands if operands[0].by is operator else (left,)
+                return operator.make(parts[0].place, (*parts, right))
+            case "not" if len(operands) == 1:
+                return (
+                    right.operand if _is_bare(operands[0], Not) else Not(place, right)
+                )
+            case "in" | "not":
+                found = Member(place, left, right)
+                return found if token.kind == "in" else Not(place, found)
+            case "!=":
+                return Not(place, syntax.Compare(place, "=", left, right))
+            case "=" | "<" | "<=" | ">" | ">=":
+                return syntax.Compare(place, token.kind, left, right)
+            case "*":
+                terms = ((left.value, right),)
+            case "-" if len(operands) == 1:
+                terms, start = _terms(operands[0], -1), place
+            case sign:
+                terms = _terms(operands[0]) + _terms(operands[1], int(f"{sign}1"))
+        if len(terms) == 1 and terms[0][0] == 1:
+            return terms[0][1]
+        return Sum(start, terms)
+
+
+def _is_bare(operand: Operand, kind: type) -> bool:
+    """Whether an operand is a node of a kind that begins where it does, in no brackets."""
+    return (
+        isinstance(operand.value, kind) and operand.value.place == operand.first.place
+    )
+
+
+def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
+    """Returns the terms of a sum in no brackets, or another operand as one term."""
+    bare = _is_bare(operand, Sum)
+    terms = operand.value.terms if bare else ((1, operand.value),)
+    return terms if sign == 1 else tuple((-factor, term) for factor, term in terms)
 
 
 def parse_program(text: str) -> Program:
     """Returns the syntax tree of a program.
 
     Args:
-        text: in the grammar above.
+        text: in the grammar of docs/rasp.md, section 1.
 
     Returns:
         The program; types and names are not checked yet.
@@ -382,4 +286,4 @@ def parse_program(text: str) -> Program:
         InputError: where the text departs from the grammar, with line and column.
     """
     expect_kind("program", text, str, "its text")
-    return _Parser(split_tokens(text)).program()
+    return _Parser(text).program()

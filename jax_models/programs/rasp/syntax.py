@@ -10,15 +10,11 @@ Source:
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Literal, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, dataclass_transform
 
-from jax_models.errors import InputError
 from jax_models.model.mask import Mask
-
-Index = Literal["", "i", "j"]
-Side = Literal["right", "left"]
-Comparison = Literal["=", "<", "<=", ">", ">="]
+from jax_models.programs.grammar import Place
 
 POSITION = "pos"
 INPUT = "in"
@@ -35,8 +31,13 @@ class Linear:
         """The value at a length."""
         return self.slope * length + self.offset
 
+    def __add__(self, other: "Linear") -> "Linear":
+        return Linear(self.slope + other.slope, self.offset + other.offset)
+
+    def __rmul__(self, factor: int) -> "Linear":
+        return Linear(factor * self.slope, factor * self.offset)
+
     def __str__(self) -> str:
-        """As an error message shows it."""
         if not self.slope:
             return str(self.offset)
         return f"{self.slope} n" + (f" {self.offset:+d}" if self.offset else "")
@@ -47,7 +48,6 @@ class BooleanType:
     """True or false; 1 or 0 where an integer is wanted."""
 
     def __str__(self) -> str:
-        """As an error message names it."""
         return "Boolean"
 
 
@@ -59,13 +59,7 @@ class IntegerType:
     high: Linear
 
     def __str__(self) -> str:
-        """As an error message names it."""
         return f"integer from {self.low} to {self.high}"
-
-    @property
-    def constant(self) -> bool:
-        """Whether one range serves every length."""
-        return not self.low.slope and not self.high.slope
 
     def magnitude(self, length: int) -> int:
         """The largest absolute value at a length."""
@@ -79,7 +73,6 @@ class SymbolType:
     symbols: tuple[str, ...]
 
     def __str__(self) -> str:
-        """As an error message names it."""
         return f"symbol among {' '.join(map(repr, self.symbols))}"
 
 
@@ -96,19 +89,13 @@ def exactly(value: int) -> IntegerType:
 
 def scaled(factor: int, of: IntegerType) -> IntegerType:
     """Returns the range of a multiple."""
-    low, high = (
-        Linear(factor * end.slope, factor * end.offset) for end in (of.low, of.high)
-    )
-    return IntegerType(low, high) if factor >= 0 else IntegerType(high, low)
+    ends = (of.low, of.high) if factor >= 0 else (of.high, of.low)
+    return IntegerType(factor * ends[0], factor * ends[1])
 
 
 def added(first: IntegerType, second: IntegerType) -> IntegerType:
     """Returns the range of a sum."""
-
-    def plus(a: Linear, b: Linear) -> Linear:
-        return Linear(a.slope + b.slope, a.offset + b.offset)
-
-    return IntegerType(plus(first.low, second.low), plus(first.high, second.high))
+    return IntegerType(first.low + second.low, first.high + second.high)
 
 
 def joined(first: IntegerType, second: IntegerType) -> IntegerType:
@@ -126,96 +113,72 @@ def joined(first: IntegerType, second: IntegerType) -> IntegerType:
 
 def prefix_summed(of: IntegerType) -> IntegerType:
     """Returns the range of sums of 1 to n terms of a constant range."""
-    low, high = of.low.offset, of.high.offset
-    return IntegerType(
-        Linear(low, 0) if low < 0 else Linear(0, low),
-        Linear(high, 0) if high > 0 else Linear(0, high),
-    )
+    most = IntegerType(Linear(of.low.offset, 0), Linear(of.high.offset, 0))
+    return joined(of, most)
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """A line and a column of the text, both from 1."""
-
-    line: int
-    column: int
-
-    def fail(self, message: str) -> NoReturn:
-        """Raises the error of what stands here.
-
-        Raises:
-            InputError: always.
-        """
-        raise InputError(f"line {self.line}, column {self.column}: {message}")
-
-
+@dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """Anything that has a place in the text."""
+    """Anything that has a place in the text; a subclass is a frozen dataclass."""
 
     place: Place = dataclasses.field(compare=False, repr=False)
 
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True)(cls)
 
-@dataclasses.dataclass(frozen=True)
+
 class Variable(Node):
     """A vector by its name, `pos` and `in` among them; in a lookup at i or at j."""
 
     name: str
-    index: Index = ""
+    index: Literal["", "i", "j"] = ""
 
 
-@dataclasses.dataclass(frozen=True)
 class Boolean(Node):
     """`true` or `false`."""
 
     value: bool
 
 
-@dataclasses.dataclass(frozen=True)
 class Integer(Node):
     """An integer."""
 
     value: int
 
 
-@dataclasses.dataclass(frozen=True)
 class Symbol(Node):
     """A symbol in quotation marks; it need not be one of the alphabet."""
 
     value: str
 
 
-@dataclasses.dataclass(frozen=True)
 class Not(Node):
     """Negation."""
 
     operand: "Expression"
 
 
-@dataclasses.dataclass(frozen=True)
 class And(Node):
     """Conjunction of two or more."""
 
     operands: tuple["Expression", ...]
 
 
-@dataclasses.dataclass(frozen=True)
 class Or(Node):
     """Disjunction of two or more."""
 
     operands: tuple["Expression", ...]
 
 
-@dataclasses.dataclass(frozen=True)
 class Compare(Node):
     """A comparison of integers; `=` compares Booleans and symbols too."""
 
-    operator: Comparison
+    operator: Literal["=", "<", "<=", ">", ">="]
     left: "Expression"
     right: "Expression"
 
 
-@dataclasses.dataclass(frozen=True)
 class Member(Node):
     """Whether a symbol is one of those listed."""
 
@@ -223,14 +186,12 @@ class Member(Node):
     symbols: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
 class Sum(Node):
     """An integer combination of integers; a Boolean counts as 0 or 1."""
 
     terms: tuple[tuple[int, "Expression"], ...]
 
 
-@dataclasses.dataclass(frozen=True)
 class Conditional(Node):
     """`if condition then first else second`."""
 
@@ -239,42 +200,27 @@ class Conditional(Node):
     second: "Expression"
 
 
-@dataclasses.dataclass(frozen=True)
 class PrefixSum(Node):
     """`psum[j<=i] operand`: at i the sum of the operand over all j <= i."""
 
     operand: "Expression"
 
 
-@dataclasses.dataclass(frozen=True)
 class Lookup(Node):
     """The value at the rightmost or leftmost j that mask and predicate allow."""
 
-    side: Side
+    side: Literal["right", "left"]
     mask: Mask
     predicate: "Expression"  # of variables at i and at j
     value: "Expression"  # of variables at j
     default: "Expression"  # of variables at i, written without an index
 
 
-Expression = (
-    Variable
-    | Boolean
-    | Integer
-    | Symbol
-    | Not
-    | And
-    | Or
-    | Compare
-    | Member
-    | Sum
-    | Conditional
-    | PrefixSum
-    | Lookup
-)
+_Leaf = Variable | Boolean | Integer | Symbol
+_Pointwise = Not | And | Or | Compare | Member | Sum | Conditional
+Expression = _Leaf | _Pointwise | PrefixSum | Lookup
 
 
-@dataclasses.dataclass(frozen=True)
 class Definition(Node):
     """`name = expression`."""
 
@@ -292,62 +238,40 @@ class Program:
 
 def children(node: Expression) -> tuple[Expression, ...]:
     """Returns the expressions that a node is made of."""
-    match node:
-        case Not(operand=operand) | Member(operand=operand):
-            return (operand,)
-        case PrefixSum(operand=operand):
-            return (operand,)
-        case And(operands=operands) | Or(operands=operands):
-            return operands
-        case Compare(left=left, right=right):
-            return (left, right)
-        case Sum(terms=terms):
-            return tuple(term for _, term in terms)
-        case Conditional(condition=condition, first=first, second=second):
-            return (condition, first, second)
-        case Lookup(predicate=predicate, value=value, default=default):
-            return (predicate, value, default)
-    return ()
+    return tuple(_nodes(tuple(vars(node).values())))
+
+
+def _nodes(value: Any) -> Iterator[Any]:
+    """Yields the nodes of a field."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _nodes(part)
 
 
 def with_children(node: Expression, parts: tuple[Expression, ...]) -> Expression:
     """Returns the node with other expressions in the places of its children."""
-    match node:
-        case Not() | Member() | PrefixSum():
-            return dataclasses.replace(node, operand=parts[0])
-        case And() | Or():
-            return dataclasses.replace(node, operands=parts)
-        case Compare():
-            return dataclasses.replace(node, left=parts[0], right=parts[1])
-        case Sum(terms=terms):
-            factors = (factor for factor, _ in terms)
-            return dataclasses.replace(
-                node, terms=tuple(zip(factors, parts, strict=True))
-            )
-        case Conditional():
-            return dataclasses.replace(
-                node, condition=parts[0], first=parts[1], second=parts[2]
-            )
-    return node
+    left = iter(parts)
+
+    def put(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(put(part) for part in value)
+        return next(left) if isinstance(value, Node) else value
+
+    fields = {name: put(value) for name, value in vars(node).items()}
+    return type(node)(**fields)
 
 
 def indices(node: Expression) -> frozenset[str]:
-    """Returns at which of i and j the variables of an expression stand.
-
-    Args:
-        node: part of a lookup's predicate or value.
-    """
+    """Returns at which of i and j variables of a lookup's predicate or value stand."""
     if isinstance(node, Variable):
         return frozenset({node.index})
     return frozenset().union(*(indices(child) for child in children(node)))
 
 
 def without_index(node: Expression) -> Expression:
-    """Returns the expression as a vector: its variables without their index.
-
-    Args:
-        node: part of a lookup's predicate or value, of one index.
-    """
+    """Returns part of a lookup, of one index, as a vector: its variables without index."""
     if isinstance(node, Variable):
         return dataclasses.replace(node, index="")
     return with_children(node, tuple(without_index(child) for child in children(node)))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from jax_models.errors import InputError
-from jax_models.programs.logic.lexer import ELSEWHERE, WORDS
-from jax_models.programs.logic.parser import parse_formula
+from jax_models.programs.logic.parser import ELSEWHERE, WORDS, parse_formula
 from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import Symbol
 

@@ -3,6 +3,7 @@
 import pytest
 
 from jax_models.errors import InputError
+from jax_models.programs.grammar import Place
 from jax_models.programs.rasp import (
     check_program,
     evaluate_program,
@@ -17,7 +18,6 @@ from jax_models.programs.rasp.syntax import (
     Member,
     Not,
     Or,
-    Place,
     Sum,
     Symbol,
     Variable,

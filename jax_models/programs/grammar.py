@@ -1,0 +1,222 @@
+"""Tokens and operator precedence, the mechanism that reads formulas and programs.
+
+A grammar is a subclass of `Parser` with three tables: a pattern whose named groups are the
+kinds of tokens, and the strengths of its prefix and infix operators. Its rules are
+generators that yield the rules they need and return what they read. They run on a stack of
+their own, so that nesting is bounded by memory alone.
+"""
+
+import bisect
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn
+
+from jax_models.errors import InputError
+
+Rule = Generator["Rule", Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A line and a column of a text, both from 1; no line where a text has but one."""
+
+    line: int | None
+    column: int
+    subject: str = ""  # what the text is, as a message begins
+
+    def __str__(self) -> str:
+        """The place as a message shows it."""
+        line = "" if self.line is None else f"line {self.line}, "
+        return f"{line}column {self.column}"
+
+    def fail(self, message: str) -> NoReturn:
+        """Raises the error of what stands here.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(f"{self.subject}{self}: {message}")
+
+
+class Token(NamedTuple):
+    """A piece of a text; its kind is a group of the pattern, "end", or the word itself."""
+
+    kind: str
+    text: str
+    start: int
+    stop: int
+    place: Place
+
+    @property
+    def shown(self) -> str:
+        """At most 30 characters of the text."""
+        return self.text if len(self.text) <= 30 else self.text[:27] + "..."
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """How an operator binds, how its right operand must bind, and what it makes."""
+
+    strength: int
+    right: int
+    make: Callable[..., Any]
+    takes: type = object
+    alone: bool = False  # no second one of its strength follows
+
+
+class Operand(NamedTuple):
+    """A value, the characters it was read from, and the operator outside brackets."""
+
+    value: Any
+    first: Token
+    stop: int
+    by: Operator | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """The tables of a grammar: its tokens, its operators, and how messages name them."""
+
+    pattern: re.Pattern[str]  # named groups are kinds; every text matches
+    refused: Mapping[str, str]  # messages of the kinds that are no token
+    words: Collection[str]  # that are kinds of their own
+    prefix: Mapping[str, Operator]
+    infix: Mapping[str, Operator]
+    names: Mapping[str, str]  # of kinds that their text does not name
+    missed: str  # message of `found` where `what` was expected
+    subject: str = ""  # what the text is; lines are then counted where there are two
+
+
+class Parser:
+    """One reading of a text from left to right, with one token of lookahead."""
+
+    grammar: ClassVar[Grammar]
+
+    def __init__(self, text: str) -> None:
+        """Begins at the first token."""
+        self.text = text
+        self.previous: Token | None = None
+        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._left = self.split()
+        self._next: Token | None = None
+
+    def place(self, at: int) -> Place:
+        """Returns the place of a character, given by its offset."""
+        subject, line = self.grammar.subject, bisect.bisect(self._lines, at)
+        column = at - self._lines[line - 1] + 1
+        one_line = subject and len(self._lines) == 1
+        return Place(None if one_line else line, column, subject)
+
+    def split(self) -> Iterator[Token]:
+        """Yields the tokens of the text, and "end" after the last."""
+        grammar, at = self.grammar, 0
+        while match := grammar.pattern.match(self.text, at):
+            kind, start, at = str(match.lastgroup), at, match.end()
+            if kind == "space":
+                continue
+            word, place = match[kind], self.place(start)
+            if kind == "mark" or (kind == "word" and word in grammar.words):
+                kind = word
+            token = Token(kind, word, start, at, place)
+            if complaint := grammar.refused.get(kind):
+                place.fail(complaint.format(token=token, length=len(word)))
+            yield from self.refine(token)
+        yield Token("end", "", at, at, self.place(at))
+
+    @property
+    def next(self) -> Token:
+        """The token ahead, split off the text when it is first asked for."""
+        if self._next is None:
+            self._next = next(self._left)
+        return self._next
+
+    @property
+    def found(self) -> str:
+        """The token ahead as a message names it."""
+        return self.grammar.names.get(self.next.kind, "{!r}").format(self.next.text)
+
+    def take(self) -> Token:
+        """Returns the token ahead and goes past it; the end stays ahead."""
+        token = self.next
+        if token.kind != "end":
+            self.previous, self._next = token, None
+        return token
+
+    def accept(self, *kinds: str) -> Token | None:
+        """Takes a token of one of some kinds, if such a one is ahead."""
+        return self.take() if self.next.kind in kinds else None
+
+    def expect(self, what: str, *kinds: str, after: str = "") -> Token:
+        """Takes a token of one of some kinds; a message names what was expected."""
+        if self.next.kind not in kinds:
+            self.miss(what, after)
+        return self.take()
+
+    def miss(self, what: str, after: str = "") -> NoReturn:
+        """Refuses the token ahead, found after another, where something else belongs."""
+        found = self.found + after
+        self.next.place.fail(self.grammar.missed.format(found=found, what=what))
+
+    def run(self, rule: Rule) -> Any:
+        """Returns what a rule reads, the rules that it needs run on a stack."""
+        stack, value = [rule], None
+        while stack:
+            try:
+                needed = stack[-1].send(value)
+            except StopIteration as done:
+                stack.pop()
+                value = done.value
+            else:
+                stack.append(needed)
+                value = None
+        return value
+
+    def expression(self, least: int = 0) -> Rule:
+        """Reads the longest expression whose operators bind at least that tightly."""
+        left: list[Operand] = []
+        operator = self.grammar.prefix.get(self.next.kind)
+        if not operator or operator.strength < least:
+            left = [(yield self.atom())]
+            operator = self.operator_after(*left)
+        while operator and operator.strength >= least:
+            by = left[0].by if left else None
+            if by and by.strength < operator.strength + operator.alone:
+                break
+            token = self.take()
+            for operand in left:
+                self.check(operator, token, operand)
+            right = yield self.right_operand(operator, token)
+            value = self.make(operator, token, *left, right)
+            first = left[0].first if left else token
+            left = [self.operand(value, first, operator)]
+            operator = self.operator_after(*left)
+        return left[0]
+
+    def operand(self, value: Any, first: Token, by: Operator | None = None) -> Operand:
+        """Returns what was read from a token to the last that was taken."""
+        last = self.previous or first
+        return Operand(value, first, last.stop, by)
+
+    def right_operand(self, operator: Operator, token: Token) -> Rule:
+        """Reads what stands to the right of an operator."""
+        return self.expression(operator.right)
+
+    def operator_after(self, operand: Operand) -> Operator | None:
+        """Returns the infix operator that follows an operand, if one does."""
+        return self.grammar.infix.get(self.next.kind)
+
+    def refine(self, token: Token) -> Iterator[Token]:
+        """Yields what a grammar makes of a token: another, or none."""
+        yield token
+
+    def check(self, operator: Operator, token: Token, operand: Operand) -> None:
+        """Refuses a left operand that an operator does not take."""
+
+    def atom(self) -> Rule:
+        """Reads an operand that begins with no prefix operator."""
+        raise NotImplementedError
+
+    def make(self, operator: Operator, token: Token, *operands: Operand) -> Any:
+        """Returns the value of an operator applied to its operands."""
+        raise NotImplementedError
