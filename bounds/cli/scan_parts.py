@@ -161,8 +161,7 @@ class Parts:
             "target_symbols": asked.target_symbols,
             "rows": self._rows,
             "reduce": "none" if square else asked.reduce,
-            # False is what the whole tables of maps were once kept under.
-            "diagonal": part.diagonal or "zero",
+            "diagonal": part.diagonal,
             "method": self.method,
             "ties": asked.subject.question.ties,
             "symbols_sha256": _sha256(whole.layout.symbols),

@@ -23,7 +23,6 @@ from bounds.curves.measurement import (
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice
 from bounds.influence.method import Screen
-from bounds.numbers.kind import kind_of
 from bounds.store.sweep import Cell, Results
 from bounds.version import __version__
 from jax_models.errors import InputError
@@ -79,10 +78,6 @@ class CurveCells:
             row = store.find(cell.config)
             if row is None:
                 continue
-            if "kind" not in row:  # as it was written once
-                ends = row["influence_lower"], row["influence_upper"]
-                row["kind"] = kind_of(sum(ends) / 2, *ends)
-                row["exact"] = row["kind"] == "exact"
             for name, kind in CURVE_BOUNDS.items():
                 index = row["input"] if kind.per_input else 0
                 beside = self.beside.get((name, row["n"], index))

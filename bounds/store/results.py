@@ -17,16 +17,13 @@ from typing import Any, Self
 
 from bounds.store.file import (
     COLUMNS,
-    SCHEMA_VERSION,
     StoreBusyError,
     StoreError,
     check,
-    damaged,
     explained,
     lock,
     log_of,
     prepare,
-    row_digest,
 )
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
@@ -55,17 +52,24 @@ class ResultStore:
     lock is the operating system's, so it ends with the process, however that ends.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        wait_seconds: float = 5.0,
+        fresh: bool = False,
+    ):
         """Open a store, making it and its folder where there is none.
 
         Args:
             path: The SQLite file.
             wait_seconds: How long to wait for another client to finish.
+            fresh: Begin a store of another schema anew.
 
         Raises:
             StoreBusyError: Another client still holds the store.
-            StoreError: The file is damaged, is not a result store, or was written by
-                a newer version.
+            StoreError: The file is damaged, is not a result store, or has another
+                schema.
             OSError: The folder cannot be made or written.
         """
         self.path = Path(path)
@@ -80,7 +84,7 @@ class ResultStore:
             with explained(self.path):
                 self._connection = sqlite3.connect(self.path, isolation_level=None)
                 opened.callback(self._connection.close)
-                prepare(self._connection, self.path)
+                prepare(self._connection, self.path, fresh=fresh)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -187,12 +191,12 @@ class ResultStore:
     def table(self) -> Table:
         """Returns a row for each cell; see `read_cells`."""
         with explained(self.path):
-            return _cells(_read_rows(self._connection, self.path))
+            return _cells(_read_rows(self._connection))
 
     def results(self) -> Table:
         """Returns what `read_store` does."""
         with explained(self.path):
-            return _results(_read_rows(self._connection, self.path))
+            return _results(_read_rows(self._connection))
 
     def _find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """Returns the row of a finished cell, by column."""
@@ -201,11 +205,8 @@ class ResultStore:
                 f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key = ?",
                 [cell_key(config)],
             ).fetchall()
-        for row in rows:
-            cell = _verified(row, self.path)
-            if cell["status"] == "done":
-                return cell
-        return None
+        cells = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+        return next((cell for cell in cells if cell["status"] == "done"), None)
 
     def _write(
         self,
@@ -233,7 +234,6 @@ class ResultStore:
             "seconds": float(seconds),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         }
-        row["digest"] = row_digest(row, SCHEMA_VERSION)
         marks = ", ".join("?" * len(COLUMNS))
         with explained(self.path):
             # A single statement is its own transaction.
@@ -264,16 +264,14 @@ def read_store(path: str | os.PathLike[str]) -> Table:
     Returns:
         Of a sweep (`batch`) the table of `batch.csv`: the same columns, rows and order.
         Of every other command a row for each cell in the order of finishing, with the
-        columns `key`, `command`,
-        `status` ("done" or "failed"), `message` (of a failure), `device`,
-        `matmul_precision` (null in rows of schema 1), `dtype`, `seed`, `git_commit`,
-        `seconds`, `finished` (UTC), `versions.NAME`, `config.NAME` for the
-        configuration, and the names of the result itself.
+        columns `key`, `command`, `status` ("done" or "failed"), `message` (of a failure),
+        `device`, `matmul_precision`, `dtype`, `seed`, `git_commit`, `seconds`, `finished`
+        (UTC), `versions.NAME`, `config.NAME` for the configuration, and the names of the
+        result itself.
 
     Raises:
         InputError: There is no such file.
-        StoreError: The file is damaged, is not a result store, or has another schema
-            version than this program writes.
+        StoreError: The file is damaged, is not a result store, or has another schema.
         StoreBusyError: Another program keeps readers out.
     """
     return _results(_read_file(path))
@@ -313,23 +311,17 @@ def _read_file(path: str | os.PathLike[str]) -> Table:
         address += "&immutable=1"
     with explained(path):
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
-            version = check(connection, path)
-            if version == 0:  # of a run that was killed before it made the table
+            if not check(connection, path):  # killed before it made the table
                 return Table(())
-            if version != SCHEMA_VERSION:
-                raise StoreError(
-                    f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
-                    "run the command that wrote it once more to bring it up to date"
-                )
-            return _read_rows(connection, path)
+            return _read_rows(connection)
 
 
-def _read_rows(connection: sqlite3.Connection, path: Path) -> Table:
-    """Returns all rows, verified and flattened."""
+def _read_rows(connection: sqlite3.Connection) -> Table:
+    """Returns all rows, flattened."""
     rows = connection.execute(
         f"SELECT {', '.join(COLUMNS)} FROM cells ORDER BY finished, key"
     )
-    return Table(tuple(_flat(_verified(row, path)) for row in rows))
+    return Table(tuple(_flat(dict(zip(COLUMNS, row, strict=True))) for row in rows))
 
 
 def _flat(cell: dict[str, Any]) -> dict[str, Any]:
@@ -337,17 +329,9 @@ def _flat(cell: dict[str, Any]) -> dict[str, Any]:
     row = {
         name: value
         for name, value in cell.items()
-        if name not in ("config", "versions", "payload", "digest")
+        if name not in ("config", "versions", "payload")
     }
     for name in ("config", "versions"):
         for entry, value in json.loads(cell[name]).items():
             row[f"{name}.{entry}"] = value
     return row | json.loads(cell["payload"] or "{}")
-
-
-def _verified(row: tuple[Any, ...], path: Path) -> dict[str, Any]:
-    """Returns a row by column, having checked that it is what was written."""
-    cell = dict(zip(COLUMNS, row, strict=True))
-    if cell["digest"] != row_digest(cell, SCHEMA_VERSION):
-        raise damaged(path, f"row {cell['key']} does not match its digest")
-    return cell
