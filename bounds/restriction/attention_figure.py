@@ -3,7 +3,7 @@
 For short inputs each layer has two panels, before its bits were fixed and under the whole
 restriction: its input rows below, its output rows above, and a line wherever one can attend
 to the other. For long ones the share of free positions after each stage is drawn. What is
-drawn is found by `outline_restriction`, which a store can hold; to draw it takes no model.
+drawn is found by `outline_restriction`; to draw it takes no model.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
     """Draw a restriction.
 
     Args:
-        outline: What `outline_restriction` returned, or a store gave back of it.
+        outline: What `outline_restriction` returned.
 
     Returns:
         The picture of who can attend to whom for n <= 24, else of free shares.

@@ -145,8 +145,8 @@ def test_a_store_of_another_schema_is_begun_anew_when_asked(filled):
 def test_a_store_that_cannot_be_begun_anew_keeps_its_rows(filled, monkeypatch):
     of_schema(filled, SCHEMA_VERSION - 1)
     with monkeypatch.context() as broken:
-        broken.setitem(store_file.COLUMNS, "device", "TEXT, (")
-        with pytest.raises(sqlite3.OperationalError):
+        broken.setattr(store_file, "_TABLE", "CREATE TABLE")
+        with pytest.raises(StoreError, match="damaged"):
             ResultStore(filled, fresh=True)
     with contextlib.closing(sqlite3.connect(filled)) as other:
         assert other.execute("SELECT count(*) FROM cells").fetchone() == (3,)
