@@ -66,10 +66,12 @@ def run(options: flags.FlagValues) -> None:
     command = specification.command
     _check_axes(specification, options.x, options.y)
     cells, output = make_cells(specification), Output.of("batch", options)
+    keys = frozenset(cell.key for cell in cells)
     pending_of = functools.partial(_pending, cells, options.fresh, options.retry_failed)
     if options.dry_run:
         path = output.path(STORE_NAME)
-        rows = _rows(read_cells(path) if path.exists() else Table(()))
+        there = path.exists() and not options.fresh
+        rows = _rows(read_cells(path, keys) if there else Table(()))
         plan = make_plan(cells, rows, pending_of(rows))
         print("\n".join([*list_cells(plan), *sum_up(plan)]))
         return
@@ -79,13 +81,13 @@ def run(options: flags.FlagValues) -> None:
             f"batch: {len(cells)} cells of {command}; results go to {output.folder}",
             flush=True,
         )
-        rows = _rows(store.table())
+        rows = {} if options.fresh else _rows(store.table(keys))
         store.record_sweep([cell.key for cell in cells], tuple(specification.sweep))
         pending = pending_of(rows)
         plan = make_plan(cells, rows, pending)
         print("\n".join(sum_up(plan)), flush=True)
         pending = pending - _run_cells(store, runner, plan.todo, go_on)
-        rows, table = _rows(store.table()), store.results()
+        rows, table = _rows(store.table(keys)), store.results()
     _finish(output, specification, cells, rows, table, len(pending))
 
 

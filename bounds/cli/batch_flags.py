@@ -5,8 +5,7 @@ A flag of the swept command is given as to the command itself, and holds in ever
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -18,7 +17,6 @@ from bounds.batch.specification import (
 from bounds.cli.batch_cells import BATCHED, OWN_FLAGS, load_batched
 from bounds.cli.main import PROGRAM
 from bounds.cli.shared import flags as shared
-from bounds.cli.shared.earlier_names import current_name
 from bounds.cli.shared.usage import FlagGroup
 from bounds.cli.shared.values import define_count, define_number
 from jax_models.errors import InputError
@@ -158,7 +156,6 @@ def read_batch(options: flags.FlagValues) -> Specification:
         )
     else:
         read = Specification(options.command, {}, read_sweep(options.sweep))
-    read = _renamed(read)
     own = set(define_flags()) - {SEED}
     held = {
         name: _typed(options[name])
@@ -171,19 +168,6 @@ def read_batch(options: flags.FlagValues) -> Specification:
                 f"--{name} is given twice: on its own and as fixed.{name} of --spec"
             )
     return dataclasses.replace(read, fixed={**read.fixed, **held})
-
-
-def _renamed(read: Specification) -> Specification:
-    """Returns a sweep of flags under the names that they have now."""
-    if read.command not in BATCHED:
-        return read
-    known = set(load_batched(read.command).define_flags())
-
-    def current(given: Mapping[str, Any]) -> dict[str, Any]:
-        every = known - given.keys()  # of two that are one the earlier is refused
-        return {current_name(name, every): value for name, value in given.items()}
-
-    return Specification(read.command, current(read.fixed), current(read.sweep))
 
 
 def _typed(flag: flags.Flag) -> str:

@@ -20,6 +20,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.values import define_count
+from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
@@ -46,6 +47,14 @@ from jax_models.programs.logic.self_test import (
     spell,
     strings_to_test,
 )
+
+# Of a self-test.
+FORM = {
+    **each("all_strings_up_to strings strings_in_engine positions mismatches", COUNT),
+    **each("lengths margin_tokens", [COUNT]),
+    **{"margin": float, "margin_string": str, "margin_position": COUNT},
+    "=": lambda found: len(found["lengths"]) > 0,
+}
 
 
 def define_flags() -> flags.FlagValues:
@@ -166,7 +175,7 @@ def _tested(
         return {"self_test": found}
 
     with output.open_store() as store:
-        cell = Cell(config, "self-test", compute)
+        cell = Cell(config, "self-test", compute, form={"self_test": FORM})
         todo = missing_cells(store, [cell], fresh=output.fresh)
         if not todo:
             print("The self-test is in the store", flush=True)

@@ -16,6 +16,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared import flags as shared
+from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
@@ -26,6 +27,7 @@ from bounds.curves.measurement import weighting_label
 from bounds.lemma5.closed_form import LayerInfluence
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.lemma5.constants.closed_forms import PrintedInfluence
+from bounds.store.forms import each, fields
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -53,6 +55,11 @@ TABLE = (
 
 
 _ENDLESS = (math.inf, -math.inf)
+FORM = fields(
+    *FILES["constants.json, rows"],
+    **each("printed_implied printed_tight_implied", bool),
+    endless=each("inf -inf", [str]),
+)
 
 
 def define_flags() -> flags.FlagValues:
@@ -106,7 +113,6 @@ def _cell_of(
     config = {
         "command": "constants",
         "version": __version__,
-        "form": 3,  # of the rows, whose infinities stand beside them
         "n": n,
         **asked,
         "dtype": model.dtype.name,
@@ -116,13 +122,14 @@ def _cell_of(
         config,
         f"n = {n}",
         lambda: _recorded([_row(forms) for forms in _layers(model, n, asked)]),
+        form={"rows": [FORM]},
     )
 
 
 def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns rows for the store, which holds no infinities: these as text beside them."""
+    """Returns rows for the store, which holds no infinities: their names by what they are."""
     endless = [
-        {name: str(value) for name, value in row.items() if value in _ENDLESS}
+        {str(end): [name for name, x in row.items() if x == end] for end in _ENDLESS}
         for row in rows
     ]
     return {
@@ -134,8 +141,9 @@ def _read(payload: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns what `_recorded` was given."""
     found = []
     for row in payload["rows"]:
-        numbers = {name: float(text) for name, text in row.pop("endless").items()}
-        found.append(row | numbers)
+        for end, names in row.pop("endless").items():
+            row |= dict.fromkeys(names, float(end))
+        found.append(row)
     return found
 
 

@@ -29,12 +29,20 @@ from bounds.restriction.closed_form.routes import (
     parity_routes,
     switching_routes,
 )
+from bounds.store.forms import COUNT, each, fields
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from bounds.version import __version__
 from jax_models.arguments import ascii_number
 from jax_models.errors import InputError
 
+FORM = {
+    "routes": [
+        {**each("name text", str), "number": dict, "about": fields("parameters source")}
+    ],
+    "least": (COUNT, None),
+    "=": lambda one: one["least"] in (None, *range(len(one["routes"]))),
+}
 # The arithmetic of routes H and A has 60 digits.
 _CLOSEST = Fraction(1, 10**30)
 
@@ -143,7 +151,9 @@ def _cells(
         }
 
     return {
-        name: Cell({**common, "language": name, **own}, name, partial(compute, name))
+        name: Cell(
+            {**common, "language": name, **own}, name, partial(compute, name), form=FORM
+        )
         for name, own in asked.items()
     }
 

@@ -31,6 +31,7 @@ from bounds.entropy import (
     measure_entropy,
 )
 from bounds.entropy.closed_form import READINGS
+from bounds.store.forms import Form, fields
 from bounds.store.output import file_sha256, write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
@@ -56,6 +57,8 @@ COLUMNS = (
     "prefixes",
     "enumerated",
 )
+# Of a row without a model.
+LEVELS = fields(*COLUMNS[:7], "p0 eps_kind floor_kind")
 LANGUAGES = ("parity", "dyck2")
 # The flags that say how a model is measured, beside the seed.
 HOW_MEASURED = ("reading", "eps", "num_inputs")
@@ -147,7 +150,7 @@ def _ask(options: flags.FlagValues) -> list[Cell]:
                 raise jm.InputError(
                     f"--{name} says how a model is measured; name one with --model"
                 )
-        return _cells(options.lengths, asked, partial(entropy_levels, source))
+        return _cells(options.lengths, asked, partial(entropy_levels, source), LEVELS)
     model = with_dtype(jm.load(options.model), options.dtype)
     check_predictor(model, source, options.lengths[-1], options.reading)
     how: dict[str, Any] = {
@@ -163,6 +166,9 @@ def _ask(options: flags.FlagValues) -> list[Cell]:
         options.lengths,
         asked,
         lambda n: measure_entropy(model, source, n, **how).as_row(source),
+        fields(
+            *COLUMNS, **{"floor_r1" if options.reading == "last" else "floor_r2": float}
+        ),
     )
 
 
@@ -170,10 +176,14 @@ def _cells(
     lengths: Sequence[int],
     asked: Mapping[str, Any],
     measure: Callable[[int], dict[str, Any]],
+    form: Form,
 ) -> list[Cell]:
     """Returns lengths as cells, which depend on what is asked."""
     common = {"command": "entropy", "version": __version__, **asked}
-    return [Cell({**common, "n": n}, f"n = {n}", partial(measure, n)) for n in lengths]
+    return [
+        Cell({**common, "n": n}, f"n = {n}", partial(measure, n), form=form)
+        for n in lengths
+    ]
 
 
 def _write(

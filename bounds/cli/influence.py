@@ -49,7 +49,7 @@ from bounds.influence.compute import Propose
 from bounds.influence.method import Screen, Stopping
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT, kind_of
 from bounds.store.output import write_csv, write_json
-from bounds.store.sweep import Results, finish_cells, found_rows
+from bounds.store.sweep import Results, finish_cells, found_rows, missing_cells
 from bounds.version import __version__
 from jax_models.arguments import show
 from jax_models.run.device_memory import bytes_label
@@ -237,7 +237,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     """
     asked = _ask(options)
     cells = Blocks.plan(asked).cells()
-    if not all(store.find(cell.config) for cell in cells):  # tables are not read here
+    if missing_cells(store, cells, fresh=False):  # tables are not read here
         cells = Blocks.plan(dataclasses.replace(asked, keep="max")).cells()
     with quiet_ties():
         finish_cells(store, cells)

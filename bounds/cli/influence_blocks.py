@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.influence_question import Asked
-from bounds.cli.shared.precision import error_columns, with_error
+from bounds.cli.shared.precision import ERROR, ERROR_FORM, error_columns, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
@@ -21,6 +21,7 @@ from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
 from bounds.influence.precision import PRECISIONS
 from bounds.numbers.kind import kind_of_ends
+from bounds.store.forms import each, fields
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -85,16 +86,7 @@ class Blocks:
     def plan(
         cls, asked: Asked, progress: Progress | None = None, mesh: Mesh | None = None
     ) -> "Blocks":
-        """Returns the blocks of what is asked.
-
-        Args:
-            asked: What is asked.
-            progress: Counts positions as they are done; None counts nothing.
-            mesh: Devices that positions are shared out over; None is one.
-
-        Raises:
-            InputError: The method cannot do this model.
-        """
+        """Returns the blocks of what is asked."""
         subject, question = asked.subject, asked.subject.question
         n, vocab = len(asked.tokens), subject.model.vocab_size
         size = block_size(subject.model, asked.tokens, question.method, asked.propose)
@@ -143,13 +135,9 @@ class Blocks:
         )
 
     def cell(self, start: int, most: int | None = None) -> Cell:
-        """Returns a block from a position on, or a piece of it, as a cell.
+        """Returns a block from a position on as a cell, or a piece of `most` positions.
 
-        Where a piece ends is told by what it found (`reached`), not by its key.
-
-        Args:
-            start: The position.
-            most: Positions of the piece, at most; None goes to the end of the block.
+        Where a piece ends stands in its result (`reached`), not in its key.
         """
         asked, question = self.asked, self.asked.subject.question
         stop = min(start - start % self.size + self.size, len(asked.tokens))
@@ -194,7 +182,19 @@ class Blocks:
                 self.progress.advance(label, end - start - reported)
             return piece
 
-        return Cell(config, label, compute)
+        symbols = range(asked.subject.model.vocab_size)
+        form = {
+            **fields(*SUMMARY, *BLOCK, "ambiguous kind? hypotheses?", levels=[dict]),
+            **{"ties": (dict, None), f"{ERROR}?": ERROR_FORM},
+            **{"position": (range(stop), None), "symbol": (symbols, None)},
+            f"{REACHED}?": range(start + 1, stop),
+            "substitutions": {
+                **{"position": [range(stop)], "symbol": [symbols]},
+                **each("lower upper", [float]),
+                "=": lambda found: len({*map(len, found.values())}) == 1,
+            },
+        }
+        return Cell(config, label, compute, form=form)
 
     def choice(self, start: int) -> Choice:
         """Returns how the block of a position is done."""
@@ -239,15 +239,6 @@ def block_size(
     A run has one base pass for all blocks of `incremental`, which are worth some ten
     passes together; `exhaustive` takes one for every position, and `lumped` looks at each
     class of positions once in every block.
-
-    Args:
-        model: The model.
-        tokens: The input [n].
-        method: The influence method asked for.
-        propose: The float type that all are computed in first.
-
-    Returns:
-        A number of positions.
     """
     if method in SCREENS or propose in PRECISIONS:
         return len(tokens)  # the largest of all is what it looks for
@@ -262,14 +253,7 @@ def block_size(
 
 
 def summarise(result: Influence) -> dict[str, Any]:
-    """Returns what is recorded of one block: the largest influence, and all of them.
-
-    Args:
-        result: The influences of its positions.
-
-    Returns:
-        The fields of `SUMMARY` and `BLOCK`, `levels`, `ties`, and `substitutions` by column.
-    """
+    """Returns what is recorded of one block: the largest influence, and all of them."""
     ends = result.position_lower, result.position_upper
     if result.lower is not None and result.upper is not None:
         position, symbol = np.nonzero(~np.isnan(result.lower))
@@ -299,11 +283,7 @@ def summarise(result: Influence) -> dict[str, Any]:
 
 
 def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the largest influence of what is done, in words.
-
-    Args:
-        found: What `summarise` returned of each piece.
-    """
+    """Returns the largest influence of what is done, in words."""
     somewhere = [one for one in found if one["position"] is not None]
     if not somewhere:
         return ""
@@ -312,14 +292,7 @@ def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def read_rows(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the substitutions of a recorded block, one row each.
-
-    Args:
-        block: What `summarise` returned, read back from a store.
-
-    Returns:
-        Rows with the entries of `COLUMNS`, by position, then symbol.
-    """
+    """Returns the substitutions of a recorded block as rows, by position, then symbol."""
     columns = block["substitutions"]
     names = ("position", "symbol", "lower", "upper")
     estimated = block.get("kind") == "estimated"

@@ -28,25 +28,14 @@ def find_pieces(
     *,
     fresh: bool,
 ) -> tuple[list[Found], float]:
-    """Returns what every piece found, and the seconds that all of them took.
-
-    Args:
-        store: Where pieces are found, and kept.
-        blocks: What is cut into pieces.
-        devices: Shared out over; the other processes `follow_pieces`.
-        progress: Counts positions.
-        fresh: Whether what the store holds is to be ignored.
-
-    Raises:
-        InputError: The input of a piece is refused.
-    """
+    """Returns what each piece found, kept in the store, and the seconds that all took."""
     cells, n = blocks.cells(), len(blocks.asked.tokens)
     devices.agree(cells, [False] * len(cells))
     found: list[Found] = blocks.found
     start, most, seconds = 0, 0, 0.0
     while start < n:
         cell = blocks.cell(start)
-        piece = None if fresh else store.find(cell.config)
+        piece = None if fresh else store.find(cell.config, cell.form)
         if piece is not None:
             end = piece.get(REACHED, cell.config["stop"])
             label = f"positions {start} to {end - 1}, from the store"
@@ -63,21 +52,16 @@ def find_pieces(
         start = end
     devices.tell((n, 0))
     for cell in cells[len(range(0, n, blocks.size)) :]:  # the measured error
-        missing = fresh or store.find(cell.config) is None
+        missing = fresh or store.find(cell.config, cell.form) is None
         if devices.agree([cell], [missing])[0]:
             _compute(store, blocks, cell, fresh)
-        found.append(store.find(cell.config) or {})
+        found.append(store.find(cell.config, cell.form) or {})
         seconds += store.seconds(cell.config) or 0.0
     return found, seconds
 
 
 def follow_pieces(blocks: Blocks, devices: Devices) -> None:
-    """Compute a share of the pieces that the leading process lacks.
-
-    Args:
-        blocks: The same in all processes.
-        devices: Shared out over.
-    """
+    """Compute a share of the pieces that the leading process lacks."""
     cells, n = blocks.cells(), len(blocks.asked.tokens)
     devices.agree(cells, [False] * len(cells))
     while (told := devices.tell((0, 0)))[0] < n:
@@ -105,7 +89,7 @@ def _compute(
     for failure in run_cells(store, [cell]):
         raise InputError(failure.message)
     took = time.perf_counter() - began
-    found = store.find(cell.config) or {}
+    found = store.find(cell.config, cell.form) or {}
     # A screen that did not close may be asked to go further.
     closed = found and not (blocks.asked.screens and found["uncertified"])
     if kept is not None and closed:

@@ -20,7 +20,6 @@ from typing import Any, Protocol, cast
 
 from absl import flags
 
-from bounds.cli.shared.earlier_names import renamed
 from bounds.cli.shared.usage import FlagGroup, command_usage, overview
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
@@ -265,8 +264,7 @@ def _run(command: Command, arguments: list[str]) -> None:
         print(command_help(command, arguments), end="")
         return
     groups = flag_groups(module, arguments)
-    known = {name for group in groups for name in group.options}
-    options = read_flags(command.name, groups, renamed(arguments, known))
+    options = read_flags(command.name, groups, arguments)
     if "out" in options:
         values = {name: options[name].value for name in options}
         refuse_to_overwrite(command.name, values)

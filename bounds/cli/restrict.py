@@ -36,7 +36,7 @@ from bounds.restriction import (
 from bounds.restriction.attempts import ClosedInput, Stage
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.partial_input import FREE, PartialInput
-from bounds.store.output import plain, sha256, write_json
+from bounds.store.output import sha256, write_json
 from bounds.store.sweep import Results
 from bounds.version import __version__
 from jax_models.arguments import MAX_COUNT, show
@@ -52,14 +52,13 @@ WEIGHTING = "leftmost_hard"
 class Parts:
     """Returns finished parts of a search from a store, and records new ones."""
 
-    def __init__(self, store: Results, config: Mapping[str, Any], fresh: bool):
-        """Keep the parts of one search.
-
-        Args:
-            store: Open for writing.
-            config: All that decides what the search finds.
-            fresh: Whether to do again what the store holds.
-        """
+    def __init__(
+        self, store: Results, config: Mapping[str, Any], fresh: bool, num_symbols: int
+    ):
+        """Keep the parts of the search that a configuration decides; `fresh` finds none."""
+        rho = [range(FREE, num_symbols), config["n"]]
+        stage = {"name": str, "rho": rho, "seconds": float}
+        self.form = {"rho": rho, "method": str, "stages": [stage]}
         self.store = store
         self.config = config
         self.fresh = fresh
@@ -67,19 +66,15 @@ class Parts:
 
     def __call__(self, name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
         """Returns the result of a part, recorded or done now."""
-        return _read(self.keep(name, lambda: _recorded(work())))
-
-    def keep(self, name: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns a result in JSON types from the store, recorded or done now."""
         config = {**self.config, "part": name}
-        row = None if self.fresh else self.store.find(config)
+        row = None if self.fresh else self.store.find(config, self.form)
         if row is not None:
             self.earlier += self.store.seconds(config) or 0.0
-            return row
+            return _read(row)
         start = time.monotonic()
         found = work()
-        self.store.record(config, found, time.monotonic() - start)
-        return plain(found)
+        self.store.record(config, _recorded(found), time.monotonic() - start)
+        return found
 
 
 def _recorded(found: ClosedInput) -> dict[str, Any]:
@@ -201,9 +196,8 @@ def run(options: flags.FlagValues) -> None:
     start = time.monotonic()
     with output.open_store() as store:
         model, config, find = _ask(options)
-        parts = Parts(store, config, output.fresh)
+        parts = Parts(store, config, output.fresh, model.vocab_size)
         found = find(remember=parts, report=_Lines())
-        outline = parts.keep("figure", lambda: outline_restriction(model, found))
     seconds = time.monotonic() - start + parts.earlier
     # What is written is what would be accepted: the checker is asked before.
     verified = check_certificate(model, found.certificate)
@@ -215,6 +209,7 @@ def run(options: flags.FlagValues) -> None:
     }
     with output.exports() as staged:
         write_json(staged.path("certificate.json"), record)
+        outline = outline_restriction(model, found)
         figures = staged.draw(restriction_figure(outline), "restriction")
     print("\n".join(describe(found, seconds)))
     _require(verified)
@@ -239,7 +234,8 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     """
     prepare_jax(options)
     model, config, find = _ask(options)
-    found = find(remember=Parts(store, config, options.fresh))
+    parts = Parts(store, config, options.fresh, model.vocab_size)
+    found = find(remember=parts)
     _require(check_certificate(model, found.certificate))
     return [
         {

@@ -6,6 +6,7 @@ Frobenius map is of all positions at once, and is made of the parts of their tab
 
 import base64
 import dataclasses
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Piece, Reduce, require_table
 from bounds.influence.substitution import choose_query
 from bounds.influence.ties import judge_ties
+from bounds.store.forms import COUNT
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -71,14 +73,7 @@ class Asked:
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
     def question(self, mesh: Mesh | None = None) -> Question:
-        """Returns the scan's question, as `bounds.scan` asks it.
-
-        Args:
-            mesh: Devices that substitutions are shared out over; None is one.
-
-        Raises:
-            InputError: It does not fit the model, or nothing can be substituted.
-        """
+        """Returns the scan's question, as `bounds.scan` asks it."""
         asked, symbols = self.subject.question, self.symbols
         if symbols is not None and symbols.ndim == 2 and self.positions is not None:
             symbols = symbols[np.asarray(self.positions)]
@@ -120,16 +115,7 @@ class Parts:
 
     @classmethod
     def plan(cls, asked: Asked, mesh: Mesh | None = None) -> "Parts":
-        """Returns the parts of what is asked.
-
-        Args:
-            asked: What is asked.
-            mesh: Devices that substitutions are shared out over; None is one.
-
-        Raises:
-            InputError: It does not fit the model or the memory, or nothing can be
-                substituted.
-        """
+        """Returns the parts of what is asked, or refuses what does not fit."""
         whole = asked.question(mesh)
         whole.require_substitutions()
         choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
@@ -146,11 +132,7 @@ class Parts:
         return cls(asked, whole, choice.way.name, choice.reason, max(1, size), mesh)
 
     def cells(self, progress: Progress | None = None) -> list[Cell]:
-        """Returns the parts as cells of a sweep.
-
-        Args:
-            progress: Counts positions as they are done; None counts nothing.
-        """
+        """Returns the parts as cells of a sweep."""
         asked, whole, part = self.asked, self.whole, self.whole.part(0, self.size)
         square = whole.reduction.square  # its parts are those of a table
         key = {
@@ -161,8 +143,7 @@ class Parts:
             "target_symbols": asked.target_symbols,
             "rows": self._rows,
             "reduce": "none" if square else asked.reduce,
-            # False is what the whole tables of maps were once kept under.
-            "diagonal": part.diagonal or "zero",
+            "diagonal": part.diagonal,
             "method": self.method,
             "ties": asked.subject.question.ties,
             "symbols_sha256": _sha256(whole.layout.symbols),
@@ -221,14 +202,30 @@ class Parts:
                 **{name: _pack(end) for name, end in zip(ENDS, ends, strict=True)},
             }
 
-        return Cell({**key, "start": start, "stop": stop}, label, compute)
+        form = {
+            **{"ambiguous": bool, "shape": [COUNT], **dict.fromkeys(ENDS, str)},
+            "=": lambda found: self._is_part(start, stop, found),
+        }
+        return Cell({**key, "start": start, "stop": stop}, label, compute, form=form)
+
+    def _is_part(self, start: int, stop: int, found: Mapping[str, Any]) -> bool:
+        """Whether what was recorded has the shape of a part, and numbers where it has."""
+        part = self.whole.part(start, stop)
+        there, rows = part.layout.cells >= 0, part.shape
+        if not part.reduction.by_symbol:
+            there, rows = there.any(axis=1), rows[:1]
+        shape = (*there.shape, *rows)
+        there = np.broadcast_to(there.reshape(there.shape + (1,) * len(rows)), shape)
+        if tuple(found["shape"]) != shape:
+            return False
+        try:
+            ends = [_unpack(found, name) for name in ENDS]
+        except (ValueError, zlib.error):
+            return False
+        return all((np.isfinite(end) == there).all() for end in ends)
 
     def join(self, found: Sequence[Mapping[str, Any]]) -> Scan:
-        """Returns the scan that parts make.
-
-        Args:
-            found: What was recorded of each, in order.
-        """
+        """Returns the scan that parts make, in order."""
         found, error = split_error(found)
         if not isinstance(self.whole.reduction, Frobenius):
             parts = [[_unpack(one, end) for end in ENDS] for one in found]
@@ -269,5 +266,7 @@ def _pack(array: np.ndarray) -> str:
 
 
 def _unpack(part: Mapping[str, Any], name: str) -> np.ndarray:
-    content = zlib.decompress(base64.b64decode(part[name]))
+    size = 8 * math.prod(part["shape"])
+    # No more than the array's, whatever it would grow to.
+    content = zlib.decompressobj().decompress(base64.b64decode(part[name]), size + 1)
     return np.frombuffer(content, "<f8").reshape(part["shape"])

@@ -17,6 +17,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared import flags as shared
+from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.length_sweep import raise_failed, run_lengths
 from bounds.cli.shared.model_source import weighted_model
@@ -33,6 +34,7 @@ from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
+from bounds.store.forms import each, fields
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
@@ -56,6 +58,15 @@ SHOWN = (
     ("certified there", "bound_at"),
 )
 RANDOM_WEIGHTING = "average_hard"
+SWEPT = "temperatures errors bounds"
+_AT = ("tau_at", "bound_at")
+FORM = fields(
+    *(f"{name}?" if name in _AT else name for name in FILES["simulate.csv"]),
+    "notes",
+    "notes",
+    **each(SWEPT, [float]),
+    **{"=": lambda row: len({len(row[name]) for name in SWEPT.split()}) == 1},
+)
 
 
 def simulation_report(curve: SimulationCurve) -> str:
@@ -236,7 +247,7 @@ def _cells(
             )
             return found.row() | ({} if at is None else _certified_at(at, found))
 
-        cells.append(Cell(config, f"n = {n}", compute))
+        cells.append(Cell(config, f"n = {n}", compute, form=FORM))
     return cells
 
 

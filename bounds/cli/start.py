@@ -84,6 +84,7 @@ def keeps(folder: Path, since: float) -> bool:
     address = (folder / STORE_NAME).absolute().as_uri() + "?mode=ro"
     with contextlib.suppress(sqlite3.Error):
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as store:
+            store.execute("PRAGMA trusted_schema = OFF")
             # What a batch consists of is written before any of it is found.
             query = (
                 "SELECT 1 FROM cells WHERE status = 'done' AND command <> 'batch' "

@@ -28,6 +28,7 @@ from bounds.cli.shared.values import define_count
 from bounds.curves.measurement import tokens_sha256, weighting_label
 from bounds.influence import Ties
 from bounds.numbers.notation import enclosure_label
+from bounds.store.forms import fields
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, missing_cells, run_cells
@@ -35,6 +36,8 @@ from bounds.version import __version__
 
 DEFAULT_LENGTH = 64
 VOCAB_SIZE = 2  # symbols of a random model where nothing is said
+
+TIES = fields("gap spread ambiguous row", scores=[(float, None), 2])
 
 
 def define_flags() -> flags.FlagValues:
@@ -141,12 +144,20 @@ def _gather(
 ) -> tuple[Found | None, float]:
     """Returns the largest of all blocks, and the seconds that they took."""
     cells = []
+    n, symbols = key["n"], range(plan.universe.model.vocab_size)
+    form = fields(
+        "max max_lower max_upper evaluated",
+        **{"tokens": [symbols, n], "position": (range(n), None)},
+        **{"symbol": (symbols, None), "ties": (TIES, None)},
+    )
     for block in range(plan.num_blocks):
 
         def compute(block=block) -> dict[str, Any]:
             return _recorded(run_block(plan, block, key["ties"]))
 
-        cells.append(Cell({**key, "block": block}, f"block {block}", compute))
+        cells.append(
+            Cell({**key, "block": block}, f"block {block}", compute, form=form)
+        )
     todo = missing_cells(store, cells, fresh=fresh)
     if len(todo) < len(cells):
         print(f"{len(cells) - len(todo)} blocks are in the store", flush=True)
@@ -157,7 +168,7 @@ def _gather(
                 raise jm.InputError(failure.message)
     found, seconds = None, 0.0
     for cell in cells:
-        block = store.find(cell.config)
+        block = store.find(cell.config, form)
         assert block is not None
         one = _read(block)
         found = one if found is None else found.merge(one)

@@ -14,6 +14,7 @@ import numpy as np
 
 from bounds.curves.columns import CURVE_BOUNDS, REASON, CurveBound
 from bounds.curves.measurement import (
+    FORM,
     Subject,
     block_columns,
     measure,
@@ -23,7 +24,7 @@ from bounds.curves.measurement import (
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice
 from bounds.influence.method import Screen
-from bounds.numbers.kind import kind_of
+from bounds.store.forms import fields
 from bounds.store.sweep import Cell, Results
 from bounds.version import __version__
 from jax_models.errors import InputError
@@ -53,14 +54,10 @@ class CurveCells:
         return [*self.beside.values(), *self.beyond.values()]
 
     def read_beyond(self, store: Results) -> list[dict[str, Any]]:
-        """Returns a row for each longer length that a store holds something of.
-
-        Args:
-            store: Where the cells were recorded.
-        """
+        """Returns a row for each longer length that a store holds something of."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
-            found = store.find(cell.config)
+            found = store.find(cell.config, cell.form)
             # A length that the model cannot have is no reason to complain of: none asked.
             if found is not None and found[REASON] is None:
                 columns = CURVE_BOUNDS[name].columns
@@ -69,24 +66,16 @@ class CurveCells:
         return list(rows.values())
 
     def read(self, store: Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Returns the rows that a store holds, bounds among them, and what has none and why.
-
-        Args:
-            store: Where the cells were recorded.
-        """
+        """Returns a store's rows, bounds among them, and what has none and why."""
         rows, reasons = [], {}
         for cell in self.measurements:
-            row = store.find(cell.config)
+            row = store.find(cell.config, cell.form)
             if row is None:
                 continue
-            if "kind" not in row:  # as it was written once
-                ends = row["influence_lower"], row["influence_upper"]
-                row["kind"] = kind_of(sum(ends) / 2, *ends)
-                row["exact"] = row["kind"] == "exact"
             for name, kind in CURVE_BOUNDS.items():
                 index = row["input"] if kind.per_input else 0
                 beside = self.beside.get((name, row["n"], index))
-                columns = None if beside is None else store.find(beside.config)
+                columns = beside and store.find(beside.config, beside.form)
                 if columns is None:
                     continue
                 row |= {column.name: columns[column.name] for column in kind.columns}
@@ -98,12 +87,7 @@ class CurveCells:
 
 
 def lengths_beyond(last: int, extend_to: int | None) -> list[int]:
-    """Returns the powers of ten beyond the last length, up to a given one and with it.
-
-    Args:
-        last: The last length that is measured.
-        extend_to: The end; None for no length at all.
-    """
+    """Returns the powers of ten beyond the last length, up to `extend_to` and with it."""
     end = extend_to or 0
     powers = [10**k for k in range(len(str(end)))]
     return sorted({n for n in (*powers, end) if last < n <= end})
@@ -115,14 +99,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Returns the cells of one curve.
-
-    Args:
-        subject: The model, its inputs at each length, and what is asked.
-        bounds: Names of `CURVE_BOUNDS`.
-        beyond: Lengths without inputs, for what is read off the weights alone.
-        folder: Where screens keep where they stand; None keeps nothing.
-    """
+    """Returns the cells of one curve; screens keep where they stand in the folder."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():
@@ -165,7 +142,8 @@ def _measurement(
         return {**row, **found}
 
     name = f"{subject.label}, n = {len(tokens)}, input {index}"
-    return Cell(config, name, compute, kept)
+    own = {"n": range(len(tokens), len(tokens) + 1), "input": range(index, index + 1)}
+    return Cell(config, name, compute, kept, FORM | own)
 
 
 def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -> Cell:
@@ -190,7 +168,7 @@ def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -
 
     where = f", input {index}" if kind.per_input else ""
     name = f"{kind.name}, {subject.label}, n = {len(tokens)}{where}"
-    return Cell(config, name, compute)
+    return Cell(config, name, compute, form=fields(*kind.missing, REASON))
 
 
 def _shared(subject: Subject) -> dict[str, Any]:

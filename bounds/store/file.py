@@ -1,129 +1,104 @@
 """The file under a result store: its lock, its schema, and what its errors mean."""
 
 import contextlib
-import functools
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from bounds.store.output import canonical_json, sha256
+from jax_models.arguments import show
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Marks the file as ours among SQLite files ("ABND").
 APPLICATION_ID = 0x41424E44
+# Of one value; larger ones are neither read nor written.
+MOST_BYTES = 2**28
 
 COLUMNS = {
-    "key": "TEXT PRIMARY KEY",
+    "key": "TEXT PRIMARY KEY NOT NULL",
     "command": "TEXT NOT NULL",
-    "status": "TEXT NOT NULL CHECK (status IN ('done', 'failed'))",
+    "status": "TEXT NOT NULL",
     "config": "TEXT NOT NULL",
     "payload": "TEXT",
     "message": "TEXT",
     "versions": "TEXT NOT NULL",
     "device": "TEXT NOT NULL",
-    "matmul_precision": "TEXT",
+    "matmul_precision": "TEXT NOT NULL",
     "dtype": "TEXT",
     "seed": "INTEGER",
     "git_commit": "TEXT",
     "seconds": "REAL NOT NULL",
     "finished": "TEXT NOT NULL",
-    "digest": "TEXT NOT NULL",
 }
-
-# Columns that a schema version added; rows written before hold null there.
-ADDED = {2: ("matmul_precision",)}
-
-
-def columns_of(version: int) -> tuple[str, ...]:
-    """Returns the columns of a schema version, in the order of its digests."""
-    later = {name for v, names in ADDED.items() if v > version for name in names}
-    return tuple(name for name in COLUMNS if name not in later)
-
-
-def row_digest(cell: Mapping[str, Any], version: int) -> str:
-    """Returns the SHA-256 of a row's content; SQLite itself keeps no checksums."""
-    names = columns_of(version)
-    content = [cell[name] for name in names if name != "digest"]
-    return sha256(canonical_json(content).encode())
-
-
-def _add_columns(connection: sqlite3.Connection, version: int) -> None:
-    """Add the columns of the next version, and write its digests of the sound rows."""
-    names = columns_of(version)
-    rows = connection.execute(f"SELECT {', '.join(names)} FROM cells").fetchall()
-    for name in ADDED[version + 1]:
-        connection.execute(f"ALTER TABLE cells ADD COLUMN {name} {COLUMNS[name]}")
-    for row in rows:
-        cell = dict(zip(names, row, strict=True))
-        if cell["digest"] != row_digest(cell, version):
-            continue  # it stays damaged
-        cell |= dict.fromkeys(ADDED[version + 1])
-        connection.execute(
-            "UPDATE cells SET digest = ? WHERE key = ?",
-            [row_digest(cell, version + 1), cell["key"]],
-        )
-
-
-# What turns a file of schema version k into one of version k + 1, by k.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
-    version - 1: functools.partial(_add_columns, version=version - 1)
-    for version in ADDED
-}
+_TABLE = f"CREATE TABLE cells ({', '.join(map(' '.join, COLUMNS.items()))})"
+# All that a store consists of, by type and name; the index is of the primary key.
+_SCHEMA = {("table", "cells", _TABLE), ("index", "sqlite_autoindex_cells_1", None)}
+# SQLite lets any type stand in a column.
+_SOUND = " AND ".join(
+    [
+        f"typeof({name}) IN (lower('{kind.split()[0]}'), iif({'NOT' in kind}, '', 'null'))"
+        for name, kind in COLUMNS.items()
+    ]
+    + ["seconds BETWEEN 0 AND 1e300", "status IN ('done', 'failed')"]
+    + ["(status = 'done') = (payload IS NOT NULL)"]
+    + ["(status = 'failed') = (message IS NOT NULL)"]
+)
 
 
 class StoreError(OSError):
-    """A result store cannot be used: damaged, foreign, too new, or out of space."""
+    """A result store cannot be used: damaged, foreign, of another schema, or out of space."""
 
 
 class StoreBusyError(StoreError):
     """Another client is writing the same store."""
 
 
-def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Check a file and bring its schema up to date, making the table in a new one."""
-    version = check(connection, path)
+def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
+    """Check a file, and make the table in a new one or in place of another schema's."""
+    version = check(connection, path, fresh=fresh)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if version == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     with connection:  # commits, or rolls back where a step fails
-        if version == 0:
-            columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-            connection.execute(f"CREATE TABLE cells ({columns})")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        else:
-            for step in range(version, SCHEMA_VERSION):
-                MIGRATIONS[step](connection)
+        connection.execute("DROP TABLE IF EXISTS cells")
+        connection.execute(_TABLE)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def check(connection: sqlite3.Connection, path: Path) -> int:
-    """Returns the schema version of a sound store, 0 for an empty file."""
+def check(connection: sqlite3.Connection, path: Path, *, fresh: bool = False) -> int:
+    """Returns the schema version of a sound store, 0 for an empty file.
+
+    With `fresh` it may be another than this program's.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    connection.text_factory = lambda text: text.decode(errors="replace")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != APPLICATION_ID and (application or version or tables):
+    schema = set(connection.execute("SELECT type, name, sql FROM sqlite_master"))
+    if application != APPLICATION_ID and (application or version or schema):
         raise StoreError(f"{path}: an SQLite file, but not a result store of ours")
-    if version < 0 or bool(version) != bool(tables):
-        raise damaged(
-            path, f"schema version {version} with {tables} tables and indices"
-        )
-    if version > SCHEMA_VERSION:
+    if version > 0 and version != SCHEMA_VERSION:
+        if fresh:
+            return version
         raise StoreError(
-            f"{path}: written by a newer version of this program (schema {version}, "
-            f"this one knows {SCHEMA_VERSION}); update, or choose another --out"
+            f"{path}: a store of schema {version}, and this program has schema "
+            f"{SCHEMA_VERSION}; begin it anew with --fresh, or choose another --out"
         )
+    expected = _SCHEMA if version == SCHEMA_VERSION else set()
+    for kind, name, _ in schema - expected or expected - schema:
+        raise damaged(path, f"its {kind} {show(name)} is not that of a store")
     # Not quick_check, which leaves out whether the index of the keys leads to the rows.
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         raise damaged(path, verdict)
-    if version == SCHEMA_VERSION:
-        present = {row[1] for row in connection.execute("PRAGMA table_info(cells)")}
-        if lacking := sorted(COLUMNS.keys() - present):
-            raise damaged(path, f"the table of cells has no column {lacking[0]!r}")
+    if version:
+        odd = f"SELECT key FROM cells WHERE ({_SOUND}) IS NOT TRUE LIMIT 1"
+        for (key,) in connection.execute(odd):
+            raise damaged(path, f"row {show(key)} has values of other types")
     return version
 
 
@@ -177,17 +152,20 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         # The low byte is the kind; the rest details it.
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        # The schema and the rows may be a stranger's, who makes sound statements fail.
+        if kind in (
+            *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+            *(sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_ERROR),
+        ):
             raise damaged(path, str(error)) from error
+        again = "run the same command again, finished results are kept"
         if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             raise StoreError(
-                f"{path}: cannot write ({error}); make room on the disk and run the "
-                "same command again, finished results are kept"
+                f"{path}: cannot write ({error}); make room on the disk and {again}"
             ) from error
         if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreBusyError(
-                f"{path}: another program holds it ({error}); close that, and run the "
-                "same command again, finished results are kept"
+                f"{path}: another program holds it ({error}); close that, and {again}"
             ) from error
         if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise StoreError(

@@ -8,31 +8,29 @@ working on and goes on from there. One client at a time writes; others may read.
 
 import contextlib
 import datetime
-import json
+import functools
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from bounds.store.file import (
     COLUMNS,
-    SCHEMA_VERSION,
     StoreBusyError,
     StoreError,
     check,
-    damaged,
     explained,
     lock,
     log_of,
     prepare,
-    row_digest,
 )
+from bounds.store.forms import COUNT, Form, decode, each
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
 from bounds.store.sweep_table import sweep_table
 from bounds.store.table import Table
-from jax_models.arguments import expect_file
+from jax_models.arguments import expect_file, show
 from jax_models.errors import InputError
 
 __all__ = [
@@ -46,6 +44,15 @@ __all__ = [
 
 # The configuration of the one row that is no cell: what the store's sweep consists of.
 SWEEP = {"command": "batch", "cell": "sweep"}
+# Of what a sweep consists of, and of its cells, which are read without who recorded them.
+FORMS = {
+    "sweep": {"keys": [str], "swept": [str]},
+    "run": {
+        "rows": [dict],
+        "peak_bytes": (COUNT, None),
+        **each("cpu_seconds compile_seconds", float),
+    },
+}
 
 
 class ResultStore:
@@ -55,19 +62,14 @@ class ResultStore:
     lock is the operating system's, so it ends with the process, however that ends.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0):
-        """Open a store, making it and its folder where there is none.
-
-        Args:
-            path: The SQLite file.
-            wait_seconds: How long to wait for another client to finish.
-
-        Raises:
-            StoreBusyError: Another client still holds the store.
-            StoreError: The file is damaged, is not a result store, or was written by
-                a newer version.
-            OSError: The folder cannot be made or written.
-        """
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        wait_seconds: float = 5.0,
+        fresh: bool = False,
+    ):
+        """Open a store; `fresh` makes one in place of another schema's."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
@@ -80,7 +82,7 @@ class ResultStore:
             with explained(self.path):
                 self._connection = sqlite3.connect(self.path, isolation_level=None)
                 opened.callback(self._connection.close)
-                prepare(self._connection, self.path)
+                prepare(self._connection, self.path, fresh=fresh)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -95,35 +97,18 @@ class ResultStore:
         """Close the file and release the lock; a second call does nothing."""
         self._opened.close()
 
-    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns the result of a finished cell, if the store holds it.
-
-        Args:
-            config: The cell's full configuration.
-
-        Returns:
-            What was given to `record`; None where there is no row or the cell failed.
-
-        Raises:
-            StoreError: The row is damaged.
-        """
-        cell = self._find(config)
-        return None if cell is None else json.loads(cell["payload"])
+    def find(
+        self, config: Mapping[str, Any], form: Form = dict
+    ) -> dict[str, Any] | None:
+        """Returns the result of a finished cell, if there is one; refuses another form."""
+        found = self._find("payload", config)
+        return (
+            None if found is None else _decode(self.path, cell_key(config), found, form)
+        )
 
     def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Returns the wall time a finished cell took.
-
-        Args:
-            config: The cell's full configuration.
-
-        Returns:
-            Seconds; None where `find` returns None.
-
-        Raises:
-            StoreError: The row is damaged.
-        """
-        cell = self._find(config)
-        return None if cell is None else cell["seconds"]
+        """Returns the wall time of a finished cell, None where `find` does."""
+        return self._find("seconds", config)
 
     def record(
         self,
@@ -132,21 +117,7 @@ class ResultStore:
         seconds: float,
         origin: Provenance | None = None,
     ) -> None:
-        """Write the row of a finished cell; one that is there is replaced.
-
-        Args:
-            config: The cell's full configuration; it names its `command` and, where
-                they apply, `dtype` and `seed`.
-            payload: The result. NaN and infinity become null.
-            seconds: Wall time the cell took.
-            origin: What produced it, where another process did.
-
-        Raises:
-            StoreError: The disk is full or the file is damaged. Rows written before
-                stay.
-            StoreBusyError: A program that is no client holds the file.
-            ValueError: The payload uses the name of one of the row's own columns.
-        """
+        """Write the row of a finished cell, or replace it; NaN and infinity become null."""
         if taken := payload.keys() & COLUMNS.keys():
             raise ValueError(f"a payload cannot use the names {sorted(taken)}")
         self._write(config, "done", canonical_json(payload), None, seconds, origin)
@@ -158,54 +129,30 @@ class ResultStore:
         seconds: float,
         origin: Provenance | None = None,
     ) -> None:
-        """Write that a cell failed; `find` does not return such a row.
-
-        Args:
-            config: The cell's full configuration.
-            message: What went wrong.
-            seconds: Wall time until then.
-            origin: As for `record`.
-
-        Raises:
-            StoreError: As for `record`.
-        """
+        """Write that a cell failed, and why; `find` does not return such a row."""
         self._write(config, "failed", None, message, seconds, origin)
 
     def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
-        """Write what a sweep consists of: its table is then what `read_store` returns.
-
-        Args:
-            keys: Of its cells, in order.
-            swept: The names of the swept flags.
-
-        Raises:
-            StoreError: As for `record`.
-        """
+        """Write the cells of a sweep and its flags: `read_store` then returns its table."""
         sweep = {"keys": list(keys), "swept": list(swept)}
         self._write(SWEEP, "done", canonical_json(sweep), None, 0.0, None)
 
-    def table(self) -> Table:
-        """Returns a row for each cell; see `read_cells`."""
+    def table(self, keys: Collection[str] | None = None) -> Table:
+        """Returns a row for each cell, or those of some keys; see `read_cells`."""
         with explained(self.path):
-            return _cells(_read_rows(self._connection, self.path))
+            return _read_rows(self._connection, self.path, keys)
 
     def results(self) -> Table:
         """Returns what `read_store` does."""
         with explained(self.path):
-            return _results(_read_rows(self._connection, self.path))
+            return _results(self._connection, self.path)
 
-    def _find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns the row of a finished cell, by column."""
+    def _find(self, column: str, config: Mapping[str, Any]) -> Any:
+        """Returns a column of the row of a finished cell; None where there is none."""
+        query = f"SELECT {column} FROM cells WHERE key = ? AND status = 'done'"
         with explained(self.path):
-            rows = self._connection.execute(
-                f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key = ?",
-                [cell_key(config)],
-            ).fetchall()
-        for row in rows:
-            cell = _verified(row, self.path)
-            if cell["status"] == "done":
-                return cell
-        return None
+            row = self._connection.execute(query, [cell_key(config)]).fetchone()
+        return row and row[0]
 
     def _write(
         self,
@@ -233,7 +180,6 @@ class ResultStore:
             "seconds": float(seconds),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         }
-        row["digest"] = row_digest(row, SCHEMA_VERSION)
         marks = ", ".join("?" * len(COLUMNS))
         with explained(self.path):
             # A single statement is its own transaction.
@@ -241,17 +187,18 @@ class ResultStore:
                 f"INSERT OR REPLACE INTO cells ({', '.join(COLUMNS)}) VALUES ({marks})",
                 [row[name] for name in COLUMNS],
             )
+            kept = self._connection.execute(
+                f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key = ?", [row["key"]]
+            ).fetchone()
+        if kept != tuple(row.values()):
+            raise StoreError(
+                f"{self.path}: row {row['key']} was not kept as it was written: another "
+                "program changes the file; choose another --out"
+            )
 
 
 def cell_key(config: Mapping[str, Any]) -> str:
-    """Returns the key of a cell: the SHA-256 of its configuration.
-
-    Args:
-        config: The full configuration, in JSON types; the order of keys is immaterial.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """Returns the SHA-256 of a cell's configuration, whatever the order of its keys."""
     return sha256(canonical_json(config).encode())
 
 
@@ -264,42 +211,40 @@ def read_store(path: str | os.PathLike[str]) -> Table:
     Returns:
         Of a sweep (`batch`) the table of `batch.csv`: the same columns, rows and order.
         Of every other command a row for each cell in the order of finishing, with the
-        columns `key`, `command`,
-        `status` ("done" or "failed"), `message` (of a failure), `device`,
-        `matmul_precision` (null in rows of schema 1), `dtype`, `seed`, `git_commit`,
-        `seconds`, `finished` (UTC), `versions.NAME`, `config.NAME` for the
-        configuration, and the names of the result itself.
+        columns `key`, `command`, `status` ("done" or "failed"), `message` (of a failure),
+        `device`, `matmul_precision`, `dtype`, `seed`, `git_commit`, `seconds`, `finished`
+        (UTC), `versions.NAME`, `config.NAME` for the configuration, and the names of the
+        result itself.
 
     Raises:
         InputError: There is no such file.
-        StoreError: The file is damaged, is not a result store, or has another schema
-            version than this program writes.
+        StoreError: The file is damaged, is not a result store, or has another schema.
         StoreBusyError: Another program keeps readers out.
     """
-    return _results(_read_file(path))
+    return _read_file(path, _results)
 
 
-def read_cells(path: str | os.PathLike[str]) -> Table:
-    """Read a store as `read_store` does, but a row for each cell of a sweep too."""
-    return _cells(_read_file(path))
+def read_cells(
+    path: str | os.PathLike[str], keys: Collection[str] | None = None
+) -> Table:
+    """Read a row for each cell of a store, those of a sweep too, or those of some keys."""
+    return _read_file(path, functools.partial(_read_rows, keys=keys))
 
 
-def _cells(rows: Table) -> Table:
-    """Returns the rows of cells."""
-    return Table(tuple(row for row in rows if row["command"] != SWEEP["command"]))
-
-
-def _results(rows: Table) -> Table:
+def _results(connection: sqlite3.Connection, path: Path) -> Table:
     """Returns the table of the sweep, where the rows are of one."""
-    cells = _cells(rows)
-    for row in rows:
-        if row["command"] == SWEEP["command"]:
-            return sweep_table(cells, row["keys"], row["swept"])
-    return cells
+    query = "SELECT payload FROM cells WHERE key = ?"
+    sweep = connection.execute(query, [cell_key(SWEEP)]).fetchone()
+    if sweep is None:
+        return _read_rows(connection, path)
+    told = _decode(path, cell_key(SWEEP), sweep[0], FORMS["sweep"])
+    return sweep_table(_read_rows(connection, path, told["keys"]), **told)
 
 
-def _read_file(path: str | os.PathLike[str]) -> Table:
-    """Returns all rows of a store that need not be open."""
+def _read_file(
+    path: str | os.PathLike[str], read: Callable[[sqlite3.Connection, Path], Table]
+) -> Table:
+    """Returns what is read of a store that need not be open."""
     try:
         path = expect_file("result store", path)
     except InputError as error:
@@ -313,41 +258,49 @@ def _read_file(path: str | os.PathLike[str]) -> Table:
         address += "&immutable=1"
     with explained(path):
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
-            version = check(connection, path)
-            if version == 0:  # of a run that was killed before it made the table
-                return Table(())
-            if version != SCHEMA_VERSION:
-                raise StoreError(
-                    f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
-                    "run the command that wrote it once more to bring it up to date"
-                )
-            return _read_rows(connection, path)
+            # The run may have been killed before it made the table.
+            return read(connection, path) if check(connection, path) else Table(())
 
 
-def _read_rows(connection: sqlite3.Connection, path: Path) -> Table:
-    """Returns all rows, verified and flattened."""
+def _read_rows(
+    connection: sqlite3.Connection, path: Path, keys: Collection[str] | None = None
+) -> Table:
+    """Returns the rows of cells, decoded and flattened."""
     rows = connection.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM cells ORDER BY finished, key"
+        f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key <> ? ORDER BY finished, key",
+        [cell_key(SWEEP)],
     )
-    return Table(tuple(_flat(_verified(row, path)) for row in rows))
+    wanted = None if keys is None else frozenset(keys)
+    cells = (dict(zip(COLUMNS, row, strict=True)) for row in rows)
+    return Table(
+        tuple(_flat(x, path) for x in cells if wanted is None or x["key"] in wanted)
+    )
 
 
-def _flat(cell: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row with its JSON columns spread out."""
-    row = {
-        name: value
-        for name, value in cell.items()
-        if name not in ("config", "versions", "payload", "digest")
-    }
-    for name in ("config", "versions"):
-        for entry, value in json.loads(cell[name]).items():
-            row[f"{name}.{entry}"] = value
-    return row | json.loads(cell["payload"] or "{}")
+def _flat(cell: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Returns a row with its JSON columns spread out; its own columns come first."""
+    config, versions = (
+        _decode(path, cell["key"], cell.pop(name), dict)
+        for name in ("config", "versions")
+    )
+    form = FORMS.get(str(config.get("cell")), dict)
+    payload = cell.pop("payload")
+    found = {} if payload is None else _decode(path, cell["key"], payload, form)
+    row = cell | {f"config.{name}": value for name, value in config.items()}
+    row |= {f"versions.{name}": value for name, value in versions.items()}
+    return {**row, **found, **row}
 
 
-def _verified(row: tuple[Any, ...], path: Path) -> dict[str, Any]:
-    """Returns a row by column, having checked that it is what was written."""
-    cell = dict(zip(COLUMNS, row, strict=True))
-    if cell["digest"] != row_digest(cell, SCHEMA_VERSION):
-        raise damaged(path, f"row {cell['key']} does not match its digest")
-    return cell
+def _decode(path: Path, key: str, text: str, form: Form) -> Any:
+    """Returns the value of a JSON text in a row.
+
+    Raises:
+        StoreError: It is no JSON, or has another form.
+    """
+    try:
+        return decode(text, form)
+    except ValueError as error:
+        raise StoreError(
+            f"{path}: row {show(key)} of the store is damaged ({error}); run its command "
+            "with --fresh to compute it again, or choose another --out"
+        ) from error

@@ -5,10 +5,11 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
+from bounds.store.forms import Form
 from bounds.store.output import canonical_json
-from bounds.store.results import cell_key
+from bounds.store.results import ResultStore, cell_key
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
 
@@ -24,8 +25,11 @@ class MemoryResults:
         """Keep nothing yet."""
         self._kept: dict[str, tuple[str, float]] = {}
 
-    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns the result of a finished cell, if it is kept."""
+    def find(
+        self, config: Mapping[str, Any], form: Form = dict
+    ) -> dict[str, Any] | None:
+        """Returns the result of a finished cell, if it is kept: of any form."""
+        del form
         kept = self._kept.get(cell_key(config))
         return None if kept is None else json.loads(kept[0])
 
@@ -47,29 +51,8 @@ class MemoryResults:
         self._kept.pop(cell_key(config), None)
 
 
-@runtime_checkable
-class Results(Protocol):
-    """Where finished cells are kept and found: a store, or memory."""
-
-    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns the result of a finished cell, if it is kept."""
-        ...
-
-    def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Returns the wall time that it took."""
-        ...
-
-    def record(
-        self, config: Mapping[str, Any], payload: Mapping[str, Any], seconds: float
-    ) -> None:
-        """Keep the result of a finished cell."""
-        ...
-
-    def record_failure(
-        self, config: Mapping[str, Any], message: str, seconds: float
-    ) -> None:
-        """Keep that a cell failed, and why."""
-        ...
+# Where finished cells are kept and found.
+Results = ResultStore | MemoryResults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +64,14 @@ class Cell:
         label: The cell in a few words, for progress and messages.
         compute: Does the work and returns the result to record.
         checkpoint: A file that holds work under way, of no use once that is recorded.
+        form: Of that result; a row of another form is refused where it is read.
     """
 
     config: Mapping[str, Any]
     label: str
     compute: Callable[[], Mapping[str, Any]]
     checkpoint: Path | None = None
+    form: Form = dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,18 +83,10 @@ class Failure:
 
 
 def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list[Cell]:
-    """Returns the cells that are still to be computed.
-
-    Args:
-        store: The store.
-        cells: The sweep.
-        fresh: Whether results that the store holds are to be ignored, and work under way
-            is to be forgotten.
-
-    Returns:
-        The cells without a result, in order; all of them if `fresh`.
-    """
-    missing = [cell for cell in cells if fresh or store.find(cell.config) is None]
+    """Returns the cells without a result; all, and without work under way, if `fresh`."""
+    missing = [
+        cell for cell in cells if fresh or store.find(cell.config, cell.form) is None
+    ]
     for cell in missing if fresh else ():
         _forget(cell.checkpoint)
     return missing
@@ -120,20 +97,7 @@ def run_cells(
     cells: Sequence[Cell],
     after_each: Callable[[str], None] = lambda label: None,
 ) -> list[Failure]:
-    """Compute cells and record each as soon as it is finished.
-
-    Args:
-        store: Where the results go.
-        cells: What to compute, in this order.
-        after_each: Called with the label of every finished cell.
-
-    Returns:
-        The cells whose computation met an input error; these are recorded too, with
-        their message, and do not stop the others.
-
-    Raises:
-        StoreError: A result could not be written. Those before it are kept.
-    """
+    """Compute cells and record each at once; returns those whose input is refused."""
     failures = []
     for cell in cells:
         try:
@@ -163,12 +127,7 @@ def _forget(checkpoint: Path | None) -> None:
 
 
 def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
-    """Compute the cells that are not kept yet; the first that fails ends it.
-
-    Raises:
-        InputError: The input of a cell is refused; of the kind that the cell raised.
-        StoreError: A result could not be written.
-    """
+    """Compute the cells that are not kept yet; the first that fails ends it."""
     for cell in missing_cells(store, cells, fresh=False):
         try:
             _compute(store, cell)
@@ -179,4 +138,5 @@ def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
 
 def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Returns the results of the cells that are finished, in order."""
-    return [row for cell in cells if (row := store.find(cell.config)) is not None]
+    found = (store.find(cell.config, cell.form) for cell in cells)
+    return [row for row in found if row is not None]

@@ -10,17 +10,10 @@ SWEPT = "sweep."
 
 
 def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Table:
-    """Returns the results of a sweep, one row for each that its cells have found.
+    """Returns the table of `batch.csv`: a row for each result of the sweep's cells, in order.
 
-    Args:
-        stored: A row for each cell of the store, as `read_cells` returns them.
-        keys: Of the sweep's cells, in order.
-        swept: The names of the swept flags.
-
-    Returns:
-        Rows in the order of the sweep: `status` and `message`, the swept flags as
-        `sweep.NAME`, the results under their own names, then the seconds of the cell
-        that found them. A failed cell has one row, a cell that was not run none.
+    Names of columns are those of results, of swept flags `sweep.NAME`. A failed cell has
+    one row, a cell that was not run none.
     """
     kept: dict[str, Mapping[str, Any]] = {row["key"]: row for row in stored}
     found = []
@@ -28,7 +21,7 @@ def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Tab
         if (row := kept.get(key)) is None:
             continue
         head = {"status": row["status"], "message": row["message"]}
-        head |= {SWEPT + name: _one(row[f"config.{name}"]) for name in swept}
+        head |= {SWEPT + name: _one(row.get(f"config.{name}")) for name in swept}
         tail = {"cell_seconds": row["seconds"], "cell_key": row["key"]}
         found += [{**head, **entry, **tail} for entry in row.get("rows") or [{}]]
     return Table(tuple(found))

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bounds.cli.shared.earlier_names import current_name
 from bounds.figures.primitives import FORMATS
 from bounds.store.file import lock
 from bounds.store.output import plain
@@ -133,7 +132,6 @@ def _difference(
     """Returns what a file is where it is no record of this configuration."""
     try:
         recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
-        recorded = {current_name(x, given): value for x, value in recorded.items()}
         names = (recorded.keys() & given.keys()) - IMMATERIAL
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"no record of {one}"

@@ -12,20 +12,7 @@ from jax_models.errors import InputError
 def run_lengths(
     output: Output, cells: Sequence[Cell], opening: str, verb: str
 ) -> tuple[list[dict[str, Any]], list[Failure]]:
-    """Compute the lengths that the store in --out does not hold yet.
-
-    Args:
-        output: Where the store is.
-        cells: One per length.
-        opening: What is said first, before the folder.
-        verb: What is done to a length.
-
-    Returns:
-        The rows of the lengths that are finished, in order, and what failed.
-
-    Raises:
-        OSError: The store cannot be used.
-    """
+    """Compute the lengths that the store in --out lacks: rows of all, and what failed."""
     with output.open_store() as store:
         print(f"{opening}; results go to {output.folder}", flush=True)
         todo = missing_cells(store, cells, fresh=output.fresh)
@@ -36,13 +23,7 @@ def run_lengths(
 
 
 def raise_failed(failures: Sequence[Failure], total: int, what: str) -> None:
-    """Raise `InputError` with the first failure, if any; the others are written by now.
-
-    Args:
-        failures: Of a sweep.
-        total: How many were asked for.
-        what: What they are, in the plural.
-    """
+    """Raise `InputError` with the first failure; the results of the others are written."""
     if failures:
         raise InputError(
             f"{len(failures)} of {total} {what} failed and are left out; the first, "

@@ -10,9 +10,12 @@ from bounds.influence.measured_error import measure_error
 from bounds.influence.precision import PRECISIONS
 from bounds.influence.problem import Problem
 from bounds.influence.result import MeasuredError
+from bounds.store.forms import fields
 from bounds.store.sweep import Cell
 
 ERROR = "measured_error"
+_ERROR = "substitutions entries median percentile_99 reference"
+ERROR_FORM = (fields(_ERROR, max=(float, None)), None)
 # What commands ask of every cell, of one that is no block of positions.
 _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
 
@@ -33,13 +36,7 @@ def define_precision(values: flags.FlagValues) -> None:
 def with_error(
     cells: list[Cell], precision: str | None, problem: Callable[[], Problem]
 ) -> list[Cell]:
-    """Returns cells, and behind them one that measures the error in half precision.
-
-    Args:
-        cells: Of a question in blocks of positions, with where each stops.
-        precision: What was asked for; None adds nothing.
-        problem: Asks it of all positions.
-    """
+    """Returns cells, and behind them one that measures the error of half precision."""
     if precision is None:
         return cells
     end = cells[-1].config["stop"]
@@ -49,18 +46,14 @@ def with_error(
         error = measure_error(problem())
         return {**_NO_BLOCK, ERROR: error and dataclasses.asdict(error)}
 
-    return [*cells, Cell(config, "measured error", compute)]
+    form = fields(*_NO_BLOCK, position=None, measured_error=ERROR_FORM)
+    return [*cells, Cell(config, "measured error", compute, form=form)]
 
 
 def split_error(
     found: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], MeasuredError | None]:
-    """Returns what was recorded of blocks, and the error if it was measured.
-
-    Args:
-        found: Of cells that `with_error` returned, in order, or of the only block, which
-            was ranked and has its error with it.
-    """
+    """Returns what was recorded of blocks, and the error if it was measured."""
     if not found or ERROR not in found[-1]:
         return list(found), None
     last = found[-1]

@@ -101,7 +101,7 @@ class Output:
         Raises:
             OSError: It cannot be used; see `ResultStore`.
         """
-        return ResultStore(self.path(STORE_NAME))
+        return ResultStore(self.path(STORE_NAME), fresh=self.fresh)
 
     def draw(self, figure: "Figure", stem: str | None = None) -> list[str]:
         """Write a figure in every format of figures asked for, and return the files' names.

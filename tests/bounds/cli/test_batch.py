@@ -223,9 +223,7 @@ def test_a_damaged_store_is_refused_and_left_alone(run):
     run("batch", *SWEEP)
     with open(STORE, "rb") as file:
         content = file.read()
-    assert content.count(b'"optimal":') >= 6
-    damaged = content.replace(b'"optimal":0', b'"optimal":9', 1)
-    assert damaged != content
+    damaged = content[:4096] + b"\xff" * 4096 + content[8192:]
     with open(STORE, "wb") as file:
         file.write(damaged)
     for more in ([], ["--dry_run"], ["--retry_failed"]):

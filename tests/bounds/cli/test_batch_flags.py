@@ -46,20 +46,6 @@ def test_flags_beside_the_command_are_held_fixed_in_all_cells(tmp_path, command,
         assert read_batch(options) == expected
 
 
-def test_what_a_flag_was_once_called_is_read_in_sweeps_too(tmp_path):
-    expected = Specification("influence", {"length": "8"}, {"language": ("dyck1",)})
-    text = {"command": "influence", "fixed": {"length": 8}}
-    (tmp_path / "a.json").write_text(
-        json.dumps(text | {"sweep": {"inputs": ["dyck1"]}})
-    )
-    for arguments in (
-        ["--command=influence", "--length=8", "--sweep=inputs=dyck1"],
-        [f"--spec={tmp_path}/a.json"],
-    ):
-        options = read_flags("batch", flag_groups(batch, arguments), arguments)
-        assert read_batch(options) == expected
-
-
 def test_a_flag_of_the_file_and_beside_it_is_given_twice(run, tmp_path):
     text = {"command": "entropy", "fixed": {"p": 0.3, "seed": 1}}
     (tmp_path / "a.json").write_text(json.dumps(text))

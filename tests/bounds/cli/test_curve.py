@@ -351,6 +351,6 @@ def test_an_unwritable_folder_is_one_line(run, tmp_path):
 def test_a_store_in_use_is_one_line(run, monkeypatch):
     from bounds.store.results import ResultStore
 
-    monkeypatch.setattr(ResultStore.__init__, "__kwdefaults__", {"wait_seconds": 0.1})
+    monkeypatch.setitem(ResultStore.__init__.__kwdefaults__, "wait_seconds", 0.1)
     with ResultStore("results/curve/results.sqlite"):
         run("curve", *TINY).assert_refused("in use by another run")

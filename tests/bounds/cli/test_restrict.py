@@ -8,7 +8,6 @@ import pytest
 
 import jax_models as jm
 from bounds import read_store
-from bounds.figures import restriction as figure
 from bounds.restriction import attempts
 
 OUT = Path("results/restrict")
@@ -63,8 +62,6 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
         raise AssertionError("searched again")
 
     monkeypatch.setattr(attempts, "Search", no_search)
-    # The picture, too, is drawn from the store.
-    monkeypatch.setattr(figure, "possible_edges", no_search)
     picture = Path("results/restrict/restriction.png")
     drawn = picture.read_bytes()
     picture.unlink()

@@ -8,16 +8,12 @@ import pytest
 
 import jax_models as jm
 from bounds import bound_curve, compute_influence
-from bounds.curves.cells import curve_cells
 from bounds.curves.curve import BoundCurve, plot_curves
 from bounds.curves.inputs import GivenInputs, sampled_inputs
 from bounds.curves.measurement import (
-    Question,
-    Subject,
     influence_value,
     weighting_label,
 )
-from bounds.store.sweep import MemoryResults, finish_cells
 from bounds.store.table import Table
 from jax_models.model.reweight import with_temperature, with_weighting
 
@@ -189,21 +185,3 @@ def test_labels_tell_weightings_and_temperatures_apart(model):
         for name, schedule in itertools.product(jm.WEIGHTINGS, schedules)
     }
     assert len(labels) == len(jm.WEIGHTINGS) * len(schedules)
-
-
-def test_rows_that_were_kept_without_a_kind_are_read(model):
-    tokens = np.array([0, 1, 1, 0])
-    question = Question(method="exhaustive")
-    given = {(4, 0): tokens}
-    subject = Subject(
-        model, "0" * 64, GivenInputs("file", (tokens,)), given, question, 0
-    )
-    cells, store = curve_cells(subject, ()), MemoryResults()
-    finish_cells(store, cells.measurements)
-    (cell,) = cells.measurements
-    row = dict(store.find(cell.config) or {})
-    assert row.pop("kind") == "exact"
-    for wide, kind in (({}, "exact"), ({"influence_lower": 0.0}, "enclosure")):
-        store.record(cell.config, row | wide | {"exact": True}, 0.0)
-        ((found,), _) = cells.read(store)
-        assert (found["kind"], found["exact"]) == (kind, kind == "exact")

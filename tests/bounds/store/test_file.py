@@ -1,13 +1,12 @@
 """A file that is damaged, another's, or of another schema is never taken for a store."""
 
 import contextlib
-import hashlib
-import json
 import sqlite3
 
 import pytest
 
 from bounds.store import file as store_file
+from bounds.store.file import SCHEMA_VERSION
 from bounds.store.results import (
     ResultStore,
     StoreBusyError,
@@ -26,18 +25,6 @@ def path(tmp_path):
 @pytest.fixture
 def filled(path):
     return fill(path)
-
-
-def test_a_flipped_byte_in_a_result_is_noticed(filled):
-    content = filled.read_bytes()
-    assert content.count(b'{"influence":1.1}') == 1
-    filled.write_bytes(content.replace(b'{"influence":1.1}', b'{"influence":1.7}'))
-    with pytest.raises(StoreError, match="damaged"):
-        read_store(filled)
-    with ResultStore(filled) as store:
-        assert store.find(config(0)) == {"influence": 0.1}
-        with pytest.raises(StoreError, match="damaged"):
-            store.find(config(1))
 
 
 @pytest.mark.parametrize("damage", ["text", "truncated", "overwritten"])
@@ -121,87 +108,45 @@ def test_another_programs_database_is_refused_and_left_alone(path):
     assert path.read_bytes() == before
 
 
-def test_a_newer_schema_is_refused(filled):
-    connection = sqlite3.connect(filled)
-    connection.execute(f"PRAGMA user_version = {store_file.SCHEMA_VERSION + 1}")
-    connection.close()
-    with pytest.raises(StoreError, match="newer version"):
-        ResultStore(filled)
+def of_schema(filled, version):
+    """Turns a store into one of another schema, whose table lacks a column."""
+    with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as other:
+        other.execute("ALTER TABLE cells DROP COLUMN device")
+        other.execute(f"PRAGMA user_version = {version}")
 
 
-# Of the first schema, in the order of its digests.
-FIRST_COLUMNS = (
-    *("key", "command", "status", "config", "payload", "message", "versions"),
-    *("device", "dtype", "seed", "git_commit", "seconds", "finished"),
-)
+@pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_another_schema_is_refused_with_both_versions_and_left_alone(filled, version):
+    of_schema(filled, version)
+    before, said = (
+        filled.read_bytes(),
+        f"of schema {version}, .* schema {SCHEMA_VERSION};",
+    )
+    for opened in (ResultStore, read_store):
+        with pytest.raises(
+            StoreError, match=said + " .*--fresh, or .*--out"
+        ) as refusal:
+            opened(filled)
+        assert str(refusal.value).startswith(f"{filled}: ")
+        assert "\n" not in str(refusal.value)
+    assert filled.read_bytes() == before
 
 
-def written_by_the_first_schema(filled):
-    """Turns a store into one of schema 1, its digests written out by hand."""
-    connection = sqlite3.connect(filled)
-    with connection:
-        connection.execute("ALTER TABLE cells DROP COLUMN matmul_precision")
-        rows = connection.execute(
-            f"SELECT {', '.join(FIRST_COLUMNS)} FROM cells"
-        ).fetchall()
-        for row in rows:
-            text = json.dumps(row, separators=(",", ":"))
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            connection.execute(
-                "UPDATE cells SET digest = ? WHERE key = ?", [digest, row[0]]
-            )
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
-
-
-def test_a_store_of_the_first_schema_keeps_its_rows_and_states_no_precision(filled):
-    written_by_the_first_schema(filled)
-    with pytest.raises(StoreError, match="schema version 1, expected 2"):
-        read_store(filled)
-    with ResultStore(filled) as store:
-        assert store.find(config(2)) == {"influence": 2.1}
+def test_a_store_of_another_schema_is_begun_anew_when_asked(filled):
+    of_schema(filled, SCHEMA_VERSION - 1)
+    with ResultStore(filled, fresh=True) as store:
+        assert len(store.table()) == 0
         store.record(config(3), {"influence": 3.1}, seconds=0.5)
-        precisions = list(store.table().column("matmul_precision"))
-    assert precisions == [None, None, None, "highest"]
+    with ResultStore(filled, fresh=True) as store:  # of this schema it stays
+        assert store.find(config(3)) == {"influence": 3.1}
+    assert list(read_store(filled).column("influence")) == [3.1]
 
 
-def test_a_migration_leaves_a_damaged_row_damaged(filled):
-    written_by_the_first_schema(filled)
-    connection = sqlite3.connect(filled)
-    with connection:
-        connection.execute("UPDATE cells SET seconds = 7 WHERE seed = 7")
-    connection.close()
-    with ResultStore(filled) as store, pytest.raises(StoreError, match="digest"):
-        store.find(config(1))
-
-
-def test_an_older_schema_migrates_and_keeps_its_rows(filled, monkeypatch):
-    version = store_file.SCHEMA_VERSION
-
-    def add_note(connection):
-        connection.execute("ALTER TABLE cells ADD COLUMN note TEXT")
-
-    monkeypatch.setattr(store_file, "SCHEMA_VERSION", version + 1)
-    monkeypatch.setitem(store_file.MIGRATIONS, version, add_note)
-    with ResultStore(filled) as store:
-        assert store.find(config(2)) == {"influence": 2.1}
-    connection = sqlite3.connect(filled)
-    names = [row[1] for row in connection.execute("PRAGMA table_info(cells)")]
-    assert "note" in names
-    assert connection.execute("PRAGMA user_version").fetchone() == (version + 1,)
-    connection.close()
-
-
-def test_a_failed_migration_changes_nothing(filled, monkeypatch):
-    version = store_file.SCHEMA_VERSION
-
-    def half_a_step(connection):
-        connection.execute("ALTER TABLE cells ADD COLUMN note TEXT")
-        raise sqlite3.OperationalError("interrupted")
-
-    with monkeypatch.context() as newer:
-        newer.setattr(store_file, "SCHEMA_VERSION", version + 1)
-        newer.setitem(store_file.MIGRATIONS, version, half_a_step)
-        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
-            ResultStore(filled)
-    assert len(read_store(filled)) == 3
+def test_a_store_that_cannot_be_begun_anew_keeps_its_rows(filled, monkeypatch):
+    of_schema(filled, SCHEMA_VERSION - 1)
+    with monkeypatch.context() as broken:
+        broken.setattr(store_file, "_TABLE", "CREATE TABLE")
+        with pytest.raises(StoreError, match="damaged"):
+            ResultStore(filled, fresh=True)
+    with contextlib.closing(sqlite3.connect(filled)) as other:
+        assert other.execute("SELECT count(*) FROM cells").fetchone() == (3,)

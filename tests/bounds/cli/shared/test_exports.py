@@ -119,16 +119,6 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
         assert after[name] != b"mine"
 
 
-def test_a_record_of_earlier_names_is_read_by_the_names_of_today(run, tmp_path):
-    assert run("sample", "--num_inputs=2")[0] == 0
-    path = tmp_path / "out" / "sample.json"
-    path.write_text(path.read_text().replace('"num_inputs"', '"count"'))
-    code, error, _ = run("sample", "--num_inputs=3")
-    assert code == 1
-    assert "--num_inputs=2 where this one has --num_inputs=3" in error
-    assert run("sample", "--num_inputs=2")[0] == 0
-
-
 @pytest.mark.parametrize("name", ["record", "draw"])
 def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
     def killed(self, *_):
