@@ -13,8 +13,8 @@ MAX_WIDTH = 0.5
 NO_TREND = "the data do not tell"
 # Values on an exact power of n fit it but for the last bits, which machines differ in.
 ROUNDING = 1e-9
-# Ends of intervals are shown with so much.
-LEAST_SHOWN = 0.001
+# Narrower intervals are not shown by their ends.
+LEAST_SHOWN = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +135,7 @@ def show_interval(fit: DecayFit, level: float = 0.95) -> str:
     low, high = ends
     if high - low < LEAST_SHOWN:
         return f"{level:.0%} interval less than {LEAST_SHOWN} wide"
-    return f"{level:.0%} interval {low:z.3f} to {high:z.3f}"
+    return f"{level:.0%} interval {low:z.2f} to {high:z.2f}"
 
 
 def describe_trend(fit: DecayFit) -> str:

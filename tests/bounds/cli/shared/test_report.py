@@ -50,7 +50,7 @@ def test_an_exponent_within_the_interval_of_few_lengths_is_not_called_another():
 
 @pytest.mark.parametrize(
     ("exponent", "error", "ends"),
-    [(0.696, 0.09, "0.309 to 1.083"), (0.5, 0.12, "-0.016 to 1.016")],
+    [(0.696, 0.09, "0.31 to 1.08"), (0.5, 0.12, "-0.02 to 1.02")],
 )
 def test_an_interval_that_is_wide_or_holds_0_and_1_tells_nothing(exponent, error, ends):
     """Four lengths leave two degrees of freedom: 4.303 standard errors on each side."""
@@ -70,7 +70,7 @@ def test_half_a_unit_is_the_widest_interval_that_tells():
 
 
 def test_an_error_of_rounding_is_not_told_in_digits():
-    assert "2.000 (95% interval less than 0.001 wide)" in sentence(2.0, 9.1e-16)
+    assert "2.000 (95% interval less than 0.01 wide)" in sentence(2.0, 9.1e-16)
     report = curve_report([curve({n: 1 / n**2 for n in (8, 16, 32, 64)})])
     assert "2.00 (2.00 to 2.00)" in report
     assert "e-16" not in report
