@@ -4,7 +4,10 @@ The weights are `model.safetensors`, or shards that `model.safetensors.index.jso
 tensor is read from its file when it is asked for, so that a file is never in memory whole.
 """
 
+import itertools
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,11 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Bytes that are read of an open file, at most.
 AT_ONCE = 2**25
 AGAIN = "fetch the whole checkpoint again"
+ADAPTER = "adapter_"  # how files of an adapter begin
+MERGE = "merge it where peft is: merge_and_unload(), then save_pretrained(folder)"
+UNMERGED = "base_model.model."
+SHARD = re.compile(r".+-\d+-of-\d+\.\w+")
+SHOWN = 12  # files of a folder in a message
 
 
 class Folder(Source):
@@ -26,7 +34,10 @@ class Folder(Source):
 
     shapes = "config.json says"
     missing = AGAIN
-    unknown = "the configuration may be that of another model"
+    unknown = (
+        "if they are of a head, give --head=none (head=) to read the model without it; else "
+        "the configuration may be that of another model"
+    )
 
     def __init__(self, path: Path) -> None:
         """Reads the configuration and the headers of the weights.
@@ -39,24 +50,60 @@ class Folder(Source):
                 f"{str(path)!r} is no folder; expected one with config.json"
             )
         self.path, self.called = path, repr(str(path))
+        if not (path / "config.json").exists():
+            raise InputError(self._without("config.json"))
         self.config = read_json(path / "config.json")
         self._files: dict[str, Any] = {}
         self._read = 0  # bytes since a file was last opened anew
         found = self._find_tensors()
-        # Old folders of TensorFlow's time say gamma and beta of norms.
         self._stored: dict[str, str] = {}
         for name in found:
-            other = self._stored.setdefault(_renamed(name), name)
+            other = self._stored.setdefault(_rename(name), name)
             if other != name:
                 raise InputError(
                     f"{str(path)!r} has tensors {other!r} and {name!r}, two names of "
                     "one; leave one of them out"
                 )
-        self._where = {_renamed(name): file for name, file in found.items()}
+            if UNMERGED in name or ".lora_" in name:
+                raise InputError(
+                    f"{str(path)!r} has tensor {name!r}: names with {UNMERGED!r} or '.lora_' "
+                    f"are of a model whose adapter was not merged into it; {MERGE}"
+                )
+        self._where = {plain: found[name] for plain, name in self._stored.items()}
         self.left = set(self._where)
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
+
+    def unwrap(self, prefix: str) -> str:
+        """Takes off what a wrapper puts before all names: `module.`, `model.`.
+
+        Args:
+            prefix: of the base model, which is no wrapper where there is no head.
+
+        Returns:
+            What is left of the prefix.
+        """
+        ends = (end(self._where).split(".")[:-1] for end in (min, max))
+        common = itertools.takewhile(
+            lambda both: both[0] == both[1], zip(*ends, strict=False)
+        )
+        wrapper = "".join(f"{part}." for part, _ in common)
+        if not wrapper or wrapper.startswith(prefix):
+            return prefix
+        for name in list(self._where):
+            self.rename(name, name.removeprefix(wrapper))
+        return prefix.removeprefix(wrapper)
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a tensor another name."""
+        for held in (self._stored, self._where):
+            held[new] = held.pop(old)
+        self.left ^= {old, new}
+
+    def stored(self, names: Iterable[str]) -> list[str]:
+        """Returns tensors' names as they stand in the file, sorted."""
+        return sorted(self._stored[name] for name in names)
 
     def where(self, key: str) -> str:
         """Returns what a message calls a key of the configuration."""
@@ -106,7 +153,7 @@ class Folder(Source):
         if (self.path / WEIGHTS).is_file():
             return dict.fromkeys(self._open(WEIGHTS).keys(), WEIGHTS)
         if not (self.path / INDEX).is_file():
-            raise InputError(self._without_weights())
+            raise InputError(self._without(f"{WEIGHTS} and no {INDEX}"))
         index = read_json(self.path / INDEX)
         listed = index.get("weight_map")
         if not isinstance(listed, dict) or not all(
@@ -132,25 +179,44 @@ class Folder(Source):
                     )
         return listed
 
-    def _without_weights(self) -> str:
-        others = (x for end in ("*.bin", "*.pt", "*.pth") for x in self.path.glob(end))
-        said = f"{str(self.path)!r} has neither {WEIGHTS} nor {INDEX}"
-        for other in sorted(others):
-            return (
-                f"{said}, and {other.name} is a pickle, which is not read; convert it "
-                "where PyTorch is: safetensors.torch.save_file({k: x.clone().contiguous() "
-                f'for k, x in torch.load("{other.name}", map_location="cpu", '
-                "weights_only=True).items()}, "
-                f'"{WEIGHTS}")'
+    def _without(self, what: str) -> str:
+        """The error of a folder that lacks a file: what is there, and what to do."""
+        names = sorted(x.name for x in self.path.iterdir())
+        pickles = [x for x in names if x.endswith((".bin", ".pt", ".pth"))]
+        advice = "expected the folder of a checkpoint"
+        if any(x.startswith(ADAPTER) for x in names):
+            advice = f"an adapter alone is no model; {MERGE}"
+        elif any(map(SHARD.fullmatch, names)):
+            advice = f"shards are read by their index, {INDEX}; fetch it too"
+        elif pickles:
+            advice = (
+                f"{pickles[0]} is a pickle, which is not read; convert it where PyTorch "
+                "is: safetensors.torch.save_file({k: x.clone().contiguous() for k, x in "
+                f'torch.load("{pickles[0]}", map_location="cpu", weights_only=True)'
+                f'.items()}}, "{WEIGHTS}")'
             )
-        return f"{said}; expected the weights of a checkpoint"
+        return (
+            f"{str(self.path)!r} has no {what}, but {list_files(self.path)}; {advice}"
+        )
 
 
-def _renamed(name: str) -> str:
+def _rename(name: str) -> str:
+    """A tensor's name today: torch.compile puts its word before the part it compiled.
+
+    Old folders of TensorFlow's time say gamma and beta of norms.
+    """
+    name = name.replace("_orig_mod.", "")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def list_files(path: Path) -> str:
+    """Returns the names of a folder's files, as a message lists them."""
+    names = sorted(x.name for x in path.iterdir())
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return " ".join((", ".join(names[:SHOWN]) + more).split()) or "nothing"
 
 
 def read_json(path: Path) -> dict[str, Any]:

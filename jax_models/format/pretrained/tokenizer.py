@@ -28,9 +28,10 @@ from jax_models.arguments import (
 )
 from jax_models.brief import BriefRepr
 from jax_models.errors import InputError, InputWarning
-from jax_models.format.pretrained.folder import read_json
+from jax_models.format.pretrained.folder import list_files, read_json
 
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
+PAIRS = ("vocab.json", "merges.txt")  # of byte pairs, with which alone nothing is read
 # What else is said of special symbols.
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
 # What sentence-transformers lower before anything else; their `max_seq_length` cuts texts,
@@ -242,9 +243,16 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         names = [name for name in (WHOLE, LISTED) if (path / name).is_file()]
         if not names:
+            advice = "name the folder or the file of the checkpoint's tokenizer"
+            if all((path / name).is_file() for name in PAIRS):
+                advice = (
+                    f"{' with '.join(PAIRS)} is the older form of it: write {WHOLE} where "
+                    "transformers is: AutoTokenizer.from_pretrained(folder)"
+                    ".save_pretrained(folder)"
+                )
             raise InputError(
-                f"{str(path)!r} has neither {WHOLE} nor {LISTED}; name the folder or the "
-                "file of the checkpoint's tokenizer"
+                f"{str(path)!r} has neither {WHOLE} nor {LISTED}, but "
+                f"{list_files(path)}; {advice}"
             )
         return path / names[0]
     if not path.is_file():

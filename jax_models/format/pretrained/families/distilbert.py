@@ -40,7 +40,6 @@ def put_distilbert(parts: Parts, prefix: str) -> None:
 masked_lm = masked_lm_of(
     "vocab_transform",
     "vocab_layer_norm",
-    "vocab_projector.weight",
     "vocab_projector.bias",
 )
 
