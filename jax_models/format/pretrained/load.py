@@ -72,26 +72,17 @@ def from_pretrained(
             model that differs from the plain pass or the reference by more than rounding.
         OSError: if a file cannot be read.
     """
-    return read_folder(folder, dtype, head, check, tokenizer)[0]
+    expect_kind("folder", folder, str | os.PathLike, "a path")
+    model, _ = read_folder(folder, dtype, head, tokenizer)
+    if check is not None:
+        compare_outputs(model, check)
+    return model
 
 
 def read_folder(
-    folder: str | os.PathLike[str],
-    dtype: Any = None,
-    head: str | None = None,
-    check: str | os.PathLike[str] | None = None,
-    tokenizer: str | os.PathLike[str] | None = None,
+    folder: Any, dtype: Any = None, head: str | None = None, tokenizer: Any = None
 ) -> tuple[Transformer, list[str]]:
-    """Returns the model of a folder, and the tensors that were skipped.
-
-    Args:
-        folder: as the others, those of `from_pretrained`.
-        dtype: of the model.
-        head: by name.
-        check: outputs to compare with.
-        tokenizer: where it stands.
-    """
-    expect_kind("folder", folder, str | os.PathLike, "a path")
+    """The model of a folder, and the names of the tensors that were skipped."""
     source = Folder(Path(folder))
     family = _family(source)
     parts = Parts(source, float_type(source, dtype))
@@ -117,8 +108,6 @@ def read_folder(
     _put_symbols(parts, source.path, tokenizer)
     skipped = {x for x in source.left if _is_skipped(x, family, prefix, asked)}
     model = finish(parts, source.stored(source.left - skipped))
-    if check is not None:
-        compare_outputs(model, check)
     return model, source.stored(skipped)
 
 

@@ -148,12 +148,10 @@ def test_what_is_not_there_is_named(tmp_path):
     assert_says(refusal(folder), "no file config.json", "expected")
 
 
-def test_a_folder_without_safetensors_says_how_to_convert_a_pickle(tmp_path):
+def test_a_folder_without_weights_says_which_files_are_expected(tmp_path):
     folder = copied("bert", tmp_path)
-    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
-    assert_says(refusal(folder), "pytorch_model.bin", "save_file", "weights_only")
-    (folder / "pytorch_model.bin").unlink()
-    assert_says(refusal(folder), WEIGHTS, INDEX, "expected the folder")
+    (folder / WEIGHTS).unlink()
+    assert_says(refusal(folder), WEIGHTS, INDEX, "pytorch_model.bin", "but config.json")
 
 
 FILE = "two.safetensors"

@@ -12,16 +12,19 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import jax_models as jm
 from jax_models.format.pretrained import load
 from jax_models.format.pretrained.families import FAMILIES
 from tests.jax_models.format.pretrained.folders import (
+    INDEX,
     WEIGHTS,
     copied,
     sharded,
     weights_of,
 )
+from tests.jax_models.format.pretrained.torch_layout import save_torch
 
 WORDS = "embeddings.word_embeddings.weight"
 INV_FREQ = "layers.0.self_attn.rotary_emb.inv_freq"
@@ -158,6 +161,39 @@ def no_architectures(one):
     one.said["architectures"] = ...
 
 
+def to_torch(folder):
+    """The folder with its safetensors, and their index, as torch's files."""
+    for path in sorted(folder.glob("*.safetensors")):
+        save_torch(load_file(path), folder / f"pytorch_{path.stem}.bin")
+        path.unlink()
+    index = folder / INDEX
+    if index.is_file():
+        listed = json.loads(index.read_text())["weight_map"]
+        renamed = {k: f"pytorch_{x.partition('.')[0]}.bin" for k, x in listed.items()}
+        (folder / f"pytorch_{index.name}".replace("safetensors", "bin")).write_text(
+            json.dumps({"weight_map": renamed})
+        )
+        index.unlink()
+
+
+def to_torch_shards(folder):
+    sharded(folder)
+    to_torch(folder)
+
+
+def to_pt(folder):
+    """One file of weights, beside what a trainer writes."""
+    to_torch(folder)
+    (folder / "pytorch_model.bin").rename(folder / "checkpoint.pt")
+    for name in (
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state_0.pth",
+        "training_args.bin",
+    ):
+        (folder / name).write_bytes(b"\x80\x02.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """What changes a checkpoint, of which families, and what the plain one is."""
@@ -169,6 +205,10 @@ class Layout:
 
 LAYOUTS = {
     "shards": Layout(lambda one: None, finish=sharded),
+    "bin": Layout(lambda one: None, finish=to_torch),
+    "shards of bin": Layout(lambda one: None, finish=to_torch_shards),
+    "pt": Layout(lambda one: None, finish=to_pt),
+    "bin of module.": Layout(put_before("module."), finish=to_torch),
     "_orig_mod.": Layout(put_before("_orig_mod.")),
     "module.": Layout(put_before("module.")),
     "model.": Layout(put_before("model.")),
@@ -316,7 +356,7 @@ def forget_index(folder):
         folder,
         ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
     )
-    (folder / "model.safetensors.index.json").unlink()
+    (folder / INDEX).unlink()
 
 
 def keep_adapter(folder):
@@ -324,7 +364,17 @@ def keep_adapter(folder):
     (folder / "config.json").rename(folder / "adapter_config.json")
 
 
+def two_files(folder):
+    for name in ("first.pt", "second.pt"):
+        (folder / name).write_bytes((folder / WEIGHTS).read_bytes())
+    (folder / WEIGHTS).unlink()
+
+
 FOLDERS = {
+    "two files of weights": (
+        two_files,
+        ("no model.safetensors", "first.pt, second.pt; name the one file"),
+    ),
     "an adapter alone": (
         keep_adapter,
         ("no config.json, but adapter_config.json, adapter_model.safetensors", "merge"),
@@ -335,7 +385,7 @@ FOLDERS = {
     ),
     "shards without an index": (
         forget_index,
-        ("model-00002-of-00002.safetensors", "model.safetensors.index.json; fetch it"),
+        ("model-00002-of-00002.safetensors", "NAME.index.json; fetch it"),
     ),
 }
 
