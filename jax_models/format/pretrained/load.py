@@ -19,6 +19,7 @@ from jax_models.format.pretrained.families import (
     Family,
 )
 from jax_models.format.pretrained.folder import Folder
+from jax_models.format.pretrained.pairs import find_separator
 from jax_models.format.pretrained.parts import Parts, put_padding
 from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
 from jax_models.format.pretrained.sentences import read_pooling
@@ -145,6 +146,12 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
     names, special = read_symbols(path, rows)
     free, padding = parts.config["substitutable"], parts.config.get("padding")
     seen = set(range(rows)) - {padding}
+    if (
+        parts.second is not None
+        and (separator := find_separator(path, names)) is not None
+    ):
+        parts.config["position"] = {"kind": "pairs", "separator": separator}
+        parts.put("position.second", parts.second)
     parts.config["special"] = sorted(seen & special)
     parts.config["substitutable"] = list_substitutes(free, names, special, str(path))
 

@@ -66,7 +66,7 @@ _ELECTRA = {
 _DISTILBERT = {
     "masked_lm": distilbert.masked_lm,
     "classifier": distilbert.classifier,
-    "token_classifier": distilbert.token_classifier,
+    "token_classifier": bert.token_classifier,
 }
 _ALBERT = {
     "masked_lm": albert.masked_lm,
@@ -80,8 +80,7 @@ _ESM = {
     "classifier": bert.two_maps("tanh"),
     "token_classifier": bert.token_classifier,
 }
-_GPT2 = {"causal_lm": gpt2.causal_lm, "classifier": gpt2.classifier}
-_LLAMA = {"causal_lm": llama.causal_lm, "classifier": llama.classifier}
+_DECODER = {"causal_lm": gpt2.causal_lm, "classifier": gpt2.classifier}
 
 _WORDS = "embeddings.word_embeddings.weight"
 _ENCODER = ("embeddings", "encoder", "pooler")
@@ -91,7 +90,7 @@ _BERT_FAMILY = _Of(bert.put_bert, _BERT, decoder="cls.predictions.decoder.weight
 _ROBERTA_FAMILY = _Of(bert.put_bert, _ROBERTA, decoder="lm_head.decoder.weight")
 _LLAMA_FAMILY = Family(
     llama.put_llama,
-    _LLAMA,
+    _DECODER,
     body=("embed_tokens", "layers", "norm", "rotary_emb"),
     embedding="embed_tokens.weight",
     decoder="lm_head.weight",
@@ -137,7 +136,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "gpt2": Family(
         gpt2.put_gpt2,
-        _GPT2,
+        _DECODER,
         body=("wte", "wpe", "h", "ln_f"),
         embedding="wte.weight",
         decoder="lm_head.weight",

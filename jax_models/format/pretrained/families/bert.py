@@ -63,7 +63,7 @@ def put_bert(parts: Parts, prefix: str) -> None:
 def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
     """Holds embedding, positions and the norm behind them.
 
-    Every token is of the first type: its row is added to every position's.
+    The row of the first type is added to every position's: that of RoBERTa's pairs too.
     """
     folder = parts.folder
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
@@ -71,7 +71,8 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
     table = folder.take(f"{prefix}position_embeddings.weight", length, width)
     types = folder.number("type_vocab_size", 2)
     name = f"{prefix}token_type_embeddings.weight"
-    table = table + folder.take(name, types, width)[0].astype(parts.dtype)
+    rows = folder.take(name, types, width).astype(parts.dtype)
+    table = table + rows[0]
     if folder.config["model_type"] in COUNT_FROM_PADDING:
         padding = padding_of(folder)
         if padding is None or not 0 <= padding < length - 1:
@@ -81,6 +82,8 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
                 f"max_position_embeddings is {length}"
             )
         table = table[padding + 1 :]
+    elif types > 1:
+        parts.second = rows[1] - rows[0]
     parts.put("position", table)
     parts.move_norm("entry.norm", f"{prefix}LayerNorm", width)
 

@@ -15,7 +15,6 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
-from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import Parts, read_activation
 from jax_models.format.pretrained.source import Source
 
@@ -153,13 +152,3 @@ def _scaling(folder: Source, key: str) -> dict[str, Any] | None:
         length = expect_integer(f"{own} in {where}", found.get(own), 1)
         scaling["original_length"] = length
     return {"kind": kind} | scaling if scaling else None
-
-
-def causal_lm(parts: Parts, prefix: str) -> None:
-    """The next token's logits: the embedding as the map, or one of its own."""
-    parts.config["head"] = [put_decoder(parts, 0)]
-
-
-def classifier(parts: Parts, prefix: str) -> None:
-    """A map to the classes, of the row that is watched, the last by custom."""
-    parts.move_readout("score", bias=False)
