@@ -12,12 +12,7 @@ from jax_models.arguments import choose_name, expect_kind, show
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
-from jax_models.format.pretrained.families import (
-    ARCHITECTURES,
-    FAMILIES,
-    HEADS,
-    Family,
-)
+from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS, Family
 from jax_models.format.pretrained.folder import Folder
 from jax_models.format.pretrained.pairs import find_separator
 from jax_models.format.pretrained.parts import Parts, put_padding

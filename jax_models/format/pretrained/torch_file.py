@@ -69,6 +69,9 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
         pickled = entries["data.pkl"]
         _expect(pickled.size <= PICKLE_BYTES, f"has a data.pkl of {pickled.size} bytes")
         state = _run(pickled.tobytes(), entries)
+        _expect(
+            isinstance(state, State), f"holds {type(state).__name__}, no state dict"
+        )
         others = [x for x in state if not isinstance(state[x], np.ndarray)]
         _expect(
             not others, f"holds {show(others)} among {len(state)}: no tensors by name"

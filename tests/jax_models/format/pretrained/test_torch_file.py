@@ -214,7 +214,12 @@ PICKLES = {
         FOUR,
         "puts [()] into State",
     ),
-    "one tensor": (b"\x80\x02" + GOOD + b".", FOUR, "not a complete torch file"),
+    "one storage": (b"\x80\x02" + GOOD + b".", FOUR, "holds ndarray, no state dict"),
+    "an empty storage": (
+        b"\x80\x02" + storage("FloatStorage", "0", 0) + b".",
+        b"",
+        "holds ndarray, no state dict",
+    ),
     "nested deeper": (nested(64), FOUR, "nested more than 64 deep"),
     "nested without end": (nested(10**6), FOUR, "nested more than 64 deep"),
     "no STOP": (of_tensor(0, (4,), (1,))[:-1], FOUR, "not a complete torch file"),
