@@ -55,7 +55,7 @@ class Folder(Source):
             )
         self.path, self.called = path, repr(str(path))
         if not (path / "config.json").exists():
-            raise InputError(self._without("config.json"))
+            raise InputError(self._without("no config.json"))
         self.config = read_json(path / "config.json")
         self._files: dict[str, Any] = {}
         self._read = 0  # bytes since a file was last opened anew
@@ -168,7 +168,7 @@ class Folder(Source):
             if (self.path / f"{file}.index.json").is_file():
                 return self._find_shards(self.path / f"{file}.index.json")
         wanted = ", ".join(f"{file}, {file}.index.json" for file in FILES)
-        raise InputError(self._without(f"{wanted}, single .pt or .pth"))
+        raise InputError(self._without(f"none of {wanted}, nor a single .pt or .pth"))
 
     def _find_shards(self, path: Path) -> dict[str, str]:
         """The shard of every tensor, by the index that lists them."""
@@ -206,9 +206,7 @@ class Folder(Source):
             advice = "shards are read by their index, NAME.index.json; fetch it too"
         elif any(x.endswith((".bin", ".pt", ".pth")) for x in names):
             advice = f"name the one file that holds the weights {FILES[1]}"
-        return (
-            f"{str(self.path)!r} has no {what}, but {list_files(self.path)}; {advice}"
-        )
+        return f"{str(self.path)!r} has {what}, but {list_files(self.path)}; {advice}"
 
 
 def _rename(name: str) -> str:

@@ -40,7 +40,8 @@ TAKE |= {"REDUCE": 2, "STACK_GLOBAL": 2, "BUILD": 1}
 PICKLE_BYTES, NESTING, MOST_AXES = 2**23, 64, 8
 SAVE = (
     "nothing in it was executed; where torch is, save the state alone: "
-    'torch.save(model.state_dict(), "pytorch_model.bin")'
+    'torch.save(state, "pytorch_model.bin"), where state is model.state_dict(), or of an '
+    'older file torch.load(file, weights_only=True, map_location="cpu")'
 )
 
 

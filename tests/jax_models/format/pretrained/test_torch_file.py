@@ -78,7 +78,8 @@ def test_what_torch_wrote_and_is_no_state_is_refused_with_a_way_out(
 ):
     line = refusal((FILES / f"{name}.bin").read_bytes(), tmp_path)
     assert said in line
-    assert "torch.save(model.state_dict()" in line
+    assert "torch.save(state, " in line
+    assert "torch.load(file, weights_only=True" in line
 
 
 CALL = named(VICTIM, "act")
