@@ -14,7 +14,7 @@ from bounds.influence.classes import (
 from bounds.influence.lumped import refuse_length, refuse_model
 from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
-from bounds.readings.rules import lacks_of_dropout
+from bounds.readings.rules import lacks_of_dropout, of_one_text
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, expect_length
 from jax_models.format.model_check import check_model
@@ -122,8 +122,6 @@ def list_inputs(
     model = check_model(model)
     if target == "logits":
         require_readout(model)
-    if lack := lacks_of_dropout(model):
-        raise InputError(f"a search over inputs cannot follow the model: {lack}")
     length = expect_length(length)
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length, model)
@@ -143,6 +141,10 @@ def list_inputs(
         if not chosen:
             raise InputError(f"query_symbols: none; expected some of 0 to {most}")
         at_query = np.unique(np.array(chosen, np.int64))
+    before = at_query if query < length - 1 else ()
+    model = of_one_text(model, {*symbols.tolist(), *map(int, before)})
+    if lack := lacks_of_dropout(model):
+        raise InputError(f"a search over inputs cannot follow the model: {lack}")
     return AllInputs(model, length, query, target, symbols, at_query, include_query)
 
 

@@ -4,13 +4,17 @@ Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --ou
 `import.json` beside it holds its SHA-256 and what the checks found.
 """
 
+import re
+from collections import Counter
+from typing import Any
+
 from absl import flags
 
-import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from jax_models.errors import InputError
+from jax_models.format.pretrained.load import read_folder
 from jax_models.format.pretrained.self_test import compare_outputs
 
 
@@ -57,7 +61,7 @@ def run(options: flags.FlagValues) -> None:
     if options.folder is None:
         raise InputError("--folder is missing; give the folder of a checkpoint")
     prepare_jax(options)
-    model = jm.from_pretrained(
+    model, skipped = read_folder(
         options.folder,
         dtype=options.dtype,
         head=options.head,
@@ -65,10 +69,15 @@ def run(options: flags.FlagValues) -> None:
     )
     apart = None if options.check is None else compare_outputs(model, options.check)
     output = Output.of("import", options)
-    about = {} if apart is None else {"largest_difference": apart}
+    about: dict[str, Any] = {"skipped": skipped}
+    about |= {} if apart is None else {"largest_difference": apart}
     path = output.path("model.safetensors")
     with output.exports() as staged:
         record = staged.write_model(model, about)
+    if skipped:
+        kinds = Counter(re.sub(r"\d+", "#", name) for name in skipped)
+        named = (x if n == 1 else f"{x} ({n} of them)" for x, n in kinds.items())
+        print(f"Skipped, as nothing of this model reads them: {', '.join(named)}")
     checked = "" if apart is None else f", within {max(apart.values()):.2g} of --check"
     print(
         f"{path}: L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "

@@ -66,6 +66,7 @@ from jax_models.model.transformer import (
     embedded,
     encode_positions,
     join_heads,
+    of_input,
     scores_per_row,
 )
 from jax_models.run.blocks import key_tile, map_rows, row_block
@@ -300,7 +301,7 @@ def _enter(model: Transformer, tokens: Array, alike: Array) -> tuple[Array, Arra
 
         def run(scale: Array) -> Array:
             noise, rows = Noise(key, same, scale), embedded(model, x)
-            places = encode_positions(model, x.shape[0])
+            places = encode_positions(of_input(model, x), x.shape[0])
             rows = noise(rows, 4 * (jnp.abs(rows - places) + jnp.abs(places)))
             for operation in () if model.entry is None else model.entry.operations:
                 rows = rounded(operation, noise, rows)

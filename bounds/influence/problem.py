@@ -21,6 +21,7 @@ from bounds.influence.substitution import (
     Substitutions,
     Symbols,
     check_query,
+    fix_input,
     list_substitutions,
     reached,
 )
@@ -33,7 +34,7 @@ from bounds.numbers.kind import ROUNDING, STATED
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.format.model_check import check_model
-from jax_models.model.transformer import forward, of_input, read_logits
+from jax_models.model.transformer import forward, read_logits
 from jax_models.run.evaluate import check_tokens, require_readout
 from jax_models.run.float_type import check_float_type
 from jax_models.run.mesh import check_mesh
@@ -192,7 +193,7 @@ class Problem:
                 include_query=include_query,
             )
         if isinstance(model, Transformer):
-            model = _of_input(model, checked, pairs)
+            model = fix_input(model, checked, pairs)
         if memory_limit is not None:
             memory_limit = expect_integer("memory_limit", memory_limit, 1, 2**63)
         if mesh is not None:
@@ -375,19 +376,6 @@ def _as_callable(model: Any, vocab_size: Any, radius: Any) -> Callable:
     if vocab_size is None:
         raise InputError("a bare function needs vocab_size, the number of symbols")
     return Callable.of_function(model, vocab_size, radius)
-
-
-def _of_input(
-    model: Transformer, tokens: np.ndarray, pairs: Substitutions
-) -> Transformer:
-    """The model as it is for one input, where no substitution changes that."""
-    dropout = model.token_dropout
-    if dropout is None:
-        return model
-    masked = (pairs.symbol, tokens[pairs.position])
-    if any((symbols == dropout.mask).any() for symbols in masked):
-        return model
-    return of_input(model, jnp.asarray(tokens))
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:

@@ -21,7 +21,7 @@ from bounds.influence.classes import equal_rows
 from jax_models import InputError
 from jax_models.arguments import expect_array, expect_integer, expect_integers, show
 from jax_models.model.mask import Sight
-from jax_models.model.transformer import Transformer
+from jax_models.model.transformer import Transformer, of_input, shared_symbols
 
 # Substitutes of every position, or [P, K] of each of P positions, padded with -1.
 Symbols: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
@@ -84,8 +84,7 @@ def reached(
         position: the replaced positions [p].
         symbol: the substitutes [p].
     """
-    dropout = model.token_dropout
-    if dropout is not None and dropout.scale is None:  # all rows are scaled anew
+    if shared_symbols(model):  # rows beyond the replaced one move
         return np.ones((position.size, rows.size), bool)
     sights = [layer.attention.sight for layer in model.layers]
     ends = np.array([reaching(sights, tokens.size, int(row)) for row in rows])
@@ -259,3 +258,13 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
     """
     fill = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values, fill, mode="edge")
+
+
+def fix_input(
+    model: Transformer, tokens: np.ndarray, pairs: Substitutions
+) -> Transformer:
+    """Returns the model as it is for one input, where no substitution changes that."""
+    replaced = [pairs.symbol, tokens[pairs.position]]
+    if np.isin(replaced, shared_symbols(model)).any():
+        return model
+    return of_input(model, jnp.asarray(tokens))

@@ -138,8 +138,9 @@ def _move_parameters(model: Transformer) -> Transformer:
 @jax.jit
 def _put_in(model: Transformer, tokens: Array, at: Array, symbols: Array) -> Array:
     """What symbols make of the first layer's rows at some positions [p, d]."""
+    model = of_input(model, tokens)
     places = encode_positions(model, tokens.shape[0])[at]
-    return symbol_rows(of_input(model, tokens), symbols, places)
+    return symbol_rows(model, symbols, places)
 
 
 @jax.jit

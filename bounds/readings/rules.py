@@ -4,12 +4,14 @@ A reading is a `functools.singledispatch` over operations. What it has no rule f
 refuses by name, and so do the methods that need it, before they begin (`lacks`).
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Collection
 from typing import Any
 
 from jax_models import InputError
 from jax_models.model.attention import WINDOW
 from jax_models.model.layer import Layer
+from jax_models.model.position import PairTable, PositionTable
 from jax_models.model.rows import Norm, Operation
 from jax_models.model.transformer import Transformer
 
@@ -45,6 +47,11 @@ def lacks_of_dropout(model: Transformer) -> str | None:
         model: the transformer, of one input where no substitution changes what it scales.
     """
     dropout = model.token_dropout
+    if isinstance(model.position, PairTable):
+        return (
+            "it needs all but one row to stay, and tokens are of the second type behind "
+            f"symbol {model.position.separator}, the model's separator"
+        )
     if dropout is None or dropout.scale is not None:
         return None
     return (
@@ -59,6 +66,8 @@ def lacks_of_model(model: Transformer) -> str | None:
     Args:
         model: the transformer.
     """
+    if isinstance(model.position, PairTable):
+        return lacks_of_dropout(model)
     if model.token_dropout is not None:
         return "it begins with embeddings, and the model's are scaled by the input"
     if model.entry is not None:
@@ -71,6 +80,17 @@ def lacks_of_model(model: Transformer) -> str | None:
         padding = model.padding.symbol
         return f"it takes every symbol for one that rows see, and {padding} is padding"
     return lacks_of_attention(model.layers)
+
+
+def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
+    """Returns the model for inputs of some symbols: tokens of the first type alone.
+
+    Where the separator of pairs is among them, the model as it is.
+    """
+    table = model.position
+    if not isinstance(table, PairTable) or table.separator in symbols:
+        return model
+    return dataclasses.replace(model, position=PositionTable(table.table))
 
 
 def lacks(

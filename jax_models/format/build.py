@@ -16,7 +16,7 @@ from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import Layer
-from jax_models.model.position import PositionTable
+from jax_models.model.position import PairTable, Position, PositionTable
 from jax_models.model.readout import Readout
 from jax_models.model.rows import NORMS, Norm
 from jax_models.model.scores import SCORES
@@ -201,14 +201,7 @@ def build_model(
     entering = _entry(reader, width, config)
     projection = entering and entering.projection
     d = width if projection is None else projection.shape[0]
-    position = config["position"]
-    if "position" in tensors:
-        if position is not None:
-            raise InputError(
-                "the file has a tensor 'position' and config.position names a formula; "
-                "expected one of the two"
-            )
-        position = PositionTable(reader.take("position", "n_max", width))
+    position = _position(reader, config["position"], vocab_size, width)
     layers: list[Layer] = []
     for k, entry in enumerate(config["layers"]):
         same = entry.get("same_as")
@@ -283,6 +276,27 @@ def build_model(
     )
 
 
+def _position(
+    reader: _Reader, said: Any, vocab_size: int, width: int
+) -> Position | None:
+    """A table, one of pairs by its separator, or a formula."""
+    if isinstance(said, int):
+        table = reader.take("position", "n_max", width)
+        if said >= vocab_size:
+            raise InputError(
+                f"position.separator = {said}; symbols are 0 to {vocab_size - 1}"
+            )
+        return PairTable(table, reader.take("position.second", width), said)
+    if "position" not in reader.left:
+        return said
+    if said is not None:
+        raise InputError(
+            "the file has a tensor 'position' and config.position names a formula; "
+            "expected one of the two"
+        )
+    return PositionTable(reader.take("position", "n_max", width))
+
+
 def _check_padding(
     padding: int,
     vocab_size: int,
@@ -316,6 +330,8 @@ def name_tensors(model: Transformer) -> Tensors:
     named: dict[str, Any] = {"embedding": model.embedding}
     if isinstance(model.position, PositionTable):
         named["position"] = model.position.table
+    if isinstance(model.position, PairTable):
+        named["position.second"] = model.position.second
     for k, layer in enumerate(model.layers):
         if first_place(model, k) != k:
             continue

@@ -54,6 +54,7 @@ NOT_IN_1 = (
     "ffn.gate_bias",
     "entry.norm.scale",
     "entry.projection",
+    "position.second",
 )
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 HEAD_ROWS = ("first", "last")

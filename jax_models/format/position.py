@@ -14,6 +14,7 @@ from jax_models.arguments import (
 from jax_models.errors import InputError
 from jax_models.model.position import (
     Coordinates,
+    PairTable,
     PositionTable,
     PowerTerm,
     ResidueTerm,
@@ -24,15 +25,18 @@ POWER_KEYS = "coordinate scale position_power length_power alternating offset".s
 RESIDUE_KEYS = "coordinate modulus residues offset".split()
 
 
-def decode_position(entry: Any) -> Sinusoidal | Coordinates | None:
-    """Returns the position formula that the config names."""
+def decode_position(entry: Any) -> Sinusoidal | Coordinates | int | None:
+    """Returns the position formula that the config names, of pairs the separator."""
     if entry is None:
         return None
     kind = choose_name(
         "position.kind",
         entry.get("kind") if isinstance(entry, dict) else entry,
-        ("sinusoidal", "coordinates"),
+        ("sinusoidal", "coordinates", "pairs"),
     )
+    if kind == "pairs":
+        expect_keys("position", entry, ["kind", "separator"])
+        return expect_integer("position.separator", entry.get("separator"), 0)
     if kind == "sinusoidal":
         expect_keys("position", entry, ["kind", "base", "scale"])
         return Sinusoidal(entry.get("base", 10000), entry.get("scale", 1))
@@ -75,6 +79,8 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
 
 def encode_position(position: Any) -> dict[str, Any] | None:
     """Returns the config entry of a position formula; None for a table or none."""
+    if isinstance(position, PairTable):
+        return {"kind": "pairs", "separator": position.separator}
     if position is None or isinstance(position, PositionTable):
         return None
     if isinstance(position, Sinusoidal):

@@ -9,6 +9,7 @@ default all.
 import dataclasses
 import math
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -37,6 +38,25 @@ class PositionTable:
                 "whose position encoding is a formula"
             )
         return self.table[:length]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class PairTable(PositionTable):
+    """A table of texts and pairs of them: the second text is what a separator precedes.
+
+    `second` [d], the second token type's row less the first's, is added to its rows.
+    """
+
+    second: Array
+    separator: int = dataclasses.field(metadata={"static": True})
+
+    def of_input(self, tokens: Array) -> PositionTable:
+        """Returns the table of one input [n]."""
+        here = jnp.asarray(tokens == self.separator, jnp.int32)
+        behind = jnp.cumsum(here, dtype=jnp.int32) > here
+        table = self.encode(tokens.shape[0], self.second.shape[0])
+        return PositionTable(table + jnp.where(behind[:, None], self.second, 0))
 
 
 @register

@@ -23,7 +23,7 @@ from jax_models.model.entry import Entry
 from jax_models.model.layer import Layer
 from jax_models.model.padding import Padding
 from jax_models.model.pooling import Pooling
-from jax_models.model.position import Position
+from jax_models.model.position import PairTable, Position
 from jax_models.model.pytree import register
 from jax_models.model.readout import Accept, Head, Readout
 from jax_models.model.rows import Affine, Norm, Program, Step
@@ -164,19 +164,32 @@ def encode_positions(model: Transformer, length: int) -> Array:
 
 def embedded(model: Transformer, tokens: Array) -> Array:
     """Returns embedding[x] + position [n, E]."""
-    places = encode_positions(model, tokens.shape[0])
-    return _symbol_embeddings(of_input(model, tokens), tokens) + places
+    model = of_input(model, tokens)
+    return _symbol_embeddings(model, tokens) + encode_positions(model, tokens.shape[0])
 
 
 def of_input(model: Transformer, tokens: Array) -> Transformer:
     """Returns the model as it is for one input: what depends on all its tokens is formed.
 
-    The same model for inputs that have the mask where this one has it.
+    The same model for inputs that have `shared_symbols` where this one has them.
     """
+    if isinstance(model.position, PairTable):
+        encode_positions(model, tokens.shape[0])  # refuses a length
+        model = dataclasses.replace(model, position=model.position.of_input(tokens))
     if model.token_dropout is None:
         return model
     dropout = model.token_dropout.of_input(tokens, model.dtype, model.padding)
     return dataclasses.replace(model, token_dropout=dropout)
+
+
+def shared_symbols(model: Transformer) -> list[int]:
+    """Returns symbols that move rows beyond their own; none once a model is of an input."""
+    found, dropout = [], model.token_dropout
+    if dropout is not None and dropout.scale is None:
+        found.append(dropout.mask)
+    if isinstance(model.position, PairTable):
+        found.append(model.position.separator)
+    return found
 
 
 def _symbol_embeddings(model: Transformer, symbols: Array) -> Array:
@@ -186,8 +199,8 @@ def _symbol_embeddings(model: Transformer, symbols: Array) -> Array:
 
 def embed(model: Transformer, tokens: Array) -> Array:
     """Returns y^(0), embedding[x] + position behind the entry [n, d]."""
-    places = encode_positions(model, tokens.shape[0])
-    return symbol_rows(of_input(model, tokens), tokens, places)
+    model = of_input(model, tokens)
+    return symbol_rows(model, tokens, encode_positions(model, tokens.shape[0]))
 
 
 def symbol_rows(model: Transformer, symbols: Array, places: Array | None) -> Array:

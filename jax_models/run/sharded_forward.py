@@ -132,12 +132,12 @@ def forward_sharded(
     shares = share_out(tokens.shape[0], mesh.size)
     # Beyond the end the last row again: what it finds is what the last row finds.
     at = np.minimum(np.arange(shares.share * mesh.size), shares.length - 1)
-    encodings = None
+    model, encodings = of_input(model, tokens), None
     if model.position is not None:
         every = model.position.encode(shares.length, model.embedding_width)
         encodings = place(np.asarray(every).astype(model.dtype)[at], mesh, SHARED_OUT)
     # A device embeds its share alone, and needs no table of all positions for it.
-    bare = dataclasses.replace(of_input(model, tokens), position=None)
+    bare = dataclasses.replace(model, position=None)
     bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
     shared_tokens = place(np.asarray(tokens)[at], mesh, SHARED_OUT)
     y, reports = gathered(_compiled(shares, mesh)(bare, shared_tokens, encodings))

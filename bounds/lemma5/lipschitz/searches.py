@@ -29,7 +29,7 @@ from bounds.lemma5.lipschitz.substitution import (
     free_rows,
     largest_ratio,
 )
-from bounds.readings.rules import lacks_of_dropout
+from bounds.readings.rules import lacks_of_dropout, of_one_text
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
@@ -326,10 +326,6 @@ def estimate_lipschitz(
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
     model = check_model(model)
     _refuse_hard(model)
-    if lack := lacks_of_dropout(model):
-        raise InputError(
-            f"an estimate of Lipschitz constants cannot follow the model: {lack}"
-        )
     length = expect_length(length)
     if not include_query:
         check_changeable(length)
@@ -338,12 +334,22 @@ def estimate_lipschitz(
     query = check_query(query, length, model)
     check_head_row(model, target, [query], length)
     source = open_inputs(model, inputs, num_inputs, seed)
+    drawn = [
+        np.asarray(check_tokens(model.vocab_size, source.draw(length, index)))
+        for index in range(source.count)
+    ]
+    # Behind an input's last token nothing is of the second type.
+    symbols = {int(x) for tokens in drawn for x in tokens[:-1]}
+    model = of_one_text(model, symbols.union(model.substitutable or ()))
+    if lack := lacks_of_dropout(model):
+        raise InputError(
+            f"an estimate of Lipschitz constants cannot follow the model: {lack}"
+        )
     model = at_length(model, length)
     search = Searches(model, query, target, include_query, effort, seed)
     slopes = bool({"local", "ball", "simplex"} & set(searches))
     looks = []
-    for index in range(source.count):
-        tokens = np.asarray(check_tokens(model.vocab_size, source.draw(length, index)))
+    for index, tokens in enumerate(drawn):
         looks.append(search.look(index, tokens, slopes))
     found, influence = [], max(look.best.influence for look in looks)
     if "substitution" in searches:

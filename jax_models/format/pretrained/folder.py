@@ -1,10 +1,14 @@
 """A Hugging Face folder: its configuration, and its tensors read one by one.
 
-The weights are `model.safetensors`, or shards that `model.safetensors.index.json` lists. A
-tensor is read from its file when it is asked for, so that a file is never in memory whole.
+The weights are `model.safetensors`, or shards that `model.safetensors.index.json` lists, else
+torch's `pytorch_model.bin`, its shards, or one `.pt` or `.pth`. A tensor is read from its
+file when it is asked for, so that a file is never in memory whole.
 """
 
+import itertools
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +17,20 @@ import safetensors
 
 from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.errors import InputError
-from jax_models.format.pretrained.source import Source
+from jax_models.format.pretrained.source import Source, kind_of
+from jax_models.format.pretrained.torch_file import read_torch
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+FILES = ("model.safetensors", "pytorch_model.bin")  # or their shards, by an index
+# What trainers write beside a model.
+BESIDE = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args).*")
 # Bytes that are read of an open file, at most.
 AT_ONCE = 2**25
 AGAIN = "fetch the whole checkpoint again"
+ADAPTER = "adapter_"  # how files of an adapter begin
+MERGE = "merge it where peft is: merge_and_unload(), then save_pretrained(folder)"
+UNMERGED = "base_model.model."
+SHARD = re.compile(r".+-\d+-of-\d+\.\w+")
+SHOWN = 12  # files of a folder in a message
 
 
 class Folder(Source):
@@ -26,7 +38,10 @@ class Folder(Source):
 
     shapes = "config.json says"
     missing = AGAIN
-    unknown = "the configuration may be that of another model"
+    unknown = (
+        "if they are of a head, give --head=none (head=) to read the model without it; else "
+        "the configuration may be that of another model"
+    )
 
     def __init__(self, path: Path) -> None:
         """Reads the configuration and the headers of the weights.
@@ -39,24 +54,60 @@ class Folder(Source):
                 f"{str(path)!r} is no folder; expected one with config.json"
             )
         self.path, self.called = path, repr(str(path))
+        if not (path / "config.json").exists():
+            raise InputError(self._without("no config.json"))
         self.config = read_json(path / "config.json")
         self._files: dict[str, Any] = {}
         self._read = 0  # bytes since a file was last opened anew
         found = self._find_tensors()
-        # Old folders of TensorFlow's time say gamma and beta of norms.
         self._stored: dict[str, str] = {}
         for name in found:
-            other = self._stored.setdefault(_renamed(name), name)
+            other = self._stored.setdefault(_rename(name), name)
             if other != name:
                 raise InputError(
                     f"{str(path)!r} has tensors {other!r} and {name!r}, two names of "
                     "one; leave one of them out"
                 )
-        self._where = {_renamed(name): file for name, file in found.items()}
+            if UNMERGED in name or ".lora_" in name:
+                raise InputError(
+                    f"{str(path)!r} has tensor {name!r}: names with {UNMERGED!r} or '.lora_' "
+                    f"are of a model whose adapter was not merged into it; {MERGE}"
+                )
+        self._where = {plain: found[name] for plain, name in self._stored.items()}
         self.left = set(self._where)
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
+
+    def unwrap(self, prefix: str) -> str:
+        """Takes off what a wrapper puts before all names: `module.`, `model.`.
+
+        Args:
+            prefix: of the base model, which is no wrapper where there is no head.
+
+        Returns:
+            What is left of the prefix.
+        """
+        ends = (end(self._where).split(".")[:-1] for end in (min, max))
+        common = itertools.takewhile(
+            lambda both: both[0] == both[1], zip(*ends, strict=False)
+        )
+        wrapper = "".join(f"{part}." for part, _ in common)
+        if not wrapper or wrapper.startswith(prefix):
+            return prefix
+        for name in list(self._where):
+            self.rename(name, name.removeprefix(wrapper))
+        return prefix.removeprefix(wrapper)
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a tensor another name."""
+        for held in (self._stored, self._where):
+            held[new] = held.pop(old)
+        self.left ^= {old, new}
+
+    def stored(self, names: Iterable[str]) -> list[str]:
+        """Returns tensors' names as they stand in the file, sorted."""
+        return sorted(self._stored[name] for name in names)
 
     def where(self, key: str) -> str:
         """Returns what a message calls a key of the configuration."""
@@ -64,23 +115,28 @@ class Folder(Source):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor that is there."""
-        return tuple(self._header(name).get_shape())
+        return self._header(name)[0]
 
     def kind(self, name: str) -> str:
         """Returns the type of a tensor that is there, by its name in a file."""
-        return self._header(name).get_dtype()
+        return self._header(name)[1]
 
-    def _header(self, name: str) -> Any:
-        return self._open(self._where[name]).get_slice(self._stored[name])
+    def _header(self, name: str) -> tuple[tuple[int, ...], str]:
+        file, stored = self._open(self._where[name]), self._stored[name]
+        if isinstance(file, dict):
+            return file[stored].shape, kind_of(file[stored])
+        header = file.get_slice(stored)
+        return tuple(header.get_shape()), header.get_dtype()
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor that is there."""
-        file = self._where[name]
-        tensor = self._open(file).get_tensor(self._stored[name])
+        file, stored = self._open(self._where[name]), self._stored[name]
+        torch = isinstance(file, dict)
+        tensor = file[stored].copy() if torch else file.get_tensor(stored)
         self._read += tensor.nbytes
         if self._read > AT_ONCE:
             # The pages of a map count as memory for as long as it is open.
-            self._files.pop(file).__exit__(None, None, None)
+            del self._files[self._where[name]]
             self._read = 0
         return tensor
 
@@ -90,11 +146,12 @@ class Folder(Source):
         return {self.kind(name) for name in self._where}
 
     def _open(self, file: str) -> Any:
+        path = self.path / file
+        if file not in self._files and path.suffix != ".safetensors":
+            self._files[file] = read_torch(path)
         if file not in self._files:
-            path = self.path / file
             try:
-                opened: Any = safetensors.safe_open(path, framework="np")
-                self._files[file] = opened.__enter__()
+                self._files[file] = safetensors.safe_open(path, framework="np")
             except (safetensors.SafetensorError, TypeError) as error:
                 raise InputError(
                     f"{str(path)!r} is not a complete safetensors file: {error}; {AGAIN}"
@@ -103,54 +160,72 @@ class Folder(Source):
 
     def _find_tensors(self) -> dict[str, str]:
         """Every tensor's name and the file that holds it."""
-        if (self.path / WEIGHTS).is_file():
-            return dict.fromkeys(self._open(WEIGHTS).keys(), WEIGHTS)
-        if not (self.path / INDEX).is_file():
-            raise InputError(self._without_weights())
-        index = read_json(self.path / INDEX)
-        listed = index.get("weight_map")
+        loose = [x.name for end in ("*.pt", "*.pth") for x in self.path.glob(end)]
+        loose = [name for name in loose if not BESIDE.fullmatch(name)]
+        for file in (*FILES, *(loose if len(loose) == 1 else ())):
+            if (self.path / file).is_file():
+                return dict.fromkeys(self._open(file).keys(), file)
+            if (self.path / f"{file}.index.json").is_file():
+                return self._find_shards(self.path / f"{file}.index.json")
+        wanted = ", ".join(f"{file}, {file}.index.json" for file in FILES)
+        raise InputError(self._without(f"none of {wanted}, nor a single .pt or .pth"))
+
+    def _find_shards(self, path: Path) -> dict[str, str]:
+        """The shard of every tensor, by the index that lists them."""
+        listed = read_json(path).get("weight_map")
         if not isinstance(listed, dict) or not all(
             isinstance(file, str) for file in listed.values()
         ):
             raise InputError(
-                f"weight_map of {str(self.path / INDEX)!r} is {show(listed)}; expected "
+                f"weight_map of {str(path)!r} is {show(listed)}; expected "
                 f"the file of every tensor; {AGAIN}"
             )
         for file in sorted(set(listed.values())):
             # A path elsewhere is nobody's shard.
             if Path(file).name != file or not (self.path / file).is_file():
                 raise InputError(
-                    f"{str(self.path / INDEX)!r} names {file!r}, and the folder has no "
+                    f"{str(path)!r} names {file!r}, and the folder has no "
                     f"such file; {AGAIN}"
                 )
             there = set(self._open(file).keys())
             for name in (x for x, where in listed.items() if where == file):
                 if name not in there:
                     raise InputError(
-                        f"{str(self.path / INDEX)!r} says that {file!r} holds {name!r}, "
+                        f"{str(path)!r} says that {file!r} holds {name!r}, "
                         f"and it does not; {AGAIN}"
                     )
         return listed
 
-    def _without_weights(self) -> str:
-        others = (x for end in ("*.bin", "*.pt", "*.pth") for x in self.path.glob(end))
-        said = f"{str(self.path)!r} has neither {WEIGHTS} nor {INDEX}"
-        for other in sorted(others):
-            return (
-                f"{said}, and {other.name} is a pickle, which is not read; convert it "
-                "where PyTorch is: safetensors.torch.save_file({k: x.clone().contiguous() "
-                f'for k, x in torch.load("{other.name}", map_location="cpu", '
-                "weights_only=True).items()}, "
-                f'"{WEIGHTS}")'
-            )
-        return f"{said}; expected the weights of a checkpoint"
+    def _without(self, what: str) -> str:
+        """The error of a folder that lacks a file: what is there, and what to do."""
+        names = sorted(x.name for x in self.path.iterdir())
+        advice = "expected the folder of a checkpoint"
+        if any(x.startswith(ADAPTER) for x in names):
+            advice = f"an adapter alone is no model; {MERGE}"
+        elif any(map(SHARD.fullmatch, names)):
+            advice = "shards are read by their index, NAME.index.json; fetch it too"
+        elif any(x.endswith((".bin", ".pt", ".pth")) for x in names):
+            advice = f"name the one file that holds the weights {FILES[1]}"
+        return f"{str(self.path)!r} has {what}, but {list_files(self.path)}; {advice}"
 
 
-def _renamed(name: str) -> str:
+def _rename(name: str) -> str:
+    """A tensor's name today: torch.compile puts its word before the part it compiled.
+
+    Old folders of TensorFlow's time say gamma and beta of norms.
+    """
+    name = name.replace("_orig_mod.", "")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def list_files(path: Path) -> str:
+    """Returns the names of a folder's files, as a message lists them."""
+    names = sorted(x.name for x in path.iterdir())
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return " ".join((", ".join(names[:SHOWN]) + more).split()) or "nothing"
 
 
 def read_json(path: Path) -> dict[str, Any]:

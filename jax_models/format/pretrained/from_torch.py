@@ -9,7 +9,7 @@ import numpy as np
 from jax_models.arguments import expect_integer, expect_kind, expect_number
 from jax_models.errors import InputError
 from jax_models.format.position import encode_position
-from jax_models.format.pretrained.families import BUFFERS, gpt2
+from jax_models.format.pretrained.families import gpt2
 from jax_models.format.pretrained.load import finish, float_type
 from jax_models.format.pretrained.parts import Parts, heads_of
 from jax_models.format.pretrained.state import State
@@ -134,7 +134,12 @@ def from_torch(
         readout = min(tied, key=len)
     if readout is not None:
         _put_readout(parts, source, readout)
-    return finish(parts, (x for x in source.left if not x.endswith(BUFFERS)))
+    return finish(parts, (x for x in source.left if not _is_mask(x)))
+
+
+def _is_mask(name: str) -> bool:
+    """Whether a tensor is the mask that GPT-2 keeps in a layer."""
+    return name.endswith(tuple(x.partition("#")[2] for x in gpt2.LEFT_BEHIND))
 
 
 def _find(source: State) -> tuple[Module, str]:
@@ -173,9 +178,7 @@ def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
     of_layers = [x.removeprefix(begin) for x in source.left if x.startswith(begin)]
     numbers = {x.partition(".")[0] for x in of_layers}
     count = 1 + max(int(x) for x in numbers if x.isdecimal())
-    parts.biases = any(
-        x.endswith("bias") and not x.endswith(BUFFERS) for x in of_layers
-    )
+    parts.biases = any(x.endswith("bias") and not _is_mask(x) for x in of_layers)
     for k in range(count):
         w1, w2 = (f"{begin}{k}.{kind.layer[name]}.weight" for name in ("w1", "w2"))
         told_by_w2 = w1 not in source and w2 in source

@@ -12,15 +12,9 @@ from jax_models.arguments import choose_name, expect_kind, show
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
-from jax_models.format.pretrained.families import (
-    ARCHITECTURES,
-    BUFFERS,
-    FAMILIES,
-    HEADS,
-    UNREAD,
-    Family,
-)
+from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS, Family
 from jax_models.format.pretrained.folder import Folder
+from jax_models.format.pretrained.pairs import find_separator
 from jax_models.format.pretrained.parts import Parts, put_padding
 from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
 from jax_models.format.pretrained.sentences import read_pooling
@@ -75,14 +69,27 @@ def from_pretrained(
         OSError: if a file cannot be read.
     """
     expect_kind("folder", folder, str | os.PathLike, "a path")
+    model, _ = read_folder(folder, dtype, head, tokenizer)
+    if check is not None:
+        compare_outputs(model, check)
+    return model
+
+
+def read_folder(
+    folder: Any, dtype: Any = None, head: str | None = None, tokenizer: Any = None
+) -> tuple[Transformer, list[str]]:
+    """The model of a folder, and the names of the tensors that were skipped."""
     source = Folder(Path(folder))
     family = _family(source)
     parts = Parts(source, float_type(source, dtype))
-    prefix = _prefix(source, family)
-    family.put(parts, prefix)
-    asked = _default_head(source, family) if head is None else head
+    prefix = source.unwrap(family.find_prefix(source.left))
+    parts.decoder = family.decoder
+    parts.tied = source.flag("tie_word_embeddings", family.tied)
+    _find_embedding(source, parts, f"{prefix}{family.embedding}")
+    asked = _default_head(source, family, prefix) if head is None else head
     names = ("none", *family.heads)
     choose_name("head", asked, names)
+    family.put(parts, prefix)
     if asked != "none":
         try:
             family.heads[asked](parts, prefix)
@@ -95,10 +102,9 @@ def from_pretrained(
         parts.config["pooling"] = pooling
     put_padding(parts)
     _put_symbols(parts, source.path, tokenizer)
-    model = finish(parts, (x for x in source.left if not _is_known(x, prefix)))
-    if check is not None:
-        compare_outputs(model, check)
-    return model
+    skipped = {x for x in source.left if _is_skipped(x, family, prefix, asked)}
+    model = finish(parts, source.stored(source.left - skipped))
+    return model, source.stored(skipped)
 
 
 def finish(parts: Parts, left: Iterable[str]) -> Transformer:
@@ -135,6 +141,12 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
     names, special = read_symbols(path, rows)
     free, padding = parts.config["substitutable"], parts.config.get("padding")
     seen = set(range(rows)) - {padding}
+    if (
+        parts.second is not None
+        and (separator := find_separator(path, names)) is not None
+    ):
+        parts.config["position"] = {"kind": "pairs", "separator": separator}
+        parts.put("position.second", parts.second)
     parts.config["special"] = sorted(seen & special)
     parts.config["substitutable"] = list_substitutes(free, names, special, str(path))
 
@@ -165,34 +177,55 @@ def float_type(source: Source, dtype: Any) -> Any:
     return np.dtype(dtype)
 
 
-def _prefix(source: Folder, family: Family) -> str:
-    """The base model's prefix, which folders of the base model alone leave out."""
-    there = any(name.startswith(family.prefix) for name in source.left)
-    return family.prefix if there else ""
+def _find_embedding(folder: Folder, parts: Parts, name: str) -> None:
+    """Gives the decoder the embedding's name where it alone is stored and is both."""
+    if name in folder or parts.decoder not in folder:
+        return
+    if not parts.tied:
+        raise InputError(
+            f"{folder.where('tie_word_embeddings')} is false, and {folder.called} has "
+            f"{parts.decoder!r} alone, no embedding {name!r}; say true if the two are one"
+        )
+    folder.rename(parts.decoder, name)
 
 
-def _default_head(source: Folder, family: Family) -> str:
+def _default_head(source: Folder, family: Family, prefix: str) -> str:
     """The head that the configuration's architecture has."""
-    listed = source.get("architectures", [])
+    listed, where = source.get("architectures", []), source.where("architectures")
+    heads = [x for x in HEADS if x != "pooler."]
+    if listed == [] and (
+        "causal_lm" in family.heads
+        or any(x.removeprefix(prefix).startswith(tuple(heads)) for x in source.left)
+    ):
+        raise InputError(
+            f"{where} names no class, which says what logits are read with; give --head "
+            f"(head=): one of none, {', '.join(family.heads)}"
+        )
     listed = ["Model"] if listed == [] else listed
     if not isinstance(listed, list) or not isinstance(listed[0], str):
-        raise InputError(
-            f"{source.where('architectures')} is {show(listed)}; expected a list of names"
-        )
+        raise InputError(f"{where} is {show(listed)}; expected a list of names")
     ends = (end for end in ARCHITECTURES if listed[0].endswith(end))
     found = ARCHITECTURES[name] if (name := next(ends, None)) else "none"
     if found not in ("none", *family.heads) or not (
         name or listed[0].endswith("Model")
     ):
         raise InputError(
-            f"{source.where('architectures')} is {listed[0]}, whose head is not read; "
-            "expected a name that ends in one of "
-            f"{', '.join([*ARCHITECTURES, 'Model'])}, or give head="
+            f"{where} is {listed[0]}, whose head is not read; give --head=none (head=) to "
+            "read the model without it; expected a name that ends in one of "
+            f"{', '.join([*ARCHITECTURES, 'Model'])}"
         )
     return found
 
 
-def _is_known(name: str, prefix: str) -> bool:
-    """Whether a tensor is a known buffer, or another head's."""
-    head = name.removeprefix(prefix).startswith((*UNREAD, *HEADS))
-    return head or name.endswith(BUFFERS)
+def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
+    """Whether nothing has to be made of a tensor: a head that was not asked for, too."""
+    plain = name.removeprefix(prefix)
+    if family.is_left_behind(plain) or plain.startswith(HEADS):
+        return True
+    body = (prefix,) if prefix else tuple(f"{part}." for part in family.body)
+    # A second body is no head.
+    return (
+        head == "none"
+        and not name.startswith(body)
+        and not name.endswith(family.embedding)
+    )

@@ -41,6 +41,9 @@ class Parts:
     head_width: int = 0  # of queries, keys and values
     turned: bool = False  # whether the folder has the maps of layers (in, out)
     biases: bool = True  # whether maps and norms of layers have some
+    decoder: str = ""  # the folder's name for the map to symbols
+    tied: bool = True  # whether that is the embedding
+    second: np.ndarray | None = None  # the second token type's row less the first's
 
     def put(self, name: str, tensor: np.ndarray) -> None:
         """Holds a tensor under its name in the format, in the model's float type.

@@ -10,6 +10,12 @@ from jax_models.errors import InputError
 
 # Float types by their names in a file, and what they become.
 FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float32, "BF16": np.float32}
+KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+def kind_of(array: np.ndarray) -> str:
+    """Returns an array's type by its name in a file."""
+    return KINDS.get(str(array.dtype), str(array.dtype))
 
 
 class Source(abc.ABC):

@@ -7,11 +7,10 @@ import numpy as np
 
 from jax_models.arguments import show
 from jax_models.errors import InputError
-from jax_models.format.pretrained.source import Source
+from jax_models.format.pretrained.source import Source, kind_of
 
 # Put before all names by what wraps a module: torch.compile, DistributedDataParallel.
 WRAPPERS = ("_orig_mod.", "module.")
-KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 CONVERT = "{k: v.numpy() for k, v in module.state_dict().items()}"
 
 
@@ -65,8 +64,7 @@ class State(Source):
 
     def kind(self, name: str) -> str:
         """Returns the type of an array that is there, by its name in a file."""
-        kind = str(self._arrays[name].dtype)
-        return KINDS.get(kind, kind)
+        return kind_of(self._arrays[name])
 
     def read(self, name: str) -> np.ndarray:
         """Returns a copy of an array that is there: the caller's may change later."""

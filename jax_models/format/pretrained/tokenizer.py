@@ -1,8 +1,8 @@
 """Texts as tokens: the tokenizer beside a checkpoint, by the optional package `tokenizers`.
 
 `tokenizer.json` says all of it. A `vocab.txt` alone is one of two things: letters, as protein
-models have them, where every entry that is no special symbol is one letter; or BERT's pieces
-of words.
+models have them, where every entry is one letter or a name in brackets, which is special; or
+BERT's pieces of words.
 """
 
 import dataclasses
@@ -28,16 +28,19 @@ from jax_models.arguments import (
 )
 from jax_models.brief import BriefRepr
 from jax_models.errors import InputError, InputWarning
-from jax_models.format.pretrained.folder import read_json
+from jax_models.format.pretrained.folder import list_files, read_json
 
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
+PAIRS = ("vocab.json", "merges.txt")  # of byte pairs, with which alone nothing is read
 # What else is said of special symbols.
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
 # What sentence-transformers lower before anything else; their `max_seq_length` cuts texts,
 # and nothing is cut here.
 SENTENCES = "sentence_bert_config.json"
-# The special symbols of a `vocab.txt`, as BERT and ESM-2 spell them, by what they do.
-BRACKETED = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK)\]|<\w+>")
+# Names in brackets, as BERT, IgLM and ESM-2 have them: special beside letters. Beside pieces
+# of words those are that BERT has by what they do; the others ([unused1]) are pieces.
+BRACKETED = re.compile(r"\[[^\[\]\s]+\]|<\w+>")
+SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK)\]|<\w+>")
 UNKNOWN, FIRST, LAST = ("[UNK]", "<unk>"), ("[CLS]", "<cls>"), ("[SEP]", "<eos>")
 SHOWN = 32
 # More than any vocabulary; names are counted through up to the largest number.
@@ -242,9 +245,16 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         names = [name for name in (WHOLE, LISTED) if (path / name).is_file()]
         if not names:
+            advice = "name the folder or the file of the checkpoint's tokenizer"
+            if all((path / name).is_file() for name in PAIRS):
+                advice = (
+                    f"{' with '.join(PAIRS)} is the older form of it: write {WHOLE} where "
+                    "transformers is: AutoTokenizer.from_pretrained(folder)"
+                    ".save_pretrained(folder)"
+                )
             raise InputError(
-                f"{str(path)!r} has neither {WHOLE} nor {LISTED}; name the folder or the "
-                "file of the checkpoint's tokenizer"
+                f"{str(path)!r} has neither {WHOLE} nor {LISTED}, but "
+                f"{list_files(path)}; {advice}"
             )
         return path / names[0]
     if not path.is_file():
@@ -274,8 +284,9 @@ def read_symbols(
                 f"{str(path)!r} is no tokenizer: {error!r} where its vocabulary is read"
             ) from error
     else:
-        names = dict(enumerate(_entries(path)))
-        special = {k for k, name in names.items() if BRACKETED.fullmatch(name)}
+        entries = _entries(path)
+        names, (_, listed) = dict(enumerate(entries)), _find_letters(entries)
+        special = {k for k, name in names.items() if name in listed}
     if wrong := [x for x in names if type(x) is not int or not 0 <= x < rows]:
         expect_integer(f"number of a symbol of {str(path)!r}", wrong[0], 0, rows - 1)
     listed = set(_named_special(_configurations(path)))
@@ -327,6 +338,13 @@ def _entries(path: Path) -> list[str]:
     return entries[:-1] if not entries[-1] else entries
 
 
+def _find_letters(entries: list[str]) -> tuple[bool, list[str]]:
+    """Whether a `vocab.txt` is of letters, and its special symbols."""
+    named = [name for name in entries if BRACKETED.fullmatch(name)]
+    letters = all(len(name) == 1 for name in set(entries).difference(named))
+    return letters, named if letters else [x for x in named if SPECIAL.fullmatch(x)]
+
+
 def _of_vocabulary(package: Any, path: Path) -> Any:
     """What splits texts into the entries of a `vocab.txt`."""
     entries, said = _entries(path), _configurations(path)
@@ -340,8 +358,7 @@ def _of_vocabulary(package: Any, path: Path) -> Any:
             f"{str(path)!r} has {len(entries)} lines, {len(symbols)} of them different; "
             f"expected a vocabulary of one symbol a line with {' or '.join(UNKNOWN)}"
         )
-    special = [name for name in symbols if BRACKETED.fullmatch(name)]
-    letters = all(len(name) == 1 for name in symbols if name not in special)
+    letters, special = _find_letters(entries)
     lower = next(
         (x["do_lower_case"] for x in said if "do_lower_case" in x), not letters
     )

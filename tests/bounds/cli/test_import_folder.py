@@ -37,6 +37,20 @@ def test_a_folder_becomes_a_model_file(run):
     assert (model.width, model.vocab_size) == (16, 20)
 
 
+def test_what_is_skipped_is_listed(run, tmp_path):
+    table = {"esm.embeddings.position_embeddings.weight": np.ones((26, 16), np.float32)}
+    folder = copied("esm", tmp_path, weights_of("esm") | table)
+    asked = run("import", f"--folder={folder}")
+    assert asked.code == 0
+    record = json.loads((OUT / "import.json").read_text())
+    assert record["skipped"] == [
+        "esm.contact_head.regression.bias",
+        "esm.contact_head.regression.weight",
+        *table,
+    ]
+    assert f"reads them: {', '.join(record['skipped'])}" in " ".join(asked.out.split())
+
+
 def test_a_reference_that_differs_is_noticed(run, tmp_path):
     tokens = np.arange(4, 10)
     model = jm.from_pretrained(FIXTURES / "bert", dtype="float64")
@@ -63,6 +77,13 @@ def spoil_shard(folder, change):
     sharded(folder)
     file = folder / "two.safetensors"
     file.write_bytes(change(file.read_bytes()))
+
+
+def pickle_module(folder):
+    (folder / "model.safetensors").unlink()
+    shutil.copyfile(
+        FIXTURES.parent / "torch_files/module.bin", folder / "pytorch_model.bin"
+    )
 
 
 def forget_shard(folder):
@@ -107,6 +128,12 @@ BROKEN = {
             folder, lambda old: (2**32).to_bytes(8, "little") + old[8:]
         ),
         "two.safetensors' is not a complete",
+    ),
+    "pickled module": (
+        None,
+        {},
+        pickle_module,
+        "asks for 'torch.nn.modules.linear Linear'",
     ),
     "absent shard": (None, {}, forget_shard, "names 'two.safetensors'"),
     "no folder": (None, {}, shutil.rmtree, "is no folder"),

@@ -13,7 +13,7 @@ from jax_models.format.build import name_tensors
 from jax_models.model.entry import Entry
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
-from jax_models.model.position import PositionTable
+from jax_models.model.position import PairTable
 from jax_models.model.readout import Head, Readout
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, LayerNorm
 from jax_models.model.scores import SCORES
@@ -21,7 +21,9 @@ from jax_models.weighting import WEIGHTINGS
 from jax_models.weighting.cells import default_resolution
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "model-format.md").read_text()
-KINDS = "constant inverse_log power length position sinusoidal coordinates".split()
+KINDS = (
+    "constant inverse_log power length position sinusoidal coordinates pairs".split()
+)
 
 
 def words(page):
@@ -59,11 +61,11 @@ def test_every_tensor_is_on_the_page():
         layers=[MagicMock(norm1=norm, norm2=norm, attention=attention)],
         final_norm=norm,
         entry=Entry(norm, jnp.ones((1, 1)), jnp.ones(1)),
-        position=PositionTable(jnp.zeros((1, 1))),
+        position=PairTable(jnp.zeros((1, 1)), jnp.zeros(1), 0),
         readout=Readout(jnp.ones((1, 1)), jnp.ones(1)),
     )
     shown, named = words(PAGE), name_tensors(whole)
-    assert len(named) == 34
+    assert len(named) == 35
     for name in named:
         part = "." + name.split(".")[-1]
         assert {name.replace("layers.0", "layers.K"), part} & shown, name

@@ -1,7 +1,10 @@
 """The families of checkpoints that are read: a file each, and a row of this table."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from jax_models.format.pretrained.families import (
     albert,
@@ -18,11 +21,30 @@ Put = Callable[[Parts, str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How the folders of some model types are read."""
+    """How the folders of some model types are read.
+
+    Names are those of the base model alone, without the prefix that it has beside a head.
+    In `left_behind`, # stands for a number.
+    """
 
     put: Put  # everything but the head
-    prefix: str  # of the base model's tensors, where there is a head
     heads: Mapping[str, Put]  # by what `head=` calls them
+    body: tuple[str, ...]  # how its tensors' names begin
+    embedding: str  # the tensor that a decoder may be tied to
+    decoder: str  # of the head that predicts symbols
+    left_behind: tuple[str, ...] = ()  # names that its writers left, and nothing reads
+    tied: bool = True  # embedding and decoder, where the configuration says nothing
+
+    def find_prefix(self, names: Iterable[str]) -> str:
+        """Returns what most of the base model's names begin with: "bert.", or nothing."""
+        parts = "|".join(map(re.escape, self.body))
+        pattern = re.compile(rf"((?:\w+\.)*?)(?:{parts})\.")
+        found = Counter(m[1] for m in map(pattern.match, names) if m)
+        return max(found, key=lambda prefix: (found[prefix], prefix), default="")
+
+    def is_left_behind(self, name: str) -> bool:
+        """Whether a tensor of the base model is one that nothing reads."""
+        return re.sub(r"\d+", "#", name) in self.left_behind
 
 
 _BERT = {
@@ -44,7 +66,7 @@ _ELECTRA = {
 _DISTILBERT = {
     "masked_lm": distilbert.masked_lm,
     "classifier": distilbert.classifier,
-    "token_classifier": distilbert.token_classifier,
+    "token_classifier": bert.token_classifier,
 }
 _ALBERT = {
     "masked_lm": albert.masked_lm,
@@ -58,23 +80,69 @@ _ESM = {
     "classifier": bert.two_maps("tanh"),
     "token_classifier": bert.token_classifier,
 }
-_GPT2 = {"causal_lm": gpt2.causal_lm, "classifier": gpt2.classifier}
-_LLAMA = {"causal_lm": llama.causal_lm, "classifier": llama.classifier}
+_DECODER = {"causal_lm": gpt2.causal_lm, "classifier": gpt2.classifier}
+
+_WORDS = "embeddings.word_embeddings.weight"
+_ENCODER = ("embeddings", "encoder", "pooler")
+_POSITIONS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_Of = functools.partial(Family, body=_ENCODER, embedding=_WORDS, left_behind=_POSITIONS)
+_BERT_FAMILY = _Of(bert.put_bert, _BERT, decoder="cls.predictions.decoder.weight")
+_ROBERTA_FAMILY = _Of(bert.put_bert, _ROBERTA, decoder="lm_head.decoder.weight")
+_LLAMA_FAMILY = Family(
+    llama.put_llama,
+    _DECODER,
+    body=("embed_tokens", "layers", "norm", "rotary_emb"),
+    embedding="embed_tokens.weight",
+    decoder="lm_head.weight",
+    left_behind=tuple(
+        f"{place}rotary_emb.{name}"
+        for place in ("", "layers.#.self_attn.")
+        for name in ("inv_freq", "original_inv_freq", "cos_cached", "sin_cached")
+    ),
+    tied=False,
+)
 
 # By `model_type` of config.json. A new family is one file and one row here.
 FAMILIES: dict[str, Family] = {
-    "bert": Family(bert.put_bert, "bert.", _BERT),
-    "roberta": Family(bert.put_bert, "roberta.", _ROBERTA),
-    "xlm-roberta": Family(bert.put_bert, "roberta.", _ROBERTA),
-    "camembert": Family(bert.put_bert, "roberta.", _ROBERTA),
-    "electra": Family(bert.put_bert, "electra.", _ELECTRA),
-    "distilbert": Family(distilbert.put_distilbert, "distilbert.", _DISTILBERT),
-    "albert": Family(albert.put_albert, "albert.", _ALBERT),
-    "esm": Family(esm.put_esm, "esm.", _ESM),
-    "gpt2": Family(gpt2.put_gpt2, "transformer.", _GPT2),
-    "llama": Family(llama.put_llama, "model.", _LLAMA),
-    "mistral": Family(llama.put_llama, "model.", _LLAMA),
-    "qwen2": Family(llama.put_llama, "model.", _LLAMA),
+    "bert": _BERT_FAMILY,
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA_FAMILY),
+    "electra": _Of(
+        bert.put_bert,
+        _ELECTRA,
+        body=(*_ENCODER, "embeddings_project"),
+        decoder="generator_lm_head.weight",
+    ),
+    "distilbert": _Of(
+        distilbert.put_distilbert,
+        _DISTILBERT,
+        body=("embeddings", "transformer.layer"),
+        decoder="vocab_projector.weight",
+    ),
+    "albert": _Of(albert.put_albert, _ALBERT, decoder="predictions.decoder.weight"),
+    # ESM-2's positions are rotary; its files have a table all the same.
+    "esm": _Of(
+        esm.put_esm,
+        _ESM,
+        body=(*_ENCODER, "contact_head"),
+        decoder="lm_head.decoder.weight",
+        left_behind=(
+            *_POSITIONS,
+            "embeddings.position_embeddings.weight",
+            "encoder.layer.#.attention.self.rotary_embeddings.inv_freq",
+            "rotary_embeddings.inv_freq",
+            "contact_head.regression.weight",
+            "contact_head.regression.bias",
+        ),
+    ),
+    "gpt2": Family(
+        gpt2.put_gpt2,
+        _DECODER,
+        body=("wte", "wpe", "h", "ln_f"),
+        embedding="wte.weight",
+        decoder="lm_head.weight",
+        left_behind=gpt2.LEFT_BEHIND,
+    ),
+    **dict.fromkeys(("llama", "mistral", "qwen2"), _LLAMA_FAMILY),
 }
 
 # The head of a class in `architectures`, by how its name ends; none of another.
@@ -88,23 +156,8 @@ ARCHITECTURES = {
     "ForTokenClassification": "token_classifier",
 }
 
-# Tensors that hold no parameter, or repeat one: how their names end.
-BUFFERS = (
-    "embeddings.position_ids",
-    "embeddings.token_type_ids",
-    "rotary_embeddings.inv_freq",
-    "rotary_emb.inv_freq",
-    ".attn.bias",
-    ".attn.masked_bias",
-)
-# Heads that are not read, whatever is asked: how their tensors' names begin. ESM-2's
-# contact head, BERT's next sentence, ALBERT's sentence order.
-UNREAD = (
-    "contact_head.",
-    "cls.seq_relationship.",
-    "sop_classifier.",
-)
-# Heads that a folder may hold and that were not asked for.
+# Heads that are no `head=`, or were not asked for: how their tensors' names begin. Among them
+# are BERT's next sentence and ALBERT's order of sentences.
 HEADS = (
     "cls.",
     "classifier.",
@@ -112,9 +165,14 @@ HEADS = (
     "discriminator_predictions.",
     "generator_",
     "lm_head.",
+    "multiple_choice_head.",
     "pooler.",
     "pre_classifier.",
     "predictions.",
+    "qa_outputs.",
     "score.",
+    "sequence_summary.",
+    "sop_classifier.",
+    "v_head.",
     "vocab_",
 )

@@ -86,7 +86,6 @@ def group_of(place: int, places: int, groups: int) -> int:
 masked_lm = bert.masked_lm_of(
     "predictions.dense",
     "predictions.LayerNorm",
-    "predictions.decoder.weight",
     "predictions.bias",
 )
 pooler = functools.partial(bert.pooler, dense="pooler")

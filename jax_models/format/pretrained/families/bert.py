@@ -63,7 +63,7 @@ def put_bert(parts: Parts, prefix: str) -> None:
 def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
     """Holds embedding, positions and the norm behind them.
 
-    Every token is of the first type: its row is added to every position's.
+    The row of the first type is added to every position's: that of RoBERTa's pairs too.
     """
     folder = parts.folder
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
@@ -71,7 +71,8 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
     table = folder.take(f"{prefix}position_embeddings.weight", length, width)
     types = folder.number("type_vocab_size", 2)
     name = f"{prefix}token_type_embeddings.weight"
-    table = table + folder.take(name, types, width)[0].astype(parts.dtype)
+    rows = folder.take(name, types, width).astype(parts.dtype)
+    table = table + rows[0]
     if folder.config["model_type"] in COUNT_FROM_PADDING:
         padding = padding_of(folder)
         if padding is None or not 0 <= padding < length - 1:
@@ -81,6 +82,8 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
                 f"max_position_embeddings is {length}"
             )
         table = table[padding + 1 :]
+    elif types > 1:
+        parts.second = rows[1] - rows[0]
     parts.put("position", table)
     parts.move_norm("entry.norm", f"{prefix}LayerNorm", width)
 
@@ -89,14 +92,13 @@ COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
 
 
 def masked_lm_of(
-    dense: str, norm: str, decoder: str, bias: str, activation: str | None = None
+    dense: str, norm: str, bias: str, activation: str | None = None
 ) -> Callable[[Parts, str], None]:
     """Returns the head of a masked language model: dense, activation, norm, decoder.
 
     Args:
         dense: the name of the first map.
         norm: of the norm.
-        decoder: of the last map's weight; absent where it is the embedding.
         bias: of the last map, which may have one under the decoder's name too: the same
             where the decoder is the embedding, the one that counts where it is not.
         activation: between them; by default that of the layers.
@@ -107,10 +109,9 @@ def masked_lm_of(
         vocab_size, narrow = parts.tensors["embedding"].shape
         parts.move_affine("head.0", dense, narrow, parts.width)
         parts.move_norm("head.2", norm, narrow)
-        last = put_decoder(parts, 3, decoder)
-        own = f"{decoder.removesuffix('.weight')}.bias"
-        tied = folder.flag("tie_word_embeddings", True)
-        named = folder.same(bias, own) if tied else own if own in folder else bias
+        last = put_decoder(parts, 3)
+        own = f"{parts.decoder.removesuffix('.weight')}.bias"
+        named = folder.same(bias, own) if parts.tied else own if own in folder else bias
         parts.move("head.3.bias", named, vocab_size)
         epsilon = parts.config["layer_norm_epsilon"]
         parts.config["head"] = [
@@ -126,27 +127,24 @@ def masked_lm_of(
 masked_lm = masked_lm_of(
     "cls.predictions.transform.dense",
     "cls.predictions.transform.LayerNorm",
-    "cls.predictions.decoder.weight",
     "cls.predictions.bias",
 )
 # RoBERTa's, ESM-2's and ELECTRA's have gelu whatever the layers have.
 roberta_masked_lm = masked_lm_of(
     "lm_head.dense",
     "lm_head.layer_norm",
-    "lm_head.decoder.weight",
     "lm_head.bias",
     "gelu",
 )
 electra_masked_lm = masked_lm_of(
     "generator_predictions.dense",
     "generator_predictions.LayerNorm",
-    "generator_lm_head.weight",
     "generator_lm_head.bias",
     "gelu",
 )
 
 
-def put_decoder(parts: Parts, at: int, name: str, tied: bool = True) -> str:
+def put_decoder(parts: Parts, at: int) -> str:
     """Holds the weight of a head's last map; returns the word of its operation.
 
     A decoder that is stored is the embedding again where the two are tied.
@@ -154,20 +152,24 @@ def put_decoder(parts: Parts, at: int, name: str, tied: bool = True) -> str:
     Args:
         parts: of the model.
         at: which operation of the head it is.
-        name: of the folder's tensor.
-        tied: whether the two are one where the configuration says nothing.
     """
-    folder, embedding = parts.folder, parts.tensors["embedding"]
-    if folder.flag("tie_word_embeddings", tied):
+    folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
+    where = folder.where("tie_word_embeddings")
+    if parts.tied:
         stored = folder.take(name, *embedding.shape) if name in folder else None
         if stored is not None and not np.array_equal(
             stored.astype(parts.dtype, copy=False), embedding
         ):
             raise InputError(
-                f"{folder.where('tie_word_embeddings')} is true, and tensor {name!r} "
+                f"{where} is true, and tensor {name!r} "
                 "differs from the embedding; say false, or leave the tensor out"
             )
         return "embedding"
+    if name not in folder:
+        raise InputError(
+            f"{where} is false, and {folder.called} has the embedding alone, no tensor "
+            f"{name!r}; say true if the embedding is the decoder too"
+        )
     parts.move(f"head.{at}.weight", name, *embedding.shape)
     return "linear"
 

@@ -40,7 +40,6 @@ def put_distilbert(parts: Parts, prefix: str) -> None:
 masked_lm = masked_lm_of(
     "vocab_transform",
     "vocab_layer_norm",
-    "vocab_projector.weight",
     "vocab_projector.bias",
 )
 
@@ -51,8 +50,3 @@ def classifier(parts: Parts, prefix: str) -> None:
     parts.move_affine("head.0", "pre_classifier", d, d)
     parts.move_affine("head.2", "classifier", folder.rows("classifier.weight"), d)
     parts.config["head"] = ["linear", "relu", "linear"]
-
-
-def token_classifier(parts: Parts, prefix: str) -> None:
-    """A map of every row to the classes."""
-    parts.move_readout("classifier")

@@ -16,6 +16,8 @@ LAYER = {
     "w2": "mlp.c_proj",
     "norm2": "ln_2",
 }
+# The mask, and what is written in its place.
+LEFT_BEHIND = ("h.#.attn.bias", "h.#.attn.masked_bias")
 
 
 def put_gpt2(parts: Parts, prefix: str) -> None:
@@ -57,7 +59,7 @@ def _scores(parts: Parts, layer: int) -> dict[str, object]:
 
 def causal_lm(parts: Parts, prefix: str) -> None:
     """The next token's logits: the embedding as the map, or one of its own."""
-    parts.config["head"] = [put_decoder(parts, 0, "lm_head.weight")]
+    parts.config["head"] = [put_decoder(parts, 0)]
 
 
 def classifier(parts: Parts, prefix: str) -> None:

@@ -7,9 +7,14 @@ has biases on queries, keys and values; Llama on all maps of attention where
 
 from typing import Any
 
-from jax_models.arguments import choose_name, choose_names, expect_integer, show
+from jax_models.arguments import (
+    choose_name,
+    choose_names,
+    expect_integer,
+    expect_number,
+    show,
+)
 from jax_models.errors import InputError
-from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import Parts, read_activation
 from jax_models.format.pretrained.source import Source
 
@@ -92,52 +97,58 @@ def rotary_of(folder: Source, width: int) -> dict[str, Any]:
     """Returns the format's entry for the rotary positions of a configuration.
 
     They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it; where
-    a configuration has both, they have to agree: readers of it differ in which they take.
+    a configuration has both, they have to mean one thing: readers of it differ in which
+    they take.
     """
-    found, older = folder.get("rope_parameters"), folder.get("rope_scaling")
-    where = folder.where("rope_parameters")
-    if found and older and found != older:
+    keys = [x for x in ("rope_parameters", "rope_scaling") if folder.get(x)]
+    scalings = [_scaling(folder, key) for key in keys]
+    if scalings[1:] and scalings[0] != scalings[1]:
+        found, older = (show(folder.get(key)) for key in keys)
         raise InputError(
-            f"{where} is {show(found)} and `rope_scaling` {show(older)}, which disagree; "
-            "leave one out"
+            f"{folder.where(keys[0])} is {found} and `rope_scaling` {older}, which "
+            "disagree; leave one out"
         )
-    found = found or older or {}
+    said = {f" in {key}": folder.get(key) for key in keys} | {"": folder.config}
+    thetas = {
+        (where := folder.where(f"rope_theta{place}")): expect_number(
+            where, one["rope_theta"], 0, above=True
+        )
+        for place, one in said.items()
+        if one.get("rope_theta") is not None
+    }
+    if len(set(thetas.values())) > 1:
+        each = " and ".join(f"{where} is {theta:g}" for where, theta in thetas.items())
+        raise InputError(f"{each}, which disagree; leave one out")
+    for place, one in said.items():
+        if (share := one.get("partial_rotary_factor")) not in (None, 1):
+            where = folder.where(f"partial_rotary_factor{place}")
+            raise InputError(
+                f"{where} is {show(share)}; expected 1: these families turn whole heads"
+            )
+    entry = {"dims": width, "theta": next(iter(thetas.values()), 10000.0)}
+    scaling = next(iter(scalings), None)
+    return entry if scaling is None else entry | {"scaling": scaling}
+
+
+def _scaling(folder: Source, key: str) -> dict[str, Any] | None:
+    """The format's entry for a scaling of positions, by the key that has it."""
+    where, found = folder.where(key), folder.get(key)
     if not isinstance(found, dict):
-        raise InputError(f"{where} is {found!r}; expected an object")
+        raise InputError(f"{where} is {show(found)}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))
     choose_name(f"rope_type in {where}", kind, ("default", "linear", "llama3"))
-    theta, outer = (said.get("rope_theta") for said in (found, folder.config))
-    if None not in (theta, outer) and theta != outer:
-        raise InputError(
-            f"{where} has rope_theta = {show(theta)}, and the configuration itself "
-            f"{show(outer)}, which disagree; leave one out"
-        )
-    theta = next((x for x in (theta, outer) if x is not None), 10000.0)
-    for said in (found, folder.config):
-        if (share := said.get("partial_rotary_factor")) not in (None, 1):
-            raise InputError(
-                f"{folder.where('partial_rotary_factor')} is {show(share)}; expected 1: "
-                "these families turn whole heads"
-            )
-    entry: dict[str, Any] = {"dims": width, "theta": theta}
-    if kind == "linear":
-        entry["scaling"] = {"kind": "linear", "factor": found.get("factor")}
+    names = {"factor": "factor"} if kind != "default" else {}
     if kind == "llama3":
-        entry["scaling"] = {
-            "kind": "llama3",
-            "factor": found.get("factor"),
-            "low_frequency_factor": found.get("low_freq_factor"),
-            "high_frequency_factor": found.get("high_freq_factor"),
-            "original_length": found.get("original_max_position_embeddings"),
+        names |= {
+            "low_frequency_factor": "low_freq_factor",
+            "high_frequency_factor": "high_freq_factor",
         }
-    return entry
-
-
-def causal_lm(parts: Parts, prefix: str) -> None:
-    """The next token's logits: the embedding as the map, or one of its own."""
-    parts.config["head"] = [put_decoder(parts, 0, "lm_head.weight", tied=False)]
-
-
-def classifier(parts: Parts, prefix: str) -> None:
-    """A map to the classes, of the row that is watched, the last by custom."""
-    parts.move_readout("score", bias=False)
+    scaling: dict[str, Any] = {
+        name: expect_number(f"{own} in {where}", found.get(own), 0, above=True)
+        for name, own in names.items()
+    }
+    if kind == "llama3":
+        own = "original_max_position_embeddings"
+        length = expect_integer(f"{own} in {where}", found.get(own), 1)
+        scaling["original_length"] = length
+    return {"kind": kind} | scaling if scaling else None

@@ -3,7 +3,8 @@
 Run by an interpreter that has torch and transformers: `python make_fixtures.py` writes a
 folder for each row of `CASES` beside this file. Whatever transformers computes in float32
 whatever the model's type (RMSNorm, rotary tables, some softmaxes) is computed in float64;
-`python make_fixtures.py unpatched` then adds the rows of transformers as it is.
+`python make_fixtures.py unpatched` then adds the rows of transformers as it is, and
+`python make_fixtures.py pairs` outputs of pairs of texts, whose second has type 1.
 """
 
 import importlib
@@ -124,6 +125,9 @@ CASES = {
     "qwen2": ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 1}),
 }
 
+# Those whose families give the second text of a pair another type.
+PAIRS = ("bert", "bert_classifier", "electra_classifier", "albert_classifier")
+
 
 def in_float64() -> None:
     """Makes torch take every wish for float32 for one for float64."""
@@ -180,6 +184,20 @@ def add_unpatched(name: str, kind: str) -> None:
     save_file(expected | {"unpatched_rows": rows[0]}, path)
 
 
+def add_pairs(name: str, kind: str) -> None:
+    """Writes tokens of a pair with symbol 2 behind each text, and rows and logits."""
+    family, folder = getattr(transformers, kind), FOLDER / name
+    model = family.from_pretrained(folder, attn_implementation="eager").double().eval()
+    tokens = np.array([0, 7, 4, 9, 2, 5, 7, 11, 2])
+    types = torch.from_numpy((np.arange(9) > 4).astype(np.int64)[None])
+    inputs = {"input_ids": torch.from_numpy(tokens[None]), "token_type_ids": types}
+    with torch.no_grad():
+        logits = model(**inputs).logits[0].numpy()
+        rows = getattr(model, model.base_model_prefix)(**inputs).last_hidden_state[0]
+    expected = {"tokens": tokens, "rows": rows.numpy(), "logits": logits}
+    save_file(expected, folder / "pairs.safetensors")
+
+
 def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
     """Tokens, rows, logits where there are some, and influences of all substitutes.
 
@@ -209,9 +227,15 @@ def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     torch, transformers = map(importlib.import_module, ("torch", "transformers"))
-    as_it_is = sys.argv[1:] == ["unpatched"]
-    if not as_it_is:
+    mode = sys.argv[1] if sys.argv[1:] else ""
+    if mode == "":
         in_float64()
     for case, row in CASES.items():
-        add_unpatched(case, row[0]) if as_it_is else make(case, *row)
+        if mode == "unpatched":
+            add_unpatched(case, row[0])
+        elif mode == "pairs":
+            if case in PAIRS:
+                add_pairs(case, row[0])
+        else:
+            make(case, *row)
         print(case, flush=True)

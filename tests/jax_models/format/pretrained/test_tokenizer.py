@@ -11,6 +11,7 @@ import jax_models as jm
 
 LETTERS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ACDE"]
 ESM = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGV.-", "<null_1>", "<mask>"]
+IGLM = [*LETTERS, "[HEAVY]", "[CAMEL]", "[ANS-1]"]
 PIECES = [*LETTERS[:5], "a", "ab", "##c", "B", ",", "b"]
 
 
@@ -88,6 +89,19 @@ def test_esm_spells_its_special_symbols_otherwise(tmp_path):
     assert found.encode("LA<mask>G-").tolist() == [0, 4, 5, 11, 6, 9, 2]
     assert found.special == (0, 1, 2, 3, 10, 11)  # <null_1> is no letter
     assert (found.symbol("V"), found.unknown) == (7, 3)
+
+
+def test_bracketed_names_of_any_kind_are_special_beside_letters_alone(tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, IGLM))
+    assert found.encode("[HEAVY][CAMEL] ACE [ANS-1]").tolist() == [
+        *(2, 9, 10, 5, 6, 8, 11, 3)
+    ]
+    assert found.special == (0, 1, 2, 3, 4, 9, 10, 11)
+    with pytest.raises(jm.InputError, match=r"'X' at place 2 .*: A C D E$"):
+        found.encode("AXE")
+    pieces = jm.read_tokenizer(folder_of(tmp_path, [*PIECES, "[unused1]"]))
+    assert pieces.special == (0, 1, 2, 3, 4)
+    assert pieces.encode("abc").tolist() == [2, 6, 7, 3]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,214 @@
+"""Layouts of published checkpoints, made of a small one by renaming its tensors."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from tests.jax_models.format.pretrained.folders import INDEX, copied, sharded
+from tests.jax_models.format.pretrained.torch_layout import save_torch
+
+WORDS = "embeddings.word_embeddings.weight"
+INV_FREQ = "layers.0.self_attn.rotary_emb.inv_freq"
+CONTACTS = ("contact_head.regression.weight", "contact_head.regression.bias")
+# The prefix of the base model, its embedding, the decoder, what its writers left behind.
+NAMES = {
+    "bert": ("bert.", WORDS, "cls.predictions.decoder.weight", ()),
+    "roberta": ("roberta.", WORDS, "lm_head.decoder.weight", ()),
+    "electra": ("electra.", WORDS, "generator_lm_head.weight", ()),
+    "distilbert": ("distilbert.", WORDS, "vocab_projector.weight", ()),
+    "albert": ("albert.", WORDS, "predictions.decoder.weight", ()),
+    "esm": (
+        "esm.",
+        WORDS,
+        "lm_head.decoder.weight",
+        ("embeddings.position_embeddings.weight", *CONTACTS),
+    ),
+    "gpt2": (
+        "transformer.",
+        "wte.weight",
+        "lm_head.weight",
+        ("h.0.attn.bias", "h.2.attn.masked_bias"),
+    ),
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2"),
+        ("model.", "embed_tokens.weight", "lm_head.weight", (INV_FREQ,)),
+    ),
+}
+ENCODERS = ("bert", "roberta", "electra", "distilbert", "albert", "esm")
+DECODERS = ("gpt2", "llama", "mistral", "qwen2")
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """A checkpoint on its way into another layout."""
+
+    name: str
+    tensors: dict
+    said: dict = dataclasses.field(default_factory=dict)
+    head: str | None = None
+
+    def __post_init__(self):
+        self.prefix, self.embedding, self.decoder, self.left = NAMES[self.name]
+
+    @property
+    def table(self):
+        return self.prefix + self.embedding
+
+    def name_all(self, rename):
+        self.tensors = {rename(name): x for name, x in self.tensors.items()}
+
+    def add(self, *names):
+        self.tensors |= {name: np.ones((3, 2), np.float32) for name in names}
+        return sorted(names)
+
+    def write(self, place):
+        return copied(self.name, place, self.tensors, **self.said)
+
+
+def put_before(wrapper):
+    def change(one):
+        one.name_all(lambda name: wrapper + name)
+
+    return change
+
+
+def without_prefix(one):
+    one.name_all(lambda name: name.removeprefix(one.prefix))
+
+
+def under_model(one):
+    """The base model alone is called `model`, heads are not."""
+    one.name_all(lambda name: re.sub(rf"^{re.escape(one.prefix)}", "model.", name))
+
+
+def compiled_in_part(one):
+    one.name_all(lambda name: name.replace(".0.", ".0._orig_mod."))
+
+
+def gamma(one):
+    def rename(name):
+        if "norm" not in name.lower() and "ln_" not in name:
+            return name
+        return name.replace(".weight", ".gamma").replace(".bias", ".beta")
+
+    one.name_all(rename)
+
+
+def left_behind(one):
+    names = [one.prefix + name for name in one.left]
+    if one.name in ENCODERS:
+        names += [f"{one.prefix}embeddings.{x}" for x in ("position_ids",)]
+    return one.add(*names)
+
+
+def tied(one):
+    one.said["tie_word_embeddings"] = True
+    one.tensors.pop(one.decoder, None)
+
+
+def decoder_alone(one):
+    tied(one)
+    one.tensors[one.decoder] = one.tensors.pop(one.table)
+
+
+def embedding_twice(one):
+    tied(one)
+    one.tensors[one.decoder] = one.tensors[one.table].copy()
+
+
+def body_alone(one):
+    one.head = "none"
+
+
+def other_heads(one):
+    body_alone(one)
+    own = [x for x in one.tensors if not x.startswith(one.prefix)]
+    more = ("qa_outputs.weight", "v_head.summary.weight", "my_head.0.bias")
+    return sorted([*own, *one.add(*more)])
+
+
+def other_heads_without_prefix(one):
+    found = other_heads(one)
+    without_prefix(one)
+    return found
+
+
+def other_heads_beside_the_own(one):
+    return one.add("multiple_choice_head.summary.weight", "v_head.summary.weight")
+
+
+def no_architectures(one):
+    one.head = "causal_lm" if one.name in DECODERS else "masked_lm"
+    one.said["architectures"] = ...
+
+
+def to_torch(folder):
+    """The folder with its safetensors, and their index, as torch's files."""
+    for path in sorted(folder.glob("*.safetensors")):
+        save_torch(load_file(path), folder / f"pytorch_{path.stem}.bin")
+        path.unlink()
+    index = folder / INDEX
+    if index.is_file():
+        listed = json.loads(index.read_text())["weight_map"]
+        renamed = {k: f"pytorch_{x.partition('.')[0]}.bin" for k, x in listed.items()}
+        (folder / f"pytorch_{index.name}".replace("safetensors", "bin")).write_text(
+            json.dumps({"weight_map": renamed})
+        )
+        index.unlink()
+
+
+def to_torch_shards(folder):
+    sharded(folder)
+    to_torch(folder)
+
+
+def to_pt(folder):
+    """One file of weights, beside what a trainer writes."""
+    to_torch(folder)
+    (folder / "pytorch_model.bin").rename(folder / "checkpoint.pt")
+    for name in (
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state_0.pth",
+        "training_args.bin",
+    ):
+        (folder / name).write_bytes(b"\x80\x02.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What changes a checkpoint, of which families, and what the plain one is."""
+
+    change: Callable
+    plain: Callable | None = None  # done to the checkpoint that it is compared with
+    finish: Callable | None = None  # done to the folder
+
+
+LAYOUTS = {
+    "shards": Layout(lambda one: None, finish=sharded),
+    "bin": Layout(lambda one: None, finish=to_torch),
+    "shards of bin": Layout(lambda one: None, finish=to_torch_shards),
+    "pt": Layout(lambda one: None, finish=to_pt),
+    "bin of module.": Layout(put_before("module."), finish=to_torch),
+    "_orig_mod.": Layout(put_before("_orig_mod.")),
+    "module.": Layout(put_before("module.")),
+    "model.": Layout(put_before("model.")),
+    "transformer.": Layout(put_before("transformer.")),
+    "module._orig_mod.": Layout(put_before("module._orig_mod.")),
+    "a compiled layer": Layout(compiled_in_part),
+    "no prefix": Layout(without_prefix),
+    "model. for the prefix": Layout(under_model),
+    "gamma": Layout(gamma),
+    "left behind": Layout(left_behind),
+    "decoder alone": Layout(decoder_alone, tied),
+    "embedding alone": Layout(tied, tied),
+    "embedding twice": Layout(embedding_twice, tied),
+    "other heads": Layout(other_heads, body_alone),
+    "other heads, no prefix": Layout(other_heads_without_prefix, body_alone),
+    "another head beside": Layout(other_heads_beside_the_own),
+    "no architectures": Layout(no_architectures),
+}

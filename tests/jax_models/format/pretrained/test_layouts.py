@@ -1,0 +1,216 @@
+"""Layouts in which checkpoints are published are one model, in every family.
+
+Each layout is made by renaming the tensors of a small checkpoint; what is read is byte by
+byte the model of the checkpoint as it is, and the tensors that nothing reads are listed.
+"""
+
+import functools
+import json
+
+import pytest
+
+import jax_models as jm
+from jax_models.format.pretrained import load
+from jax_models.format.pretrained.families import FAMILIES
+from tests.jax_models.format.pretrained.folders import (
+    INDEX,
+    WEIGHTS,
+    copied,
+    sharded,
+    weights_of,
+)
+from tests.jax_models.format.pretrained.layouts import (
+    CONTACTS,
+    DECODERS,
+    LAYOUTS,
+    NAMES,
+    Checkpoint,
+    decoder_alone,
+    put_before,
+    tied,
+)
+
+
+@pytest.fixture(autouse=True)
+def compared_by_bytes(monkeypatch):
+    """The plain pass is left out: models are compared byte by byte."""
+    monkeypatch.setattr(load, "compare_spellings", lambda model: None)
+
+
+def read(one, place, finish=None):
+    place.mkdir()
+    folder = one.write(place)
+    if finish is not None:
+        finish(folder)
+    model, skipped = load.read_folder(folder, head=one.head)
+    return jm.model_bytes(model), skipped
+
+
+@functools.cache
+def plain_tensors(name):
+    return weights_of(name)
+
+
+def test_every_family_is_in_the_table():
+    kinds = {"xlm-roberta": "roberta", "camembert": "roberta"}
+    assert {kinds.get(name, name) for name in FAMILIES} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_is_the_model_of_the_plain_checkpoint(layout, name, tmp_path):
+    kind = LAYOUTS[layout]
+    plain, changed = (Checkpoint(name, dict(plain_tensors(name))) for _ in range(2))
+    if kind.plain is not None:
+        kind.plain(plain)
+    left = kind.change(changed)
+    expected, _ = read(plain, tmp_path / "plain")
+    found, skipped = read(changed, tmp_path / "changed", kind.finish)
+    assert found == expected
+    if left is not None:
+        contacts = {x for x in changed.tensors if x.endswith(CONTACTS)}
+        assert set(left) <= set(skipped) <= {*left, *contacts}
+
+
+def not_merged(one):
+    put_before("base_model.model.")(one)
+
+
+def with_adapter(one):
+    one.add(f"{one.prefix}x.lora_A.default.weight")
+
+
+def untied_without_embedding(one):
+    decoder_alone(one)
+    one.said["tie_word_embeddings"] = False
+
+
+def untied_without_decoder(one):
+    tied(one)
+    one.said["tie_word_embeddings"] = False
+
+
+def unknown_head(one):
+    one.add("my_head.0.bias")
+
+
+def unknown_body(one):
+    one.head = "none"
+    one.add(f"{one.prefix}layers_of_my_own.weight")
+
+
+def two_bodies(one):
+    one.head = "none"
+    one.add(f"other.{one.embedding}")
+
+
+def unnamed_head(one):
+    one.said["architectures"] = ...
+
+
+def unread_head(one):
+    one.said["architectures"] = ["MyForQuestionAnswering"]
+
+
+# What is done to a checkpoint, and what the error says of it.
+REFUSED = {
+    "not merged": (not_merged, ("base_model.model.", "adapter", "merge_and_unload")),
+    "an adapter within": (with_adapter, ("lora_A", "adapter", "merge_and_unload")),
+    "untied without embedding": (
+        untied_without_embedding,
+        ("tie_word_embeddings", "is false", "alone, no embedding '{table}'"),
+    ),
+    "untied without decoder": (
+        untied_without_decoder,
+        ("tie_word_embeddings", "is false", "embedding alone, no tensor '{decoder}'"),
+    ),
+    "an unknown head": (unknown_head, ("'my_head.0.bias'", "--head=none")),
+    "an unknown part": (unknown_body, ("layers_of_my_own", "does not have")),
+    "two bodies": (two_bodies, ("other.", "does not have")),
+    "no architectures": (
+        unnamed_head,
+        ("architectures", "give --head (head=): one of none, {head}"),
+    ),
+    "another architecture": (
+        unread_head,
+        ("MyForQuestionAnswering", "give --head=none (head=)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_layout_that_is_no_model_is_named(case, name, tmp_path):
+    change, parts = REFUSED[case]
+    one = Checkpoint(name, dict(plain_tensors(name)))
+    change(one)
+    with pytest.raises(jm.InputError) as caught:
+        read(one, tmp_path / "changed")
+    (line,) = str(caught.value).splitlines()
+    head = "causal_lm" if name in DECODERS else "masked_lm"
+    for part in parts:
+        said = part.format(table=one.table, decoder=one.decoder, head=head)
+        assert said in line, line
+
+
+def forget_index(folder):
+    sharded(
+        folder,
+        ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+    )
+    (folder / INDEX).unlink()
+
+
+def keep_adapter(folder):
+    (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
+    (folder / "config.json").rename(folder / "adapter_config.json")
+
+
+def two_files(folder):
+    for name in ("first.pt", "second.pt"):
+        (folder / name).write_bytes((folder / WEIGHTS).read_bytes())
+    (folder / WEIGHTS).unlink()
+
+
+FOLDERS = {
+    "two files of weights": (
+        two_files,
+        ("none of model.safetensors", "first.pt, second.pt; name the one file"),
+    ),
+    "an adapter alone": (
+        keep_adapter,
+        ("no config.json, but adapter_config.json, adapter_model.safetensors", "merge"),
+    ),
+    "an adapter without weights": (
+        lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"),
+        ("but adapter_model.safetensors, config.json", "adapter alone is no model"),
+    ),
+    "shards without an index": (
+        forget_index,
+        ("model-00002-of-00002.safetensors", "NAME.index.json; fetch it"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_folder_that_is_not_whole_is_listed(case, tmp_path):
+    change, parts = FOLDERS[case]
+    folder = copied("gpt2", tmp_path)
+    change(folder)
+    with pytest.raises(jm.InputError) as caught:
+        jm.from_pretrained(folder)
+    (line,) = str(caught.value).splitlines()
+    for part in parts:
+        assert part in line, line
+
+
+def test_byte_pairs_without_a_tokenizer_are_listed(tmp_path):
+    folder = copied("gpt2", tmp_path)
+    (folder / "vocab.json").write_text(json.dumps({"a": 0}))
+    (folder / "merges.txt").write_text("")
+    with pytest.raises(
+        jm.InputError, match=r"but config\.json, merges\.txt, model"
+    ) as said:
+        jm.read_tokenizer(folder)
+    assert "vocab.json with merges.txt" in str(said.value)
+    assert "write tokenizer.json where transformers is" in str(said.value)

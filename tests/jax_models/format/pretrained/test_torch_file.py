@@ -1,0 +1,329 @@
+"""State dicts in torch's format are read without torch; nothing else is, or is called.
+
+`torch_files` holds files that torch wrote (`make_torch_files.py`); hostile ones are put
+together from opcodes.
+"""
+
+import contextlib
+import copyreg
+import pathlib
+import pickle
+import struct
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import jax_models as jm
+from jax_models.format.pretrained.torch_file import read_torch
+from tests.jax_models.format.pretrained.torch_layout import (
+    DICTIONARY,
+    archive,
+    group,
+    named,
+    number,
+    state,
+    storage,
+    tensor,
+    text,
+)
+
+FILES = pathlib.Path(__file__).parent / "torch_files"
+FOUR = np.arange(4, dtype="<f4").tobytes()
+GOOD = storage("FloatStorage", "0", 4)
+VICTIM = "victim_of_pickles"
+
+
+def written(content, place):
+    path = place / "pytorch_model.bin"
+    path.write_bytes(content)
+    return path
+
+
+def refusal(content, place):
+    with pytest.raises(jm.InputError) as caught:
+        read_torch(written(content, place))
+    (line,) = str(caught.value).splitlines()
+    assert "pytorch_model.bin" in line
+    return line
+
+
+@pytest.mark.parametrize("name", ["state", "plain", "protocol_4"])
+def test_what_torch_wrote_is_read(name):
+    found, expected = (
+        read_torch(FILES / f"{name}.bin"),
+        load_file(FILES / "state.safetensors"),
+    )
+    assert set(found) == set(expected)
+    for key, wanted in expected.items():
+        assert found[key].shape == wanted.shape
+        assert str(found[key].dtype) == (
+            "bfloat16" if key == "bfloat16" else wanted.dtype
+        )
+        np.testing.assert_array_equal(found[key].astype(wanted.dtype), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("module", "asks for 'torch.nn.modules.linear Linear'"),
+        ("older", "of torch's format before version 1.6"),
+        ("nested", "holds ['state_dict', 'epoch'] among 2"),
+    ],
+)
+def test_what_torch_wrote_and_is_no_state_is_refused_with_a_way_out(
+    name, said, tmp_path
+):
+    line = refusal((FILES / f"{name}.bin").read_bytes(), tmp_path)
+    assert said in line
+    assert "torch.save(state, " in line
+    assert "torch.load(file, weights_only=True" in line
+
+
+CALL = named(VICTIM, "act")
+ENDS = {
+    "REDUCE": CALL + b")R",
+    "REDUCE of four": CALL + group(text("a"), text("b")) + b"R",
+    "INST": f"(i{VICTIM}\nact\n".encode(),
+    "OBJ": b"(" + CALL + b"o",
+    "NEWOBJ": CALL + b")\x81",
+    "NEWOBJ_EX": CALL + b")}\x92",
+    "STACK_GLOBAL": text(VICTIM) + text("act") + b"\x93)R",
+    "EXT1": b"\x82\x01",
+    "EXT2": b"\x83\x01\x00",
+    "EXT4": b"\x84\x01\x00\x00\x00",
+    "PERSID": b"Pact\n",
+    "BUILD of a name": named("torch", "FloatStorage") + b"}b",
+    "BUILD of a tuple": b")}b",
+    "APPEND": named("collections", "OrderedDict") + b")a",
+    "APPENDS": named("collections", "OrderedDict") + b"()e",
+    "ADDITEMS": named("collections", "OrderedDict") + b"()\x90",
+    "SETITEM of a name": named("collections", "OrderedDict") + text("a") + b"Ns",
+    "a call of a number": number(3) + b")R",
+    "a call of a text": text("collections OrderedDict") + b")R",
+    "a dictionary of pairs": named("collections", "OrderedDict") + group(b")") + b"R",
+    "eval": named("builtins", "eval") + group(text("1")) + b"R",
+    "getattr": named("__builtin__", "getattr") + group(DICTIONARY, text("keys")) + b"R",
+    "torch.load": named("torch", "load") + group(text("x")) + b"R",
+    "a subclass's rebuild": named("torch._utils", "_rebuild_wrapper_subclass") + b")R",
+    "a dotted name": named("collections", "OrderedDict.fromkeys") + b")R",
+}
+
+
+class Victim:
+    """A module that notices whether it is imported or called."""
+
+    def __init__(self):
+        self.touched = []
+
+    def __getattr__(self, name):
+        self.touched.append(name)
+        return lambda *_: None
+
+
+@pytest.mark.parametrize("protocol", [b"\x80\x02", b"\x80\x04", b""])
+@pytest.mark.parametrize("name", ENDS)
+def test_no_opcode_calls_anything(name, protocol, tmp_path, monkeypatch):
+    victim = Victim()
+    monkeypatch.setitem(sys.modules, VICTIM, victim)
+    copyreg.add_extension(VICTIM, "act", 1)  # of EXT1
+    try:
+        line = refusal(archive(protocol + ENDS[name] + b".", {"0": FOUR}), tmp_path)
+    finally:
+        copyreg.remove_extension(VICTIM, "act", 1)
+    assert "nothing in it was executed" in line
+    assert victim.touched == []
+
+
+def test_the_victim_is_hit_by_python_itself(monkeypatch):
+    """The attack is one: what reads pickles with calls does call."""
+    victim = Victim()
+    monkeypatch.setitem(sys.modules, VICTIM, victim)
+    pickle.loads(b"\x80\x02" + ENDS["REDUCE"] + b".")
+    assert "act" in victim.touched
+
+
+def nested(depth):
+    return b"\x80\x02" + DICTIONARY + text("a") + b")" + b"\x85" * depth + b"s."
+
+
+def of_tensor(*view):
+    return state(a=tensor(GOOD, *view))
+
+
+LONG = storage("FloatStorage", "0", 2**62)
+MANY = 2**61
+# Pickles, the storage's bytes, and what is said.
+PICKLES = {
+    "too few bytes": (of_tensor(0, (4,), (1,)), FOUR[:-1], "15 bytes for 4 numbers"),
+    "too many bytes": (
+        of_tensor(0, (4,), (1,)),
+        FOUR + b"\0",
+        "17 bytes for 4 numbers",
+    ),
+    "a huge storage": (state(a=tensor(LONG, 0, (4,), (1,))), FOUR, "16 bytes for 4611"),
+    "a negative storage": (
+        state(a=tensor(storage("FloatStorage", "0", -4), 0, (4,), (1,))),
+        FOUR,
+        "16 bytes for -4 numbers",
+    ),
+    "no storage": (
+        state(a=tensor(storage("FloatStorage", "1", 4), 0, (4,), (1,))),
+        FOUR,
+        "'data/1'",
+    ),
+    "a storage above": (
+        state(a=tensor(storage("FloatStorage", "../data.pkl", 4), 0, (4,), (1,))),
+        FOUR,
+        "'data/../data.pkl'",
+    ),
+    "an unknown type": (
+        state(a=tensor(storage("UntypedStorage", "0", 4), 0, (4,), (1,))),
+        FOUR,
+        "asks for 'torch UntypedStorage'",
+    ),
+    "beyond the storage": (of_tensor(1, (4,), (1,)), FOUR, "of a storage of 4 numbers"),
+    "strides beyond": (of_tensor(0, (2,), (4,)), FOUR, "of a storage of 4 numbers"),
+    "an offset beyond": (of_tensor(5, (0,), (1,)), FOUR, "of a storage of 4 numbers"),
+    "a huge offset": (of_tensor(MANY, (1,), (1,)), FOUR, "of a storage of 4 numbers"),
+    "a huge shape": (of_tensor(0, (MANY, MANY), (0, 0)), FOUR, "storage of 4 numbers"),
+    "a negative offset": (of_tensor(-1, (1,), (1,)), FOUR, "has a tensor of shape"),
+    "a negative stride": (of_tensor(3, (2,), (-1,)), FOUR, "has a tensor of shape"),
+    "a negative size": (of_tensor(0, (-1, -1), (1, 1)), FOUR, "has a tensor of shape"),
+    "many axes": (of_tensor(0, (1,) * 9, (1,) * 9), FOUR, "has a tensor of shape"),
+    "axes without strides": (of_tensor(0, (2, 2), (1,)), FOUR, "not a complete torch"),
+    "a view of a view": (
+        state(a=tensor(tensor(GOOD, 3, (4,), (0,)), 0, (4,), (1,))),
+        FOUR,
+        "has a tensor of shape",
+    ),
+    "a number as storage": (
+        state(a=tensor(number(3), 0, (), ())),
+        FOUR,
+        "not a complete",
+    ),
+    "a number among tensors": (state(a=number(3)), FOUR, "holds ['a'] among 1"),
+    "numbers as keys": (
+        b"\x80\x02}" + number(3) + GOOD + b"s.",
+        FOUR,
+        "puts [3] into State",
+    ),
+    "a tuple as key": (
+        b"\x80\x02}" + b")" + GOOD + b"s.",
+        FOUR,
+        "puts [()] into State",
+    ),
+    "one storage": (b"\x80\x02" + GOOD + b".", FOUR, "holds ndarray, no state dict"),
+    "an empty storage": (
+        b"\x80\x02" + storage("FloatStorage", "0", 0) + b".",
+        b"",
+        "holds ndarray, no state dict",
+    ),
+    "nested deeper": (nested(64), FOUR, "nested more than 64 deep"),
+    "nested without end": (nested(10**6), FOUR, "nested more than 64 deep"),
+    "no STOP": (of_tensor(0, (4,), (1,))[:-1], FOUR, "not a complete torch file"),
+    "half of it": (of_tensor(0, (4,), (1,))[:50], FOUR, "not a complete torch file"),
+    "an empty stack": (b"\x80\x02R.", FOUR, "not a complete torch file"),
+    "no mark": (b"\x80\x02t.", FOUR, "not a complete torch file"),
+    "an unknown memo": (b"\x80\x02h\x07.", FOUR, "not a complete torch file"),
+    "a long text": (b"\x80\x02X\xff\xff\xff\x7fa.", FOUR, "not a complete torch file"),
+    "a large pickle": (b"\x80\x02" + b"N" * 2**23 + b".", FOUR, "data.pkl of 83886"),
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_pickle_that_declares_what_is_not_there_is_refused(name, tmp_path):
+    held, content, said = PICKLES[name]
+    line = refusal(archive(held, {"0": content}), tmp_path)
+    assert said in line, line
+
+
+def test_nesting_to_the_limit_is_read(tmp_path):
+    assert "holds ['a'] among 1" in refusal(archive(nested(60), {}), tmp_path)
+
+
+WHOLE = archive(of_tensor(0, (4,), (1,)), {"0": FOUR})
+
+
+def with_entry(name):
+    held = archive(of_tensor(0, (4,), (1,)), {"0": FOUR, "1": b""})
+    old = b"archive/data/1"
+    return held.replace(old, name.encode().ljust(len(old), b"x"))
+
+
+def with_size(more):
+    """The archive whose directory says that the first entry is longer."""
+    at = WHOLE.index(b"PK\x01\x02")
+    sizes = struct.unpack_from("<II", WHOLE, at + 20)
+    longer = struct.pack("<II", *(size + more for size in sizes))
+    return WHOLE[: at + 20] + longer + WHOLE[at + 28 :]
+
+
+def overlapping():
+    """Every entry of the directory is the same, largest, bytes."""
+    held = bytearray(
+        archive(of_tensor(0, (4,), (1,)), {str(k): FOUR for k in range(9)})
+    )
+    at = first = held.index(b"PK\x01\x02")
+    sizes, start = held[first + 20 : first + 28], held[first + 42 : first + 46]
+    while (at := held.find(b"PK\x01\x02", at + 4)) >= 0:
+        held[at + 20 : at + 28], held[at + 42 : at + 46] = sizes, start
+    return bytes(held)
+
+
+ZEROS = {"0": bytes(2**24)}
+ARCHIVES = {
+    "nothing": (b"", "not a complete torch file"),
+    "a web page": (b"<html>not found</html>", "not a complete torch file"),
+    "half of it": (WHOLE[: len(WHOLE) // 2], "not a complete torch file"),
+    "without its end": (WHOLE[:-30], "not a complete torch file"),
+    "without its beginning": (WHOLE[40:], "ends within its entry"),
+    "a bomb": (
+        archive(of_tensor(0, (4,), (1,)), ZEROS, compression=zipfile.ZIP_DEFLATED),
+        "packed",
+    ),
+    "longer than the file": (
+        with_size(2**20),
+        "ends within its entry 'archive/data.pkl'",
+    ),
+    "entries that overlap": (overlapping(), "has entries that overlap"),
+    "an entry above": (with_entry("archive/../../"), "has the entry 'archive/../../'"),
+    "an entry elsewhere": (with_entry("/etc/passwd"), "has the entry '/etc/passwd"),
+    "an entry twice": (with_entry("archive/data/0"), "has the entry 'archive/data/0'"),
+    "all at the root": (archive(b"", {}, name=""), "has the entry '/data.pkl'"),
+    "big-endian": (WHOLE.replace(b"little", b"bigbig"), "is of byte order b'bigbig'"),
+    "no pickle": (WHOLE.replace(b"data.pkl", b"code.pkl"), "'data.pkl'"),
+    "encrypted": (
+        WHOLE.replace(
+            b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"
+        ),
+        "packed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_an_archive_that_torch_would_not_write_is_refused(name, tmp_path):
+    content, said = ARCHIVES[name]
+    line = refusal(content, tmp_path)
+    assert said in line, line
+
+
+def test_every_cut_of_a_file_is_refused(tmp_path):
+    content = (FILES / "state.bin").read_bytes()
+    for end in range(0, len(content), 97):
+        refusal(content[:end], tmp_path)
+
+
+def test_a_file_with_a_changed_byte_is_read_or_refused(tmp_path):
+    content = (FILES / "state.bin").read_bytes()
+    draw = np.random.default_rng(0)
+    for at in draw.integers(len(content), size=300):
+        held = bytearray(content)
+        held[at] = draw.integers(256)
+        path = written(bytes(held), tmp_path)
+        with contextlib.suppress(jm.InputError):
+            for array in read_torch(path).values():
+                array.copy()
