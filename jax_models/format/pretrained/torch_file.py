@@ -37,7 +37,7 @@ PLAIN = "BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT".spli
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 TAKE = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "SETITEM": 2, "BINPERSID": 1, "STOP": 1}
 TAKE |= {"REDUCE": 2, "STACK_GLOBAL": 2, "BUILD": 1}
-PICKLE_BYTES, NESTING, MOST_AXES = 2**23, 64, 8
+PICKLE_BYTES, NESTING, MOST_OBJECTS, MOST_AXES = 2**23, 64, 2**20, 8
 SAVE = (
     "nothing in it was executed; where torch is, save the state alone: "
     'torch.save(state, "pytorch_model.bin"), where state is model.state_dict(), or of an '
@@ -46,15 +46,15 @@ SAVE = (
 
 
 class Group(tuple):
-    """A tuple of a pickle, and how deep it is."""
+    """A tuple of a pickle, how deep it is, and of how many objects written out."""
 
-    depth = 1
+    depth = weight = 1
 
 
 class State(dict):
-    """A dictionary of a pickle, and how deep it is."""
+    """A dictionary of a pickle, how deep it is, and of how many objects written out."""
 
-    depth = 1
+    depth = weight = 1
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
@@ -169,6 +169,9 @@ def _run(content: bytes, entries: dict[str, np.ndarray]) -> Any:
 def _nest(held: Any, members: list[Any]) -> Any:
     held.depth = max([held.depth, *(1 + getattr(x, "depth", 0) for x in members)])
     _expect(held.depth <= NESTING, f"is nested more than {NESTING} deep")
+    # Objects that stand in many places are written out in messages as often.
+    held.weight += sum(getattr(x, "weight", 1) for x in members)
+    _expect(held.weight <= MOST_OBJECTS, f"has one of over {MOST_OBJECTS} objects")
     return held
 
 

@@ -149,6 +149,12 @@ def nested(depth):
     return b"\x80\x02" + DICTIONARY + text("a") + b")" + b"\x85" * depth + b"s."
 
 
+def doubled(times):
+    """Pairs of one pair of one pair ...: a few bytes, 2^times objects."""
+    pairs = b"".join(b"q%ch%c\x86" % (k, k) for k in range(times))
+    return b"\x80\x02" + DICTIONARY + text("a") + b")" + pairs + b"s."
+
+
 def of_tensor(*view):
     return state(a=tensor(GOOD, *view))
 
@@ -223,6 +229,7 @@ PICKLES = {
     ),
     "nested deeper": (nested(64), FOUR, "nested more than 64 deep"),
     "nested without end": (nested(10**6), FOUR, "nested more than 64 deep"),
+    "the same in many places": (doubled(60), FOUR, "has one of over 1048576 objects"),
     "no STOP": (of_tensor(0, (4,), (1,))[:-1], FOUR, "not a complete torch file"),
     "half of it": (of_tensor(0, (4,), (1,))[:50], FOUR, "not a complete torch file"),
     "an empty stack": (b"\x80\x02R.", FOUR, "not a complete torch file"),
