@@ -28,7 +28,7 @@ from bounds.curves.measurement import Subject
 from bounds.lemma5.lipschitz.curve import LipschitzCurve, measure_lipschitz
 from bounds.lemma5.lipschitz.result import NAMES
 from bounds.lemma5.lipschitz.searches import Effort
-from bounds.store.forms import fields
+from bounds.store.forms import SIZE, each, fields
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
@@ -76,6 +76,7 @@ FORM = fields(
     *("notes", *(name for name in COLUMNS[:-4] if name != "seed")),
     *(f"{name}?" for name in COLUMNS[-4:]),
     *(f"{kind}_{name}?" for kind in ("log10", "looseness") for name in NAMES),
+    **each("estimate substitution", SIZE),
 )
 
 
@@ -295,7 +296,9 @@ def _cells(subject: Subject, lengths: Sequence[int], effort: Effort) -> list[Cel
             # The store has a column of its own for the seed.
             return {name: value for name, value in row.items() if name != "seed"}
 
-        cells.append(Cell(config, f"n = {n}", compute, form=FORM))
+        cells.append(
+            Cell(config, f"n = {n}", compute, form=FORM | {"n": range(n, n + 1)})
+        )
     return cells
 
 

@@ -168,7 +168,9 @@ def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -
 
     where = f", input {index}" if kind.per_input else ""
     name = f"{kind.name}, {subject.label}, n = {len(tokens)}{where}"
-    return Cell(config, name, compute, form=fields(*kind.missing, REASON))
+    # Any bound may be missing, with a reason beside it.
+    form = fields(REASON) | dict.fromkeys(kind.missing, (float, None))
+    return Cell(config, name, compute, form=form)
 
 
 def _shared(subject: Subject) -> dict[str, Any]:

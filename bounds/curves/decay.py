@@ -135,7 +135,13 @@ def show_interval(fit: DecayFit, level: float = 0.95) -> str:
     low, high = ends
     if high - low < LEAST_SHOWN:
         return f"{level:.0%} interval less than {LEAST_SHOWN} wide"
-    return f"{level:.0%} interval {low:z.2f} to {high:z.2f}"
+    return f"{level:.0%} interval {_shown(low)} to {_shown(high)}"
+
+
+def _shown(end: float) -> str:
+    """An end in two decimals, in more where these would move it onto 0 or 1."""
+    every = (f"{end:z.{digits}f}" for digits in range(2, 7))
+    return next((x for x in every if float(x) not in (0, 1)), f"{end:z.2f}")
 
 
 def describe_trend(fit: DecayFit) -> str:
@@ -146,7 +152,7 @@ def describe_trend(fit: DecayFit) -> str:
     """
     ends = exponent_interval(fit)
     if ends is None or fit.exponent is None or not fit.tells:
-        return f"may fall or not: {NO_TREND}"
+        return f"depends on n in a way that {NO_TREND}"
     low, high = ends[0] - ROUNDING, ends[1] + ROUNDING
     if low <= 0 <= high:
         return "neither falls nor grows with n, as far as the data tell"

@@ -1,9 +1,10 @@
 """Forms of stored results: the JSON that may stand where, checked wherever a row is read.
 
-A form is a type (`float` takes whole numbers too, `dict` any content), None, a range of
-whole numbers, a tuple of forms of which one fits, a list of the form of its entries and,
-where it is fixed, their number, or a dict of the forms of its keys: those that end in ? may
-be missing, and = has a predicate of the whole.
+A form is a type (`float` takes whole numbers too, `dict` any content), None, `SIZE` (a
+finite number that is not negative), a range of whole numbers, a tuple of forms of which one
+fits, a list of the form of its entries and, where it is fixed, their number, or a dict of
+the forms of its keys: those that end in ? may be missing, and = has a predicate of the
+whole.
 """
 
 import json
@@ -15,6 +16,7 @@ from jax_models.arguments import show
 Form = Any
 COUNT = range(2**63)
 MOST_DEPTH = 32
+SIZE = "size"
 
 
 def each(names: str, form: Form) -> dict[str, Form]:
@@ -85,6 +87,8 @@ def _fit(values: list[Any], form: Form) -> bool:
             )
         case tuple():
             return all(any(_fit([value], one) for one in form) for value in values)
+        case str():
+            return _fit(values, float) and min(values, default=0) >= 0
         case range():
             return {*map(type, values)} <= {int} and all(map(form.__contains__, values))
         case type() if form is float:

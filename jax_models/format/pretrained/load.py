@@ -220,6 +220,8 @@ def _default_head(source: Folder, family: Family, prefix: str) -> str:
 def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
     """Whether nothing has to be made of a tensor: a head that was not asked for, too."""
     plain = name.removeprefix(prefix)
+    if head == "causal_lm" and plain == "lm_head.bias":  # these read-outs have none
+        return False
     if family.is_left_behind(plain) or plain.startswith(HEADS):
         return True
     body = (prefix,) if prefix else tuple(f"{part}." for part in family.body)

@@ -37,7 +37,7 @@ PLAIN = "BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT".spli
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 TAKE = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "SETITEM": 2, "BINPERSID": 1, "STOP": 1}
 TAKE |= {"REDUCE": 2, "STACK_GLOBAL": 2, "BUILD": 1}
-PICKLE_BYTES, NESTING, MOST_OBJECTS, MOST_AXES = 2**23, 64, 2**20, 8
+PICKLE_BYTES, NESTING, MOST_OBJECTS, MOST_AXES = 2**23, 64, 2**22, 8
 SAVE = (
     "nothing in it was executed; where torch is, save the state alone: "
     'torch.save(state, "pytorch_model.bin"), where state is model.state_dict(), or of an '
@@ -169,8 +169,10 @@ def _run(content: bytes, entries: dict[str, np.ndarray]) -> Any:
 def _nest(held: Any, members: list[Any]) -> Any:
     held.depth = max([held.depth, *(1 + getattr(x, "depth", 0) for x in members)])
     _expect(held.depth <= NESTING, f"is nested more than {NESTING} deep")
-    # Objects that stand in many places are written out in messages as often.
-    held.weight += sum(getattr(x, "weight", 1) for x in members)
+    # What stands in many places is written out in messages, and hashed, as often.
+    held.weight += sum(
+        len(x) if isinstance(x, str) else getattr(x, "weight", 1) for x in members
+    )
     _expect(held.weight <= MOST_OBJECTS, f"has one of over {MOST_OBJECTS} objects")
     return held
 
@@ -178,6 +180,8 @@ def _nest(held: Any, members: list[Any]) -> Any:
 def _find_storage(
     entries: dict[str, np.ndarray], word: Any, kind: Any, key: Any, _: Any, count: Any
 ) -> np.ndarray:
+    plain = type(key) is str and type(count) is int and type(kind) is bytes
+    _expect(plain, "has a storage of another kind, key or size than any")
     held = entries[f"data/{key}"]
     right = word == "storage" and held.size == count * STORAGES[kind].itemsize
     _expect(right, f"has {held.size} bytes for {show(count)} numbers of {show(kind)}")

@@ -125,6 +125,18 @@ def test_hard_attention_stands_alone_and_says_why(run):
     assert {row["certified"] for row in read_csv("results/curve/curve.csv")} == {""}
 
 
+@pytest.mark.parametrize(
+    "asked", [["--weighting=average_hard"], ["--weighting=softmax", "--lengths=1,2"]]
+)
+def test_a_bound_that_has_no_value_is_kept_with_its_reason_and_read(run, asked):
+    typed = ["curve", *TINY[:-1], "--method=exhaustive", *asked, "--bounds=estimate"]
+    first = run(*typed)
+    assert first.code == run(*typed).code
+    assert "damaged" not in first.err
+    (curve,) = read_json("results/curve/curve.json")["curves"]
+    assert any("estimate" in said for said in curve["without"])
+
+
 def test_what_is_computed_is_not_computed_again(run):
     run("curve", *QUICK)
     before = read_store("results/curve/results.sqlite")

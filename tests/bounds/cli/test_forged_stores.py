@@ -199,3 +199,18 @@ def test_a_store_of_an_earlier_schema_is_refused_until_it_is_begun_anew(run):
         assert run(command, *arguments, "--fresh").code == 0
         assert run(command, *arguments).code == 0
         shutil.rmtree("out")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("estimate", -1), ("substitution", -0.5), ("n", 0), ("n", 9)]
+)
+def test_a_size_is_not_negative_and_a_length_is_the_one_that_was_asked(
+    name, number, run, tmp_path
+):
+    asked = ["lipschitz", *RUNS["lipschitz"], "--out=out"]
+    assert run(*asked).code == 0
+    with contextlib.closing(sqlite3.connect(STORE)) as store, store:
+        (text,) = store.execute("SELECT payload FROM cells").fetchone()
+        text = json.dumps(json.loads(text) | {name: number})
+        store.execute("UPDATE cells SET payload = ?", (text,))
+    run(*asked).assert_refused("is no result of this command")

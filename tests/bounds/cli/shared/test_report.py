@@ -56,9 +56,16 @@ def test_an_interval_that_is_wide_or_holds_0_and_1_tells_nothing(exponent, error
     """Four lengths leave two degrees of freedom: 4.303 standard errors on each side."""
     said = sentence(exponent, error)
     assert f"{exponent:.3f} (95% interval {ends})" in said
-    assert "may fall or not: the data do not tell" in said
+    assert "depends on n in a way that the data do not tell" in said
     assert "1/n" not in said
     assert "like" not in said
+
+
+def test_an_end_is_not_shown_on_the_other_side_of_a_number_that_decides():
+    said = sentence(0.2, 0.199 / 4.302653)
+    assert "falls like n^-0.20" in said
+    assert "0.001 to 0.40" in said
+    assert "0.50 to 0.999" in sentence(0.75, 0.249 / 4.302653)
 
 
 def test_half_a_unit_is_the_widest_interval_that_tells():

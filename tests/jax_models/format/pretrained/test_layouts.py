@@ -153,6 +153,16 @@ def test_a_layout_that_is_no_model_is_named(case, name, tmp_path):
         assert said in line, line
 
 
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_bias_of_logits_that_have_none_is_named_where_they_are_read(name, tmp_path):
+    one = Checkpoint(name, dict(plain_tensors(name)))
+    one.add("lm_head.bias")
+    with pytest.raises(jm.InputError, match=r"'lm_head\.bias'"):
+        read(one, tmp_path / "logits")
+    one.head = "none"
+    assert "lm_head.bias" in read(one, tmp_path / "rows")[1]
+
+
 def forget_index(folder):
     sharded(
         folder,

@@ -229,7 +229,7 @@ PICKLES = {
     ),
     "nested deeper": (nested(64), FOUR, "nested more than 64 deep"),
     "nested without end": (nested(10**6), FOUR, "nested more than 64 deep"),
-    "the same in many places": (doubled(60), FOUR, "has one of over 1048576 objects"),
+    "the same in many places": (doubled(60), FOUR, "has one of over 4194304 objects"),
     "no STOP": (of_tensor(0, (4,), (1,))[:-1], FOUR, "not a complete torch file"),
     "half of it": (of_tensor(0, (4,), (1,))[:50], FOUR, "not a complete torch file"),
     "an empty stack": (b"\x80\x02R.", FOUR, "not a complete torch file"),
