@@ -132,10 +132,14 @@ def show_interval(fit: DecayFit, level: float = 0.95) -> str:
     """Returns the confidence interval of an exponent for a reader; it must have one."""
     ends = exponent_interval(fit, level)
     assert ends is not None
-    low, high = ends
-    if high - low < LEAST_SHOWN:
+    if ends[1] - ends[0] < LEAST_SHOWN:
         return f"{level:.0%} interval less than {LEAST_SHOWN} wide"
-    return f"{level:.0%} interval {_shown(low)} to {_shown(high)}"
+    return f"{level:.0%} interval {show_ends(ends)}"
+
+
+def show_ends(ends: tuple[float, float]) -> str:
+    """Returns the ends of an interval for a reader."""
+    return " to ".join(map(_shown, ends))
 
 
 def _shown(end: float) -> str:

@@ -11,6 +11,7 @@ from bounds.curves.decay import (
     NO_TREND,
     describe_trend,
     exponent_interval,
+    show_ends,
     show_interval,
 )
 from bounds.curves.gap import describe_gap
@@ -200,7 +201,7 @@ def _exponent(curve: BoundCurve) -> str:
         return TOO_FEW
     ends = exponent_interval(fit)
     assert ends is not None
-    told = f"{fit.exponent:z.2f} ({ends[0]:z.2f} to {ends[1]:z.2f})"
+    told = f"{fit.exponent:z.2f} ({show_ends(ends)})"
     return told if fit.tells else f"{told}: {NO_TREND}"
 
 
