@@ -27,7 +27,7 @@ from bounds.curves.measurement import weighting_label
 from bounds.lemma5.closed_form import LayerInfluence
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.lemma5.constants.closed_forms import PrintedInfluence
-from bounds.store.forms import each, fields
+from bounds.store.forms import each, fields, only
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -59,6 +59,13 @@ FORM = fields(
     *FILES["constants.json, rows"],
     **each("printed_implied printed_tight_implied", bool),
     endless=each("inf -inf", [str]),
+    **{
+        "=": lambda row: all(
+            row.get(name, name) is None
+            for names in row["endless"].values()
+            for name in names
+        )
+    },
 )
 
 
@@ -118,11 +125,13 @@ def _cell_of(
         "dtype": model.dtype.name,
         **hashes,
     }
+    depth = len(model.layers)
+    layer_form = FORM | {"n": only(n), "layer": range(1, depth + 1)}
     return Cell(
         config,
         f"n = {n}",
         lambda: _recorded([_row(forms) for forms in _layers(model, n, asked)]),
-        form={"rows": [FORM]},
+        form={"rows": [layer_form, depth]},
     )
 
 

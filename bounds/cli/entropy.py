@@ -31,7 +31,7 @@ from bounds.entropy import (
     measure_entropy,
 )
 from bounds.entropy.closed_form import READINGS
-from bounds.store.forms import Form, fields
+from bounds.store.forms import Form, fields, only
 from bounds.store.output import file_sha256, write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
@@ -181,7 +181,12 @@ def _cells(
     """Returns lengths as cells, which depend on what is asked."""
     common = {"command": "entropy", "version": __version__, **asked}
     return [
-        Cell({**common, "n": n}, f"n = {n}", partial(measure, n), form=form)
+        Cell(
+            {**common, "n": n},
+            f"n = {n}",
+            partial(measure, n),
+            form=form | {"n": only(n)},
+        )
         for n in lengths
     ]
 

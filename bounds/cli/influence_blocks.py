@@ -21,7 +21,7 @@ from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
 from bounds.influence.precision import PRECISIONS
 from bounds.numbers.kind import kind_of_ends
-from bounds.store.forms import each, fields
+from bounds.store.forms import SIZE, each, fields, ordered
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -187,10 +187,11 @@ class Blocks:
             **fields(*SUMMARY, *BLOCK, "ambiguous kind? hypotheses?", levels=[dict]),
             **{"ties": (dict, None), f"{ERROR}?": ERROR_FORM},
             **{"position": (range(stop), None), "symbol": (symbols, None)},
+            "=": ordered("max_lower", "max_upper"),
             f"{REACHED}?": range(start + 1, stop),
             "substitutions": {
                 **{"position": [range(stop)], "symbol": [symbols]},
-                **each("lower upper", [float]),
+                **each("lower upper", [SIZE]),
                 "=": lambda found: len({*map(len, found.values())}) == 1,
             },
         }

@@ -28,7 +28,7 @@ from bounds.curves.measurement import Subject
 from bounds.lemma5.lipschitz.curve import LipschitzCurve, measure_lipschitz
 from bounds.lemma5.lipschitz.result import NAMES
 from bounds.lemma5.lipschitz.searches import Effort
-from bounds.store.forms import SIZE, each, fields
+from bounds.store.forms import SIZE, each, fields, only
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
@@ -296,9 +296,7 @@ def _cells(subject: Subject, lengths: Sequence[int], effort: Effort) -> list[Cel
             # The store has a column of its own for the seed.
             return {name: value for name, value in row.items() if name != "seed"}
 
-        cells.append(
-            Cell(config, f"n = {n}", compute, form=FORM | {"n": range(n, n + 1)})
-        )
+        cells.append(Cell(config, f"n = {n}", compute, form=FORM | {"n": only(n)}))
     return cells
 
 

@@ -34,7 +34,7 @@ from bounds.simulation.compute import BUDGET, simulate
 from bounds.simulation.curve import SimulationCurve
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
-from bounds.store.forms import each, fields
+from bounds.store.forms import SIZE, each, fields, only
 from bounds.store.output import write_json
 from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
 from bounds.store.table import Table
@@ -63,8 +63,8 @@ _AT = ("tau_at", "bound_at")
 FORM = fields(
     *(f"{name}?" if name in _AT else name for name in FILES["simulate.csv"]),
     "notes",
-    "notes",
-    **each(SWEPT, [float]),
+    **each("gap tau_formula tau_certificate error_certificate", (SIZE, None)),
+    **each(SWEPT, [SIZE]),
     **{"=": lambda row: len({len(row[name]) for name in SWEPT.split()}) == 1},
 )
 
@@ -247,7 +247,7 @@ def _cells(
             )
             return found.row() | ({} if at is None else _certified_at(at, found))
 
-        cells.append(Cell(config, f"n = {n}", compute, form=FORM))
+        cells.append(Cell(config, f"n = {n}", compute, form=FORM | {"n": only(n)}))
     return cells
 
 

@@ -28,7 +28,7 @@ from bounds.cli.shared.values import define_count
 from bounds.curves.measurement import tokens_sha256, weighting_label
 from bounds.influence import Ties
 from bounds.numbers.notation import enclosure_label
-from bounds.store.forms import fields
+from bounds.store.forms import fields, ordered
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, missing_cells, run_cells
@@ -121,7 +121,15 @@ def run(options: flags.FlagValues) -> None:
     }
     with output.open_store() as store, quiet_ties():
         found, seconds = _gather(store, plan, key, output.fresh)
-        best = conclude(plan, found, options.ties, seconds)
+        try:
+            best = conclude(plan, found, options.ties, seconds)
+        except (
+            RuntimeError
+        ) as error:  # it is told, and no block of a stranger is trusted
+            raise jm.InputError(
+                f"{store.path}: a row of the store is damaged ({error}); run its command "
+                "with --fresh to compute it again, or choose another --out"
+            ) from error
     record = {
         **output.record(),
         "n": best.length,
@@ -149,6 +157,7 @@ def _gather(
         "max max_lower max_upper evaluated",
         **{"tokens": [symbols, n], "position": (range(n), None)},
         **{"symbol": (symbols, None), "ties": (TIES, None)},
+        **{"=": ordered("max_lower", "max_upper")},
     )
     for block in range(plan.num_blocks):
 

@@ -24,7 +24,7 @@ from bounds.curves.measurement import (
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice
 from bounds.influence.method import Screen
-from bounds.store.forms import fields
+from bounds.store.forms import fields, only
 from bounds.store.sweep import Cell, Results
 from bounds.version import __version__
 from jax_models.errors import InputError
@@ -142,7 +142,7 @@ def _measurement(
         return {**row, **found}
 
     name = f"{subject.label}, n = {len(tokens)}, input {index}"
-    own = {"n": range(len(tokens), len(tokens) + 1), "input": range(index, index + 1)}
+    own = {"n": only(len(tokens)), "input": only(index)}
     return Cell(config, name, compute, kept, FORM | own)
 
 

@@ -15,7 +15,7 @@ from bounds.influence.method import Stopping
 from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem
 from bounds.numbers.notation import temperature_label
-from bounds.store.forms import fields
+from bounds.store.forms import fields, ordered
 from bounds.store.output import sha256
 from jax_models.format.temperature import encode_temperature
 from jax_models.model.reweight import at_length
@@ -35,7 +35,10 @@ ROW = (
     "kind",
     "ambiguous",
 )
-FORM = fields(*ROW, "input", "weighting")
+FORM = fields(
+    *(*ROW, "input", "weighting"),
+    **{"=": ordered("influence_lower", "influence_upper")},
+)
 
 
 @dataclasses.dataclass(frozen=True)

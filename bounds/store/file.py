@@ -128,6 +128,12 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     # A link leads to the file that its other names lead to.
     target = path.resolve()
     beside = target.with_name(target.name + ".lock")
+    for one in (path, beside):
+        if one.exists() and not (one.is_file() or one.is_dir()):
+            raise StoreError(
+                f"{one}: a device, pipe or socket, where a file was expected; move it "
+                "away, or choose another --out"
+            )
     with explained(beside):
         with contextlib.closing(
             sqlite3.connect(beside, isolation_level=None, timeout=wait_seconds)

@@ -9,6 +9,7 @@ whole.
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_models.arguments import show
@@ -36,9 +37,9 @@ _KINDS = {
     **each("reason theorem", (str, None)),
     **{"parameters": dict, "source": str},
     **each("exact ambiguous all_inputs exact_scores enumerated", bool),
-    **each("max max_lower max_upper influence_lower influence_upper estimate", float),
-    **each("optimal unigram last_symbol model model_stderr", float),
-    **each("epsilon substitution influence", float),
+    **each("max max_lower max_upper influence_lower influence_upper estimate", SIZE),
+    **each("epsilon substitution influence optimal unigram last_symbol model", SIZE),
+    "model_stderr": SIZE,
     **each("notes hypotheses", [str]),
 }
 
@@ -47,6 +48,23 @@ def fields(*names: str, **own: Form) -> dict[str, Form]:
     """Form of an object with these keys, and with others of their own forms."""
     listed = " ".join(names).split()
     return {x: _KINDS.get(x.rstrip("?"), (float, None)) for x in listed} | own
+
+
+def only(number: int) -> Form:
+    """Form of one whole number."""
+    return range(number, number + 1)
+
+
+def ordered(lower: str, upper: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether the ends of an interval, if there are any, are in order."""
+    return lambda one: None in (one[lower], one[upper]) or one[lower] <= one[upper]
+
+
+def is_row(row: Mapping[str, Any]) -> bool:
+    """Whether the names of a row that mean the same everywhere have their forms."""
+    return all(
+        _fit([x], (_KINDS[name], None)) for name, x in row.items() if name in _KINDS
+    )
 
 
 def decode(text: str, form: Form = dict) -> Any:

@@ -25,7 +25,7 @@ from bounds.store.file import (
     log_of,
     prepare,
 )
-from bounds.store.forms import COUNT, Form, decode, each
+from bounds.store.forms import COUNT, Form, decode, each, is_row
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
 from bounds.store.sweep_table import sweep_table
@@ -49,6 +49,7 @@ FORMS = {
     "sweep": {"keys": [str], "swept": [str]},
     "run": {
         "rows": [dict],
+        "=": lambda found: found["rows"] and all(map(is_row, found["rows"])),
         "peak_bytes": (COUNT, None),
         **each("cpu_seconds compile_seconds", float),
     },
@@ -72,11 +73,6 @@ class ResultStore:
         """Open a store; `fresh` makes one in place of another schema's."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
-            raise StoreError(
-                f"{self.path}: a device, pipe or socket, where a file was expected; move "
-                "it away, or choose another --out"
-            )
         with contextlib.ExitStack() as opened:
             opened.enter_context(lock(self.path, wait_seconds))
             with explained(self.path):

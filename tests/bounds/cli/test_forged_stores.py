@@ -201,16 +201,50 @@ def test_a_store_of_an_earlier_schema_is_refused_until_it_is_begun_anew(run):
         shutil.rmtree("out")
 
 
-@pytest.mark.parametrize(
-    ("name", "number"), [("estimate", -1), ("substitution", -0.5), ("n", 0), ("n", 9)]
-)
-def test_a_size_is_not_negative_and_a_length_is_the_one_that_was_asked(
-    name, number, run, tmp_path
-):
-    asked = ["lipschitz", *RUNS["lipschitz"], "--out=out"]
-    assert run(*asked).code == 0
-    with contextlib.closing(sqlite3.connect(STORE)) as store, store:
-        (text,) = store.execute("SELECT payload FROM cells").fetchone()
-        text = json.dumps(json.loads(text) | {name: number})
-        store.execute("UPDATE cells SET payload = ?", (text,))
-    run(*asked).assert_refused("is no result of this command")
+IMPOSSIBLE = {
+    "entropy": [{"optimal": -0.5}, {"n": 7}],
+    "batch": [{"rows": []}, {"rows": [{"n": "x"}]}, {"rows": [{"optimal": -1}]}],
+    "constants": [
+        *({"rows": rows} for rows in ([], [{"n": 5}], [{"layer": 7}])),
+        {"rows": [{"endless": {"inf": ["n"], "-inf": []}}]},
+        {"rows": [{"endless": {"inf": ["F"], "-inf": []}}]},
+        {"rows": [{"endless": {"inf": ["of none"], "-inf": []}}]},
+    ],
+    "simulate": [{"n": 0}, {"n": 9}, {"gap": -1}, {"errors": [-1]}],
+    "lipschitz": [{"estimate": -1}, {"substitution": -0.5}, {"n": 0}, {"n": 9}],
+    "curve": [
+        *({"n": 9}, {"input": 1}, {"influence_lower": -1}),
+        {"influence_lower": 1e9},
+    ],
+    "influence": [{"max_upper": -5}, {"max_lower": 1e9}, {"position": 4}],
+    "supremum": [
+        {"max_upper": -5},
+        {"max_lower": 1e9},
+        {"max_lower": 5, "max_upper": 5},
+    ],
+}
+
+
+def impossible(row, change):
+    """A row with other values; of a list of rows, in its first."""
+    match change:
+        case {"rows": [dict() as one]}:
+            return row | {"rows": [row["rows"][0] | one, *row["rows"][1:]]}
+        case {"errors": [x]}:
+            return row | {"errors": [x, *row["errors"][1:]]}
+    return row | change
+
+
+@pytest.mark.parametrize("command", IMPOSSIBLE)
+def test_what_cannot_be_is_refused_however_well_it_is_formed(command, run):
+    assert run(command, *RUNS[command], "--out=own").code == 0
+    for change in IMPOSSIBLE[command]:
+        shutil.rmtree("out", ignore_errors=True)
+        shutil.copytree("own", "out")
+        name = next(iter(change))
+        listed = statements(("SELECT key, payload FROM cells ORDER BY key",))
+        key, text = next(one for one in listed if name in json.loads(one[1]))
+        text = json.dumps(impossible(json.loads(text), change))
+        statements(("UPDATE cells SET payload = ? WHERE key = ?", [text, key]))
+        ended = run(command, *RUNS[command], "--out=out")
+        ended.assert_refused("of the store is damaged (")
