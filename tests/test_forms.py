@@ -31,15 +31,11 @@ def compared(tree, names):
     return sorted({x.value for x in parts if isinstance(x, ast.Constant)} & set(names))
 
 
-# A second spelling of the forward pass, in NumPy, that knows nothing of the engine.
-PLAIN = "jax_models/format/pretrained/plain.py"
-
-
 def test_scores_are_compared_by_name_nowhere():
     names = ("additive", "dot_product", "scaled_dot_product")
     found = {
         name: compared(tree, names)
-        for name, tree in modules("jax_models/model/scores/", PLAIN)
+        for name, tree in modules("jax_models/model/scores/")
     }
     assert not {name: words for name, words in found.items() if words}
 
@@ -69,7 +65,7 @@ def test_weightings_are_told_apart_by_what_they_say_of_themselves():
 
 
 # The closed forms import no models, the meaning of a program is written apart from them.
-OTHER_MASKS = ("bounds/lemma5/closed_form/", "jax_models/programs/rasp/", PLAIN)
+OTHER_MASKS = ("bounds/lemma5/closed_form/", "jax_models/programs/rasp/")
 
 
 def test_masks_are_compared_by_name_nowhere():

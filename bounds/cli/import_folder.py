@@ -15,7 +15,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from jax_models.errors import InputError
 from jax_models.format.pretrained.load import read_folder
-from jax_models.format.pretrained.self_test import compare_outputs
+from jax_models.format.pretrained.reference import compare_outputs
 
 
 def define_flags() -> flags.FlagValues:

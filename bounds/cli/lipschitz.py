@@ -25,8 +25,11 @@ from bounds.cli.shared.values import define_count
 from bounds.curves.decay import MIN_LENGTHS, describe_trend, show_interval
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
-from bounds.lemma5.lipschitz.curve import LipschitzCurve, measure_lipschitz
-from bounds.lemma5.lipschitz.result import NAMES
+from bounds.lemma5.lipschitz.curve import (
+    NAMES,
+    LipschitzCurve,
+    measure_lipschitz,
+)
 from bounds.lemma5.lipschitz.searches import Effort
 from bounds.store.forms import SIZE, each, fields, only
 from bounds.store.output import write_csv, write_json
@@ -68,13 +71,10 @@ COLUMNS = (
     "substitution",
     "local",
     "ball",
-    "simplex",
-    "tokens",
 )
 CONFIDENCE = 0.95
 FORM = fields(
-    *("notes", *(name for name in COLUMNS[:-4] if name != "seed")),
-    *(f"{name}?" for name in COLUMNS[-4:]),
+    *("notes", *(name for name in COLUMNS[:-1] if name != "seed"), "ball?"),
     *(f"{kind}_{name}?" for kind in ("log10", "looseness") for name in NAMES),
     **each("estimate substitution", SIZE),
 )
@@ -209,9 +209,8 @@ def define_flags() -> flags.FlagValues:
 def _define_effort(values: flags.FlagValues) -> None:
     effort = Effort()
     for name, least, text in (
-        ("restarts", 0, "Starting points of each ascent; 0 leaves the ascents out."),
-        ("steps", 1, "Steps of a gradient ascent."),
-        ("rounds", 1, "Rounds of the ascent over tokens, at most."),
+        ("restarts", 0, "Starting points of the ascent in the ball; 0 leaves it out."),
+        ("steps", 1, "Steps of the ascent from each."),
     ):
         define_count(values, name, getattr(effort, name), text, least)
 
@@ -262,7 +261,7 @@ def _ask(options: flags.FlagValues) -> tuple[Subject, list[Cell]]:
         options, vocab_size=num_symbols(options), max_length=lengths[-1]
     )
     subject = read_subject(options, model, lengths)
-    effort = Effort(options.restarts, options.steps, options.rounds)
+    effort = Effort(options.restarts, options.steps)
     return subject, _cells(subject, lengths, effort)
 
 

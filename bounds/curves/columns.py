@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from bounds.all_inputs import exact_supremum
+from bounds.all_inputs import exact_supremum, search_inputs
+from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Question
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import closed_form_bounds
-from bounds.lemma5.lipschitz import estimate_lipschitz
 from bounds.numbers.bound import Bound, Claim
 from jax_models.errors import InputError
 from jax_models.model.reweight import at_length
@@ -28,6 +28,8 @@ from jax_models.model.transformer import Transformer
 
 # Beyond two layers a certificate costs a forward pass per substitution.
 LONGEST_DEEP_CERTIFICATE = 512
+# Rounds of the one search that the estimate is: each is some 256 passes.
+ROUNDS = 3
 REASON = "reason"
 # Of the n at which the bound on an attention weight is 1/2, the decimal logarithm.
 HALF_WEIGHT = "log10_half_weight"
@@ -101,7 +103,7 @@ class CurveBound:
             model: The model.
             tokens: The input [n].
             question: What the exact influence is asked for.
-            seed: Of the estimator's searches.
+            seed: Of the search.
 
         Returns:
             A value or None per column, and under `REASON` why there is none.
@@ -158,15 +160,18 @@ def _finite(value: float) -> float | None:
 def _estimate(
     model: Transformer, tokens: np.ndarray, question: Question, seed: int
 ) -> dict[str, Any]:
-    found = estimate_lipschitz(
+    check_changeable(len(tokens))
+    found = search_inputs(
         model,
         len(tokens),
         query=question.query,
         target=question.target,
+        restarts=1,
+        rounds=ROUNDS,
+        ties=question.ties,
         seed=seed,
-        searches=("substitution", "tokens"),
     )
-    return {"estimate": found.influence}
+    return {"estimate": found.max_lower}
 
 
 def _supremum(

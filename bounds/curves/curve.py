@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from bounds.curves.decay import DecayFit, fit_decay
 from bounds.curves.gap import corrected_gap
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
+from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.problem import Target
 from bounds.influence.substitution import choose_query
 from bounds.numbers.notation import legend_label
@@ -22,6 +23,7 @@ from bounds.store.sweep import MemoryResults, Results, finish_cells
 from bounds.store.table import RowPerLength, Table
 from jax_models.arguments import (
     MAX_LENGTH,
+    choose_name,
     choose_names,
     expect_integer,
     expect_kind,
@@ -162,6 +164,12 @@ def bound_curve(
     """
     lengths = check_lengths(lengths)
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
+    for name, value, known in (
+        ("target", target, get_args(Target)),
+        ("method", method, METHOD_NAMES),
+        ("ties", ties, get_args(TieRule)),
+    ):
+        choose_name(name, value, known)
     question = Question(choose_query(query, model), target, method, ties)
     source = open_inputs(model, inputs, num_inputs, seed)
     drawn = draw_inputs(source, lengths)

@@ -44,7 +44,6 @@ RATIOS = {
 OBSERVED = {
     "estimate": "estimate of $K_n$: all searches",
     "local": "local norm, sampled inputs",
-    "tokens": "substitution, searched inputs",
     "substitution": "substitution, sampled inputs",
 }
 BOUNDS = {

@@ -13,7 +13,7 @@ from bounds.influence.batch import of_each_input
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.callable import Callable as Function
 from bounds.influence.callable import Radius
-from bounds.influence.choice import SCREENS, Choice, Keep, choose_method
+from bounds.influence.choice import METHOD_NAMES, SCREENS, Choice, Keep, choose_method
 from bounds.influence.maxima import Maxima
 from bounds.influence.measured_error import measure_error
 from bounds.influence.method import Method, Progress, Screen, Stopping
@@ -144,6 +144,7 @@ def compute_influence(
         TieError: for an ambiguous tie under ties="error".
     """
     started = time.perf_counter()
+    choose_name("method", method, METHOD_NAMES)
     choose_name("ties", ties, get_args(TieRule))
     choose_name("keep", keep, get_args(Keep))
     if propose is not None:

@@ -206,8 +206,6 @@ FILES: Mapping[str, Mapping[str, str]] = {
         substitution="largest ratio over substitutions",
         local="largest local norm at the inputs",
         ball="largest local norm met in the ball",
-        simplex="largest local norm met over mixtures of tokens",
-        tokens="largest ratio met over inputs",
         **{"log10_*": "decimal logarithm of the bound of that name on K_n"},
         **{"looseness_*": "decades between that bound and what was met"},
     ),

@@ -1,8 +1,15 @@
-"""Estimates against length, beside what the closed forms and certificates say."""
+"""Estimates against length, and how many decades bounds lie above what was observed.
+
+A closed form bounds every influence at a distance D of two embeddings. Those proportional
+to D bound the Lipschitz constant, by bound / D, and are compared with its estimate; the
+corrected recursion saturates, so that it bounds influences only, and is compared with the
+largest influence met. A certificate holds for its own input, and is compared with the
+exact ratio there.
+"""
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,14 +21,8 @@ from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.curves.measurement import weighting_label
 from bounds.influence.problem import Target
 from bounds.lemma5.certificate import certify_influence
-from bounds.lemma5.constants import closed_form_bounds
-from bounds.lemma5.lipschitz.result import (
-    CERTIFICATES,
-    LipschitzEstimate,
-    log10_influence,
-    log10_lipschitz,
-    looseness,
-)
+from bounds.lemma5.constants import ClosedForms, closed_form_bounds
+from bounds.lemma5.lipschitz.result import LipschitzEstimate
 from bounds.lemma5.lipschitz.searches import Effort, estimate_lipschitz
 from bounds.lemma5.lipschitz.substitution import embedding_distances
 from bounds.store.table import RowPerLength, Table
@@ -31,6 +32,13 @@ from jax_models.model.reweight import at_length
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Closed forms that are proportional to D, in the order in which they are derived.
+PROPORTIONAL = ("linear", "c1", "c2", "causal", "printed_tight", "printed")
+SATURATING = "corrected"
+CERTIFICATES = ("centred", "base")
+# All of them, those of one input first.
+NAMES = (*CERTIFICATES, SATURATING, *PROPORTIONAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,19 +140,7 @@ def measure_lipschitz(
     query: int | None,
     target: Target,
 ) -> dict[str, Any]:
-    """Returns the row of one length; see `LipschitzCurve`.
-
-    Args:
-        model: The model.
-        length: n.
-        source: The inputs.
-        effort: How much is searched.
-        seed: Seed of the searches.
-        query: Position of the output; negative ones count from the end.
-        target: "activation" or "logits".
-
-    Returns:
-        The row, and under `notes` why a bound is missing, one sentence each.
+    """Returns the row of one length; `notes` give the reason of each missing bound.
 
     Raises:
         InputError: As in `estimate_lipschitz`.
@@ -167,18 +163,14 @@ def measure_lipschitz(
     logs: dict[str, float] = {}
     loose: dict[str, float] = {}
     try:
-        forms = closed_form_bounds(
-            model,
-            length,
-            query=query,
-            target=target,
-        )
+        forms = closed_form_bounds(model, length, query=query, target=target)
     except InputError as error:
         notes.append(f"no closed form: {error}")
     else:
+        saturated = {SATURATING: forms.corrected.others.log10_value}
         for bounds, observed in (
             (log10_lipschitz(forms), found.value),
-            (log10_influence(forms), max(found.influence, supremum or 0.0)),
+            (saturated, max(found.influence, supremum or 0.0)),
         ):
             logs |= bounds
             loose |= looseness(bounds, observed)
@@ -198,6 +190,27 @@ def measure_lipschitz(
         **{f"looseness_{name}": value for name, value in loose.items()},
         "notes": notes,
     }
+
+
+def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
+    """Returns log10 of bound / D by name, of the forms that are proportional to D and apply.
+
+    Nothing where D = 0, where no symbol changes anything.
+    """
+    distance = forms.constants.embedding.distance
+    found = {name: getattr(forms, name) for name in PROPORTIONAL if distance > 0}
+    return {
+        name: form.others.log10_value - math.log10(distance)
+        for name, form in found.items()
+        if form is not None
+    }
+
+
+def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, float]:
+    """Returns the decades of bounds above what was observed; infinite above nothing."""
+    if observed == 0:
+        return dict.fromkeys(log10_bounds, math.inf)
+    return {name: bound - math.log10(observed) for name, bound in log10_bounds.items()}
 
 
 def _certificates(

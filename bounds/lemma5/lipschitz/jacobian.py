@@ -77,45 +77,20 @@ def power_iteration(
 
 
 def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array:
-    """Returns the target at the query from the rows y^(0) [n, d]; differentiable.
-
-    Args:
-        model: A softmax transformer.
-        rows: y^(0) [n, d].
-        query: Position of the output.
-        target: "activation" or "logits".
-
-    Returns:
-        A vector, of d activations or of the logits.
-    """
+    """Returns the target [m] at the query from the rows y^(0) [n, d]; differentiable."""
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
     return read_target(model, y, target)
 
 
-def output_width(model: Transformer, target: str) -> int:
-    """Returns the number of coordinates of the target."""
-    if target == "logits":
-        assert model.classes is not None
-        return model.classes
-    return model.width
-
-
-def output_directions(
-    model: Transformer, length: int, target: str, seed: int
-) -> np.ndarray:
-    """Returns the output directions that are pulled back, orthonormal rows [k, m].
-
-    All of them where the blocks then stay small; else a random subspace.
+def _output_directions(width: int, elements: int, seed: int) -> np.ndarray:
+    """Orthonormal rows [k, m] that are pulled back; a random subspace of a wide output.
 
     Args:
-        model: The model.
-        length: n.
-        target: "activation" or "logits".
+        width: m.
+        elements: Of the blocks that one direction gives.
         seed: Seed of the subspace.
     """
-    width = output_width(model, target)
-    affordable = max(CANDIDATES, MAX_ELEMENTS // (length * model.width))
-    count = min(width, MAX_ROWS, affordable)
+    count = min(width, MAX_ROWS, max(CANDIDATES, MAX_ELEMENTS // elements))
     if count == width:
         return np.eye(width)
     gaussian = np.random.default_rng(seed).standard_normal((width, count))
@@ -157,21 +132,7 @@ def norms_at(
     target: str,
     iterations: int = ITERATIONS,
 ) -> tuple[Array, Array, Array]:
-    """Returns the norms of the blocks of some positions, by jvp and vjp of the model.
-
-    Args:
-        model: A softmax transformer.
-        rows: y^(0) [n, d].
-        positions: Positions i [b].
-        start: First vectors [b, d].
-        query: Position of the output.
-        target: "activation" or "logits".
-        iterations: Power iterations at most.
-
-    Returns:
-        Lower estimates of |d y_q / d y_i^(0)| [b], the unit vectors that attain them
-        [b, d], and the number of iterations made.
-    """
+    """Returns `power_iteration` of the blocks of some positions [b], by jvp and vjp."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 
@@ -204,17 +165,18 @@ def block_norms(
         Lower estimates of the norms [n], the unit directions that attain them [n, d],
         and the number of power iterations made.
     """
-    length = rows.shape[0]
     how: Any = {"query": query, "target": target}
-    directions = output_directions(model, length, target, seed)
+    width = model.width if target == "activation" else model.classes
+    assert width is not None
+    directions = _output_directions(width, rows.shape[0] * model.width, seed)
     start = np.random.default_rng(seed).standard_normal(rows.shape)
     found = _sketched_norms(
         model, rows, *(jnp.asarray(x, rows.dtype) for x in (directions, start)), **how
     )
     norms, vectors, count = (np.array(x) for x in found)
-    if len(directions) == output_width(model, target):
+    if len(directions) == width:
         return norms, vectors, int(count)
-    at = np.argsort(-norms, kind="stable")[: min(CANDIDATES, length)]
+    at = np.argsort(-norms, kind="stable")[:CANDIDATES]
     again = norms_at(model, rows, jnp.asarray(at), jnp.asarray(vectors[at]), **how)
     # From a vector that a part of the output gave, the whole output gives no less.
     norms[at], vectors[at] = np.asarray(again[0]), np.asarray(again[1])

@@ -1,32 +1,22 @@
-"""The searches at one length, each over several inputs and restarts."""
+"""The estimate at one length: three searches, each over several inputs."""
 
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
-from bounds.lemma5.lipschitz.ascent import Point, ascend, ascend_tokens
-from bounds.lemma5.lipschitz.domain import (
-    Ball,
-    Domain,
-    ball_radius,
-    free_symbols,
-    make_ball,
-    make_simplex,
-)
+from bounds.lemma5.lipschitz.ball import ascend, ball_radius
 from bounds.lemma5.lipschitz.jacobian import block_norms
 from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
 from bounds.lemma5.lipschitz.substitution import (
     Substitution,
     all_positions,
-    free_rows,
     largest_ratio,
 )
 from bounds.readings.rules import lacks_of_dropout, of_one_text
@@ -43,11 +33,7 @@ from jax_models.model.transformer import embedded
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
 from jax_models.run.evaluate import check_tokens, require_readout
 
-HIGHEST = jax.lax.Precision.HIGHEST
-
-# Random points this many deviations out reach the border of every domain.
-FAR = 10.0
-SEARCHES = ("substitution", "local", "ball", "simplex", "tokens")
+SEARCHES = ("substitution", "local", "ball")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +41,16 @@ class Effort:
     """How much is searched.
 
     Attributes:
-        restarts: Starting points of each ascent; 0 leaves the ascents out.
-        steps: Steps of a gradient ascent.
-        rounds: Rounds of a discrete ascent over tokens, at most.
+        restarts: Starting points of the ascent; 0 leaves it out.
+        steps: Steps from each.
     """
 
     restarts: int = 3
     steps: int = 100
-    rounds: int = 8
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name, least in (("restarts", 0), ("steps", 1), ("rounds", 1)):
+        for name, least in (("restarts", 0), ("steps", 1)):
             expect_integer(name, getattr(self, name), least)
         what = f"{self.restarts} ascents of {self.steps} steps"
         require_operations(what, PYTHON_STEP * self.restarts * self.steps)
@@ -80,7 +64,7 @@ class Look:
     tokens: np.ndarray  # [n]
     free: np.ndarray  # [n] bool: holds a token that may be substituted
     norms: np.ndarray  # [n] local norms, NaN where the position may not change
-    directions: np.ndarray  # [n, d]
+    directions: np.ndarray  # [n, d] of unit vectors that attain them
     iterations: int
     best: Substitution
 
@@ -115,12 +99,8 @@ class Searches:
     effort: Effort
     seed: int
 
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"query": self.query, "target": self.target}
-
     def look(self, index: int, tokens: np.ndarray, slopes: bool) -> Look:
-        """Returns the local norms and the exact substitutions on one input.
+        """Returns the local norms and the best exact substitution on one input.
 
         Args:
             index: Which input it is.
@@ -131,129 +111,82 @@ class Searches:
         Raises:
             InputError: No position of the input may change.
         """
-        free = free_rows(self.model, tokens)
-        movable = free.copy()
-        if not self.include_query:
-            movable[self.query] = False
+        listed = self.model.substitutable
+        free = np.isin(tokens, tokens if listed is None else listed)
+        movable = free & (self.include_query | (np.arange(len(tokens)) != self.query))
         if not movable.any():
             raise InputError(
                 f"input {index} has no position that may change: only the symbols "
-                f"{free_symbols(self.model).tolist()} are substituted, and not at the "
-                "query"
+                f"{sorted(listed or ())} are substituted, and not at the query"
             )
         rows = embedded(self.model, jnp.asarray(tokens, jnp.int32))
         if slopes or not all_positions(self.model, len(tokens)):
             norms, directions, iterations = block_norms(
-                self.model, rows, seed=self.seed, **self._how
+                self.model, rows, query=self.query, target=self.target, seed=self.seed
             )
         else:
             norms, directions, iterations = np.ones(len(tokens)), np.asarray(rows), 0
         norms[~movable] = np.nan
-        best = self._exact(tokens, norms)
-        return Look(index, tokens, free, norms, directions, iterations, best)
-
-    def _exact(self, tokens: np.ndarray, norms: np.ndarray) -> Substitution:
-        include = self.include_query
-        return largest_ratio(
-            self.model, tokens, norms, include_query=include, **self._how
+        best = largest_ratio(
+            self.model,
+            tokens,
+            norms,
+            query=self.query,
+            target=self.target,
+            include_query=self.include_query,
         )
+        return Look(index, tokens, free, norms, directions, iterations, best)
 
     def substitution(self, looks: list[Look]) -> Estimate:
         """Returns the largest exact ratio over all inputs."""
         top = max(looks, key=lambda look: look.best.ratio)
-        return Estimate(
-            top.best.ratio,
-            "substitution",
-            self.seed,
-            sum(look.best.count for look in looks),
-            top.best.position,
-            top.best.symbol,
-            top.input,
-        )
+        best, made = top.best, sum(look.best.count for look in looks)
+        at = best.position, best.symbol, top.input
+        return Estimate(best.ratio, "substitution", self.seed, made, *at)
 
     def local(self, looks: list[Look]) -> Estimate:
         """Returns the largest local norm over all inputs."""
-        top = max(looks, key=lambda look: look.norm)
-        count = sum(look.iterations for look in looks)
-        return Estimate(
-            top.norm, "local", self.seed, count, top.position, input=top.input
-        )
+        top, made = max(looks, key=lambda x: x.norm), sum(x.iterations for x in looks)
+        at = top.position, None, top.input
+        return Estimate(top.norm, "local", self.seed, made, *at)
 
-    def relaxed(self, looks: list[Look], domain: Domain) -> Estimate:
-        """Returns the largest local norm that gradient ascent met in a domain."""
+    def ball(self, looks: list[Look]) -> Estimate:
+        """Returns the largest local norm that gradient ascent met in the ball."""
         order = sorted(looks, key=lambda look: -look.norm)
-        best = Estimate(0.0, domain.name, self.seed, 0)
+        made = self.effort.restarts * self.effort.steps
+        best = Estimate(0.0, "ball", self.seed, made)
         for restart in range(self.effort.restarts):
             look = order[restart % len(order)]
-            start = self._start(look, domain, restart)
-            value, _ = ascend(
-                self.model, domain, start, steps=self.effort.steps, **self._how
-            )
-            if float(value) > best.value:
+            value = self._ascend(look, restart)
+            if value > best.value:
                 at = {"position": look.position, "input": look.input}
-                best = dataclasses.replace(best, value=float(value), **at)
-        made = self.effort.restarts * self.effort.steps
-        return dataclasses.replace(best, iterations=made)
+                best = dataclasses.replace(best, value=value, **at)
+        return best
 
-    def _start(self, look: Look, domain: Domain, restart: int) -> Point:
-        """Returns where a restart begins: the first at tokens, the others off them."""
-        dtype = self.model.dtype
-        rows = embedded(self.model, jnp.asarray(look.tokens, jnp.int32))
-        vector = jnp.asarray(look.directions[look.position], dtype)
-        direction = jnp.matmul(vector, domain.basis, precision=HIGHEST)
-        variable = rows
-        if not isinstance(domain, Ball):
-            symbols = free_symbols(self.model)
-            variable = jnp.asarray(look.tokens[:, None] == symbols, dtype)
+    def _ascend(self, look: Look, restart: int) -> float:
+        """The largest local norm met from an input; restarts but the first begin off it."""
+        dtype, radius = self.model.dtype, ball_radius(self.model, len(look.tokens))
+        rows = np.asarray(embedded(self.model, jnp.asarray(look.tokens, jnp.int32)))
         if restart:
             # Half way to a random point on the border: far from the tokens and from
             # other restarts, and inside, where the ascent can turn every way.
-            random = np.random.default_rng([self.seed, restart])
-            noise = FAR * random.standard_normal(variable.shape)
-            border = domain.project(jnp.asarray(noise, dtype))
-            variable = (variable + border) / 2
-        moves = (direction != 0).any()
-        return Point(
-            domain.project(variable),
-            jnp.where(moves, direction, jnp.ones_like(direction)),
+            draw = np.random.default_rng([self.seed, restart])
+            border = draw.standard_normal(rows.shape)
+            border *= radius / np.linalg.norm(border, axis=1, keepdims=True)
+            rows = np.where(look.free[:, None], (rows + border) / 2, rows)
+        direction = look.directions[look.position]
+        value, _, _ = ascend(
+            self.model,
+            jnp.asarray(rows, dtype),
+            jnp.asarray(direction if direction.any() else direction + 1, dtype),
             jnp.asarray(look.position, jnp.int32),
-            rows,
             jnp.asarray(look.free),
+            jnp.asarray(radius, dtype),
+            query=self.query,
+            target=self.target,
+            steps=self.effort.steps,
         )
-
-    def tokens(self, looks: list[Look]) -> tuple[Estimate, float]:
-        """Returns the largest exact ratio after discrete ascent, and any influence."""
-        order = sorted(looks, key=lambda look: -look.best.ratio)
-        best = Estimate(0.0, "tokens", self.seed, 0)
-        made, influence = 0, 0.0
-        for look in order[: self.effort.restarts]:
-            if look.best.position is None or look.best.symbol is None:
-                continue
-            found, _, rounds = ascend_tokens(
-                self.model,
-                jnp.asarray(look.tokens, jnp.int32),
-                jnp.asarray(look.best.position, jnp.int32),
-                jnp.asarray(look.best.symbol, jnp.int32),
-                jnp.asarray(look.free),
-                jnp.asarray(free_symbols(self.model), jnp.int32),
-                rounds=self.effort.rounds,
-                **self._how,
-            )
-            # The ascent subtracts two outputs; what is reported is the exact change.
-            exact = self._exact(np.asarray(found), look.norms)
-            made += int(rounds)
-            influence = max(influence, exact.influence)
-            if exact.ratio > best.value:
-                best = Estimate(
-                    exact.ratio,
-                    "tokens",
-                    self.seed,
-                    0,
-                    exact.position,
-                    exact.symbol,
-                    look.input,
-                )
-        return dataclasses.replace(best, iterations=made), influence
+        return float(value)
 
 
 def estimate_lipschitz(
@@ -264,7 +197,6 @@ def estimate_lipschitz(
     num_inputs: int = 4,
     restarts: int = 3,
     steps: int = 100,
-    rounds: int = 8,
     seed: int = 0,
     query: int | None = None,
     target: Target = "activation",
@@ -281,9 +213,7 @@ def estimate_lipschitz(
       influence (rounding taken off) over the distance of the two embeddings;
     * "local": the operator norm |d y_q / d z_i| at each input, for every position, by
       power iteration with vjp (and jvp, where the output is wide);
-    * "ball", "simplex": gradient ascent of that norm over all rows, in the ball and in
-      the mixtures of tokens, with restarts;
-    * "tokens": discrete coordinate ascent over the other tokens, re-evaluated exactly.
+    * "ball": gradient ascent of that norm over all rows in the ball, with restarts.
 
     A derivative at a kink of relu is the one that JAX takes. Estimates, not bounds.
 
@@ -293,9 +223,8 @@ def estimate_lipschitz(
         inputs: A language to sample from ("random": uniform strings), or a source such
             as `bounds.curves.inputs.GivenInputs`.
         num_inputs: Number of inputs, where they are sampled.
-        restarts: Starting points of each ascent; 0 leaves the ascents out.
-        steps: Steps of a gradient ascent.
-        rounds: Rounds of the ascent over tokens, at most.
+        restarts: Starting points of the ascent; 0 leaves it out.
+        steps: Steps of the ascent from each.
         seed: Seed of the sampled inputs and of all that is random in the searches.
         query: Position whose output is looked at, negative ones counting from the end; by
             default the row of a classifier's head, else the last.
@@ -319,7 +248,7 @@ def estimate_lipschitz(
         >>> found.method, found.scaled == 4 * found.value
         ('substitution', True)
     """
-    effort = Effort(restarts, steps, rounds)
+    effort = Effort(restarts, steps)
     choose_name("target", target, get_args(Target))
     searches = choose_names("searches", searches, SEARCHES)
     if not searches:
@@ -347,23 +276,11 @@ def estimate_lipschitz(
         )
     model = at_length(model, length)
     search = Searches(model, query, target, include_query, effort, seed)
-    slopes = bool({"local", "ball", "simplex"} & set(searches))
-    looks = []
-    for index, tokens in enumerate(drawn):
-        looks.append(search.look(index, tokens, slopes))
-    found, influence = [], max(look.best.influence for look in looks)
-    if "substitution" in searches:
-        found.append(search.substitution(looks))
-    if "local" in searches:
-        found.append(search.local(looks))
-    for name, make in (("ball", make_ball), ("simplex", make_simplex)):
-        domain = make(model, length) if name in searches and restarts else None
-        if domain is not None:
-            found.append(search.relaxed(looks, domain))
-    if "tokens" in searches and restarts:
-        best, met = search.tokens(looks)
-        found.append(best)
-        influence = max(influence, met)
+    slopes = set(searches) != {"substitution"}
+    looks = [search.look(index, tokens, slopes) for index, tokens in enumerate(drawn)]
+    ways = {"substitution": search.substitution, "local": search.local}
+    ways |= {"ball": search.ball} if restarts else {}
+    found = [ways[name](looks) for name in ways if name in searches]
     if not found:
         raise InputError("restarts = 0 leaves none of the searches asked for")
     top = max(found, key=lambda one: one.value)
@@ -374,7 +291,7 @@ def estimate_lipschitz(
         query=query,
         target=target,
         radius=ball_radius(model, length),
-        influence=influence,
+        influence=max(look.best.influence for look in looks),
         searches=tuple(found),
         position_norms=functools.reduce(np.fmax, norms, np.full(length, np.nan)),
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bounds.influence import compute_influence
+from bounds.influence.problem import Target
 from jax_models import Transformer
 
 # Lengths up to which all positions are exhausted where no incremental method applies.
@@ -20,10 +21,11 @@ class Substitution:
     """The substitution of largest ratio on one input, with rounding taken off.
 
     Attributes:
-        ratio: |y_q(x with x_i := s) - y_q(x)| / |embedding of s - embedding of x_i|.
-        position: i.
-        symbol: s.
-        influence: The largest influence met on the input, of any substitution.
+        ratio: |y_q(x with x_i := s) - y_q(x)| / |embedding of s - embedding of x_i|; 0
+            where nothing can be substituted.
+        position: i, or None.
+        symbol: s, or None.
+        influence: The largest influence of any substitution on the input.
         count: How many substitutions were made.
     """
 
@@ -35,7 +37,11 @@ class Substitution:
 
 
 def all_positions(model: Transformer, length: int) -> bool:
-    """Returns whether every position of an input is substituted; see `largest_ratio`."""
+    """Returns whether every position of an input is substituted.
+
+    Beyond two layers each position costs a forward pass, and long inputs have only the
+    positions of largest local norm substituted.
+    """
     return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
 
 
@@ -52,13 +58,10 @@ def largest_ratio(
     norms: np.ndarray,
     *,
     query: int,
-    target: str,
-    include_query: bool = False,
+    target: Target,
+    include_query: bool,
 ) -> Substitution:
     """Returns the substitution that changes the output most per change of embedding.
-
-    All positions where the model has at most two layers or n is at most 256; beyond,
-    where each position costs a forward pass, the 32 of largest local norm.
 
     Args:
         model: A transformer.
@@ -67,9 +70,6 @@ def largest_ratio(
         query: Position of the output.
         target: "activation" or "logits".
         include_query: Whether the query's own token is substituted too.
-
-    Returns:
-        The substitution; ratio 0 and no position where nothing can be substituted.
     """
     positions: Sequence[int] | None = None
     if not all_positions(model, len(tokens)):
@@ -79,7 +79,7 @@ def largest_ratio(
         model,
         tokens,
         query=query,
-        target=target,  # pyright: ignore[reportArgumentType]
+        target=target,
         positions=positions,
         include_query=include_query,
     )
@@ -89,21 +89,9 @@ def largest_ratio(
     possible = ~np.isnan(found.lower) & (distances > 0)
     if not possible.any():
         return Substitution(0.0, None, None, found.max_lower, found.substitutions)
-    ratio = np.where(possible, found.lower, 0) / np.where(possible, distances, 1)
-    position, symbol = np.unravel_index(
-        np.argmax(np.where(possible, ratio, -1)), ratio.shape
-    )
+    ratio = np.where(possible, found.lower / np.where(possible, distances, 1), -1)
+    at = np.unravel_index(np.argmax(ratio), ratio.shape)
+    position, symbol = (int(x) for x in at)
     return Substitution(
-        float(ratio[position, symbol]),
-        int(position),
-        int(symbol),
-        found.max_lower,
-        found.substitutions,
+        float(ratio[at]), position, symbol, found.max_lower, found.substitutions
     )
-
-
-def free_rows(model: Transformer, tokens: np.ndarray) -> np.ndarray:
-    """Returns which positions hold a token that may be substituted [n]."""
-    if model.substitutable is None:
-        return np.ones(len(tokens), bool)
-    return np.isin(tokens, np.array(model.substitutable))

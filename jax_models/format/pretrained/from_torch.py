@@ -77,10 +77,9 @@ def from_torch(
     """Returns the model of a torch module's state.
 
     Reads `torch.nn.TransformerEncoder`, which may be part of a larger module, and modules
-    that call their tensors as nanoGPT does. The forward pass of the model is compared with
-    a plain one in NumPy on a few tokens before it is returned. What is None is as the
-    module is by default: the encoder is post-norm, has ReLU and no mask; nanoGPT is
-    pre-norm, has gelu and a future mask, and names its embedding, positions and read-out.
+    that call their tensors as nanoGPT does. What is None is as the module is by default:
+    the encoder is post-norm, has ReLU and no mask; nanoGPT is pre-norm, has gelu and a
+    future mask, and names its embedding, positions and read-out.
 
     Args:
         state: `{k: v.numpy() for k, v in module.state_dict().items()}`. Names may begin
@@ -101,8 +100,7 @@ def from_torch(
 
     Raises:
         InputError: for a state that is not whole, has more than a model is made of, or
-            does not fit the arguments, and a model that differs from the plain pass by
-            more than rounding.
+            does not fit the arguments.
     """
     heads = expect_integer("heads", heads, 1)
     source = State(state, {"heads": heads})

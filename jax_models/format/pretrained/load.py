@@ -16,7 +16,7 @@ from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS
 from jax_models.format.pretrained.folder import Folder
 from jax_models.format.pretrained.pairs import find_separator
 from jax_models.format.pretrained.parts import Parts, put_padding
-from jax_models.format.pretrained.self_test import compare_outputs, compare_spellings
+from jax_models.format.pretrained.reference import compare_outputs
 from jax_models.format.pretrained.sentences import read_pooling
 from jax_models.format.pretrained.source import FLOATS, Source
 from jax_models.format.pretrained.tokenizer import (
@@ -43,10 +43,9 @@ def from_pretrained(
     """Returns the model of a local Hugging Face folder.
 
     Reads `config.json` and `model.safetensors`, or the shards of its index, of the
-    families in docs/checkpoints.md. The forward pass of the model is compared with a plain
-    one in NumPy on a few tokens before it is returned. Symbols are substitutable that its
-    tokenizer names, but special ones and the padding; without a tokenizer all but the
-    padding. What sentence-transformers write beside it says how its rows are pooled.
+    families in docs/checkpoints.md. Symbols are substitutable that its tokenizer names, but
+    special ones and the padding; without a tokenizer all but the padding. What
+    sentence-transformers write beside it says how its rows are pooled.
 
     Args:
         folder: where the checkpoint is.
@@ -65,7 +64,7 @@ def from_pretrained(
 
     Raises:
         InputError: for a folder that is not whole, or asks what is not supported, and a
-            model that differs from the plain pass or the reference by more than rounding.
+            model that differs from the reference by more than rounding.
         OSError: if a file cannot be read.
     """
     expect_kind("folder", folder, str | os.PathLike, "a path")
@@ -108,15 +107,14 @@ def read_folder(
 
 
 def finish(parts: Parts, left: Iterable[str]) -> Transformer:
-    """Returns the model of all that is held, once a plain pass agrees with it.
+    """Returns the model of all that is held.
 
     Args:
         parts: of the model.
         left: the names of tensors that nothing was made of, and something should.
 
     Raises:
-        InputError: for tensors left, for parts that are no model, and for a model that
-            differs from the plain pass by more than rounding.
+        InputError: for tensors left, and for parts that are no model.
     """
     source, left = parts.folder, sorted(left)
     if left:
@@ -125,11 +123,9 @@ def finish(parts: Parts, left: Iterable[str]) -> Transformer:
             f"{show(left)}; {source.unknown}"
         )
     try:
-        model = build_model(parts.config | {"format": FORMATS[1]}, parts.tensors)
+        return build_model(parts.config | {"format": FORMATS[1]}, parts.tensors)
     except InputError as error:
         raise InputError(f"{source.called}: {error}") from error
-    compare_spellings(model)
-    return model
 
 
 def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:

@@ -6,7 +6,7 @@ from bounds.cli import curve, entropy, influence_blocks, lipschitz
 from bounds.cli.influence_question import NAMES
 from bounds.cli.shared.columns import FILES, WORDS, find_words
 from bounds.curves.columns import bound_columns
-from bounds.lemma5.lipschitz.result import NAMES as BOUNDS
+from bounds.lemma5.lipschitz.curve import NAMES as BOUNDS
 from bounds.simulation.curve import COLUMNS as SIMULATION
 
 DECLARED = {

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 QUICK = {
     "influence": ["--length=3", "--method=exhaustive"],
     "constants": ["--lengths=4"],
-    "lipschitz": ["--lengths=4", "--num_inputs=1", "--restarts=0", "--rounds=1"],
+    "lipschitz": ["--lengths=4", "--num_inputs=1", "--restarts=0"],
     "curve": ["--lengths=3", "--num_inputs=1", "--method=exhaustive", "--bounds=none"],
 }
 

@@ -18,7 +18,7 @@ from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 6
-QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10, "rounds": 3}
+QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10}
 FORMS = ("linear", "c1", "c2", "causal", "printed_tight", "printed")
 CASES = {
     "residual": {"num_layers": 2},
@@ -64,16 +64,14 @@ def test_no_search_passes_a_closed_form(name):
 def test_every_search_is_made_and_the_largest_is_the_estimate():
     _, estimate = found("residual")
     values = {search.method: search.value for search in estimate.searches}
-    assert list(values) == ["substitution", "local", "ball", "simplex", "tokens"]
+    assert list(values) == ["substitution", "local", "ball"]
     assert estimate.value == max(values.values())
     assert estimate.value == values[estimate.method]
     assert estimate.scaled == N * estimate.value
     assert values["ball"] >= values["local"]
-    assert values["tokens"] >= values["substitution"]
     made = {search.method: search.iterations for search in estimate.searches}
-    assert made["ball"] == made["simplex"] == 20
+    assert made["ball"] == 20
     assert made["substitution"] == 2 * (N - 1)
-    assert 2 <= made["tokens"] <= 6
     assert estimate.row()["estimate"] == estimate.value
 
 

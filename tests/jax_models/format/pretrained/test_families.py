@@ -20,6 +20,7 @@ from tests.jax_models.format.pretrained.folders import (
     copied,
     weights_of,
 )
+from tests.jax_models.format.pretrained.plain import assert_is_plain
 
 NAMES = sorted(x.name for x in FIXTURES.iterdir())
 FAST = ("bert", "esm", "gpt2", "llama")
@@ -48,6 +49,11 @@ def test_every_family_has_a_fixture():
 def test_every_row_is_that_of_the_reference(name):
     found = jm.apply(imported(name), expected(name)["tokens"])
     assert_rows_are(found, expected(name)["rows"], 1e-12)
+
+
+@folders
+def test_the_plain_pass_agrees(name):
+    assert_is_plain(imported(name))
 
 
 @folders

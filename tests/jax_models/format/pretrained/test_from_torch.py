@@ -19,6 +19,7 @@ from tests.jax_models.format.pretrained.folders import (
     with_value,
     without,
 )
+from tests.jax_models.format.pretrained.plain import assert_is_plain
 
 STATES = pathlib.Path(__file__).parent / "states"
 CLASSIFIER = {"embedding": "embedding.weight", "position": "places"}
@@ -87,7 +88,9 @@ def test_another_setting_is_another_function(key):
     tensors = stored(name)
     if key == "position":
         tensors = {k: x for k, x in tensors.items() if k != "places"}
-    found = jm.apply(read(name, tensors, **{key: OTHERS[key]}), np.arange(12))
+    model = read(name, tensors, **{key: OTHERS[key]})
+    assert_is_plain(model)
+    found = jm.apply(model, np.arange(12))
     wanted = np.asarray(jm.apply(imported(name), np.arange(12)))
     apart = np.linalg.norm(np.asarray(found) - wanted, axis=-1)
     assert (apart > 1e-6 * np.linalg.norm(wanted, axis=-1)).any()

@@ -31,12 +31,6 @@ from tests.jax_models.format.pretrained.layouts import (
 )
 
 
-@pytest.fixture(autouse=True)
-def compared_by_bytes(monkeypatch):
-    """The plain pass is left out: models are compared byte by byte."""
-    monkeypatch.setattr(load, "compare_spellings", lambda model: None)
-
-
 def read(one, place, finish=None):
     place.mkdir()
     folder = one.write(place)

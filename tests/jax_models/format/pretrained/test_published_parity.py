@@ -1,4 +1,4 @@
-"""The published layer-norm transformer for PARITY: its state, its self-test, its margins.
+"""The published layer-norm transformer for PARITY: its state, its comparisons, its margins.
 
 Chiang & Cholak 2022: activations (y, -y) of d = 2 x 10 entries, two heads, post-norm,
 3 neurons in layer 1 and 20 in layer 2; layer 2 erases every entry of a row but the answer,
@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 import bounds
 import jax_models as jm
 from jax_models.constructions import normalised_parity_transformer
-from jax_models.format.pretrained import self_test
+from jax_models.format.pretrained.reference import compare_outputs
+from tests.jax_models.format.pretrained import plain
 
 WIDTH, HEADS, HALF = 20, 2, 10
 # Entries of the first half: is the token 1, the query; p/N, (-1)^p; k/N, 1/N; the mark.
@@ -125,6 +126,7 @@ def margin(model, length, odd):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_model_whose_rows_vanish_is_imported(dtype):
     model = published(16, dtype)
+    plain.assert_is_plain(model)
     assert [x.feed_forward.w1.shape[0] for x in model.layers] == [3, 20]
     rows = np.linalg.norm(jm.apply(model, np.append(strings(16)[0], 2)), axis=-1)
     assert rows[:-1].max() < 1e4 * np.finfo(dtype).eps < 1 < rows[-1]
@@ -165,13 +167,13 @@ def test_stored_rows_that_vanish_differ_by_their_roundings_alone(tmp_path):
     rows[:-1] *= -1  # other roundings of what cancels
     path = tmp_path / "rows.safetensors"
     save_file({"tokens": tokens, "rows": rows}, path)
-    assert self_test.compare_outputs(model, path)["rows"] < 1e-13
+    assert compare_outputs(model, path)["rows"] < 1e-13
 
 
 @pytest.mark.parametrize("row", [0, -1])
 def test_an_error_in_any_row_is_noticed(monkeypatch, row, tmp_path):
     """Of 1e-6 of the largest row, in a row that vanishes too."""
-    forward = self_test.plain_forward
+    forward = plain.plain_forward
 
     def wrong(*given):
         rows = forward(*given)
@@ -179,12 +181,12 @@ def test_an_error_in_any_row_is_noticed(monkeypatch, row, tmp_path):
         return rows
 
     model, tokens = published(16), np.append(strings(16)[0], 2)
-    monkeypatch.setattr(self_test, "plain_forward", wrong)
-    with pytest.raises(jm.InputError, match="of the largest row; this is a defect"):
-        published(16)
+    monkeypatch.setattr(plain, "plain_forward", wrong)
+    with pytest.raises(AssertionError, match="rows differ by"):
+        plain.assert_is_plain(model)
     rows = np.array(jm.apply(model, tokens))
     rows[row] += 1e-6 * np.linalg.norm(rows, axis=-1).max()
     path = tmp_path / "rows.safetensors"
     save_file({"tokens": tokens, "rows": rows}, path)
     with pytest.raises(jm.InputError, match="of the largest row; expected at most"):
-        self_test.compare_outputs(model, path)
+        compare_outputs(model, path)

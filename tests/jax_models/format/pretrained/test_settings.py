@@ -7,12 +7,15 @@ import pytest
 import jax_models as jm
 from jax_models.format.pretrained.families.albert import group_of
 from tests.jax_models.format.pretrained.folders import copied, weights_of
+from tests.jax_models.format.pretrained.plain import assert_is_plain
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def read(name, place, tensors=None, **said):
-    return jm.from_pretrained(copied(name, place, tensors, **said), dtype="float64")
+    model = jm.from_pretrained(copied(name, place, tensors, **said), dtype="float64")
+    assert_is_plain(model)
+    return model
 
 
 def windows(model):

@@ -1,7 +1,8 @@
-"""A plain forward pass over the words of the format, in NumPy and float64.
+"""The oracle of imports: a plain forward pass over the words of the format, in float64.
 
-A second spelling of what checkpoints have: docs/model-format.md, sections 1 and 5, with all
-keys of a row at once. Shapes: n rows, h heads, g groups of them, e = d_k, v = d_v.
+In NumPy, without the engine: docs/model-format.md, sections 1 and 5, of softmax layers with
+residual sums, with all keys of a row at once. Shapes: n rows, h heads, g groups of them,
+e = d_k, v = d_v.
 """
 
 import math
@@ -9,6 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+
+import jax_models as jm
+from jax_models.format.build import name_tensors
+from jax_models.format.config import encode_config
+from jax_models.format.pretrained.reference import largest_difference
+
+TOKENS = 8
+# Of two ways to compute one model a misread tensor exceeds the other, and not what rounding
+# leaves of rows that cancel by construction.
+ALLOWED = {"float64": 1e-7, "float32": 2e-3}
 
 Tensors = Mapping[str, np.ndarray]
 Config = Mapping[str, Any]
@@ -109,6 +120,28 @@ def _block(activation: str, t: Tensors, at: str, z: np.ndarray) -> np.ndarray:
     else:
         hidden = bend(hidden)
     return hidden @ t[f"{at}.w2"].T + t.get(f"{at}.b2", 0)
+
+
+def assert_is_plain(model):
+    """Rows and logits of an imported model are those of the plain pass, on a few tokens."""
+    free = np.asarray(model.substitutable or range(model.vocab_size))
+    table = getattr(model.position, "table", range(TOKENS))
+    length = min(TOKENS, len(free), len(table))
+    tokens = free[np.linspace(0, len(free) - 1, length).astype(int)]
+    tensors = name_tensors(model)
+    config = encode_config(model, tensors)
+    tensors = {k: np.asarray(x, np.float64) for k, x in tensors.items()}
+    if model.position is not None:
+        encoded = model.position.encode(length, model.embedding.shape[1])
+        tensors["position"] = np.asarray(encoded, np.float64)
+    rows = plain_forward(config, tensors, tokens)
+    pairs = {"rows": (jm.apply(model, tokens), rows)}
+    if model.readout is not None:
+        logits = plain_logits(config, tensors, rows)
+        pairs["logits"] = jm.apply_logits(model, tokens), logits
+    for name, (found, wanted) in pairs.items():
+        apart = largest_difference(np.asarray(found, np.float64), wanted)
+        assert apart <= ALLOWED[str(model.dtype)], f"{name} differ by {apart:.2g}"
 
 
 def plain_forward(config: Config, t: Tensors, tokens: np.ndarray) -> np.ndarray:
