@@ -6,6 +6,8 @@ Beside the exact influence stand what --bounds names: the certificate for each i
 the corrected and the printed constants of Lemma 5 for all inputs of a length, and an
 estimate of what they bound, the largest influence that a search over inputs met. The
 constants, which cost no forward pass, go on beyond the lengths that are measured.
+Of a text (--sequence, --text) lengths are those of its beginnings, at most its own; the
+records of a --fasta file are measured at their own lengths.
 A file or a construction is measured as it is, unless --weighting or --temperature ask
 for others. Several of both are combined; of several temperatures the hard weightings,
 whose winners no temperature changes, take the first. Results are kept in --out as they
@@ -22,7 +24,7 @@ from absl import flags
 import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.ahead import Ahead, Program
-from bounds.cli.shared.input_source import num_symbols
+from bounds.cli.shared.input_source import num_symbols, read_given
 from bounds.cli.shared.length_sweep import raise_failed
 from bounds.cli.shared.model_source import (
     is_random,
@@ -35,16 +37,19 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import curve_report, describe_decay
 from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.substitutes import named_substitutes
+from bounds.cli.shared.texts import READERS, define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.cli.shared.validators import validate_alone, validate_choices
 from bounds.cli.shared.values import define_count
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
+from bounds.curves.inputs import own_lengths
 from bounds.curves.measurement import weighting_label
 from bounds.figures.primitives import MAX_SERIES
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT
-from bounds.store.output import write_csv, write_json
+from bounds.store.output import sha256, write_csv, write_json
 from bounds.store.sweep import (
     Cell,
     Failure,
@@ -89,6 +94,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_model(values, scale=SCALE)
     shared.define_weightings(values)
     shared.define_inputs(values, default_count=8)
+    define_texts(values)
     shared.define_read(values)
     shared.define_method(values)
     define_memory_limit(values)
@@ -118,12 +124,11 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
-    lengths, output = options.lengths, Output.of("curve", options)
-    beyond = options.extend_to
+    output, beyond = Output.of("curve", options), options.extend_to
     if beyond is None and is_random(options.model, options.preset):
         beyond = EXTEND_TO
-    asked = _ask(options, lengths_beyond(lengths[-1], beyond))
-    every = _every(asked)
+    asked = _ask(options, beyond)
+    every, lengths = _every(asked), sorted({n for n, _ in asked[0].subject.inputs})
     with output.open_store() as store:
         print(
             f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
@@ -181,34 +186,56 @@ def _every(asked: Sequence[CurveCells]) -> list[Cell]:
     return measured + [cell for cells in asked for cell in cells.bounds]
 
 
-def _ask(options: flags.FlagValues, beyond: Sequence[int] = ()) -> list[CurveCells]:
+def _ask(options: flags.FlagValues, extend_to: int | None = None) -> list[CurveCells]:
     """Returns what the flags ask for: a curve for each weighting.
 
     Args:
         options: The command's flags.
-        beyond: Lengths at which closed forms are had without inputs.
+        extend_to: n up to which closed forms are had without inputs.
     """
     prepare_jax(options)
-    longest = options.lengths[-1]
-    model = load_model(options, vocab_size=num_symbols(options), max_length=longest)
+    given, lengths = read_given(options, None), options.lengths
+    records = [name for name in READERS if options[name].value is not None]
+    if records and options["lengths"].present:
+        raise jm.InputError(
+            f"--lengths is of beginnings of a text, and the records of --{records[0]} have "
+            "their own lengths; leave it out, or give one record as --sequence"
+        )
+    if given is not None and not options["lengths"].present:
+        own = own_lengths(given)
+        lengths = own if records else sorted({min(n, own[0]) for n in lengths})
+    symbols, longest = num_symbols(options), lengths[-1]
+    loaded = load_model(options, vocab_size=symbols, max_length=longest)
+    tokenizer, where = open_tokenizer(options), options.tokenizer or options.model
+    model = _with_named_symbols(loaded, tokenizer, where)
     weightings, temperatures = options.weighting, options.temperature
     variants = MAIN_JOB
     if weightings or temperatures or not is_random(options.model, options.preset):
         variants = _combine(model, weightings or [None], temperatures or [None])
     models = _reweighted(model, variants)
-    subject = read_subject(options, model, options.lengths)
+    subject = read_subject(options, model, None if records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
-    return [
-        curve_cells(
-            dataclasses.replace(
-                subject, model=model, model_sha256=model_sha256(options, model)
-            ),
-            bounds,
-            beyond,
-            Path(options.out),
-        )
-        for model in models
-    ]
+    beyond, folder = lengths_beyond(longest, extend_to), Path(options.out)
+    cells = []
+    for one in models:
+        hashed = model_sha256(options, one)
+        if model is not loaded:  # no more that of the file
+            hashed = sha256(jm.model_bytes(one))
+        asked = dataclasses.replace(subject, model=one, model_sha256=hashed)
+        cells.append(curve_cells(asked, bounds, beyond, folder))
+    return cells
+
+
+def _with_named_symbols(
+    model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
+) -> jm.Transformer:
+    """Returns the model that substitutes what a tokenizer names, itself where that does."""
+    if tokenizer is None:
+        return model
+    named = tuple(named_substitutes(model, tokenizer, where))
+    if named == model.substitutable:
+        return model
+    return dataclasses.replace(model, substitutable=named)
 
 
 def _combine(
@@ -275,4 +302,5 @@ def _write(
     record["failures"] = [dataclasses.asdict(failure) for failure in failures]
     write_json(output.path("curve.json"), record)
     write_csv(output.path("curve.csv"), [*COLUMNS, *bound_columns()], rows)
-    return ["curve.csv", "curve.json", *output.draw(plot_curves(curves))]
+    figures = output.draw(plot_curves(curves)) if rows else []
+    return ["curve.csv", "curve.json", *figures]

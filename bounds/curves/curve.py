@@ -108,7 +108,7 @@ class BoundCurve(RowPerLength):
 
 def bound_curve(
     model: Transformer,
-    lengths: Sequence[int],
+    lengths: Sequence[int] | None,
     *,
     inputs: str | InputSource = "random",
     num_inputs: int = 1,
@@ -125,9 +125,10 @@ def bound_curve(
 
     Args:
         model: A transformer.
-        lengths: Increasing lengths n >= 1, in tokens.
+        lengths: Increasing lengths n >= 1, in tokens; None measures given inputs, each at
+            its own.
         inputs: A language to sample from ("random": uniform strings), or a source such
-            as `bounds.curves.inputs.GivenInputs`.
+            as `bounds.curves.inputs.GivenInputs`, which cuts sequences to each length.
         num_inputs: Sampled inputs per length.
         seed: Seed of the sampled inputs.
         query: Position whose output is looked at, negative ones counting from the end; by
@@ -160,7 +161,7 @@ def bound_curve(
         >>> [row["n"] for row in curve]
         [4, 8]
     """
-    lengths = check_lengths(lengths)
+    lengths = None if lengths is None else check_lengths(lengths)
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
     question = Question(choose_query(query, model), target, method, ties)
     source = open_inputs(model, inputs, num_inputs, seed)
@@ -172,7 +173,8 @@ def bound_curve(
         refuse_unread("extend_to", extend_to, None, why)
     if extend_to is not None:
         extend_to = expect_integer("extend_to", extend_to, 1, MAX_LENGTH)
-    cells = curve_cells(subject, bounds, lengths_beyond(lengths[-1], extend_to))
+    longest = max(n for n, _ in drawn)
+    cells = curve_cells(subject, bounds, lengths_beyond(longest, extend_to))
     results = MemoryResults() if store is None else store
     expect_kind("store", results, Results, "an open store of results, or None")
     finish_cells(results, [*cells.measurements, *cells.bounds])
