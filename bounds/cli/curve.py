@@ -30,6 +30,7 @@ from bounds.cli.shared.model_source import (
     is_random,
     load_model,
     model_sha256,
+    read_trained_to,
     reweighted,
 )
 from bounds.cli.shared.platforms import define_platform, prepare_jax
@@ -58,6 +59,7 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
+from jax_models.arguments import MAX_LENGTH
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
@@ -114,6 +116,15 @@ def define_flags() -> flags.FlagValues:
         "Closed forms, which need no forward pass, are evaluated on beyond --lengths, at "
         f"powers of ten up to this n; by default {EXTEND_TO} for a random model, else not.",
     )
+    define_count(
+        values,
+        "trained_to",
+        None,
+        "Longest n that the model was trained on: marked in table and figure, and lengths "
+        "up to it and beyond it are fitted apart; by default what train.json beside the "
+        "model says.",
+        most=MAX_LENGTH,
+    )
     shared.define_dtype(values)
     define_platform(values)
     shared.define_output(values, "curve")
@@ -127,6 +138,9 @@ def run(options: flags.FlagValues) -> None:
     output, beyond = Output.of("curve", options), options.extend_to
     if beyond is None and is_random(options.model, options.preset):
         beyond = EXTEND_TO
+    trained_to = options.trained_to
+    if trained_to is None and options.model is not None:
+        trained_to = read_trained_to(options.model)
     asked = _ask(options, beyond)
     every, lengths = _every(asked), sorted({n for n, _ in asked[0].subject.inputs})
     with output.open_store() as store:
@@ -142,7 +156,7 @@ def run(options: flags.FlagValues) -> None:
         count = Progress(len(todo), "measurements", ahead=ahead)
         with count as progress, quiet_ties():
             failures = run_cells(store, todo, progress.advance)
-        curves = [read_curve(cells, store) for cells in asked]
+        curves = [read_curve(cells, store, trained_to) for cells in asked]
     hashes = [cells.subject.model_sha256 for cells in asked]
     with output.exports() as staged:
         names = _write(staged, hashes, curves, failures)
@@ -290,7 +304,9 @@ def _write(
             "weighting": curve.label,
             "model_sha256": model_sha256,
             "fit": dataclasses.asdict(curve.fit),
-            "finding": describe_decay(curve),
+            "trained_to": curve.trained_to,
+            "beyond_training": [dataclasses.asdict(x.fit) for x in curve.sides[1:]],
+            "finding": " ".join(map(describe_decay, curve.sides)),
             "largest": list(curve),
             "beyond": list(curve.beyond),
             "hypotheses": [ROUNDING],
