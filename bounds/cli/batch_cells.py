@@ -49,6 +49,7 @@ OWN_FLAGS = (
     "figure",
     "dry_run",
     "verify",
+    "trained_to",
     "num_devices",
     "coordinator",
     "num_processes",

@@ -6,6 +6,8 @@ Beside the exact influence stand what --bounds names: the certificate for each i
 the corrected and the printed constants of Lemma 5 for all inputs of a length, and an
 estimate of what they bound, the largest influence that a search over inputs met. The
 constants, which cost no forward pass, go on beyond the lengths that are measured.
+Of a text (--sequence, --text) lengths are those of its beginnings, at most its own; the
+records of a --fasta file are measured at their own lengths.
 A file or a construction is measured as it is, unless --weighting or --temperature ask
 for others. Several of both are combined; of several temperatures the hard weightings,
 whose winners no temperature changes, take the first. Results are kept in --out as they
@@ -22,12 +24,13 @@ from absl import flags
 import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.ahead import Ahead, Program
-from bounds.cli.shared.input_source import num_symbols
+from bounds.cli.shared.input_source import num_symbols, read_given
 from bounds.cli.shared.length_sweep import raise_failed
 from bounds.cli.shared.model_source import (
     is_random,
     load_model,
     model_sha256,
+    read_trained_to,
     reweighted,
 )
 from bounds.cli.shared.platforms import define_platform, prepare_jax
@@ -35,16 +38,19 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import curve_report, describe_decay
 from bounds.cli.shared.subject import define_memory_limit, read_subject
+from bounds.cli.shared.substitutes import named_substitutes
+from bounds.cli.shared.texts import READERS, define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.cli.shared.validators import validate_alone, validate_choices
 from bounds.cli.shared.values import define_count
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
+from bounds.curves.inputs import own_lengths
 from bounds.curves.measurement import weighting_label
 from bounds.figures.primitives import MAX_SERIES
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT
-from bounds.store.output import write_csv, write_json
+from bounds.store.output import sha256, write_csv, write_json
 from bounds.store.sweep import (
     Cell,
     Failure,
@@ -53,6 +59,7 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
+from jax_models.arguments import MAX_LENGTH
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
@@ -89,6 +96,7 @@ def define_flags() -> flags.FlagValues:
     shared.define_model(values, scale=SCALE)
     shared.define_weightings(values)
     shared.define_inputs(values, default_count=8)
+    define_texts(values)
     shared.define_read(values)
     shared.define_method(values)
     define_memory_limit(values)
@@ -108,6 +116,15 @@ def define_flags() -> flags.FlagValues:
         "Closed forms, which need no forward pass, are evaluated on beyond --lengths, at "
         f"powers of ten up to this n; by default {EXTEND_TO} for a random model, else not.",
     )
+    define_count(
+        values,
+        "trained_to",
+        None,
+        "Longest n that the model was trained on: marked in table and figure, and lengths "
+        "up to it and beyond it are fitted apart; by default what train.json beside the "
+        "model says.",
+        most=MAX_LENGTH,
+    )
     shared.define_dtype(values)
     define_platform(values)
     shared.define_output(values, "curve")
@@ -118,12 +135,14 @@ def define_flags() -> flags.FlagValues:
 
 def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
-    lengths, output = options.lengths, Output.of("curve", options)
-    beyond = options.extend_to
+    output, beyond = Output.of("curve", options), options.extend_to
     if beyond is None and is_random(options.model, options.preset):
         beyond = EXTEND_TO
-    asked = _ask(options, lengths_beyond(lengths[-1], beyond))
-    every = _every(asked)
+    trained_to = options.trained_to
+    if trained_to is None and options.model is not None:
+        trained_to = read_trained_to(options.model)
+    asked = _ask(options, beyond)
+    every, lengths = _every(asked), sorted({n for n, _ in asked[0].subject.inputs})
     with output.open_store() as store:
         print(
             f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
@@ -137,7 +156,7 @@ def run(options: flags.FlagValues) -> None:
         count = Progress(len(todo), "measurements", ahead=ahead)
         with count as progress, quiet_ties():
             failures = run_cells(store, todo, progress.advance)
-        curves = [read_curve(cells, store) for cells in asked]
+        curves = [read_curve(cells, store, trained_to) for cells in asked]
     hashes = [cells.subject.model_sha256 for cells in asked]
     with output.exports() as staged:
         names = _write(staged, hashes, curves, failures)
@@ -181,34 +200,56 @@ def _every(asked: Sequence[CurveCells]) -> list[Cell]:
     return measured + [cell for cells in asked for cell in cells.bounds]
 
 
-def _ask(options: flags.FlagValues, beyond: Sequence[int] = ()) -> list[CurveCells]:
+def _ask(options: flags.FlagValues, extend_to: int | None = None) -> list[CurveCells]:
     """Returns what the flags ask for: a curve for each weighting.
 
     Args:
         options: The command's flags.
-        beyond: Lengths at which closed forms are had without inputs.
+        extend_to: n up to which closed forms are had without inputs.
     """
     prepare_jax(options)
-    longest = options.lengths[-1]
-    model = load_model(options, vocab_size=num_symbols(options), max_length=longest)
+    given, lengths = read_given(options, None), options.lengths
+    records = [name for name in READERS if options[name].value is not None]
+    if records and options["lengths"].present:
+        raise jm.InputError(
+            f"--lengths is of beginnings of a text, and the records of --{records[0]} have "
+            "their own lengths; leave it out, or give one record as --sequence"
+        )
+    if given is not None and not options["lengths"].present:
+        own = own_lengths(given)
+        lengths = own if records else sorted({min(n, own[0]) for n in lengths})
+    symbols, longest = num_symbols(options), lengths[-1]
+    loaded = load_model(options, vocab_size=symbols, max_length=longest)
+    tokenizer, where = open_tokenizer(options), options.tokenizer or options.model
+    model = _with_named_symbols(loaded, tokenizer, where)
     weightings, temperatures = options.weighting, options.temperature
     variants = MAIN_JOB
     if weightings or temperatures or not is_random(options.model, options.preset):
         variants = _combine(model, weightings or [None], temperatures or [None])
     models = _reweighted(model, variants)
-    subject = read_subject(options, model, options.lengths)
+    subject = read_subject(options, model, None if records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
-    return [
-        curve_cells(
-            dataclasses.replace(
-                subject, model=model, model_sha256=model_sha256(options, model)
-            ),
-            bounds,
-            beyond,
-            Path(options.out),
-        )
-        for model in models
-    ]
+    beyond, folder = lengths_beyond(longest, extend_to), Path(options.out)
+    cells = []
+    for one in models:
+        hashed = model_sha256(options, one)
+        if model is not loaded:  # no more that of the file
+            hashed = sha256(jm.model_bytes(one))
+        asked = dataclasses.replace(subject, model=one, model_sha256=hashed)
+        cells.append(curve_cells(asked, bounds, beyond, folder))
+    return cells
+
+
+def _with_named_symbols(
+    model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
+) -> jm.Transformer:
+    """Returns the model that substitutes what a tokenizer names, itself where that does."""
+    if tokenizer is None:
+        return model
+    named = tuple(named_substitutes(model, tokenizer, where))
+    if named == model.substitutable:
+        return model
+    return dataclasses.replace(model, substitutable=named)
 
 
 def _combine(
@@ -263,7 +304,9 @@ def _write(
             "weighting": curve.label,
             "model_sha256": model_sha256,
             "fit": dataclasses.asdict(curve.fit),
-            "finding": describe_decay(curve),
+            "trained_to": curve.trained_to,
+            "beyond_training": [dataclasses.asdict(x.fit) for x in curve.sides[1:]],
+            "finding": " ".join(map(describe_decay, curve.sides)),
             "largest": list(curve),
             "beyond": list(curve.beyond),
             "hypotheses": [ROUNDING],
@@ -275,4 +318,5 @@ def _write(
     record["failures"] = [dataclasses.asdict(failure) for failure in failures]
     write_json(output.path("curve.json"), record)
     write_csv(output.path("curve.csv"), [*COLUMNS, *bound_columns()], rows)
-    return ["curve.csv", "curve.json", *output.draw(plot_curves(curves))]
+    figures = output.draw(plot_curves(curves)) if rows else []
+    return ["curve.csv", "curve.json", *figures]

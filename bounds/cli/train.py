@@ -284,6 +284,7 @@ def _write(
         "source": repr(source),
         "training": dataclasses.asdict(training),
         "training_lengths": training.lengths,
+        "trained_to": training.length + (training.reading == "query"),
         "kind": "estimated",
         "meaning": "means over sampled sequences",
         "losses": [

@@ -103,8 +103,9 @@ def curve_cells(
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():
-            if kind.per_input or not index:
-                beside[kind.name, n, index] = _bound(subject, kind, index, tokens)
+            key = kind.name, n, index if kind.per_input else 0
+            if key not in beside:
+                beside[key] = _bound(subject, kind, index, tokens)
         if kind.of_weights and not (subject.model.is_hard and not kind.of_hard):
             for n in beyond:
                 tokens = np.broadcast_to(np.int32(0), (n,))  # none is looked at

@@ -56,11 +56,13 @@ class BoundCurve(RowPerLength):
         failures: Number of inputs that could not be measured and are left out.
         without: Which bounds this curve has not, and why.
         beyond: A row per longer length, of what is read off the weights alone.
+        trained_to: Longest n that the model was trained on; None where it is not known.
     """
 
     failures: int = 0
     without: tuple[str, ...] = ()
     beyond: Table = dataclasses.field(default_factory=lambda: Table(()))
+    trained_to: int | None = None
 
     @property
     def table(self) -> Table:
@@ -76,6 +78,7 @@ class BoundCurve(RowPerLength):
         where = f"n = {lengths[0]} to {lengths[-1]}" if lengths else "no length"
         exponent = self.fit.exponent
         fitted = "no fit" if exponent is None else f"n^{-exponent:z.2f}"
+        fitted += "" if self.trained_to is None else f" to n = {self.trained_to}"
         return (
             f"BoundCurve({self.label}, {self.target}, {where}, "
             f"{len(self.measurements)} measurements, {fitted})"
@@ -88,8 +91,29 @@ class BoundCurve(RowPerLength):
 
     @property
     def fit(self) -> DecayFit:
-        """A power law fitted to what is not zero, where that is at four lengths."""
-        return fit_decay(*_points(self.measurements))
+        """A power law fitted to what is not zero, where that is at four lengths.
+
+        Of lengths up to `trained_to`, where that is known.
+        """
+        return fit_decay(*_points(self.sides[0].measurements))
+
+    @property
+    def sides(self) -> "tuple[BoundCurve, ...]":
+        """Curves of the lengths up to `trained_to` and of those beyond; itself without it."""
+        n = self.trained_to
+        if n is None:
+            return (self,)
+        rows = [row for row in self.measurements if row["n"] <= n], f"n up to {n}"
+        others = [row for row in self.measurements if row["n"] > n], f"n beyond {n}"
+        return tuple(
+            dataclasses.replace(
+                self,
+                label=f"{self.label}, {name}",
+                measurements=Table(tuple(some)),
+                trained_to=None,
+            )
+            for some, name in (rows, others)
+        )
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Draw all measurements against n on logarithmic axes.
@@ -110,7 +134,7 @@ class BoundCurve(RowPerLength):
 
 def bound_curve(
     model: Transformer,
-    lengths: Sequence[int],
+    lengths: Sequence[int] | None,
     *,
     inputs: str | InputSource = "random",
     num_inputs: int = 1,
@@ -121,15 +145,17 @@ def bound_curve(
     ties: TieRule = "error",
     bounds: Sequence[str] = (),
     extend_to: int | None = None,
+    trained_to: int | None = None,
     store: Results | None = None,
 ) -> BoundCurve:
     """Measure the maximum influence of one symbol at each of several lengths.
 
     Args:
         model: A transformer.
-        lengths: Increasing lengths n >= 1, in tokens.
+        lengths: Increasing lengths n >= 1, in tokens; None measures given inputs, each at
+            its own.
         inputs: A language to sample from ("random": uniform strings), or a source such
-            as `bounds.curves.inputs.GivenInputs`.
+            as `bounds.curves.inputs.GivenInputs`, which cuts sequences to each length.
         num_inputs: Sampled inputs per length.
         seed: Seed of the sampled inputs.
         query: Position whose output is looked at, negative ones counting from the end; by
@@ -141,6 +167,8 @@ def bound_curve(
             "certified", "closed_forms", "estimate" and "supremum".
         extend_to: Closed forms, which need no forward pass, are evaluated on beyond the
             lengths, at powers of ten up to this n; by default not.
+        trained_to: Longest n that the model was trained on: lengths up to it and beyond it
+            are fitted apart, and a figure marks it.
         store: A `bounds.store.results.ResultStore`, open: what it holds is not computed
             again, and what is found is kept there, as the command `curve` does. By default
             nothing is kept.
@@ -162,7 +190,7 @@ def bound_curve(
         >>> [row["n"] for row in curve]
         [4, 8]
     """
-    lengths = check_lengths(lengths)
+    lengths = None if lengths is None else check_lengths(lengths)
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
     for name, value, known in (
         ("target", target, get_args(Target)),
@@ -180,11 +208,14 @@ def bound_curve(
         refuse_unread("extend_to", extend_to, None, why)
     if extend_to is not None:
         extend_to = expect_integer("extend_to", extend_to, 1, MAX_LENGTH)
-    cells = curve_cells(subject, bounds, lengths_beyond(lengths[-1], extend_to))
+    if trained_to is not None:
+        trained_to = expect_integer("trained_to", trained_to, 1, MAX_LENGTH)
+    longest = max(n for n, _ in drawn)
+    cells = curve_cells(subject, bounds, lengths_beyond(longest, extend_to))
     results = MemoryResults() if store is None else store
     expect_kind("store", results, Results, "an open store of results, or None")
     finish_cells(results, [*cells.measurements, *cells.bounds])
-    curve = read_curve(cells, results)
+    curve = read_curve(cells, results, trained_to)
     rows = tuple(
         {
             name: row[name]
@@ -196,12 +227,15 @@ def bound_curve(
     return dataclasses.replace(curve, measurements=Table(rows))
 
 
-def read_curve(cells: CurveCells, store: Results) -> BoundCurve:
+def read_curve(
+    cells: CurveCells, store: Results, trained_to: int | None = None
+) -> BoundCurve:
     """Returns a curve as far as a store holds it.
 
     Args:
         cells: What it consists of.
         store: Where they were recorded.
+        trained_to: Longest n that the model was trained on, where it is known.
     """
     rows, without = cells.read(store)
     missing = len(cells.measurements) - len(rows)
@@ -213,6 +247,7 @@ def read_curve(cells: CurveCells, store: Results) -> BoundCurve:
         missing,
         without,
         Table(tuple(cells.read_beyond(store))),
+        trained_to,
     )
 
 
@@ -246,7 +281,8 @@ def plot_curves(
         for curve in curves
     ]
     quantity = f"maximum influence ({UNITS[curves[0].target]})"
-    figure = curve_figure(series, quantity)
+    ends = {one.trained_to for one in curves if one.trained_to is not None}
+    figure = curve_figure(series, quantity, sorted(ends))
     if path is not None:
         save_as_named(figure, path)
     return figure
@@ -289,10 +325,15 @@ def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
 
 def _legend(curve: BoundCurve) -> str:
     """Returns a curve's name with what was fitted."""
-    fit = curve.fit
-    notes = [f"exponent {fit.exponent:z.2f}"] if fit.tells else []
-    if fit.zeros:
-        notes.append(f"{fit.zeros} of {fit.used + fit.zeros} zero")
+    n, fits = curve.trained_to, [side.fit for side in curve.sides]
+    where = ("",) if n is None else (f" to n = {n}", " beyond")
+    notes = [
+        f"exponent {fit.exponent:z.2f}{side}"
+        for fit, side in zip(fits, where, strict=True)
+        if fit.tells
+    ]
+    if zeros := sum(fit.zeros for fit in fits):
+        notes.append(f"{zeros} of {len(curve.measurements)} zero")
     if curve.enclosed:
         notes.append(f"{curve.enclosed} enclosed")
     name = legend_label(curve.label)

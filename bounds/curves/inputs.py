@@ -34,6 +34,7 @@ __all__ = [
     "check_lengths",
     "draw_inputs",
     "open_inputs",
+    "own_lengths",
     "sampled_inputs",
 ]
 
@@ -154,10 +155,13 @@ class GivenInputs:
     Attributes:
         name: Where they come from.
         sequences: One array [n] of tokens per input.
+        ends: Number of symbols that every sequence begins and ends with, as [CLS] and
+            [SEP]: a shorter length keeps them around the first of the others.
     """
 
     name: str
     sequences: tuple[np.ndarray, ...]
+    ends: tuple[int, int] = (0, 0)
 
     @property
     def count(self) -> int:
@@ -165,18 +169,25 @@ class GivenInputs:
         return len(self.sequences)
 
     def draw(self, length: int, index: int) -> np.ndarray:
-        """Returns the first `length` tokens of sequence `index` [n], int32.
+        """Returns the first `length` tokens of sequence `index` [n], int32, with its ends.
 
         Raises:
-            InputError: The sequence is shorter.
+            InputError: The sequence is shorter, or its ends leave nothing of the length.
         """
-        sequence = self.sequences[index]
+        sequence, around = self.sequences[index], sum(self.ends)
+        if length <= around:
+            raise InputError(
+                f"length n = {length} leaves no token of {self.name} between the "
+                f"{around} that stand around every text; expected {around + 1} or more"
+            )
         if length > len(sequence):
             raise InputError(
                 f"length n = {length} is more than the {len(sequence)} tokens of input "
                 f"{index} of {self.name}"
             )
-        return sequence[:length].astype(np.int32)
+        last = self.ends[1]
+        kept = sequence[: length - last], sequence[len(sequence) - last :]
+        return np.concatenate(kept).astype(np.int32)
 
 
 def sampled_inputs(
@@ -215,6 +226,12 @@ def sampled_inputs(
             f"{language} has {len(symbols)} symbols, the model's vocabulary has "
             f"{size}; use a model with vocab_size >= {len(symbols)}, or other inputs"
         )
+    if apart := sorted(set(symbols).difference(free)):
+        raise InputError(
+            f"{language} is written in symbols 0 to {len(symbols) - 1}, of which the model "
+            f"does not substitute {apart[0]} (special, or padding): use random strings, "
+            "or inputs of your own"
+        )
     following = len(symbols)
     end = following if following in others else None
     return SampledInputs(language, symbols, end, count, seed)
@@ -244,16 +261,41 @@ def open_inputs(
     return inputs
 
 
+def own_lengths(source: InputSource) -> list[int]:
+    """Returns the lengths of given sequences, increasing.
+
+    Raises:
+        InputError: The source has inputs of any length.
+    """
+    if not isinstance(source, GivenInputs):
+        raise InputError(
+            "lengths = None, but inputs have no length of their own; give lengths, or "
+            "sequences as bounds.curves.inputs.GivenInputs"
+        )
+    return sorted({len(sequence) for sequence in source.sequences})
+
+
 def draw_inputs(
-    source: InputSource, lengths: Sequence[int], chosen: Sequence[int] | None = None
+    source: InputSource,
+    lengths: Sequence[int] | None,
+    chosen: Sequence[int] | None = None,
 ) -> dict[tuple[int, int], np.ndarray]:
     """Returns the chosen inputs of a source, or all, by length and index.
+
+    Args:
+        source: The source.
+        lengths: Increasing lengths; None takes each given sequence at its own.
+        chosen: Indices of the inputs.
 
     Raises:
         InputError: There is no input of a length.
     """
     indices = range(source.count) if chosen is None else chosen
-    return {(n, k): source.draw(n, k) for n in lengths for k in indices}
+    pairs = [(n, k) for n in lengths or own_lengths(source) for k in indices]
+    if lengths is None:
+        assert isinstance(source, GivenInputs)
+        pairs = [(n, k) for n, k in pairs if n == len(source.sequences[k])]
+    return {(n, k): source.draw(n, k) for n, k in pairs}
 
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:

@@ -19,6 +19,7 @@ from bounds.figures.primitives import (
     draw_guide,
     draw_values,
     floor_below,
+    mark_length,
     mark_query,
     reduced,
     show_legend,
@@ -60,11 +61,13 @@ class Series:
     gap: Gap | None = None  # of the corrected constant
 
 
-def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
+def curve_figure(
+    series: Sequence[Series], quantity: str, trained_to: Sequence[int] = ()
+) -> "Figure":
     """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y.
 
     Series that are the same everywhere are one line with both names; a thin grey line is
-    proportional to 1/n.
+    proportional to 1/n. Lines mark lengths up to which models were trained.
     """
     series = _merge(series)
     bounded = [(one, c) for one, c in zip(series, COLOURS, strict=False) if one.bounds]
@@ -75,6 +78,8 @@ def curve_figure(series: Sequence[Series], quantity: str) -> "Figure":
         shifts = _shifts(series)
         for k, (one, shift) in enumerate(zip(series, shifts, strict=True)):
             draw_values(axes, one.x * shift, one.y, k, one.label, floor=floor)
+        for n in trained_to:
+            mark_length(axes, n, f"trained to n = {n}")
         lines = [(one.label.partition(" (")[0], c, one.bounds) for one, c in bounded]
         kinds = draw_bounds(axes, lines, y.max(initial=0.0) or 1.0)
         # One gap: of the first line whose constant falls, else of the first.

@@ -189,6 +189,14 @@ def mark_query(axes: "Axes", query: int, size: float) -> None:
     write(axes, "query", (query, 1.0), size=size, xycoords=("data", "axes fraction"))
 
 
+def mark_length(axes: "Axes", length: int, text: str) -> None:
+    """Draws a line at a length, behind the values, with a text along it."""
+    axes.axvline(length, color="0.4", linewidth=0.9, linestyle="-.", zorder=0)
+    look = {"rotation": 90, "ha": "right", "va": "bottom", "color": "0.3"}
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), **look}
+    write(axes, text, (length, 0.02), (-2, 0), size=7, **place)
+
+
 def write(
     axes: "Axes",
     text: str,

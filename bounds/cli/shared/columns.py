@@ -109,7 +109,10 @@ FILES: Mapping[str, Mapping[str, str]] = {
     ),
     "curve.json, curves": _has(
         *("weighting", "model_sha256", "finding", "hypotheses", "rtol_exact"),
-        fit="the power law of the largest influence against n, with the keys below",
+        fit="the power law of the influence against n, up to trained_to where that is "
+        "known, with the keys below",
+        trained_to="longest n that the model was trained on; null where it is not known",
+        beyond_training="the power law of lengths beyond trained_to, where that is known",
         largest="for each length the row of curve.csv with the largest influence",
         beyond="closed forms at lengths that were not measured",
         without="why something that was asked for is missing, in words",
@@ -284,6 +287,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         source="the source, with its parameters",
         training="the settings of training",
         training_lengths="lengths that were trained on",
+        trained_to="tokens of the longest training sequences, with their end token",
         losses="at the end, one entry for each length, with the keys below",
     ),
     "train.json, losses": _has(

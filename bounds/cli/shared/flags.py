@@ -275,7 +275,8 @@ def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
         "language",
         "parity",
         (*LANGUAGES, RANDOM),
-        "Language that inputs are sampled from where no file is given.",
+        "Language that inputs are sampled from where none is given; of a checkpoint's "
+        "symbols random unless another is named.",
         flag_values=values,
     )
     if default_count is None:

@@ -1,5 +1,6 @@
 """Flags to inputs: sampled strings, a file of tokens, or texts."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -64,9 +65,13 @@ def load_inputs(
                 sequences.append(sequence if leave is None else leave(sequence))
             except jm.InputError as error:
                 raise jm.InputError(f"{given.name}: {error}") from error
-        return GivenInputs(given.name, tuple(sequences))
+        return dataclasses.replace(given, sequences=tuple(sequences))
     own = None if options.language else PRESET_LANGUAGES.get(options.preset)
     language = own or options.language or "random"
+    free = model.substitutable or range(BITS)
+    of_texts = model.special is not None or not set(range(BITS)).issubset(free)
+    if of_texts and not options["language"].present:
+        language = "random"  # a checkpoint's symbols are those of no language here
     samples = sampled_inputs(model, language, count, options.seed)
     return NeighbourInputs(samples) if own else samples
 

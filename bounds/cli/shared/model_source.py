@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,8 +12,9 @@ import jax_models as jm
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
-from jax_models.arguments import expect_file
+from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models.format.pretrained.folder import read_json
 from jax_models.format.temperature import decode_temperature
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 
@@ -120,6 +122,21 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
     if options.model is not None and not os.path.isdir(options.model):
         return file_sha256(options.model)
     return sha256(jm.model_bytes(model))
+
+
+def read_trained_to(model: str) -> int | None:
+    """Returns the longest n that a model was trained on; None where no record says it.
+
+    Raises:
+        InputError: The train.json beside the model is broken.
+    """
+    path = Path(model)
+    record = (path if path.is_dir() else path.parent) / "train.json"
+    said = read_json(record) if record.is_file() else {}
+    end, digest = said.get("trained_to"), said.get("model_sha256")
+    if end is None or (path.is_file() and digest != file_sha256(path)):
+        return None
+    return expect_integer(f"trained_to of {str(record)!r}", end, 1, MAX_LENGTH)
 
 
 def _refuse_shape(given: Iterable[str], taken: Sequence[str], source: str) -> None:

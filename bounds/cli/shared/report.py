@@ -43,10 +43,19 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
     lines += [
         [str(n), *(cells.get((label, n), "-") for label in labels)] for n in lengths
     ]
-    lines.append(["exponent", *(_exponent(curve) for curve in curves)])
-    lines.append(["zeros", *(_zeros(curve) for curve in curves)])
+    trained, sides = curves[0].trained_to, [curve.sides for curve in curves]
+    names = ["exponent"]
+    if trained is not None:
+        names = [f"exponent to {trained}", f"beyond {trained}"]
+    columns = zip(*sides, strict=True)
+    lines += [[x, *map(_exponent, c)] for x, c in zip(names, columns, strict=True)]
+    lines.append(["zeros", *map(_zeros, sides)])
     table = aligned(lines)
     rule = "-" * len(table[0])
+    rows = table[1 : len(lengths) + 1]
+    if trained is not None:
+        at = sum(n <= trained for n in lengths)
+        rows.insert(at, f" trained to n = {trained} ".center(len(rule), "-"))
     inputs = (
         max((row["input"] for c in curves for row in c.measurements), default=0) + 1
     )
@@ -58,9 +67,9 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
             rule,
             table[0],
             rule,
-            *table[1:-2],
+            *rows,
             rule,
-            *table[-2:],
+            *table[len(lengths) + 1 :],
             "",
             *_findings(curves),
             *_coincidences(curves),
@@ -72,7 +81,7 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
 def _findings(curves: Sequence[BoundCurve]) -> list[str]:
     """Returns what was found for each curve, but what the table's rows say already."""
     said, few = [], False
-    for curve in curves:
+    for curve in itertools.chain.from_iterable(curve.sides for curve in curves):
         if not curve.fit.used or curve.fit.exponent is not None:
             said.append(describe_decay(curve))
             continue
@@ -156,7 +165,7 @@ def describe_decay(curve: BoundCurve) -> str:
     fit = curve.fit
     total = fit.used + fit.zeros
     if not total:
-        return f"{curve.label}: nothing could be measured."
+        return f"{curve.label}: nothing was measured."
     enclosed = curve.enclosed
     wide = f", and {enclosed} of {total} are enclosures" if enclosed else ""
     if not fit.used:
@@ -205,8 +214,10 @@ def _exponent(curve: BoundCurve) -> str:
     return told if fit.tells else f"{told}: {NO_TREND}"
 
 
-def _zeros(curve: BoundCurve) -> str:
-    return f"{curve.fit.zeros} of {curve.fit.used + curve.fit.zeros}"
+def _zeros(sides: Sequence[BoundCurve]) -> str:
+    fits = [side.fit for side in sides]
+    zeros = sum(fit.zeros for fit in fits)
+    return f"{zeros} of {zeros + sum(fit.used for fit in fits)}"
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:

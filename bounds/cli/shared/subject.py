@@ -12,7 +12,7 @@ from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.shared.validators import validate_grammar
 from bounds.cli.shared.values import define_count
-from bounds.curves.inputs import draw_inputs
+from bounds.curves.inputs import draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject
 from bounds.influence.problem import check_target
 from bounds.influence.substitution import check_query, choose_query
@@ -69,12 +69,14 @@ def read_one(options: flags.FlagValues) -> Subject:
 
 
 def read_subject(
-    options: flags.FlagValues, model: jm.Transformer, lengths: Sequence[int]
+    options: flags.FlagValues, model: jm.Transformer, lengths: Sequence[int] | None
 ) -> Subject:
-    """Returns what the flags ask of a model."""
-    encode_positions(
-        model, lengths[-1]
-    )  # refuses a length beyond a table, or the memory
+    """Returns what the flags ask of a model, at lengths or at those of given inputs."""
+    one = options.input if "input" in options else None
+    source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
+    measured = own_lengths(source) if lengths is None else lengths
+    # Refuses a length beyond a table, or the memory.
+    encode_positions(model, measured[-1])
     # What the command has no flag for is as it is elsewhere.
     names = ("query", "target", "method", "ties", "memory_limit", "precision")
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}
@@ -86,9 +88,7 @@ def read_subject(
             given["target"], lambda name: number_symbol(name, tokenizer, "--target")
         )
     given["query"] = choose_query(given.get("query"), model)
-    check_query(given["query"], lengths[0])
-    one = options.input if "input" in options else None
-    source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
+    check_query(given["query"], measured[0])
     if one is not None and one >= source.count:
         raise jm.InputError(
             f"--input={one}, but {source.name} holds {source.count} inputs, counted "

@@ -58,8 +58,7 @@ def read_substitutes(
         if tokenizer is None:
             return None
         where = options.tokenizer or options.model
-        found = list_substitutes(free, tokenizer.named, tokenizer.special, where)
-        return np.array(found, np.int64)
+        return np.array(named_substitutes(model, tokenizer, where), np.int64)
     free.update(model.special or ())
     if listed is not None:
         where = "--symbols"
@@ -85,6 +84,15 @@ def read_substitutes(
             f"{model.vocab_size - 1}, and says which are replaced"
         )
     return found.astype(np.int64)
+
+
+def named_substitutes(
+    model: jm.Transformer, tokenizer: jm.Tokenizer, where: str
+) -> list[int]:
+    """Returns the symbols of a tokenizer's texts that the model substitutes."""
+    every = range(model.vocab_size)
+    free = every if model.substitutable is None else model.substitutable
+    return list_substitutes(free, tokenizer.named, tokenizer.special, where)
 
 
 def special_symbols(

@@ -56,7 +56,7 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     """Returns the inputs that a flag of `LETTERS` gives."""
     if name == "sequence":
         tokens = tokenizer.encode_all("--sequence", {"": value})
-        return GivenInputs("--sequence", tuple(tokens))
+        return GivenInputs("--sequence", tuple(tokens), tokenizer.ends)
     content = read_whole(name, value)
     found = READERS[name](value, content)
     if not found:
@@ -64,13 +64,14 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     # Of a molecule the case of an atom says whether it is aromatic.
     texts = {f": {where}": text for where, text in found}
     tokens = tokenizer.encode_all(value, texts, raise_case=name != "smiles")
-    return GivenInputs(value, tuple(tokens))
+    return GivenInputs(value, tuple(tokens), tokenizer.ends)
 
 
 def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     """Returns a file as one text, without its last newline."""
     content = read_whole("text", path).removesuffix("\n").removesuffix("\r")
-    return GivenInputs(path, tuple(tokenizer.encode_all(path, {"": content})))
+    tokens = tokenizer.encode_all(path, {"": content})
+    return GivenInputs(path, tuple(tokens), tokenizer.ends)
 
 
 def read_whole(name: str, path: str) -> str:

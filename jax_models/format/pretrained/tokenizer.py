@@ -188,6 +188,13 @@ class Tokenizer(BriefRepr):
             raise InputError(f"{name!r} is not in the vocabulary: {self._listed()}")
         return self.names.index(name)
 
+    @functools.cached_property
+    def ends(self) -> tuple[int, int]:
+        """Number of special symbols that every text begins and ends with."""
+        masks = (self._core.encode(name).special_tokens_mask for name in self._own)
+        mask = next((x for x in masks if 0 in x), [0])
+        return mask.index(0), mask[::-1].index(0)
+
     def _listed(self) -> str:
         return " ".join(self._own[:SHOWN]) + " ..." * (len(self._own) > SHOWN)
 
@@ -209,7 +216,13 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         InputError: there is none, it is broken, or the package `tokenizers` is missing.
     """
     path = find_tokenizer(path)
-    package = _package()
+    try:
+        package: Any = importlib.import_module("tokenizers")
+    except ImportError as error:
+        raise InputError(
+            "texts need the package tokenizers, which is not installed; install it with: "
+            "pip install 'attention-bounds[texts]'"
+        ) from error
     names, special = read_symbols(path)
     if path.suffix == ".json":
         try:
@@ -220,15 +233,13 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         core = _of_vocabulary(package, path)
     sentences = path.with_name(SENTENCES)
     if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
-        lower, own = package.normalizers.Lowercase(), core.normalizer
-        both = [lower] if own is None else [lower, own]
-        core.normalizer = package.normalizers.Sequence(both)
+        both = [package.normalizers.Lowercase(), core.normalizer]
+        core.normalizer = package.normalizers.Sequence([x for x in both if x])
     core.no_padding()
     core.no_truncation()
     stated = json.loads(core.to_str())["model"]
-    unknown = stated.get("unk_id")
-    if (name := stated.get("unk_token")) is not None:
-        unknown = core.token_to_id(name)
+    name = stated.get("unk_token")
+    unknown = stated.get("unk_id") if name is None else core.token_to_id(name)
     return Tokenizer(
         tuple(names.get(k, str(k)) for k in range(max(names, default=-1) + 1)),
         tuple(sorted(special)),
@@ -312,16 +323,6 @@ def list_substitutes(
     return found
 
 
-def _package() -> Any:
-    try:
-        return importlib.import_module("tokenizers")
-    except ImportError as error:
-        raise InputError(
-            "texts need the package tokenizers, which is not installed; install it with: "
-            "pip install 'attention-bounds[texts]'"
-        ) from error
-
-
 def _configurations(path: Path) -> list[dict[str, Any]]:
     files = [path.with_name(name) for name in BESIDE]
     return [read_json(file) for file in files if file.is_file()]
@@ -359,9 +360,8 @@ def _of_vocabulary(package: Any, path: Path) -> Any:
             f"expected a vocabulary of one symbol a line with {' or '.join(UNKNOWN)}"
         )
     letters, special = _find_letters(entries)
-    lower = next(
-        (x["do_lower_case"] for x in said if "do_lower_case" in x), not letters
-    )
+    cased = [x["do_lower_case"] for x in said if "do_lower_case" in x]
+    lower = cased[0] if cased else not letters
     ends = [(name, symbols[name]) for name in (first, last) if name is not None]
     parts = package.pre_tokenizers
     if letters:

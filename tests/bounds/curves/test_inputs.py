@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.curves.inputs import GivenInputs, NeighbourInputs, sampled_inputs
+from bounds.curves.inputs import (
+    GivenInputs,
+    NeighbourInputs,
+    draw_inputs,
+    sampled_inputs,
+)
 from jax_models.constructions import build_preset
 from jax_models.languages import get_language
 
@@ -90,6 +95,34 @@ def test_a_given_sequence_serves_shorter_lengths_with_its_first_tokens():
     np.testing.assert_array_equal(source.draw(3, 0), [0, 1, 2])
     with pytest.raises(jm.InputError, match="4 is more than the 3 tokens of input 1"):
         source.draw(4, 1)
+
+
+def test_a_shorter_length_keeps_the_ends_of_a_given_sequence():
+    source = GivenInputs("file", (np.arange(6),), (1, 2))
+    np.testing.assert_array_equal(source.draw(4, 0), [0, 1, 4, 5])
+    np.testing.assert_array_equal(source.draw(6, 0), np.arange(6))
+    with pytest.raises(
+        jm.InputError, match="n = 3 leaves no token of file between the 3"
+    ):
+        source.draw(3, 0)
+
+
+def test_given_sequences_are_drawn_at_their_own_lengths():
+    source = GivenInputs("file", (np.arange(5), np.arange(3), np.arange(1, 4)))
+    found = draw_inputs(source, None)
+    assert list(found) == [(3, 1), (3, 2), (5, 0)]
+    np.testing.assert_array_equal(found[3, 2], [1, 2, 3])
+    sampled = sampled_inputs(random_model(2), "parity", 1, seed=0)
+    with pytest.raises(
+        jm.InputError, match="lengths = None, but inputs have no length"
+    ):
+        draw_inputs(sampled, None)
+
+
+def test_a_language_in_symbols_that_are_not_substituted_is_refused():
+    model = random_model(4, substitutable=(1, 2, 3))
+    with pytest.raises(jm.InputError, match=r"parity .* does not substitute 0"):
+        sampled_inputs(model, "parity", 1, seed=0)
 
 
 def neighbours(vocab_size, language, count=16, **fields):

@@ -84,6 +84,17 @@ def test_letters_stand_between_the_ends_with_or_without_spaces(text, tmp_path):
     assert found.encode("AxE", allow_unknown=True).tolist() == [2, 5, 1, 8, 3]
 
 
+def test_the_ends_are_what_stands_around_every_text(tmp_path):
+    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS))
+    assert found.ends == (1, 1)
+    # [SEP] at the end of a text is of the text.
+    assert found.encode("A[SEP]").tolist() == [2, 5, 3, 3]
+    (tmp_path / "vocab.txt").write_text("\n".join(["<unk>", "<cls>", *"ACDE"]))
+    assert jm.read_tokenizer(tmp_path).ends == (1, 0)
+    (tmp_path / "vocab.txt").write_text("\n".join(["<unk>", *"ACDE"]))
+    assert jm.read_tokenizer(tmp_path).ends == (0, 0)
+
+
 def test_esm_spells_its_special_symbols_otherwise(tmp_path):
     found = jm.read_tokenizer(folder_of(tmp_path, ESM) / "vocab.txt")
     assert found.encode("LA<mask>G-").tolist() == [0, 4, 5, 11, 6, 9, 2]

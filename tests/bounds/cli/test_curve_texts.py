@@ -1,0 +1,187 @@
+"""`curve` measures texts at the lengths of their beginnings, and records at their own."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import bound_curve, read_store
+from bounds.curves.inputs import GivenInputs
+from tests.bounds.cli.letters import NAMES, SPECIAL, tokens_of
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+OUT = Path("results/curve")
+PLAIN = ["--bounds=none", "--method=exhaustive"]
+RECORDS = {"one": "ACDE", "two": "AC", "three": "GHIK"}
+LETTERS = [k for k, name in enumerate(NAMES) if name not in SPECIAL]
+
+
+def measured():
+    with (OUT / "curve.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ends_of(row):
+    return float(row["influence_lower"]), float(row["influence_upper"])
+
+
+def largest_change(model, tokens):
+    """Of the last row, when a letter that is not the last symbol becomes another one."""
+    tokens = np.array(tokens)
+    changed = [
+        np.where(np.arange(tokens.size) == at, symbol, tokens)
+        for at in range(tokens.size - 1)
+        for symbol in LETTERS
+        if tokens[at] in LETTERS and tokens[at] != symbol
+    ]
+    rows = jax.vmap(lambda x: jm.apply(model, x)[-1])(np.stack([tokens, *changed]))
+    return float(np.linalg.norm(np.asarray(rows[1:] - rows[0]), axis=1).max())
+
+
+@pytest.fixture
+def model(folder):
+    return jm.from_pretrained(folder, dtype="float64")
+
+
+@pytest.fixture
+def fasta(tmp_path):
+    lines = (f">{name}\n{letters}\n" for name, letters in RECORDS.items())
+    (tmp_path / "records.fasta").write_text("".join(lines))
+    return "records.fasta"
+
+
+def test_lengths_are_beginnings_of_a_text_between_its_ends(run, folder, model):
+    asked = [f"--model={folder}", "--sequence=ACDEFG", "--lengths=3,4,7"]
+    assert run("curve", *asked, *PLAIN).code == 0
+    tokens = jm.read_tokenizer(folder)
+    source = GivenInputs("mine", (tokens.encode("ACDEFG"),), tokens.ends)
+    found = bound_curve(model, [3, 4, 7], inputs=source, method="exhaustive")
+    for row, one in zip(measured(), found.measurements, strict=True):
+        text = tokens_of("ACDEFG"[: int(row["n"]) - 2])
+        assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
+        lower, upper = ends_of(row)
+        slack = 1e-13  # of two passes whose rows are of the order of 1
+        assert lower - slack <= largest_change(model, text) <= upper + slack
+    assert [row["n"] for row in measured()] == ["3", "4", "7"]
+    # What is in the key is what stands there, not where.
+    Path("text").write_text("ACDEFG\n")
+    again = [f"--model={folder}", "--text=text", "--lengths=3,4,7"]
+    assert "0 of 3 measurements to make" in run("curve", *again, *PLAIN).out
+
+
+def test_a_short_text_is_measured_as_far_as_it_goes(run, folder):
+    asked = [f"--model={folder}", f"--sequence={'ACDE' * 5}", *PLAIN]
+    assert run("curve", *asked).code == 0
+    assert [row["n"] for row in measured()] == ["16", "22"]
+
+
+def test_records_are_measured_at_their_own_lengths(run, folder, model, fasta):
+    assert run("curve", f"--model={folder}", f"--fasta={fasta}", *PLAIN).code == 0
+    tokens = jm.read_tokenizer(folder)
+    source = GivenInputs("mine", tuple(map(tokens.encode, RECORDS.values())))
+    found = bound_curve(model, None, inputs=source, method="exhaustive")
+    for row, one in zip(measured(), found.measurements, strict=True):
+        text = tokens_of(list(RECORDS.values())[int(row["input"])])
+        assert (int(row["n"]), int(row["input"])) == (one["n"], one["input"])
+        assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
+        lower, upper = ends_of(row)
+        assert lower - 1e-13 <= largest_change(model, text) <= upper + 1e-13
+    assert [(row["n"], row["input"]) for row in measured()] == [
+        ("4", "1"),
+        ("6", "0"),
+        ("6", "2"),
+    ]
+
+
+def test_bounds_stand_beside_every_record(run, folder, fasta):
+    shape = [*SHAPE_FLAGS, "--vocab_size=20", f"--tokenizer={folder}"]
+    asked = [*shape, "--weighting=softmax", "--extend_to=8", f"--fasta={fasta}"]
+    assert run("curve", *asked).code == 0
+    for row in measured():
+        assert ends_of(row)[0] <= float(row["certified"])
+        corrected = float(row["log10_corrected"])
+        assert np.log10(float(row["certified"])) <= corrected
+    (curve,) = json.loads((OUT / "curve.json").read_text())["curves"]
+    assert [row["n"] for row in curve["beyond"]] == [8]
+
+
+def test_of_a_checkpoint_letters_are_sampled_and_put_in(run, folder, model):
+    asked = [f"--model={folder}", "--lengths=4,5", "--num_inputs=1", *PLAIN]
+    assert run("curve", *asked).code == 0
+    found = bound_curve(model, [4, 5], inputs="random", method="exhaustive")
+    for row, one in zip(measured(), found.measurements, strict=True):
+        assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
+        assert int(row["symbol"]) in LETTERS
+    refused = run("curve", *asked, "--language=parity")
+    refused.assert_refused(
+        "parity is written in symbols 0 to 1, of which the model does"
+    )
+    # As in other commands.
+    assert run("influence", f"--model={folder}", "--length=3", PLAIN[1]).code == 0
+
+
+def test_a_tokenizer_names_the_symbols_of_a_file(run, folder, model):
+    bare = dataclasses.replace(model, special=None, substitutable=None, padding=None)
+    jm.save(bare, "bare.safetensors")
+    asked = ["--model=bare.safetensors", f"--tokenizer={folder}", *PLAIN]
+    assert run("curve", *asked, "--sequence=ACDE", "--lengths=6").code == 0
+    (named,) = measured()
+    lower, upper = ends_of(named)
+    expected = largest_change(model, tokens_of("ACDE"))
+    assert lower - 1e-13 <= expected <= upper + 1e-13
+    # Without names all symbols are put in: another question.
+    np.save("tokens.npy", tokens_of("ACDE"))
+    bare = ["--model=bare.safetensors", "--tokens=tokens.npy", "--lengths=6", *PLAIN]
+    assert "1 of 1 measurements to make" in run("curve", *bare).out
+    assert ends_of(measured()[0])[1] > upper
+
+
+def test_a_curve_without_a_point_has_no_figure_and_the_first_reason(run, model_file):
+    # Cells as wide as the scores' own spread leave neighbours everywhere.
+    path = model_file(weighting="leftmost_hard", tie_resolution=0.05)
+    asked = [f"--model={path}", "--lengths=32,33", "--num_inputs=1", "--bounds=none"]
+    result = run("curve", *asked)
+    result.assert_refused("2 of 2 measurements failed and are left out; the first, ")
+    assert "n = 32, input 0" in result.err
+    assert sorted(path.name for path in OUT.glob("curve.*")) == [
+        "curve.csv",
+        "curve.json",
+    ]
+    assert "curve.png" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (
+            ["--fasta=records.fasta", "--lengths=4"],
+            "--lengths is of beginnings of a text",
+        ),
+        (["--fasta=records.fasta", "--sequence=AC"], "give --fasta or --sequence, not"),
+        (["--fasta=records.fasta", "--num_inputs=2"], "--num_inputs samples inputs"),
+        (["--sequence=ACDE", "--language=ones"], "--language samples inputs"),
+        (["--sequence=ACDE", "--lengths=4,7"], "n = 7 is more than the 6 tokens"),
+        (
+            ["--sequence=ACDE", "--lengths=2"],
+            "length n = 2 leaves no token of --sequence",
+        ),
+        (["--sequence=ACXE"], "--sequence: 'X' at place 3 is not in the vocabulary"),
+        (["--fasta=records.fasta", "--query=4"], "query = 4 is out of range for n = 4"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_line(run, folder, fasta, flags, complaint):
+    assert fasta
+    run("curve", f"--model={folder}", *flags).assert_refused(complaint)
+    assert not OUT.exists()
+
+
+def test_texts_can_be_swept(run, folder):
+    command = ["batch", "--command=curve", f"--model={folder}", *PLAIN]
+    sweep = [*command, "--sequence=ACDE", "--lengths=6", "--sweep", "query=0,1"]
+    assert run(*sweep).code == 0
+    assert len(read_store("results/batch/results.sqlite")) == 2

@@ -1,0 +1,139 @@
+"""`curve` fits lengths up to those that a model was trained on apart from longer ones."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import bound_curve
+from bounds.curves.decay import exponent_interval
+from tests.bounds.cli.shape import SHAPE_FLAGS
+
+LENGTHS = [4, 6, 8, 12, 16, 24, 32, 48]
+ASKED = [*SHAPE_FLAGS, "--weighting=softmax", "--bounds=none", "--num_inputs=1"]
+ASKED += [f"--lengths={','.join(map(str, LENGTHS))}", "--method=exhaustive"]
+TRAIN = "--length=4 --steps=2 --batch_size=2 --num_heads=1 --d_model=4 --d_ff=4".split()
+MODEL = Path("results/train/model.safetensors")
+SHORT = ["--lengths=2,3", "--bounds=none", "--num_inputs=1", "--method=exhaustive"]
+
+
+def curve_record():
+    (curve,) = json.loads(Path("results/curve/curve.json").read_text())["curves"]
+    return curve
+
+
+def test_both_sides_are_fitted_apart_and_marked(run, make_model):
+    result = run("curve", *ASKED, "--trained_to=12")
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    (mark,) = [k for k, line in enumerate(lines) if "- trained to n = 12 -" in line]
+    assert [lines[k].split()[0] for k in (mark - 1, mark + 1)] == ["12", "16"]
+    record = curve_record()
+    found = bound_curve(
+        make_model(mask="future", position="sinusoidal", scale=0.5),
+        LENGTHS,
+        inputs="parity",
+        method="exhaustive",
+        trained_to=12,
+    )
+    assert record["trained_to"] == found.trained_to == 12
+    fits = [record["fit"], *record["beyond_training"]]
+    for name, fit, side, part in zip(
+        ("n up to 12", "n beyond 12"),
+        fits,
+        found.sides,
+        (LENGTHS[:4], LENGTHS[4:]),
+        strict=True,
+    ):
+        assert list(side.column("n")) == part
+        values = side.column("influence_upper")
+        slope, _ = np.polyfit(np.log(part), np.log(values), 1)
+        assert fit["exponent"] == pytest.approx(-slope, rel=1e-6)
+        assert fit["exponent"] == pytest.approx(side.fit.exponent, rel=1e-6)
+        (said,) = [line for line in lines if f", {name}: the influence " in line]
+        assert f"n = {part[0]} to {part[-1]}." in said
+        assert "95% interval" in said
+        assert said in record["finding"]
+    assert f"{found!r}".endswith(" to n = 12)")
+
+
+@pytest.mark.parametrize(("end", "name"), [(2, "up to 2"), (99, "beyond 99")])
+def test_a_side_without_a_length_is_said_to_have_none(run, end, name):
+    result = run("curve", *ASKED, f"--trained_to={end}")
+    assert result.code == 0
+    assert f", n {name}: nothing was measured." in result.out
+    record = curve_record()
+    counts = record["fit"]["lengths"], record["beyond_training"][0]["lengths"]
+    assert sorted(counts) == [0, len(LENGTHS)]
+
+
+@pytest.mark.parametrize(("reading", "end"), [("last", 4), ("query", 5)])
+def test_what_train_records_is_the_default(run, reading, end):
+    train = ["--lengths=3", "--num_inputs=2", f"--reading={reading}"]
+    assert run("train", *TRAIN, *train).code == 0
+    record = json.loads(MODEL.with_name("train.json").read_text())
+    assert record["trained_to"] == end
+    asked = ["curve", f"--model={MODEL}", *SHORT]
+    assert run(*asked).code == 0
+    assert curve_record()["trained_to"] == end
+    assert run(*asked, "--trained_to=2").code == 0
+    assert curve_record()["trained_to"] == 2
+
+
+def test_a_record_of_another_model_says_nothing(run, make_model):
+    model = make_model()
+    jm.save(model, "model.safetensors")
+    said = {"model_sha256": "of another", "trained_to": 2}
+    Path("train.json").write_text(json.dumps(said))
+    asked = ["curve", "--model=model.safetensors", *SHORT]
+    assert run(*asked).code == 0
+    assert curve_record()["trained_to"] is None
+    assert curve_record()["beyond_training"] == []
+
+
+def test_a_record_beside_a_checkpoint_is_read(run, folder):
+    (folder / "train.json").write_text(json.dumps({"trained_to": 3}))
+    assert run("curve", f"--model={folder}", *SHORT).code == 0
+    assert curve_record()["trained_to"] == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [("{", "train.json' is not JSON"), ('{"trained_to": "far"}', "trained_to of ")],
+)
+def test_a_broken_record_is_one_line(run, folder, said, complaint):
+    (folder / "train.json").write_text(said)
+    run("curve", f"--model={folder}", *SHORT).assert_refused(complaint)
+
+
+def test_a_figure_marks_the_length(make_model):
+    found = bound_curve(make_model(), [4, 8], method="exhaustive")
+    (axes,) = dataclasses.replace(found, trained_to=6).plot().axes
+    assert "trained to n = 6" in [text.get_text() for text in axes.texts]
+    assert [6, 6] in [list(line.get_xdata()) for line in axes.lines]
+    (plain,) = found.plot().axes
+    assert not any("trained" in text.get_text() for text in plain.texts)
+
+
+def test_an_exponent_of_one_side_is_not_that_of_both(make_model):
+    """Planted: 1/n up to 32, 8 times as much and constant from there."""
+    found = bound_curve(make_model(), [4], method="exhaustive")
+    (row,) = found.measurements
+    values = {n: 1 / n if n <= 32 else 0.25 for n in (4, 8, 16, 32, 64, 128, 256, 512)}
+    rows = [
+        {**row, "n": n, "influence_lower": x, "influence_upper": x}
+        for n, x in values.items()
+    ]
+    table = type(found.measurements)(tuple(rows))
+    whole = dataclasses.replace(found, measurements=table)
+    apart = dataclasses.replace(whole, trained_to=32)
+    within, beyond = (side.fit for side in apart.sides)
+    assert (within.exponent, beyond.exponent) == pytest.approx((1, 0), abs=1e-12)
+    assert apart.fit == within
+    ends = exponent_interval(whole.fit)
+    assert ends is not None
+    assert ends[0] < -0.5
+    assert ends[1] < 1
