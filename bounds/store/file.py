@@ -115,6 +115,15 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def refuse_special_file(path: Path) -> None:
+    """Refuses a device, pipe or socket, which SQLite would open."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise StoreError(
+            f"{path}: a device, pipe or socket, where a file was expected; move it away, "
+            "or choose another --out"
+        )
+
+
 @contextlib.contextmanager
 def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the right to write a store.
@@ -128,12 +137,7 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     # A link leads to the file that its other names lead to.
     target = path.resolve()
     beside = target.with_name(target.name + ".lock")
-    for one in (path, beside):
-        if one.exists() and not (one.is_file() or one.is_dir()):
-            raise StoreError(
-                f"{one}: a device, pipe or socket, where a file was expected; move it "
-                "away, or choose another --out"
-            )
+    refuse_special_file(beside)
     with explained(beside):
         with contextlib.closing(
             sqlite3.connect(beside, isolation_level=None, timeout=wait_seconds)

@@ -24,6 +24,7 @@ from bounds.store.file import (
     lock,
     log_of,
     prepare,
+    refuse_special_file,
 )
 from bounds.store.forms import COUNT, Form, decode, each, is_row
 from bounds.store.output import canonical_json, sha256
@@ -73,6 +74,7 @@ class ResultStore:
         """Open a store; `fresh` makes one in place of another schema's."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        refuse_special_file(self.path)
         with contextlib.ExitStack() as opened:
             opened.enter_context(lock(self.path, wait_seconds))
             with explained(self.path):
