@@ -20,6 +20,7 @@ from bounds.numbers.kind import ROUNDING, RTOL_EXACT, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook, expect_integer
+from jax_models.run.device_memory import PYTHON_STEP, require_operations
 from jax_models.run.evaluate import TieRule
 
 # Configurations (a count vector, an order, an exchange) that are evaluated at most, of four
@@ -173,6 +174,7 @@ def search_inputs(
     inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
         expect_integer(name, number, 1)
+    require_operations(f"a search of {restarts} restarts", PYTHON_STEP * restarts)
     expect_integer("seed", seed, 0)
     plan = AscentPlan(inputs, seed, restarts, rounds, steps)
     return _go_through(plan, ties, progress)

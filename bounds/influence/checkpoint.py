@@ -8,6 +8,7 @@ tolerance and the budget, is not part of it, so that a later call may go further
 import dataclasses
 import io
 import json
+import os
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from bounds.influence.problem import Problem
 from bounds.influence.result import Level
 from bounds.store.output import canonical_json, sha256
 from jax_models import InputError
-from jax_models.arguments import INPUT_BYTES, read_file
+from jax_models.arguments import INPUT_BYTES, expect_kind, read_file
 from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
@@ -71,6 +72,7 @@ class Checkpoint:
         Raises:
             InputError: its folder does not exist.
         """
+        expect_kind("checkpoint", path, str | os.PathLike, "the path of a file")
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise InputError(

@@ -161,8 +161,14 @@ class Problem:
                 with _naming(padding):
                     target.check(model, checked.size)
                 include_query = True  # no row is watched more than another
-            vocab_size, allowed = model.vocab_size, model.substitutable
+            given_size, vocab_size = vocab_size, model.vocab_size
+            allowed = model.substitutable
             special = model.special or ()
+            if given_size not in (None, vocab_size):
+                raise InputError(
+                    f"vocab_size = {given_size}, and the model's own is {vocab_size}: "
+                    "leave vocab_size out, which a bare function alone needs"
+                )
             if radius is not None:
                 raise InputError(
                     "radius is of a bare function, and the model is a Transformer, whose "

@@ -32,7 +32,12 @@ import jax_models as jm
 from bounds.curves.inputs import sampled_inputs
 from bounds.restriction.attempts import Method, Remember, SearchPlan, forget
 from bounds.restriction.partial_input import FREE, PartialInput
-from bounds.restriction.restriction import Restriction, final_activation, restrict
+from bounds.restriction.restriction import (
+    Restriction,
+    final_activation,
+    require_table,
+    restrict,
+)
 from bounds.restriction.search import Report
 from bounds.restriction.sensitivity import MOST_ENUMERATED, reachable_classes
 from jax_models.arguments import expect_length
@@ -185,6 +190,7 @@ def find_counterexample(
         Corollary 3.
     """
     length = expect_length(length)
+    require_table(length)
     given = _given(model, length, language, seed)
     if pre_restriction is None:
         pre_restriction = given.tokens

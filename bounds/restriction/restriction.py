@@ -230,6 +230,11 @@ def find_restriction(
     )
 
 
+def require_table(length: int) -> None:
+    """Refuses a length whose n rows' bits, and which of them each depends on, do not fit."""
+    require_memory(f"a restriction of length n = {length}", 4 * length**2)
+
+
 def restrict(
     model: jm.Transformer,
     length: int,
@@ -257,8 +262,7 @@ def restrict(
     model = check_hard_model(model)
     length = expect_length(length)
     plan.check(model)
-    # Which bits each of n rows depends on.
-    require_memory(f"a restriction of length n = {length}", 4 * length**2)
+    require_table(length)
     query = check_query(query, length)
     given = read_partial_input(model, length, pre_restriction, symbols)
     found = attempt(model, given, query, plan, useful, report)

@@ -29,8 +29,8 @@ def check_sample(length: int, count: int) -> None:
     """
     expect_integer("length n", length, 1)
     expect_integer("number of strings", count, 1)
-    # Tokens are drawn from as many random bits.
-    require_memory(f"{count} strings of {length} tokens", 8 * count * length)
+    # Random bits, the counters they are made of, and tokens.
+    require_memory(f"{count} strings of {length} tokens", 20 * count * length)
 
 
 class Language(abc.ABC):

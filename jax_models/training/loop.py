@@ -222,6 +222,8 @@ def run_training(
     expect_kind("source", source, Source, "a source, such as get_source returns")
     network = check_network(network, training)
     check_sample(training.length, training.batch_size)
+    for length in measuring.lengths:
+        check_sample(length, measuring.count)
     # A step's loss and the least possible one.
     require_memory(f"the losses of {training.steps} steps", 16 * training.steps)
     check_classes(network, source, training)

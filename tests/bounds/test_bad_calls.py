@@ -102,6 +102,17 @@ def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch)
             lambda: bounds.estimate_lipschitz(SOFT, 4, num_inputs=2**31 - 1),
             "operations",
         ),
+        (lambda: bounds.search_inputs(SOFT, 4, restarts=2**31 - 1), "operations"),
+        (
+            lambda: bounds.compute_influence(
+                SOFT, TOKENS, method="screened", checkpoint=3
+            ),
+            "checkpoint = 3",
+        ),
+        (
+            lambda: bounds.compute_influence(SOFT, TOKENS, vocab_size=9),
+            "vocab_size = 9, and the model's own is",
+        ),
         (lambda: bounds.bound_curve(SOFT, [4], store=3), "store = 3; expected an open"),
         (lambda: bounds.compute_influence(SOFT, TOKENS, progress=3), "progress = 3"),
         (lambda: bounds.scan(SOFT, TOKENS, progress=3), "progress = 3"),
