@@ -5,14 +5,13 @@ import dataclasses
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import jax_models as jm
 from bounds import bound_curve, read_store
 from bounds.curves.inputs import GivenInputs
-from tests.bounds.cli.letters import NAMES, SPECIAL, tokens_of
+from tests.bounds.cli.letters import NAMES, SPECIAL, largest_change, tokens_of
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/curve")
@@ -28,19 +27,6 @@ def measured():
 
 def ends_of(row):
     return float(row["influence_lower"]), float(row["influence_upper"])
-
-
-def largest_change(model, tokens):
-    """Of the last row, when a letter that is not the last symbol becomes another one."""
-    tokens = np.array(tokens)
-    changed = [
-        np.where(np.arange(tokens.size) == at, symbol, tokens)
-        for at in range(tokens.size - 1)
-        for symbol in LETTERS
-        if tokens[at] in LETTERS and tokens[at] != symbol
-    ]
-    rows = jax.vmap(lambda x: jm.apply(model, x)[-1])(np.stack([tokens, *changed]))
-    return float(np.linalg.norm(np.asarray(rows[1:] - rows[0]), axis=1).max())
 
 
 @pytest.fixture
@@ -66,7 +52,7 @@ def test_lengths_are_beginnings_of_a_text_between_its_ends(run, folder, model):
         assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
         lower, upper = ends_of(row)
         slack = 1e-13  # of two passes whose rows are of the order of 1
-        assert lower - slack <= largest_change(model, text) <= upper + slack
+        assert lower - slack <= largest_change(model, text, LETTERS) <= upper + slack
     assert [row["n"] for row in measured()] == ["3", "4", "7"]
     # What is in the key is what stands there, not where.
     Path("text").write_text("ACDEFG\n")
@@ -90,7 +76,7 @@ def test_records_are_measured_at_their_own_lengths(run, folder, model, fasta):
         assert (int(row["n"]), int(row["input"])) == (one["n"], one["input"])
         assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
         lower, upper = ends_of(row)
-        assert lower - 1e-13 <= largest_change(model, text) <= upper + 1e-13
+        assert lower - 1e-13 <= largest_change(model, text, LETTERS) <= upper + 1e-13
     assert [(row["n"], row["input"]) for row in measured()] == [
         ("4", "1"),
         ("6", "0"),
@@ -132,7 +118,7 @@ def test_a_tokenizer_names_the_symbols_of_a_file(run, folder, model):
     assert run("curve", *asked, "--sequence=ACDE", "--lengths=6").code == 0
     (named,) = measured()
     lower, upper = ends_of(named)
-    expected = largest_change(model, tokens_of("ACDE"))
+    expected = largest_change(model, tokens_of("ACDE"), LETTERS)
     assert lower - 1e-13 <= expected <= upper + 1e-13
     # Without names all symbols are put in: another question.
     np.save("tokens.npy", tokens_of("ACDE"))

@@ -4,11 +4,11 @@ import csv
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import jax_models as jm
+from tests.bounds.cli.letters import largest_change
 from tests.jax_models.format.pretrained.folders import weights_of
 from tests.jax_models.format.pretrained.layouts import (
     Checkpoint,
@@ -29,19 +29,6 @@ PUBLISHED = {
     "BERT of 2018": ("bert", gamma, to_torch, BERT),
     "GPT-2 of a trainer": ("gpt2", put_before("module._orig_mod."), None, IGLM),
 }
-
-
-def largest_change(model, tokens):
-    """Of the last row, when a letter that is not the last symbol becomes another one."""
-    letters = model.substitutable
-    changed = [
-        np.where(np.arange(tokens.size) == at, symbol, tokens)
-        for at in range(tokens.size - 1)
-        for symbol in letters
-        if tokens[at] in letters and tokens[at] != symbol
-    ]
-    rows = jax.vmap(lambda x: jm.apply(model, x)[-1])(np.stack([tokens, *changed]))
-    return float(np.linalg.norm(np.asarray(rows[1:] - rows[0]), axis=1).max())
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -68,6 +55,10 @@ def test_a_published_checkpoint_is_imported_scanned_and_measured(name, run, tmp_
     scan = json.loads(Path("results/scan/scan.json").read_text())
     tokens = jm.read_tokenizer(folder).encode("CADE")
     assert whole == pytest.approx(scan["max"], rel=1e-9)
-    assert whole == pytest.approx(largest_change(model, tokens), rel=1e-9)
+    assert whole == pytest.approx(
+        largest_change(model, tokens, model.substitutable), rel=1e-9
+    )
     beginning = np.delete(tokens, -2)  # of three letters, between the same ends
-    assert short == pytest.approx(largest_change(model, beginning), rel=1e-9)
+    assert short == pytest.approx(
+        largest_change(model, beginning, model.substitutable), rel=1e-9
+    )
