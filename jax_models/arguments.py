@@ -299,6 +299,11 @@ def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
     raise InputError(f"{what} {os.fspath(path)!r} {found}")
 
 
+def has_file(what: str, path: Path) -> bool:
+    """Whether a file is there; what is no file is refused as `expect_file` does."""
+    return os.path.lexists(path) and bool(expect_file(what, path))
+
+
 def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
     """Content of an ordinary file of at most `most` bytes.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from jax_models.arguments import CONFIG_BYTES, read_file, show
+from jax_models.arguments import CONFIG_BYTES, has_file, read_file, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.source import Source, kind_of
 from jax_models.format.pretrained.torch_file import read_torch
@@ -54,7 +54,7 @@ class Folder(Source):
                 f"{str(path)!r} is no folder; expected one with config.json"
             )
         self.path, self.called = path, repr(str(path))
-        if not (path / "config.json").exists():
+        if not has_file("file", path / "config.json"):
             raise InputError(self._without("no config.json"))
         self.config = read_json(path / "config.json")
         self._files: dict[str, Any] = {}
@@ -163,10 +163,10 @@ class Folder(Source):
         loose = [x.name for end in ("*.pt", "*.pth") for x in self.path.glob(end)]
         loose = [name for name in loose if not BESIDE.fullmatch(name)]
         for file in (*FILES, *(loose if len(loose) == 1 else ())):
-            if (self.path / file).is_file():
+            if has_file("file", self.path / file):
                 return dict.fromkeys(self._open(file).keys(), file)
-            if (self.path / f"{file}.index.json").is_file():
-                return self._find_shards(self.path / f"{file}.index.json")
+            if has_file("file", index := self.path / f"{file}.index.json"):
+                return self._find_shards(index)
         wanted = ", ".join(f"{file}, {file}.index.json" for file in FILES)
         raise InputError(self._without(f"none of {wanted}, nor a single .pt or .pth"))
 
@@ -182,7 +182,7 @@ class Folder(Source):
             )
         for file in sorted(set(listed.values())):
             # A path elsewhere is nobody's shard.
-            if Path(file).name != file or not (self.path / file).is_file():
+            if Path(file).name != file or not has_file("file", self.path / file):
                 raise InputError(
                     f"{str(path)!r} names {file!r}, and the folder has no "
                     f"such file; {AGAIN}"
@@ -234,7 +234,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         InputError: there is no such file, or it holds something else.
     """
-    if not path.exists() or path.is_dir():
+    if not has_file("file", path):
         raise InputError(
             f"{str(path.parent)!r} has no file {path.name}; expected the folder of a "
             "checkpoint"

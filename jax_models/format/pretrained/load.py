@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import choose_name, expect_kind, show
+from jax_models.arguments import choose_name, expect_kind, has_file, show
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
@@ -130,7 +130,9 @@ def finish(parts: Parts, left: Iterable[str]) -> Transformer:
 
 def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
     """Holds which symbols texts hold, and which are special, as a tokenizer names them."""
-    if tokenizer is None and not any((folder / x).is_file() for x in (WHOLE, LISTED)):
+    if tokenizer is None and not any(
+        has_file("tokenizer", folder / x) for x in (WHOLE, LISTED)
+    ):
         return
     path = find_tokenizer(folder if tokenizer is None else tokenizer)
     rows = parts.tensors["embedding"].shape[0]

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jax_models.arguments import CONFIG_BYTES, read_file, show
+from jax_models.arguments import CONFIG_BYTES, has_file, read_file, show
 from jax_models.errors import InputError
 
 # Modes that are read, by the format's words for them.
@@ -33,7 +33,7 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
     """
     listed, normalised = folder / "modules.json", False
     path = folder / "1_Pooling" / "config.json"
-    if listed.is_file():
+    if has_file("file", listed):
         modules = _read(listed)
         if not isinstance(modules, list) or not all(
             isinstance(one, dict) and isinstance(one.get("type"), str)
@@ -54,7 +54,7 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
             return None
         path = folder / str(modules[1].get("path", "1_Pooling")) / "config.json"
         normalised = len(kinds) == 3
-    elif not path.is_file():
+    elif not has_file("file", path):
         return None
     asked = _read(path)
     modes = [
@@ -77,7 +77,7 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> Any:
-    if not path.exists():
+    if not has_file("file", path):
         raise InputError(
             f"modules.json of {str(path.parent.parent)!r} names a pooling, and there is "
             f"no file {str(path)!r}"

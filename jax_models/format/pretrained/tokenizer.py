@@ -1,8 +1,7 @@
 """Texts as tokens: the tokenizer beside a checkpoint, by the optional package `tokenizers`.
 
-`tokenizer.json` says all of it. A `vocab.txt` alone is one of two things: letters, as protein
-models have them, where every entry is one letter or a name in brackets, which is special; or
-BERT's pieces of words.
+`tokenizer.json` says all of it. A `vocab.txt` alone is of letters (of protein models), where
+every entry is one letter or a special name in brackets, or of BERT's pieces of words.
 """
 
 import dataclasses
@@ -21,8 +20,10 @@ import numpy as np
 
 from jax_models.arguments import (
     CONFIG_BYTES,
+    expect_file,
     expect_integer,
     expect_kind,
+    has_file,
     read_file,
     show,
 )
@@ -202,9 +203,9 @@ class Tokenizer(BriefRepr):
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Returns the tokenizer of a checkpoint.
 
-    Reads `tokenizer.json`, else `vocab.txt`, and of `tokenizer_config.json` and
-    `special_tokens_map.json` beside it which symbols are special, of
-    `sentence_bert_config.json` whether texts are lowered. Texts are neither padded nor cut.
+    Reads `tokenizer.json` or `vocab.txt`, which symbols `tokenizer_config.json` and
+    `special_tokens_map.json` call special, and whether `sentence_bert_config.json` lowers
+    texts. They are neither padded nor cut.
 
     Args:
         path: the checkpoint's folder, or one of the two files under any name.
@@ -232,7 +233,10 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     else:
         core = _of_vocabulary(package, path)
     sentences = path.with_name(SENTENCES)
-    if sentences.is_file() and read_json(sentences).get("do_lower_case") is True:
+    if (
+        has_file("file", sentences)
+        and read_json(sentences).get("do_lower_case") is True
+    ):
         both = [package.normalizers.Lowercase(), core.normalizer]
         core.normalizer = package.normalizers.Sequence([x for x in both if x])
     core.no_padding()
@@ -254,10 +258,11 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
     expect_kind("tokenizer", path, str | os.PathLike, "a path")
     path = Path(path)
     if path.is_dir():
-        names = [name for name in (WHOLE, LISTED) if (path / name).is_file()]
+        has = lambda name: has_file("tokenizer", path / name)
+        names = list(filter(has, (WHOLE, LISTED)))
         if not names:
             advice = "name the folder or the file of the checkpoint's tokenizer"
-            if all((path / name).is_file() for name in PAIRS):
+            if all(map(has, PAIRS)):
                 advice = (
                     f"{' with '.join(PAIRS)} is the older form of it: write {WHOLE} where "
                     "transformers is: AutoTokenizer.from_pretrained(folder)"
@@ -268,9 +273,7 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
                 f"{list_files(path)}; {advice}"
             )
         return path / names[0]
-    if not path.is_file():
-        raise InputError(f"tokenizer {str(path)!r} is no file, and no folder")
-    return path
+    return expect_file("tokenizer", path)
 
 
 def read_symbols(
@@ -325,17 +328,16 @@ def list_substitutes(
 
 def _configurations(path: Path) -> list[dict[str, Any]]:
     files = [path.with_name(name) for name in BESIDE]
-    return [read_json(file) for file in files if file.is_file()]
+    return [read_json(file) for file in files if has_file("file", file)]
 
 
 def _entries(path: Path) -> list[str]:
     """The lines of a `vocab.txt`, whose order numbers them."""
     try:
-        content = read_file("vocabulary", path, CONFIG_BYTES)
-        lines = content.decode("utf-8-sig").split("\n")
+        content = read_file("vocabulary", path, CONFIG_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not UTF-8: {error}") from error
-    entries = [line.rstrip("\r") for line in lines]
+    entries = [line.rstrip("\r") for line in content.split("\n")]
     return entries[:-1] if not entries[-1] else entries
 
 
@@ -363,19 +365,17 @@ def _of_vocabulary(package: Any, path: Path) -> Any:
     cased = [x["do_lower_case"] for x in said if "do_lower_case" in x]
     lower = cased[0] if cased else not letters
     ends = [(name, symbols[name]) for name in (first, last) if name is not None]
-    parts = package.pre_tokenizers
+    parts, norms = package.pre_tokenizers, package.normalizers
     if letters:
         core = package.Tokenizer(package.models.WordLevel(symbols, unk_token=unknown))
         each = parts.Split(package.Regex("."), "isolated")
         core.pre_tokenizer = parts.Sequence([parts.WhitespaceSplit(), each])
         if lower is True:
-            core.normalizer = package.normalizers.Lowercase()
+            core.normalizer = norms.Lowercase()
     elif unknown == "[UNK]":
         core = package.Tokenizer(package.models.WordPiece(symbols, unk_token=unknown))
         core.pre_tokenizer = parts.BertPreTokenizer()
-        core.normalizer = package.normalizers.BertNormalizer(
-            lowercase=lower is not False
-        )
+        core.normalizer = norms.BertNormalizer(lowercase=lower is not False)
     else:
         raise InputError(
             f"{str(path)!r} is neither of single letters nor of BERT's pieces of words; "

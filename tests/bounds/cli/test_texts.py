@@ -132,7 +132,7 @@ def test_bytes_that_are_no_text_are_one_line(ask, tmp_path):
         (["--sequence=AC", "--fasta=a"], "give --fasta or --sequence, not both"),
         (["--sequence=AC", "--language=dyck1"], "--language samples inputs"),
         (["--sequence=AC", "--input=1"], "holds 1 inputs"),
-        (["--sequence=AC", "--tokenizer=none"], "is no file, and no folder"),
+        (["--sequence=AC", "--tokenizer=none"], "tokenizer 'none' does not exist"),
         (["--sequence=AC", "--head=causal_lm"], "head = 'causal_lm'; expected one of"),
         (["--sequence=AC", "--vocab_size=9"], "describes a random model"),
     ],

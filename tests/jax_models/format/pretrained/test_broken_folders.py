@@ -5,6 +5,7 @@ to do. Spellings of one checkpoint are one model.
 """
 
 import json
+import os
 import struct
 
 import jax
@@ -145,7 +146,28 @@ def test_what_is_not_there_is_named(tmp_path):
     (folder / "config.json").unlink()
     assert_says(refusal(folder), "no config.json, but model.saf", "expected")
     (folder / "config.json").mkdir()
-    assert_says(refusal(folder), "no file config.json", "expected")
+    assert_says(refusal(folder), "config.json", "is a folder")
+
+
+NAMES = ("config.json", WEIGHTS, INDEX, "vocab.txt", "tokenizer.json", "modules.json")
+NAMES += ("tokenizer_config.json",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["pipe", "device", "dangling", "looping"])
+def test_what_stands_in_the_place_of_a_file_is_called_what_it_is(name, kind, tmp_path):
+    folder = copied("bert", tmp_path)
+    if name == INDEX:
+        (folder / WEIGHTS).unlink()
+    if name == "tokenizer_config.json":
+        (folder / "vocab.txt").write_text("\n".join("[PAD] [UNK] a b".split()))
+    path = folder / name
+    path.unlink(missing_ok=True)
+    links = {"device": "/dev/null", "dangling": "nowhere", "looping": path}
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to(links[kind])
+    line = refusal(folder)
+    said = {"dangling": "does not exist", "looping": "leads back to itself"}
+    assert_says(line, repr(str(path)), said.get(kind, f"is a {kind}"))
 
 
 def test_a_folder_without_weights_says_which_files_are_expected(tmp_path):

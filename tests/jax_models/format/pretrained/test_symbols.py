@@ -79,7 +79,7 @@ def test_the_tokenizer_may_stand_elsewhere(tmp_path):
     assert jm.from_pretrained(folder, dtype="float64").special is None
     model = jm.from_pretrained(folder, dtype="float64", tokenizer=tmp_path)
     assert model.substitutable == tuple(range(5, V))
-    with pytest.raises(jm.InputError, match="is no file, and no folder"):
+    with pytest.raises(jm.InputError, match="does not exist"):
         jm.from_pretrained(folder, tokenizer=tmp_path / "none")
 
 

@@ -219,7 +219,7 @@ def test_a_vocabulary_that_says_nothing_of_splitting_is_refused(
 def test_a_broken_folder_is_a_line(tmp_path):
     with pytest.raises(jm.InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
         jm.read_tokenizer(tmp_path)
-    with pytest.raises(jm.InputError, match="is no file, and no folder"):
+    with pytest.raises(jm.InputError, match="none' does not exist"):
         jm.read_tokenizer(tmp_path / "none")
     (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
     with pytest.raises(jm.InputError, match="is not UTF-8"):
