@@ -25,6 +25,7 @@ from bounds.figures.tables import loss_figure
 from bounds.store.file import lock
 from bounds.store.output import write_csv
 from bounds.version import __version__
+from jax_models.arguments import MAX_LENGTH
 from jax_models.languages import SOURCES, get_source
 from jax_models.languages.source import Levels, Source
 from jax_models.model.mask import SIGHTS
@@ -84,8 +85,10 @@ def define_flags() -> flags.FlagValues:
 
 
 def _define_training(values: flags.FlagValues) -> None:
+    text = "Symbols n of the longest training sequences."
+    # The loss is measured up to four times as many.
+    define_count(values, "length", 40, text, most=MAX_LENGTH // 4)
     for name, default, text in (
-        ("length", 40, "Symbols n of the longest training sequences."),
         (
             "num_lengths",
             1,
@@ -226,13 +229,13 @@ def run(options: flags.FlagValues) -> None:
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
     weights, batches = jax.random.split(jax.random.key(options.seed))
     end = ("$",) if training.reading == "query" else ()
-    symbols = (*source.symbols, *end)
+    symbols, longest = (*source.symbols, *end), max(n, *measuring.lengths) + len(end)
     model = jm.init_transformer(
         weights,
         **{name: settings[name] for name in SHAPE},
         vocab_size=len(symbols),
         num_classes=source.num_classes,
-        max_length=max(n, *measuring.lengths) + len(end),
+        **({"max_length": longest} if options.position == "table" else {}),
     )
     model = dataclasses.replace(
         model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))

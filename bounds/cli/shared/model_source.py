@@ -12,7 +12,7 @@ import jax_models as jm
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
-from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
+from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer, has_file
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.format.pretrained.folder import read_json
 from jax_models.format.temperature import decode_temperature
@@ -32,11 +32,12 @@ def load_model(
     given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
     if is_random(file, preset):
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
+        if shape["position"] == "table":
+            shape["max_length"] = max_length
         # Drawn in float64 whatever --dtype says, so that both types round one model.
         model = jm.random_transformer(
             jax.random.key(options.seed),
             **shape,
-            max_length=max_length,
             dtype="float64",
         )
     elif file is not None:
@@ -132,7 +133,7 @@ def read_trained_to(model: str) -> int | None:
     """
     path = Path(model)
     record = (path if path.is_dir() else path.parent) / "train.json"
-    said = read_json(record) if record.is_file() else {}
+    said = read_json(record) if has_file("file", record) else {}
     end, digest = said.get("trained_to"), said.get("model_sha256")
     if end is None or (path.is_file() and digest != file_sha256(path)):
         return None

@@ -17,6 +17,7 @@ from bounds.curves.measurement import Question, Subject
 from bounds.influence.problem import check_target
 from bounds.influence.substitution import check_query, choose_query
 from bounds.numbers.notation import parse_bytes
+from jax_models.arguments import MAX_COUNT
 from jax_models.model.transformer import encode_positions
 
 DEFAULT_LENGTH = 64
@@ -38,6 +39,7 @@ def define_one_input(values: flags.FlagValues) -> None:
         "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
         "SMILES file, or number of the sample.",
         0,
+        MAX_COUNT - 1,
     )
 
 

@@ -42,6 +42,7 @@ from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.format.model_check import check_model
 from jax_models.model.mask import SIGHTS, Sight
+from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import require_readout
 
 AnyInequality = TypeVar("AnyInequality", Bound, Claim)
@@ -312,6 +313,7 @@ def _recursion(
     distance = constants.embedding.distance
     if not constants.is_masked:
         return influence_recursion(layers, n, distance, saturating=saturating)[-1]
+    require_memory(f"a closed form with masks for n = {n}", 250 * n)
     rows = masked_recursion(
         layers, constants.masks[:layer], n, distance, saturating=saturating
     )

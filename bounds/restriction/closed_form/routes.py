@@ -39,10 +39,8 @@ from bounds.restriction.closed_form.switching_lemma import (
 )
 from bounds.restriction.closed_form.tower import Tower
 
-# Beyond so many layers the interval arithmetic of DYCK takes minutes.
-MOST_DYCK_LAYERS = 2000
-# The other routes take time with the square of the layers: minutes for so many.
-MOST_LAYERS = 10_000
+# Routes take time with the square of the layers: half a minute for so many.
+MOST_LAYERS = 2000
 
 
 def computable_length(
@@ -225,7 +223,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         num_heads: H >= 1.
 
     Returns:
-        The routes that apply; none beyond MOST_DYCK_LAYERS.
+        The routes that apply.
 
     Raises:
         ValueError: A number is outside its range.
@@ -255,10 +253,9 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
                 },
                 source,
             )
-    if num_layers <= MOST_DYCK_LAYERS:
-        closed = closed_form_dyck(num_layers, num_heads)
-        if closed is not None:
-            yield Route("switching, balanced window, closed form", closed, {}, source)
+    closed = closed_form_dyck(num_layers, num_heads)
+    if closed is not None:
+        yield Route("switching, balanced window, closed form", closed, {}, source)
 
 
 def proof_digits(num_layers: int) -> int:

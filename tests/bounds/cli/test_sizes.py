@@ -28,6 +28,7 @@ from jax_models.run import device_memory
         "simulate --weighting=average_hard --lengths=1000000000",
         "simulate --weighting=average_hard --lengths=30 --max_inputs=2000000000",
         "supremum --length=1000000000",
+        "constants --lengths=1000000000",
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_bytes_needed_and_there(
@@ -50,7 +51,7 @@ def test_memory_is_refused_from_one_byte_too_many(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        ("depth --num_layers=100000", "[1, 10000]"),
+        ("depth --num_layers=100000", "[1, 2000]"),
         (f"depth --num_heads={10**23}", "[1, 2147483647]"),
         (f"lipschitz --lengths=4 --steps={10**23}", "[1, 2147483647]"),
         (f"restrict --attempts={10**23}", "[1, 2147483647]"),
@@ -61,6 +62,10 @@ def test_memory_is_refused_from_one_byte_too_many(monkeypatch):
         (f"compile --formula={2000 * 'P'}Q_a --alphabet=ab", " operations"),
         ("lipschitz --lengths=4 --steps=2147483647", " operations"),
         ("lipschitz --lengths=4 --num_inputs=2147483647", " operations"),
+        ("influence --length=4 --input=2147483647", "[0, 2147483646]"),
+        ("train --language=parity --length=2147483647", "[1, 536870911]"),
+        ("train --language=parity --scale=1e308", "scale = 1e+308"),
+        ("influence --length=4 --scale=1e308", "scale = 1e+308"),
     ],
 )
 def test_what_would_not_end_is_refused_by_range_memory_or_operations(

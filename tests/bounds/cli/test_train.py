@@ -176,7 +176,7 @@ def test_what_cannot_be_trained_is_one_line(run, flags, complaint):
 
 @pytest.mark.slow
 def test_weights_that_overflow_at_first_are_told_by_their_scale(run):
-    ended = run("train", *QUICK, "--scale=1e308", "--steps=2")
+    ended = run("train", *QUICK, "--scale=1e200", "--steps=2", "--dtype=float64")
     ended.assert_refused("before the first step")
     assert "lower the scale" in ended.err
     assert "learning rate" not in ended.err
