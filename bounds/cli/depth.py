@@ -5,7 +5,7 @@ layers of H heads compute it, and one from which on none of that shape does, wha
 weights, embeddings and activation functions. Ties go leftmost or rightmost; average-hard
 attention computes PARITY with one head. `depth.json` has every route with its parameters.
 A number beyond the range of floats is null, and stands beside as log10_impossible_from,
-or as text where its logarithm is beyond them too. Beyond 2000 layers DYCK has no route.
+or as text where its logarithm is beyond them too.
 What a language's routes came to is kept in --out, and found there by the same command.
 """
 
