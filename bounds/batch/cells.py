@@ -75,7 +75,3 @@ class Outcome:
             "compile_seconds": self.compile_seconds,
             "peak_bytes": self.peak_bytes,
         }
-
-
-# What two runs of one sweep differ in.
-TIMING = ("seconds", "finished", "cpu_seconds", "compile_seconds", "peak_bytes")

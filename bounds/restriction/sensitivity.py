@@ -44,11 +44,6 @@ class ReachableClasses:
     non_member: np.ndarray | None  # [n]
     exact: bool
 
-    @property
-    def keeps_both(self) -> bool:
-        """Whether both were found: true is certain, exact or not."""
-        return self.member is not None and self.non_member is not None
-
 
 @dataclasses.dataclass(frozen=True)
 class ForcedAnswer:

@@ -19,8 +19,6 @@ from jax import Array
 from jax_models.languages.base import Language, draw_uniform
 from jax_models.languages.source import Source, binary_entropy, check_probability
 
-CLASSES = 3  # 0, 1, END
-
 
 @dataclasses.dataclass(frozen=True)
 class ParitySource(Source):
@@ -115,16 +113,6 @@ class ParitySource(Source):
         """Returns all bit strings [2^n, n], in the order of the numbers they write."""
         places = np.arange(length - 1, -1, -1)
         return (np.arange(2**length)[:, None] >> places & 1).astype(np.int32)
-
-    @property
-    def unigram_cross_entropy(self) -> float:
-        """Cross-entropy of the best constant prediction, nats per symbol, any n >= 1.
-
-        The count is even or odd with probability 1/2, so END has probability p/2:
-        h(p/2) + (1 - p/2) ln 2, with h the binary entropy.
-        """
-        end = self.end_probability / 2
-        return binary_entropy(end) + (1 - end) * math.log(2)
 
     @property
     def optimal_cross_entropy(self) -> float:

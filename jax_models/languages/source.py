@@ -161,10 +161,6 @@ class Source(abc.ABC):
         """Tells whether some word begins with a string [..., n] -> booleans [...]."""
         return self.log_probability(tokens) > -jnp.inf
 
-    def is_word(self, tokens: Array) -> Array:
-        """Tells whether a string is a word: a prefix that may end [..., n] -> [...]."""
-        return self.is_prefix(tokens) & (self.next_symbol(tokens)[..., -1, -1] > 0)
-
     def levels(self, length: int) -> Levels:
         """Returns what predictions with full, little and no knowledge cost.
 

@@ -14,7 +14,6 @@ from jax_models.programs.logic.syntax import (
     Or,
     Previous,
     Since,
-    Until,
 )
 
 
@@ -41,16 +40,6 @@ def first() -> Formula:
 def last() -> Formula:
     """Returns ¬N T, true at position n alone."""
     return Not(Next(Constant(True)))
-
-
-def strict_since(left: Formula, right: Formula) -> Formula:
-    """Returns P(φ S ψ): ψ at some j < i, and φ at all k with j < k < i."""
-    return Previous(Since(left, right))
-
-
-def strict_until(left: Formula, right: Formula) -> Formula:
-    """Returns N(φ U ψ): ψ at some j > i, and φ at all k with i < k < j."""
-    return Next(Until(left, right))
 
 
 def any_of(operands: Iterable[Formula]) -> Formula:

@@ -184,19 +184,6 @@ class ProgramPlan:
         del length  # the scores are scaled so that it is the same for all
         return 1.0
 
-    def largest_initial(self, length: int) -> int:
-        """Returns x(n): the largest entry of the initial activations, at least 1.
-
-        Args:
-            length: n >= 1.
-        """
-        entries = [1]
-        for term in self.position:
-            first, last = term.offset, length - 1 + term.offset
-            p = first if term.position_power < 0 else last
-            entries.append(int(p**term.position_power * length**term.length_power))
-        return max(entries)
-
 
 @dataclasses.dataclass
 class _Layer:

@@ -51,7 +51,6 @@ def test_parity_has_the_levels_of_the_table(p, optimal, last, unigram, n):
     assert levels.optimal == pytest.approx(optimal, abs=HALF_UNIT)
     assert levels.last_symbol == pytest.approx(last, abs=HALF_UNIT)
     assert levels.unigram == pytest.approx(unigram, abs=HALF_UNIT)
-    assert ParitySource(p).unigram_cross_entropy == pytest.approx(levels.unigram)
 
 
 def test_the_first_symbol_alone_decides_parity():

@@ -60,7 +60,7 @@ def test_the_levels_are_those_of_all_prefixes(p):
     entropy = -(weights[:, None] * following * logs).sum()
     assert source.optimal_cross_entropy == pytest.approx(entropy, rel=1e-6)
     mean = weights @ following
-    assert source.unigram_cross_entropy == pytest.approx(
+    assert source.levels(n).unigram == pytest.approx(
         -(mean * np.log(mean)).sum(), rel=1e-6
     )
 

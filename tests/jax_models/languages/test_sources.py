@@ -62,12 +62,9 @@ def evaluate(model, strings):
 
     @jax.jit
     def compiled(tokens):
-        return (
-            model.log_probability(tokens),
-            model.next_symbol(tokens),
-            model.is_prefix(tokens),
-            model.is_word(tokens),
-        )
+        after, prefix = model.next_symbol(tokens), model.is_prefix(tokens)
+        words = prefix & (after[..., -1, -1] > 0)
+        return model.log_probability(tokens), after, prefix, words
 
     return [np.asarray(x) for x in compiled(np.asarray(strings, np.int32))]
 

@@ -16,8 +16,6 @@ from jax_models.programs.logic.derived import (
     implies,
     last,
     once,
-    strict_since,
-    strict_until,
 )
 from jax_models.programs.logic.semantics import evaluate_formula, satisfies
 from jax_models.programs.logic.syntax import (
@@ -76,8 +74,6 @@ OPERATORS = {
     "historically": historically(A),
     "first": first(),
     "last": last(),
-    "strict since": strict_since(A, B),
-    "strict until": strict_until(A, B),
 }
 
 
@@ -133,8 +129,8 @@ def test_strict_operators_and_marks_are_what_their_names_say():
         assert (found == (position == 0)).all()
         found = evaluate_formula(last(), strings, ALPHABET)
         assert (found == (position == n - 1)).all()
-        since = evaluate_formula(strict_since(A, B), strings, ALPHABET)
-        until = evaluate_formula(strict_until(A, B), strings, ALPHABET)
+        since = evaluate_formula(Previous(Since(A, B)), strings, ALPHABET)
+        until = evaluate_formula(Next(Until(A, B)), strings, ALPHABET)
         for row, word in enumerate(strings):
             for i in range(n):
                 assert since[row, i] == any(

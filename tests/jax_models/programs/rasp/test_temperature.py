@@ -48,7 +48,8 @@ def theorem_26(plan, model, length):
     log_k2 = math.log(block) + max(
         math.log(1 + value), math.log(2 * value) + (layers - 1) * log_growth
     )
-    gamma, x = plan.gap(length), plan.largest_initial(length)
+    gamma = plan.gap(length)
+    x = max(1, np.abs(model.position.encode(length, model.width)).max())
     log_e = min(math.log(EPSILON), math.log(gamma / (2 * x)) - log_k1)
     return gamma / (
         2 * (math.log(length * x) - log_e + layers * (math.log(2) + log_k2))
