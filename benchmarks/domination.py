@@ -87,7 +87,7 @@ def measure(config: Config) -> dict[str, float]:
             **WIDTHS,
             scale=SCALES[seed % len(SCALES)],
             num_classes=4 if target == "logits" else None,
-            **({"max_length": n} if options.get("position") == "table" else {}),
+            max_length=n,
             dtype="float64",
         )
         tokens = np.random.default_rng(seed).integers(0, WIDTHS["vocab_size"], n)

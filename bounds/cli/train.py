@@ -229,13 +229,13 @@ def run(options: flags.FlagValues) -> None:
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
     weights, batches = jax.random.split(jax.random.key(options.seed))
     end = ("$",) if training.reading == "query" else ()
-    symbols, longest = (*source.symbols, *end), max(n, *measuring.lengths) + len(end)
+    symbols = (*source.symbols, *end)
     model = jm.init_transformer(
         weights,
         **{name: settings[name] for name in SHAPE},
         vocab_size=len(symbols),
         num_classes=source.num_classes,
-        **({"max_length": longest} if options.position == "table" else {}),
+        max_length=max(n, *measuring.lengths) + len(end),
     )
     model = dataclasses.replace(
         model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))

@@ -212,17 +212,6 @@ def random_transformer(
     choose_name("head", head, HEADS)
     if head == "classifier" and num_classes is None:
         raise InputError('head="classifier" needs num_classes, how many classes it has')
-    if head not in ("linear", "classifier"):
-        why = f"head = {head!r} has no classes"
-        refuse_unread("num_classes", num_classes, None, why)
-    if not isinstance(position, str) or position != "table":
-        refuse_unread(
-            "max_length", max_length, 512, "only a table of positions has one"
-        )
-    inner = query_key_norm is not None or head == "masked_lm"
-    if layer_norm == "none" and not (final_norm or entry_norm or inner):
-        why = "the model has no norm"
-        refuse_unread("layer_norm_epsilon", layer_norm_epsilon, 1e-5, why)
     if combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
     every = [weighting] * num_layers if isinstance(weighting, str) else weighting

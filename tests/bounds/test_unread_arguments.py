@@ -50,32 +50,6 @@ def test_an_argument_without_effect_is_refused_by_name(name, seed):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("max_length", {"max_length": 9}),
-        ("max_length", {"max_length": 9, "position": jm.Sinusoidal()}),
-        ("layer_norm_epsilon", {"layer_norm_epsilon": 0.1}),
-        ("num_classes", {"num_classes": 3, "head": "tied"}),
-        ("num_classes", {"num_classes": 3, "head": "pooler"}),
-    ],
-)
-def test_a_model_is_not_asked_for_what_it_does_not_have(name, given):
-    with pytest.raises(jm.InputError, match=f"^{name} = .* has no effect: "):
-        jm.random_transformer(KEY, **SHAPE, **given)
-
-
-@pytest.mark.parametrize(
-    "inner", [{"query_key_norm": "rms_norm"}, {"head": "masked_lm"}]
-)
-def test_an_epsilon_is_read_by_inner_norms_too(inner):
-    draw = lambda eps: jm.random_transformer(
-        KEY, **SHAPE, **inner, layer_norm_epsilon=eps, dtype="float64"
-    )
-    jm.forward(draw(0.1), TOKENS)
-    assert jm.model_bytes(draw(0.1)) != jm.model_bytes(draw(0.2))
-
-
 def test_a_resolution_is_of_models_with_hard_layers_alone():
     with pytest.raises(jm.InputError, match=r"tie_resolution = 0.5 has no effect"):
         jm.random_transformer(KEY, **SHAPE, tie_resolution=0.5)

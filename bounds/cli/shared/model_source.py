@@ -32,12 +32,11 @@ def load_model(
     given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
     if is_random(file, preset):
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
-        if shape["position"] == "table":
-            shape["max_length"] = max_length
         # Drawn in float64 whatever --dtype says, so that both types round one model.
         model = jm.random_transformer(
             jax.random.key(options.seed),
             **shape,
+            max_length=max_length,
             dtype="float64",
         )
     elif file is not None:

@@ -31,12 +31,10 @@ CASES = {
 def stored_model(name):
     """Returns the stored model of a name "CASE, KIND"."""
     shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
-    shape |= CASES[name.split(",")[0]]
-    if "layer_norm" in shape:
-        shape["layer_norm_epsilon"] = 0.05
     template = jm.random_transformer(
         jax.random.key(0),
-        **shape,
+        **{**shape, **CASES[name.split(",")[0]]},
+        layer_norm_epsilon=0.05,
         position="table",
         max_length=TOKENS.size,
         dtype="float64",
