@@ -15,6 +15,8 @@ are found, and the same command continues where it stopped.
 """
 
 import dataclasses
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ from bounds.cli.shared.values import define_count
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
+from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import own_lengths
 from bounds.curves.measurement import weighting_label
 from bounds.figures.primitives import MAX_SERIES
@@ -60,6 +63,8 @@ from bounds.store.sweep import (
     run_cells,
 )
 from jax_models.arguments import MAX_LENGTH
+from jax_models.errors import InputWarning
+from jax_models.model.position import longest_length
 from jax_models.weighting import WEIGHTINGS
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
@@ -220,7 +225,19 @@ def _ask(options: flags.FlagValues, extend_to: int | None = None) -> list[CurveC
         lengths = own if records else sorted({min(n, own[0]) for n in lengths})
     symbols, longest = num_symbols(options), lengths[-1]
     loaded = load_model(options, vocab_size=symbols, max_length=longest)
+    if not (records or options["lengths"].present):
+        most = longest_length(loaded.position)
+        lengths = sorted({min(n, most) for n in lengths})
+        longest = lengths[-1]
     tokenizer, where = open_tokenizer(options), options.tokenizer or options.model
+    unnamed = loaded.special is None and tokenizer is None and given is None
+    if unnamed and os.path.isdir(options.model or ""):
+        warnings.warn(
+            f"{where!r} names no symbols, so that special ones are drawn and put in too; "
+            "name a vocabulary with --tokenizer",
+            InputWarning,
+            stacklevel=2,
+        )
     model = _with_named_symbols(loaded, tokenizer, where)
     weightings, temperatures = options.weighting, options.temperature
     variants = MAIN_JOB
@@ -304,6 +321,7 @@ def _write(
             "weighting": curve.label,
             "model_sha256": model_sha256,
             "fit": dataclasses.asdict(curve.fit),
+            "intervals_95": [exponent_interval(side.fit) for side in curve.sides],
             "trained_to": curve.trained_to,
             "beyond_training": [dataclasses.asdict(x.fit) for x in curve.sides[1:]],
             "finding": " ".join(map(describe_decay, curve.sides)),

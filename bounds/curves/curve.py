@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns, shown_bounds
-from bounds.curves.decay import DecayFit, fit_decay
+from bounds.curves.decay import DecayFit, fit_decay, show_exponent
 from bounds.curves.gap import corrected_gap
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
@@ -328,9 +328,9 @@ def _legend(curve: BoundCurve) -> str:
     n, fits = curve.trained_to, [side.fit for side in curve.sides]
     where = ("",) if n is None else (f" to n = {n}", " beyond")
     notes = [
-        f"exponent {fit.exponent:z.2f}{side}"
+        f"exponent {show_exponent(fit.exponent)}{side}"
         for fit, side in zip(fits, where, strict=True)
-        if fit.tells
+        if fit.exponent is not None and fit.tells
     ]
     if zeros := sum(fit.zeros for fit in fits):
         notes.append(f"{zeros} of {len(curve.measurements)} zero")

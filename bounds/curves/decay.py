@@ -139,11 +139,11 @@ def show_interval(fit: DecayFit, level: float = 0.95) -> str:
 
 def show_ends(ends: tuple[float, float]) -> str:
     """Returns the ends of an interval for a reader."""
-    return " to ".join(map(_shown, ends))
+    return " to ".join(map(show_exponent, ends))
 
 
-def _shown(end: float) -> str:
-    """An end in two decimals, in more where these would move it onto 0 or 1."""
+def show_exponent(end: float) -> str:
+    """Returns a power in two decimals, in more where these would make it 0 or 1."""
     every = (f"{end:z.{digits}f}" for digits in range(2, 7))
     return next((x for x in every if float(x) not in (0, 1)), f"{end:z.2f}")
 
@@ -163,5 +163,5 @@ def describe_trend(fit: DecayFit) -> str:
     if low <= 1 <= high:
         return "falls like 1/n, as far as the data tell"
     if fit.exponent < 0:
-        return f"grows like n^{-fit.exponent:.2f}"
-    return f"falls like n^-{fit.exponent:.2f}"
+        return f"grows like n^{show_exponent(-fit.exponent)}"
+    return f"falls like n^-{show_exponent(fit.exponent)}"

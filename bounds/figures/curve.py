@@ -67,7 +67,8 @@ def curve_figure(
     """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y.
 
     Series that are the same everywhere are one line with both names; a thin grey line is
-    proportional to 1/n. Lines mark lengths up to which models were trained.
+    proportional to 1/n. Lines mark lengths up to which models were trained,
+    where these are among those measured.
     """
     series = _merge(series)
     bounded = [(one, c) for one, c in zip(series, COLOURS, strict=False) if one.bounds]
@@ -78,7 +79,7 @@ def curve_figure(
         shifts = _shifts(series)
         for k, (one, shift) in enumerate(zip(series, shifts, strict=True)):
             draw_values(axes, one.x * shift, one.y, k, one.label, floor=floor)
-        for n in trained_to:
+        for n in [n for n in trained_to if x.min() <= n <= x.max()]:
             mark_length(axes, n, f"trained to n = {n}")
         lines = [(one.label.partition(" (")[0], c, one.bounds) for one, c in bounded]
         kinds = draw_bounds(axes, lines, y.max(initial=0.0) or 1.0)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curves.decay import fit_decay
+from bounds.curves.decay import fit_decay, show_exponent
 from bounds.figures.curve import Decades, draw_bounds
 from bounds.figures.primitives import (
     LOOKS,
@@ -142,7 +142,7 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
             if not len(n):
                 continue
             if (fit := fit_decay(n, values)).tells:
-                label += f" ($n^{{{-(fit.exponent or 0.0):z.2f}}}$)"
+                label += f" ($n^{{{show_exponent(-(fit.exponent or 0.0))}}}$)"
             axes.plot(n, values, label=label, linewidth=1.6, markersize=5, **look)
             if name == "substitution" and len(n) > 1:
                 # Below a ratio that falls slower than 1/n, too.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jax_models.arguments import expect_integers, expect_number
+from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
 from jax_models.errors import InputError
 from jax_models.model.pytree import register
 
@@ -201,6 +201,12 @@ class Coordinates:
 
 
 Position = PositionTable | Sinusoidal | Coordinates
+
+
+def longest_length(position: Position | None) -> int:
+    """Returns the rows of a position table, or the largest n where there is none."""
+    table = isinstance(position, PositionTable)
+    return position.table.shape[0] if table else MAX_LENGTH
 
 
 def _places(length: int, at: np.ndarray | None) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Flags to a model: a file, a construction by name, or random weights."""
 
+import contextlib
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import jax_models as jm
 from bounds.cli.shared.flags import SHAPE_FLAGS
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
-from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer, has_file
+from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 from jax_models.format.temperature import decode_temperature
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
@@ -127,14 +130,25 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
 def read_trained_to(model: str) -> int | None:
     """Returns the longest n that a model was trained on; None where no record says it.
 
+    Warns of a record of another model. Training data may have the record's name, too.
+
     Raises:
-        InputError: The train.json beside the model is broken.
+        InputError: The record names no length.
     """
-    path = Path(model)
+    path, said = Path(model), {}
     record = (path if path.is_dir() else path.parent) / "train.json"
-    said = read_json(record) if has_file("file", record) else {}
+    with contextlib.suppress(InputError):
+        said = read_json(record)
     end, digest = said.get("trained_to"), said.get("model_sha256")
-    if end is None or (path.is_file() and digest != file_sha256(path)):
+    if end is None:
+        return None
+    if digest is not None and (path.is_dir() or digest != file_sha256(path)):
+        warnings.warn(
+            f"{str(record)!r} is of another model, so that no trained length is known; "
+            "name it as --trained_to",
+            InputWarning,
+            stacklevel=2,
+        )
         return None
     return expect_integer(f"trained_to of {str(record)!r}", end, 1, MAX_LENGTH)
 

@@ -12,6 +12,7 @@ from bounds.curves.decay import (
     describe_trend,
     exponent_interval,
     show_ends,
+    show_exponent,
     show_interval,
 )
 from bounds.curves.gap import describe_gap
@@ -210,7 +211,7 @@ def _exponent(curve: BoundCurve) -> str:
         return TOO_FEW
     ends = exponent_interval(fit)
     assert ends is not None
-    told = f"{fit.exponent:z.2f} ({show_ends(ends)})"
+    told = f"{show_exponent(fit.exponent)} ({show_ends(ends)})"
     return told if fit.tells else f"{told}: {NO_TREND}"
 
 

@@ -10,6 +10,7 @@ import pytest
 import jax_models as jm
 from bounds import bound_curve
 from bounds.curves.decay import exponent_interval
+from jax_models.model.position import longest_length
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 LENGTHS = [4, 6, 8, 12, 16, 24, 32, 48]
@@ -83,30 +84,54 @@ def test_what_train_records_is_the_default(run, reading, end):
     assert curve_record()["trained_to"] == 2
 
 
-def test_a_record_of_another_model_says_nothing(run, make_model):
+def test_a_record_of_another_model_is_said_to_be_one(run, make_model):
     model = make_model()
     jm.save(model, "model.safetensors")
     said = {"model_sha256": "of another", "trained_to": 2}
     Path("train.json").write_text(json.dumps(said))
     asked = ["curve", "--model=model.safetensors", *SHORT]
-    assert run(*asked).code == 0
+    ended = run(*asked)
+    assert ended.code == 0
+    assert "'train.json' is of another model" in ended.err
     assert curve_record()["trained_to"] is None
     assert curve_record()["beyond_training"] == []
 
 
 def test_a_record_beside_a_checkpoint_is_read(run, folder):
     (folder / "train.json").write_text(json.dumps({"trained_to": 3}))
-    assert run("curve", f"--model={folder}", *SHORT).code == 0
+    ended = run("curve", f"--model={folder}", *SHORT)
+    assert (ended.code, ended.err) == (0, "")
     assert curve_record()["trained_to"] == 3
 
 
-@pytest.mark.parametrize(
-    ("said", "complaint"),
-    [("{", "train.json' is not JSON"), ('{"trained_to": "far"}', "trained_to of ")],
-)
-def test_a_broken_record_is_one_line(run, folder, said, complaint):
+def test_a_record_without_a_length_is_one_line(run, folder):
+    (folder / "train.json").write_text('{"trained_to": "far"}')
+    run("curve", f"--model={folder}", *SHORT).assert_refused("trained_to of ")
+
+
+@pytest.mark.parametrize("said", ["{", '[{"text": "a"}]', '{"text": "a"}\n{}', "{}"])
+def test_training_data_of_that_name_is_no_record(run, folder, said):
     (folder / "train.json").write_text(said)
-    run("curve", f"--model={folder}", *SHORT).assert_refused(complaint)
+    assert run("curve", f"--model={folder}", *SHORT).code == 0
+    assert curve_record()["trained_to"] is None
+
+
+def test_a_record_in_a_folder_that_names_another_model_is_not_believed(run, folder):
+    said = {"trained_to": 3, "model_sha256": "of another"}
+    (folder / "train.json").write_text(json.dumps(said))
+    assert "is of another model" in run("curve", f"--model={folder}", *SHORT).err
+    assert curve_record()["trained_to"] is None
+
+
+def test_lengths_by_default_are_those_of_the_position_table(run, folder):
+    (folder / "vocab.txt").unlink()
+    asked = ["--bounds=none", "--num_inputs=1", "--method=exhaustive"]
+    ended = run("curve", f"--model={folder}", *asked)
+    assert ended.code == 0
+    rows = longest_length(jm.from_pretrained(folder).position)
+    assert f"n = 16 to {rows};" in ended.out
+    assert "special ones are drawn and put in too" in ended.err
+    assert len(curve_record()["intervals_95"]) == 1
 
 
 def test_a_figure_marks_the_length(make_model):
@@ -114,6 +139,8 @@ def test_a_figure_marks_the_length(make_model):
     (axes,) = dataclasses.replace(found, trained_to=6).plot().axes
     assert "trained to n = 6" in [text.get_text() for text in axes.texts]
     assert [6, 6] in [list(line.get_xdata()) for line in axes.lines]
+    (far,) = dataclasses.replace(found, trained_to=100).plot().axes
+    assert far.get_xlim()[1] < 100
     (plain,) = found.plot().axes
     assert not any("trained" in text.get_text() for text in plain.texts)
 
