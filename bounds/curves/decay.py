@@ -143,9 +143,9 @@ def show_ends(ends: tuple[float, float]) -> str:
 
 
 def show_exponent(end: float) -> str:
-    """Returns a power in two decimals, in more where these would make it 0 or 1."""
+    """Returns a power in two decimals, in more where these would make it 0 or ±1."""
     every = (f"{end:z.{digits}f}" for digits in range(2, 7))
-    return next((x for x in every if float(x) not in (0, 1)), f"{end:z.2f}")
+    return next((x for x in every if abs(float(x)) not in (0, 1)), f"{end:z.2f}")
 
 
 def describe_trend(fit: DecayFit) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bounds.curves.gap import Gap
 from bounds.figures.primitives import (
+    BACKDROP,
     COLOURS,
     curves,
     draw_guide,
@@ -90,9 +91,7 @@ def curve_figure(
         if len(ends := np.unique(x[positive]).astype(float)) > 1:
             first = y[positive & (x == ends[0])].max() * 1.6
             place, _ = draw_guide(axes, ends[[0, -1]], first)
-            # Readable where a line that belongs to something else goes through.
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
-            look = {"ha": "left", "color": "0.4", "bbox": box}
+            look = {"ha": "left", "color": "0.4", "bbox": BACKDROP}
             write(axes, "proportional to 1/n", place, size=7, **look)
         aside = "; what coincides is set side by side" if len({*shifts}) > 1 else ""
         handles = [*axes.get_legend_handles_labels()[0], *kinds]

@@ -189,13 +189,19 @@ def mark_query(axes: "Axes", query: int, size: float) -> None:
     write(axes, "query", (query, 1.0), size=size, xycoords=("data", "axes fraction"))
 
 
+# Makes a text readable where a line that belongs to something else goes through.
+BACKDROP = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+
+
 def mark_length(axes: "Axes", length: int, text: str) -> None:
     """Draws a line at a length, behind the values, with a text along it."""
     axes.axvline(length, color="0.4", linewidth=0.9, linestyle="-.", zorder=0)
     look = {"rotation": 90, "ha": "right", "va": "bottom", "color": "0.3"}
-    # Readable where a line that belongs to something else goes through.
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
-    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "bbox": box, **look}
+    place: dict[str, Any] = {
+        "xycoords": ("data", "axes fraction"),
+        "bbox": BACKDROP,
+        **look,
+    }
     write(axes, text, (length, 0.02), (-2, 0), size=7, **place)
 
 
