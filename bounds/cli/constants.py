@@ -17,7 +17,7 @@ from absl import flags
 import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.columns import FILES
-from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.length_sweep import describe_lengths, raise_failed, run_lengths
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
@@ -100,7 +100,7 @@ def run(options: flags.FlagValues) -> None:
     }
     asked = {"query": options.query, "target": options.target}
     cells = [_cell_of(model, hashes, asked, n) for n in lengths]
-    opening = f"constants: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
+    opening = f"constants: {describe_lengths(lengths)}"
     found, failures = run_lengths(output, cells, opening, "evaluate")
     rows = [row for payload in found for row in _read(payload)]
     if rows:

@@ -27,7 +27,7 @@ import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.ahead import Ahead, Program
 from bounds.cli.shared.input_source import num_symbols, read_given
-from bounds.cli.shared.length_sweep import raise_failed
+from bounds.cli.shared.length_sweep import describe_lengths, raise_failed
 from bounds.cli.shared.model_source import (
     is_random,
     load_model,
@@ -150,8 +150,8 @@ def run(options: flags.FlagValues) -> None:
     every, lengths = _every(asked), sorted({n for n, _ in asked[0].subject.inputs})
     with output.open_store() as store:
         print(
-            f"curve: maximum influence at {len(lengths)} lengths, n = {lengths[0]} to "
-            f"{lengths[-1]}; results go to {output.folder}",
+            f"curve: maximum influence at {describe_lengths(lengths)}; results go to "
+            f"{output.folder}",
             flush=True,
         )
         todo = missing_cells(store, every, fresh=output.fresh)
@@ -164,7 +164,7 @@ def run(options: flags.FlagValues) -> None:
         curves = [read_curve(cells, store, trained_to) for cells in asked]
     hashes = [cells.subject.model_sha256 for cells in asked]
     with output.exports() as staged:
-        names = _write(staged, hashes, curves, failures)
+        names = _write(staged, hashes, curves, failures, lengths)
     print(curve_report(curves))
     print(f"\nWritten to {output.folder}: {', '.join(names)}")
     warn_of_ties(sum(row["ambiguous"] for c in curves for row in c.measurements))
@@ -312,10 +312,14 @@ def _write(
     hashes: Sequence[str],
     curves: list[BoundCurve],
     failures: list[Failure],
+    lengths: list[int],
 ) -> list[str]:
     """Write the CSV, JSON and figure files; return their names."""
     rows = [row for curve in curves for row in curve.measurements]
     record = output.record()
+    record["flags"]["lengths"] = (
+        lengths  # a text's or the records' own, where it has none
+    )
     record["curves"] = [
         {
             "weighting": curve.label,

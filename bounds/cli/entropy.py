@@ -18,7 +18,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared import flags as shared
-from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.length_sweep import describe_lengths, raise_failed, run_lengths
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.report import aligned
@@ -108,10 +108,8 @@ def run(options: flags.FlagValues) -> None:
     """Measure what the store does not hold yet, then report from the store."""
     cells = _ask(options)
     lengths, output = options.lengths, Output.of("entropy", options)
-    opening = (
-        f"entropy: {options.language}, p = {options.p:g}, at {len(lengths)} lengths, "
-        f"n = {lengths[0]} to {lengths[-1]}"
-    )
+    asked = f"{options.language}, p = {options.p:g}"
+    opening = f"entropy: {asked}, at {describe_lengths(lengths)}"
     rows, failures = run_lengths(output, cells, opening, "measure")
     if rows:
         with output.exports() as staged:

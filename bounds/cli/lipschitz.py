@@ -15,7 +15,7 @@ from absl import flags
 
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.input_source import num_symbols
-from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.length_sweep import describe_lengths, raise_failed, run_lengths
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
@@ -80,12 +80,11 @@ FORM = fields(
 )
 
 
-def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
+def lipschitz_report(curve: LipschitzCurve) -> str:
     """Returns the table of estimates and looseness, and what was found.
 
     Args:
         curve: The estimates.
-        confidence: Level of the interval of the exponent.
 
     Returns:
         The text.
@@ -110,7 +109,7 @@ def lipschitz_report(curve: LipschitzCurve, confidence: float) -> str:
             rule,
             *table[1:],
             rule,
-            finding(curve, confidence),
+            finding(curve),
             *notes,
         ]
     )
@@ -137,29 +136,28 @@ def _heading(bounds: Sequence[str]) -> list[str]:
     return textwrap.wrap(f"{observed}{right if said else ''}.", WIDTH)
 
 
-def finding(curve: LipschitzCurve, confidence: float) -> str:
+def finding(curve: LipschitzCurve) -> str:
     """Returns what was found, in a sentence or two.
 
     Args:
         curve: The estimates.
-        confidence: Level of the interval of the exponent.
     """
-    estimate = _trend(curve, "estimate", confidence)
-    exact = _trend(curve, "substitution", confidence)
+    estimate = _trend(curve, "estimate")
+    exact = _trend(curve, "substitution")
     return (
         f"{curve.label}: K {estimate}; the exact ratio of substitutions {exact}. "
         f"{_nearest(curve)}"
     )
 
 
-def _trend(curve: LipschitzCurve, column: str, confidence: float) -> str:
+def _trend(curve: LipschitzCurve, column: str) -> str:
     """Returns how a column depends on n, in words."""
     fit = curve.fit(column)
     if fit.exponent is None:
         return (
             f"has values at too few lengths to fit, of which {MIN_LENGTHS} are needed"
         )
-    found = f"exponent {fit.exponent:z.3f}, {show_interval(fit, confidence)}"
+    found = f"exponent {fit.exponent:z.3f}, {show_interval(fit)}"
     return f"{describe_trend(fit)} ({found})"
 
 
@@ -219,16 +217,13 @@ def run(options: flags.FlagValues) -> None:
     """Estimate what the store does not hold yet, then report from the store."""
     lengths, output = options.lengths, Output.of("lipschitz", options)
     subject, cells = _ask(options)
-    opening = (
-        f"lipschitz: estimates at {len(lengths)} lengths, n = {lengths[0]} to "
-        f"{lengths[-1]}"
-    )
+    opening = f"lipschitz: estimates at {describe_lengths(lengths)}"
     rows, failures = run_lengths(output, cells, opening, "estimate")
     curve = LipschitzCurve(subject.label, options.target, Table(tuple(rows)))
     if rows:
         with output.exports() as staged:
             names = _write(staged, subject, curve, failures)
-        print(lipschitz_report(curve, CONFIDENCE))
+        print(lipschitz_report(curve))
         print(f"\nWritten to {output.folder}: {', '.join(names)}")
     raise_failed(failures, len(cells), "lengths")
 
@@ -328,7 +323,7 @@ def _write(
         "model_sha256": subject.model_sha256,
         "fits": fits,
         "confidence": CONFIDENCE,
-        "finding": finding(curve, CONFIDENCE),
+        "finding": finding(curve),
         "rows": rows,
         "failures": [dataclasses.asdict(failure) for failure in failures],
     }

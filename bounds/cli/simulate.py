@@ -19,7 +19,7 @@ import jax_models as jm
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.input_source import num_symbols
-from bounds.cli.shared.length_sweep import raise_failed, run_lengths
+from bounds.cli.shared.length_sweep import describe_lengths, raise_failed, run_lengths
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.record import Output
@@ -164,8 +164,7 @@ def run(options: flags.FlagValues) -> None:
     lengths, output = options.lengths, Output.of("simulate", options)
     subject, cells = _ask(options)
     opening = (
-        f"simulate: {len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}, "
-        f"error at most {options.epsilon:g}"
+        f"simulate: {describe_lengths(lengths)}, error at most {options.epsilon:g}"
     )
     rows, failures = run_lengths(output, cells, opening, "simulate")
     curve = SimulationCurve(Table(tuple(rows)))

@@ -22,6 +22,13 @@ def run_lengths(
         return found_rows(store, cells), failures
 
 
+def describe_lengths(lengths: Sequence[int]) -> str:
+    """Returns how many lengths there are, and from where to where they go."""
+    if len(lengths) == 1:
+        return f"one length, n = {lengths[0]}"
+    return f"{len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
+
+
 def raise_failed(failures: Sequence[Failure], total: int, what: str) -> None:
     """Raise `InputError` with the first failure; the results of the others are written."""
     if failures:

@@ -2,6 +2,7 @@
 
 import itertools
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from bounds.curves.columns import CurveColumn, shown_bounds
@@ -57,9 +58,8 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
     if trained is not None:
         at = sum(n <= trained for n in lengths)
         rows.insert(at, f" trained to n = {trained} ".center(len(rule), "-"))
-    inputs = (
-        max((row["input"] for c in curves for row in c.measurements), default=0) + 1
-    )
+    measured = {(row["n"], row["input"]) for c in curves for row in c.measurements}
+    inputs = max(Counter(n for n, _ in measured).values(), default=0)
     title = f"Largest influence over {inputs} inputs" if inputs > 1 else "Influence"
     return "\n".join(
         [

@@ -12,7 +12,7 @@ from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.shared.validators import validate_grammar
 from bounds.cli.shared.values import define_count
-from bounds.curves.inputs import draw_inputs, own_lengths
+from bounds.curves.inputs import GivenInputs, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject
 from bounds.influence.problem import check_target
 from bounds.influence.substitution import check_query, choose_query
@@ -77,8 +77,13 @@ def read_subject(
     one = options.input if "input" in options else None
     source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
     measured = own_lengths(source) if lengths is None else lengths
-    # Refuses a length beyond a table, or the memory.
-    encode_positions(model, measured[-1])
+    try:  # refuses a length beyond a table, or the memory
+        encode_positions(model, measured[-1])
+    except jm.InputError as error:
+        if lengths is not None or not isinstance(source, GivenInputs):
+            raise
+        which = max(range(source.count), key=lambda k: len(source.sequences[k]))
+        raise jm.InputError(f"input {which} of {source.name}: {error}") from error
     # What the command has no flag for is as it is elsewhere.
     names = ("query", "target", "method", "ties", "memory_limit", "precision")
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}

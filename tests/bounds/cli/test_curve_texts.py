@@ -67,7 +67,10 @@ def test_a_short_text_is_measured_as_far_as_it_goes(run, folder):
 
 
 def test_records_are_measured_at_their_own_lengths(run, folder, model, fasta):
-    assert run("curve", f"--model={folder}", f"--fasta={fasta}", *PLAIN).code == 0
+    result = run("curve", f"--model={folder}", f"--fasta={fasta}", *PLAIN)
+    assert result.code == 0
+    assert "Largest influence over 2 inputs" in result.out
+    assert json.loads((OUT / "curve.json").read_text())["flags"]["lengths"] == [4, 6]
     tokens = jm.read_tokenizer(folder)
     source = GivenInputs("mine", tuple(map(tokens.encode, RECORDS.values())))
     found = bound_curve(model, None, inputs=source, method="exhaustive")
@@ -139,6 +142,26 @@ def test_a_curve_without_a_point_has_no_figure_and_the_first_reason(run, model_f
         "curve.json",
     ]
     assert "curve.png" not in result.out
+
+
+def test_a_random_model_has_the_symbols_of_its_tokenizer(run, folder):
+    asked = [*SHAPE_FLAGS, "--weighting=softmax", f"--tokenizer={folder}", *PLAIN]
+    result = run("curve", *asked, "--sequence=ACDE", "--lengths=6")
+    assert result.code == 0
+    assert "at one length, n = 6;" in result.out
+    assert "\nInfluence of one symbol" in result.out
+    run("model", *asked[:-3], f"--vocab_size={len(NAMES)}", "--scale=0.5")
+    same = ["--model=results/model/model.safetensors", f"--tokenizer={folder}", *PLAIN]
+    again = run("curve", *same, "--sequence=ACDE", "--lengths=6")
+    assert "0 of 1 measurements to make" in again.out
+
+
+def test_a_record_beyond_the_table_is_named(run, folder, model):
+    most = model.position.table.shape[0]
+    lines = f">one\nACDE\n>two\n{'A' * most}\n>three\nAC\n"
+    Path("long.fasta").write_text(lines)
+    result = run("curve", f"--model={folder}", "--fasta=long.fasta", *PLAIN)
+    result.assert_refused("input 1 of long.fasta: ")
 
 
 @pytest.mark.parametrize(
