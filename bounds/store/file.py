@@ -116,11 +116,12 @@ def log_of(path: Path) -> Path:
 
 
 def refuse_special_file(path: Path) -> None:
-    """Refuses a device, pipe or socket, which SQLite would open."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    """Refuses a folder, and a device, pipe or socket, which SQLite would open."""
+    if path.exists() and not path.is_file():
+        what = "folder" if path.is_dir() else "device, pipe or socket"
         raise StoreError(
-            f"{path}: a device, pipe or socket, where a file was expected; move it away, "
-            "or choose another --out"
+            f"{path}: a {what}, where a file was expected; move it away, or choose "
+            "another --out"
         )
 
 

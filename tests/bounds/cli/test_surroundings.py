@@ -92,6 +92,13 @@ def test_a_store_that_links_to_itself_is_one_line(run, tmp_path):
 
 
 @pytest.mark.parametrize("end", ["", ".lock"])
+def test_a_folder_in_place_of_a_store_is_called_one(run, tmp_path, end):
+    (tmp_path / "out" / f"results.sqlite{end}").mkdir(parents=True)
+    ended = run("entropy", "--lengths=4", "--out=out")
+    ended.assert_refused(f"out/results.sqlite{end}: a folder, where a file was")
+
+
+@pytest.mark.parametrize("end", ["", ".lock"])
 @pytest.mark.parametrize("device", ["full", "null", "zero"])
 def test_a_store_that_links_to_a_device_is_called_one(run, tmp_path, device, end):
     (tmp_path / "out").mkdir()
