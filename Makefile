@@ -42,7 +42,8 @@ run: $(RUNTIME)
 test: $(TOOLS) $(QUICK)
 	$(QUICKLY) $(FLAGS)
 
-# What the fast tests leave out of tests that take more than a second or so.
+# What the fast tests leave out of tests that take more than a second or so: as many cases of
+# each as take some seconds, one at least.
 test-long: $(TOOLS) $(QUICK)
 	$(QUICKLY) -m "long and $(APART)" $(FLAGS)
 

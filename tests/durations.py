@@ -1,10 +1,11 @@
-"""Which tests the fast suite leaves out, by how long they took.
+"""Which tests the fast suite and `make check` leave out, by how long they took.
 
 A pytest plugin, registered by `conftest.py`. `long.txt` has a line for every test function
-that takes longer than `LAW` with all its cases: its name, and how many cases, spread evenly,
-the fast suite runs. The others get the mark `long`, which `make test` leaves out and `make
-check` runs behind it. `make durations` measures all of them and writes the table anew; with
-FLAGS=PATH what it says of the tests there.
+that takes longer than `LAW` with all its cases: its name, how many cases, spread evenly, the
+fast suite runs, and, where the others take longer than `LONG_LAW`, how many of them `make
+check` runs behind it, one at least. These get the mark `long`, which `make test` leaves out;
+what is left gets the mark `slow` and runs in `make test-all` alone. `make durations` measures
+all of them and writes the table anew; with FLAGS=PATH what it says of the tests there.
 """
 
 import os
@@ -16,6 +17,8 @@ import pytest
 TABLE = Path(__file__).with_name("long.txt")
 # Seconds of all cases of a function, and of one where one alone is more than that.
 LAW, CASE = 0.7, 1.0
+# Seconds of the cases of a function that only `make check` and `make test-all` run.
+LONG_LAW = 4.0
 # These are left out whatever they take.
 APART = ("slow", "gpu", "real")
 
@@ -26,9 +29,9 @@ def function_of(nodeid):
 
 
 def read_table():
-    """Returns how many cases of a function are fast, by its name."""
-    lines = (line.rsplit(" ", 1) for line in TABLE.read_text().splitlines())
-    return {function: int(kept) for function, kept in lines}
+    """Returns how many cases of a function are fast, and long if not all, by its name."""
+    lines = map(str.split, TABLE.read_text().splitlines())
+    return {function: tuple(map(int, counts)) for function, *counts in lines}
 
 
 def fast_cases(seconds):
@@ -41,6 +44,15 @@ def fast_cases(seconds):
     if total <= LAW:
         return count
     return max(int(LAW * count / total), int(total <= CASE * count))
+
+
+def long_cases(seconds):
+    """Returns how many of the cases that are not fast are long.
+
+    Args:
+        seconds: Of each of them.
+    """
+    return max(1, min(len(seconds), int(LONG_LAW * len(seconds) / sum(seconds))))
 
 
 def spread(count, kept):
@@ -69,15 +81,22 @@ class Durations:
         for nodeid, seconds in self.seconds.items():
             cases[function_of(nodeid)].append(seconds)
         for name, seconds in cases.items():
-            table[name] = fast_cases(seconds)
-            if table[name] == len(seconds):
+            fast = spread(len(seconds), fast_cases(seconds))
+            others = [x for k, x in enumerate(seconds) if k not in fast]
+            table[name] = len(fast), *([long_cases(others)] if others else [])
+            if table[name][1:] == (len(others),):
+                table[name] = (len(fast),)
+            if not others:
                 del table[name]
-        lines = (f"{name} {kept}\n" for name, kept in sorted(table.items()))
+        lines = (
+            f"{name} {' '.join(map(str, counts))}\n"
+            for name, counts in sorted(table.items())
+        )
         TABLE.write_text("".join(lines))
 
 
 def mark_long(items, table):
-    """Marks the cases that the table leaves out.
+    """Marks the cases that the table leaves out as long, or as slow.
 
     Args:
         items: tests.
@@ -88,13 +107,16 @@ def mark_long(items, table):
         if not any(item.get_closest_marker(name) for name in APART):
             cases[function_of(item.nodeid)].append(item)
     for name, found in cases.items():
-        kept = spread(len(found), min(table.get(name, len(found)), len(found)))
-        for number, item in enumerate(found):
-            if number not in kept:
-                item.add_marker("long")
+        fast, *some = table.get(name, (len(found),))
+        kept = spread(len(found), min(fast, len(found)))
+        others = [item for number, item in enumerate(found) if number not in kept]
+        long = spread(len(others), min(*some, len(others)) if some else len(others))
+        for number, item in enumerate(others):
+            item.add_marker("long" if number in long else "slow")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks them before pytest takes its choice by marks."""
-    mark_long(items, read_table())
+    """Marks them before pytest takes its choice by marks; to measure, all are run."""
+    if not os.environ.get("WRITE_DURATIONS"):
+        mark_long(items, read_table())

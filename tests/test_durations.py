@@ -6,7 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from tests import durations
-from tests.durations import CASE, LAW, Durations, fast_cases, mark_long, spread
+from tests.durations import (
+    CASE,
+    LAW,
+    LONG_LAW,
+    Durations,
+    fast_cases,
+    long_cases,
+    mark_long,
+    spread,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,6 +57,14 @@ def test_of_others_as_many_are_fast_as_there_is_time_for(seconds, kept):
     assert fast_cases(seconds) == kept
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [([9 * LONG_LAW], 1), ([LONG_LAW / 2.5] * 9, 2), ([LONG_LAW / 10] * 9, 9)],
+)
+def test_of_the_others_as_many_are_long_as_there_is_time_for_and_one(seconds, kept):
+    assert long_cases(seconds) == kept
+
+
 def test_fast_cases_are_spread_over_all():
     assert spread(7, 0) == set()
     assert spread(7, 1) == {0}
@@ -56,19 +73,23 @@ def test_fast_cases_are_spread_over_all():
     assert spread(7, 7) == set(range(7))
 
 
-def test_what_the_table_leaves_out_is_long_and_nothing_else():
+def test_what_the_table_leaves_out_is_long_or_slow_and_nothing_else():
     several = [Item(f"a.py::law[{x}]") for x in range(4)]
     slow, other, whole = Item("a.py::law[s]", "slow"), Item("a.py::b"), Item("a.py::c")
-    mark_long([*several, slow, other, whole], {"a.py::law": 2, "a.py::c": 0})
-    assert ["long" in x.marks for x in several] == [False, True, True, False]
+    many = [Item(f"a.py::many[{x}]") for x in range(5)]
+    table = {"a.py::law": (2,), "a.py::c": (0,), "a.py::many": (1, 2)}
+    mark_long([*several, slow, other, whole, *many], table)
+    long = {"long"}
+    assert [x.marks for x in several] == [set(), long, long, set()]
+    assert [x.marks for x in many] == [set(), long, {"slow"}, {"slow"}, long]
     assert slow.marks == {"slow"}
     assert not other.marks
-    assert whole.marks == {"long"}
+    assert whole.marks == long
 
 
 def test_a_run_writes_anew_what_the_table_says_of_its_tests(tmp_path, monkeypatch):
     table = tmp_path / "long.txt"
-    table.write_text("a.py::fast 1\na.py::gone 0\nb.py::left 3\n")
+    table.write_text("a.py::fast 1\na.py::gone 0\nb.py::left 3 2\n")
     monkeypatch.setattr(durations, "TABLE", table)
     run = Durations()
     for nodeid, seconds in [
@@ -82,5 +103,13 @@ def test_a_run_writes_anew_what_the_table_says_of_its_tests(tmp_path, monkeypatc
     run.pytest_runtest_logreport(
         SimpleNamespace(nodeid="a.py::law[2]", duration=2 * LAW)
     )
+    for case in range(3):
+        took = SimpleNamespace(nodeid=f"a.py::many[{case}]", duration=LONG_LAW / 2)
+        run.pytest_runtest_logreport(took)
     run.pytest_sessionfinish()
-    assert table.read_text() == "a.py::gone 0\na.py::law 0\nb.py::left 3\n"
+    assert table.read_text().splitlines() == [
+        "a.py::gone 0",
+        "a.py::law 0",
+        "a.py::many 0 2",
+        "b.py::left 3 2",
+    ]
