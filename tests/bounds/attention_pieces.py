@@ -22,10 +22,7 @@ PIECES: dict[str, dict[str, Any]] = {
     "window": {"window": 3},
     "window on both sides": {"window": 4, "mask": "none"},
     "window without the row": {"window": 2, "mask": "strict_future"},
-    "alibi": {
-        "distance_bias": jm.Alibi(jnp.asarray([0.5, 0.125])),
-        "position": None,
-    },
+    "alibi": {"distance_bias": jm.Alibi(jnp.asarray([0.5, 0.125])), "position": None},
     "distance buckets": {
         "distance_bias": jm.DistanceBuckets(jnp.asarray(_TABLE), True, 6),
         "mask": "none",

@@ -1,6 +1,7 @@
 """Every result prints as a line or a few, whatever the length of the input."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ from jax_models.training import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 LENGTH, MOST = 48, 1000  # tokens; characters
-SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 8, "dtype": "float64"}
+SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "dtype": "float64"}
 SOFT = jm.random_transformer(jax.random.key(0), **SHAPE, vocab_size=2)
 HARD = jm.with_weighting(SOFT, "leftmost_hard")
 READER = jm.random_transformer(
@@ -23,6 +24,13 @@ READER = jm.random_transformer(
 TOKENS = np.arange(LENGTH) % 2
 SOURCE = jm.get_source("parity", 0.1)
 NUMBERS = np.zeros(LENGTH)
+
+
+@functools.cache
+def simulated():
+    return bounds.simulate(HARD, 4, sweep=True)
+
+
 RESULTS = {
     "influence": lambda: bounds.compute_influence(SOFT, TOKENS),
     "scan": lambda: bounds.scan(SOFT, TOKENS, rows="all"),
@@ -38,10 +46,10 @@ RESULTS = {
     "verification": lambda: check_certificate(
         HARD, bounds.find_restriction(HARD, 8).certificate
     ),
-    "simulation": lambda: bounds.simulate(HARD, 6, sweep=True),
-    "measure": lambda: bounds.simulate(HARD, 4).measured,
-    "layer": lambda: bounds.simulate(HARD, 4).measured.layers[0],
-    "head": lambda: bounds.simulate(HARD, 4).measured.heads[0],
+    "simulation": lambda: simulated(),
+    "measure": lambda: simulated().measured,
+    "layer": lambda: simulated().measured.layers[0],
+    "head": lambda: simulated().measured.heads[0],
     "simulations": lambda: bounds.simulation_curve(HARD, [3, 4]),
     "training": lambda: TrainingRun(READER, NUMBERS, NUMBERS, ((0, NUMBERS),) * LENGTH),
     "model": lambda: READER,

@@ -7,6 +7,7 @@ import pytest
 
 import bounds
 import jax_models as jm
+from tests.bounds.influence.expect import refused
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
@@ -40,18 +41,17 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", CALLS)
 def test_an_argument_without_effect_is_refused_by_name(name, seed):
     call, value = CALLS[name]
     draw = random.Random(seed)
-    with pytest.raises(jm.InputError, match=f"^{name} = .* has no effect: ") as raised:
+    with refused(f"^{name} = .* has no effect: "):
         call(draw, **{name: value(draw)})
-    assert "\n" not in str(raised.value)
 
 
 def test_a_resolution_is_of_models_with_hard_layers_alone():
-    with pytest.raises(jm.InputError, match=r"tie_resolution = 0.5 has no effect"):
+    with refused(r"tie_resolution = 0.5 has no effect"):
         jm.random_transformer(KEY, **SHAPE, tie_resolution=0.5)
     weightings = ["softmax", "average_hard"]
     shape = {**SHAPE, "num_layers": 2, "weighting": weightings}

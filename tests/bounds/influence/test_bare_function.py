@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.influence import compute_influence
 from bounds.influence.function_blocks import _norm_rounding, _norms
 from bounds.numbers.kind import STATED
+from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
 TERMS = 100_000
@@ -125,13 +125,12 @@ NO_RADII = [-1e-9, math.nan, math.inf, "1e-9", [0.1], 10**400, True]
     "given", [*NO_RADII, *(lambda tokens, x=x: x for x in [*NO_RADII, None])]
 )
 def test_what_is_no_radius_is_refused(given):
-    with pytest.raises(jm.InputError, match=r"radius.* = .*at least 0") as caught:
+    with refused(r"radius.* = .*at least 0"):
         ask(sequential_sum, [0, 0], radius=given)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_transformer_has_its_own_radius():
-    with pytest.raises(jm.InputError, match=r"radius.*Transformer.*leave radius out"):
+    with refused(r"radius.*Transformer.*leave radius out"):
         compute_influence(build({"num_layers": 1}), [0, 1, 1], radius=1e-9)
 
 
@@ -145,12 +144,12 @@ def test_a_transformer_has_its_own_radius():
     ],
 )
 def test_what_returns_no_vector_is_refused(function):
-    with pytest.raises(jm.InputError, match=r"returned an array of shape .* \[m\]"):
+    with refused(r"returned an array of shape .* \[m\]"):
         ask(function, [0, 1, 1])
 
 
 def test_values_that_are_not_finite_are_refused_without_a_warning():
-    with pytest.raises(jm.InputError, match="not a finite"):
+    with refused("not a finite"):
         ask(lambda tokens: np.asarray([np.inf]), [0, 1, 1])
 
 

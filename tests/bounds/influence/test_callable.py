@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import bounds
-import jax_models as jm
 from bounds.influence import TargetFunction, function_blocks
 from bounds.influence.scan import Frobenius, scan
 from jax_models.model.transformer import forward, read_logits
+from tests.bounds.influence.expect import meet, refused
 from tests.bounds.influence.models import TOKENS, build
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 V, N = 3, 12
 MODEL = build({"num_layers": 1, "num_classes": 3})
 # Of a row of logits of this size, far above what 1 layer in float64 rounds by.
@@ -50,28 +51,20 @@ def host(apply, **options) -> bounds.Callable:
     return bounds.Callable(apply, host=True, vocab_size=V, **options)
 
 
-def agree(found, expected) -> bool:
-    """Whether enclosures of the same values meet everywhere."""
-    assert found.values.shape == expected.values.shape
-    there = ~np.isnan(expected.values)
-    assert (np.isnan(found.values) == ~there).all()
-    meets = (found.lower <= expected.upper) & (expected.lower <= found.upper)
-    return bool(meets[there].all())
-
-
 REDUCTIONS: list[Any] = [None, "none", "max", "mean", Frobenius(symmetrize="map")]
 
 
 # ------------------------------------------------------------------- what it computes
 
 
-@pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("reduce", "batched"), [(x, bool(k % 2)) for k, x in enumerate(REDUCTIONS)]
+)
 def test_a_scan_of_a_models_own_pass_is_that_of_the_model(reduce, batched):
     question = {"rows": "all", "reduce": reduce, "target": "logits"}
-    expected = scan(MODEL, TOKENS, **question)
+    expected = scan(MODEL, TOKENS, method="exhaustive", **question)
     found = scan(wrapped(batched), TOKENS, **question)
-    assert agree(found, expected)
+    assert meet(found, expected)
     assert (found.kind, found.axes) == ("exact", expected.axes)
     assert np.nanmax(found.upper - found.lower) > 0
     np.testing.assert_array_equal(found.target_symbols, expected.target_symbols)
@@ -81,7 +74,7 @@ def test_a_scan_of_another_models_pass_is_told_from_it():
     other = build({"num_layers": 1, "num_classes": 3}, seed=1)
     question = {"rows": "all", "target": "logits"}
     expected = scan(MODEL, TOKENS, **question)
-    assert not agree(
+    assert not meet(
         scan(wrap(params=other, radius=RADIUS), TOKENS, **question), expected
     )
 
@@ -97,18 +90,16 @@ def test_a_scan_of_another_models_pass_is_told_from_it():
 )
 def test_rows_positions_symbols_and_the_diagonal_are_those_of_a_model(question):
     question = {"target": "logits", **question}
-    expected = scan(MODEL, TOKENS, **question)
-    assert agree(scan(wrapped(), TOKENS, **question), expected)
+    expected = scan(MODEL, TOKENS, method="exhaustive", **question)
+    assert meet(scan(wrapped(), TOKENS, **question), expected)
 
 
 @pytest.mark.parametrize("query", [-1, 4])
 def test_influences_on_a_row_of_a_matrix_are_those_of_the_model(query):
     question = {"query": query, "target": "logits"}
-    expected = bounds.compute_influence(MODEL, TOKENS, **question)
+    expected = bounds.compute_influence(MODEL, TOKENS, method="exhaustive", **question)
     found = bounds.compute_influence(wrapped(), TOKENS, **question)
-    there = ~np.isnan(expected.upper)
-    assert (found.lower <= expected.upper)[there].all()
-    assert (expected.lower <= found.upper)[there].all()
+    assert meet(found, expected)
     assert (found.kind, found.query) == ("exact", query % N)
 
 
@@ -161,7 +152,7 @@ def test_ones_own_function_of_the_logits_is_scanned_over_rows(apply):
     question = {"rows": [0, 5, 11], "reduce": "none"}
     expected = scan(MODEL, TOKENS, target="log_probabilities", **question)
     target = TargetFunction(apply, radius=RADIUS)
-    assert agree(scan(MODEL, TOKENS, target=target, **question), expected)
+    assert meet(scan(MODEL, TOKENS, target=target, **question), expected)
 
 
 def test_values_are_enclosed_at_the_stated_radius_for_every_reading():
@@ -253,13 +244,12 @@ FAULTS = {
 @pytest.mark.parametrize("ask", [bounds.compute_influence, scan])
 def test_a_batch_that_is_not_its_single_passes_is_refused(fault, ask):
     message = r"batch of 25 differs by .*influence each other, dropout.*check=False$"
-    with pytest.raises(jm.InputError, match=message) as caught:
+    with refused(message):
         ask(
             FAULTS[fault](),
             TOKENS,
             **({"include_query": True} if ask is not scan else {}),
         )
-    assert "\n" not in str(caught.value)
 
 
 def test_it_is_the_check_that_finds_them():
@@ -279,7 +269,7 @@ def test_the_check_allows_half_of_the_digits_of_the_float_type(dtype):
         return host(apply)
 
     scan(off_by(0.5), TOKENS)
-    with pytest.raises(jm.InputError, match=rf"single pass, where {dtype} allows"):
+    with refused(rf"single pass, where {dtype} allows"):
         scan(off_by(2.0), TOKENS)
 
 
@@ -312,9 +302,8 @@ SHAPES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("ask", [bounds.compute_influence, scan])
 def test_what_does_not_fit_gets_one_line(case, ask):
     apply, message = SHAPES[case]
-    with pytest.raises(jm.InputError, match=message) as caught:
+    with refused(message):
         ask(host(apply), TOKENS)
-    assert "\n" not in str(caught.value)
 
 
 TRACED: dict[str, tuple[Any, str]] = {
@@ -328,9 +317,8 @@ TRACED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", TRACED)
 def test_what_cannot_be_traced_or_is_no_array_gets_one_line(case):
     apply, message = TRACED[case]
-    with pytest.raises(jm.InputError, match=message) as caught:
+    with refused(message):
         scan(wrap(apply), TOKENS)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -339,7 +327,7 @@ def test_shapes_that_follow_the_input_are_refused(batched):
         size = 1 + tokens.flat[0]
         return np.ones((len(tokens), size)) if batched else np.ones(size)
 
-    with pytest.raises(jm.InputError, match="array of shape"):
+    with refused("array of shape"):
         scan(host(apply, batched=batched, check=False), TOKENS)
 
 
@@ -374,9 +362,8 @@ def test_shapes_that_follow_the_input_are_refused(batched):
     ],
 )
 def test_a_question_that_does_not_fit_is_refused(make, message):
-    with pytest.raises(jm.InputError, match=message) as caught:
+    with refused(message):
         make()
-    assert "\n" not in str(caught.value)
 
 
 def test_a_host_function_may_write_to_its_input_and_use_its_buffer_again():

@@ -212,6 +212,16 @@ def test_progress_is_told_after_every_block():
     assert done[-1] == 2 * (N - 1)
 
 
+@pytest.fixture
+def passes(monkeypatch):
+    """The base passes that are formed."""
+    found = []
+    monkeypatch.setattr(
+        incremental, "prepare", lambda *given: found.append(given) or prepare(*given)
+    )
+    return found
+
+
 @pytest.mark.parametrize(
     ("layers", "weighting"),
     [
@@ -220,14 +230,7 @@ def test_progress_is_told_after_every_block():
         pytest.param(3, "leftmost_hard", marks=pytest.mark.slow),
     ],
 )
-def test_parts_of_one_question_share_a_base_pass(layers, weighting, monkeypatch):
-    passes = []
-
-    def counted(*arguments):
-        passes.append(arguments)
-        return prepare(*arguments)
-
-    monkeypatch.setattr(incremental, "prepare", counted)
+def test_parts_of_one_question_share_a_base_pass(layers, weighting, passes):
     shared, model = SharedBase(), build({"num_layers": layers, "weighting": weighting})
     other = build({"num_layers": layers, "weighting": weighting, "mask": "future"})
     tokens = [np.asarray(TOKENS), np.roll(TOKENS, 1)]
@@ -248,14 +251,7 @@ def test_parts_of_one_question_share_a_base_pass(layers, weighting, monkeypatch)
     assert len(passes) == 4 + 3 * 2
 
 
-def test_questions_about_the_same_many_rows_share_a_base_pass(monkeypatch):
-    passes = []
-
-    def counted(*arguments):
-        passes.append(arguments)
-        return prepare(*arguments)
-
-    monkeypatch.setattr(incremental, "prepare", counted)
+def test_questions_about_the_same_many_rows_share_a_base_pass(passes):
     shared = SharedBase()
 
     def assert_equal(symbols, at, query):

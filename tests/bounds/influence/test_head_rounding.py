@@ -5,6 +5,7 @@ transformer with 40 digits.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import jax_models as jm
 from bounds.influence import carried_rounding, head_rounding, query_row
 from tests.bounds.influence.models import build
 from tests.bounds.influence.unread import (
+    MANY,
     POSITION,
     QUERY,
     SYMBOL,
@@ -126,14 +128,22 @@ def test_what_a_norms_mean_rounds_is_enclosed():
     assert ends(model)[0] > 0
 
 
+@functools.cache
+def built(name):
+    return MODELS[name]()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_annihilated_leaves_nothing_exact(name):
-    assert holds(MODELS[name]())
+    assert holds(built(name))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    ["values", "output behind norms", "output of two layers", "norms before values"],
+)
 def test_nor_where_many_rows_are_watched(name):
-    assert holds(MODELS[name](), rows=[QUERY, QUERY - 1])
+    assert holds(built(name), rows=MANY)
 
 
 LUMPED = {
@@ -148,39 +158,30 @@ def test_nor_where_equal_rows_are_lumped(name):
     assert holds(LUMPED[name](), "lumped")
 
 
-def plant_products(monkeypatch):
+def plant_products(plant):
     """Products with matrices are as accurate as they are large."""
-    monkeypatch.setattr(
-        carried_rounding, "root_of_squares", lambda sizes, _: 0 * sizes[..., :1]
-    )
+    plant(carried_rounding, "root_of_squares", lambda sizes, _: 0 * sizes[..., :1])
 
 
-def plant_norms(monkeypatch):
+def plant_norms(plant):
     """So are the rows behind a norm."""
     right = query_row.RowTile.beside
-    monkeypatch.setattr(
-        query_row.RowTile, "beside", lambda tile, sizes: right(tile, 0 * sizes)
-    )
+    plant(query_row.RowTile, "beside", lambda tile, sizes: right(tile, 0 * sizes))
 
 
-PLANTED = {
-    "output": plant_products,
-    "norms before values": plant_norms,
-}
+PLANTED = {"output": plant_products, "norms before values": plant_norms}
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_error_is_noticed(name, monkeypatch):
-    model = MODELS[name]()
-    PLANTED[name](monkeypatch)
-    jax.clear_caches()
+def test_a_planted_error_is_noticed(name, plant):
+    model = built(name)
+    PLANTED[name](plant)
     assert not holds(model)
-    jax.clear_caches()
 
 
 def alike(model):
     """Whether one row and many have much the same ends, which are summed in other ways."""
-    (_, _, one), (_, _, many) = ends(model), ends(model, rows=[QUERY, QUERY - 1])
+    (_, _, one), (_, _, many) = ends(model), ends(model, rows=MANY)
     return many / 5 < one < 5 * many
 
 
@@ -191,11 +192,9 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_ends_of_one_row_and_of_many_are_alike(name, monkeypatch):
+def test_ends_of_one_row_and_of_many_are_alike(name, plant):
     module, model = ALIKE[name][0], ALIKE[name][1]()
     assert alike(model)
     right = module.rms_entry
-    monkeypatch.setattr(module, "rms_entry", lambda *about: right(*about) / 100)
-    jax.clear_caches()
+    plant(module, "rms_entry", lambda *about: right(*about) / 100)
     assert not alike(model)
-    jax.clear_caches()

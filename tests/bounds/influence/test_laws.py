@@ -76,11 +76,7 @@ def check_case(case):
     exhaustive = compute_influence(model, TOKENS, method="exhaustive", **question)
     assert_encloses(exhaustive, expected)
     changes = compute_influence(model, TOKENS, method="incremental", **question)
-    assert_agree(
-        changes,
-        exhaustive,
-        hard=case["weighting"] != "softmax",
-    )
+    assert_agree(changes, exhaustive, hard=case["weighting"] != "softmax")
 
 
 def name(case):
@@ -176,12 +172,7 @@ def test_layers_may_differ():
         biases=False,
     )
     above = build(
-        {
-            "num_layers": 1,
-            "score": "additive",
-            "temperature": "inverse_log",
-        },
-        seed=2,
+        {"num_layers": 1, "score": "additive", "temperature": "inverse_log"}, seed=2
     )
     model = type(above)(above.embedding, (*below.layers, *above.layers), above.position)
     question = {"query": 4, "include_query": True}
@@ -213,11 +204,7 @@ def test_tiles_and_blocks_change_nothing(case):
     exhaustive = compute_influence(model, LONG, method="exhaustive", **question)
     result = compute_influence(model, LONG, **question)
     assert result.method == "incremental"
-    assert_agree(
-        result,
-        exhaustive,
-        hard=case["weighting"] != "softmax",
-    )
+    assert_agree(result, exhaustive, hard=case["weighting"] != "softmax")
 
 
 def test_a_bare_function_is_enough_for_the_definition():

@@ -56,17 +56,13 @@ def draw(width, **options):
 
 
 CASES = [
-    (method, {"d_model": width, **options})
-    for method, options in [
-        ("incremental", {"num_layers": 1, "layer_norm": "pre"}),
-        ("incremental", {}),
-        ("incremental", {"mask": "future", "score": "additive"}),
-        ("incremental", {"weighting": "average_hard"}),
-        ("incremental", {"num_layers": 3}),
-        ("exhaustive", {"layer_norm": "pre", "num_classes": 3}),
-        ("partial", {"mask": "future", "num_layers": 3}),
-    ]
-    for width in (3, 5, 6)
+    *(("incremental", {"d_model": width}) for width in (3, 5, 6)),
+    ("incremental", {"d_model": 3, "num_layers": 1, "layer_norm": "pre"}),
+    ("incremental", {"d_model": 5, "mask": "future", "score": "additive"}),
+    ("incremental", {"d_model": 6, "weighting": "average_hard"}),
+    ("incremental", {"d_model": 5, "num_layers": 3}),
+    ("exhaustive", {"d_model": 6, "layer_norm": "pre", "num_classes": 3}),
+    ("partial", {"d_model": 3, "mask": "future", "num_layers": 3}),
 ]
 
 
@@ -96,9 +92,7 @@ def test_a_product_over_many_rows_is_found_wherever_it_is():
     def looped(x):
         return jax.lax.map(lambda _: jnp.matmul(weight, x.T).max(0), jnp.arange(2))
 
-    assert list(long_products(jax.make_jaxpr(looped)(rows))) == [
-        [(3, 3), (3, LENGTH)],
-    ]
+    assert list(long_products(jax.make_jaxpr(looped)(rows))) == [[(3, 3), (3, LENGTH)]]
     summed = jax.make_jaxpr(lambda x: jnp.matmul(x.T, x))(rows)
     assert list(long_products(summed)) == []
 

@@ -7,7 +7,6 @@ with 50 digits, run over the classes with a weight of `count` each.
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from benchmarks import reference, reference_attention
 from bounds.influence import classes, compute_influence, lumped, problem
 from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
-from tests.bounds.influence.models import FACTORS, SHAPE, allowed, build, scaled_weights
+from tests.bounds.influence.models import FACTORS, allowed, build, scaled_weights
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover
 from tests.long_inputs import long_inputs
@@ -70,16 +69,6 @@ def check_case(case, seed=0):
 FEW = [
     {"weighting": "softmax", "num_layers": 3, "layer_norm": "post", "length": 96},
     {"weighting": "leftmost_hard", "num_layers": 2, "tied": True},
-    pytest.param(
-        {
-            "weighting": "rightmost_hard",
-            "num_layers": 2,
-            "tied": True,
-            "query": "middle",
-        },
-        marks=pytest.mark.slow,
-        id="rightmost_hard",
-    ),
     {"weighting": "average_hard", "num_layers": 2, "position": "period 3"},
 ]
 USUAL = {
@@ -130,6 +119,7 @@ def test_layers_may_read_ties_from_either_side():
 # ------------------------------------------------------------- beyond brute force
 
 LONG = 1_000_000
+NARROW = {"num_layers": 3, "d_model": 4, "d_ff": 8, "position": None}
 
 
 def counted_weights(counts):
@@ -173,14 +163,8 @@ def exact_influence(monkeypatch, model, tokens, position, symbol):
     ],
 )
 def test_a_million_tokens_keep_their_digits(monkeypatch, weighting, layer_norm):
-    model = jm.random_transformer(
-        jax.random.key(5),
-        **{**SHAPE, "d_model": 4, "d_ff": 8},
-        num_layers=3,
-        weighting=weighting,
-        layer_norm=layer_norm,
-        position=None,
-    )
+    case = {"weighting": weighting, "layer_norm": layer_norm}
+    model = build({**NARROW, **case}, seed=5)
     if weighting == "average_hard":
         # All keys tie, else no single row among so many would matter.
         model = scaled_weights(model, query=0.0, query_bias=0.0)
@@ -188,8 +172,6 @@ def test_a_million_tokens_keep_their_digits(monkeypatch, weighting, layer_norm):
     at = [int(np.flatnonzero(tokens == symbol)[5]) for symbol in range(3)]
     result = compute_influence(model, tokens, positions=at)
     assert result.method == "lumped"
-    assert result.lower is not None
-    assert result.upper is not None
     for position in at:
         for symbol in {0, 1, 2} - {tokens[position]}:
             exact = exact_influence(monkeypatch, model, tokens, position, symbol)
@@ -202,12 +184,7 @@ def test_a_million_tokens_keep_their_digits(monkeypatch, weighting, layer_norm):
 
 def test_the_oracle_notices_one_row_too_many(monkeypatch):
     """It tells a class of m rows from one of m - 1, which the digits above do not hide."""
-    model = jm.random_transformer(
-        jax.random.key(5),
-        **{**SHAPE, "d_model": 4, "d_ff": 8},
-        num_layers=3,
-        position=None,
-    )
+    model = build(NARROW, seed=5)
     tokens = np.random.default_rng(0).choice(3, 10_000, p=[0.5, 0.3, 0.2])
     position, symbol = 4, (tokens[4] + 1) % 3
     more = np.append(tokens[4], tokens)
@@ -222,7 +199,6 @@ def test_every_position_of_a_class_has_the_same_influence():
     tokens = np.random.default_rng(0).integers(0, 3, 100_000)
     result = compute_influence(model, tokens)
     assert result.method == "lumped"
-    assert result.upper is not None
     for symbol in range(3):
         rows = result.upper[:-1][tokens[:-1] == symbol]
         np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))

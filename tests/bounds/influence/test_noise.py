@@ -13,18 +13,11 @@ from bounds.influence import LogProbability, exhaustive
 from bounds.influence.noise import Noise, _attend, rounded
 from bounds.influence.targets import LogProbabilities
 from bounds.numbers import rounding
-from jax_models.model.rows import (
-    ACTIVATIONS,
-    NORMS,
-    Affine,
-    Join,
-    Product,
-    Sum,
-)
+from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Join, Product, Sum
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N, V = 24, 6
-SHAPE = {"num_layers": 3, "num_heads": 2, "d_model": 32, "d_ff": 64, "vocab_size": V}
+SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 32, "d_ff": 64, "vocab_size": V}
 PROPORTION = 1e3  # of the 99th percentile of errors, at most
 MODELS = {
     "post-norm": {"layer_norm": "post", "activation": "gelu"},
@@ -73,7 +66,7 @@ def errors_and_radii(name, model=None, *, target="logits", method="partial"):
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    [*((name, "partial") for name in MODELS), ("gated", "exhaustive")],
+    [("post-norm", "partial"), ("gated", "exhaustive"), ("additive", "partial")],
 )
 def test_the_truth_is_inside_and_the_radius_in_proportion(name, method):
     errors, radii = errors_and_radii(name, method=method)

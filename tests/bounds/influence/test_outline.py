@@ -6,26 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.influence import METHODS, Problem
 from bounds.influence.outline import shapes_of
+from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 40
 
 
-def pose(num_layers, weighting="softmax", include_query=False, temperature=None):
-    model = jm.random_transformer(
-        jax.random.key(3),
-        num_layers=num_layers,
-        weighting=weighting,
-        temperature=temperature,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=2,
-        dtype="float64",
-    )
+def pose(num_layers, include_query=False, **case):
+    model = build({"num_layers": num_layers, "vocab_size": 2, **case}, seed=3)
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
     return Problem.ask(model, tokens, query=20, include_query=include_query)
 
@@ -34,8 +24,8 @@ def pose(num_layers, weighting="softmax", include_query=False, temperature=None)
     ("name", "problem"),
     [
         ("incremental", pose(1, include_query=True)),
-        ("incremental", pose(2, "average_hard")),
-        ("incremental", pose(3, temperature=jm.InverseLogTemperature(1.5))),
+        ("incremental", pose(2, weighting="average_hard")),
+        ("incremental", pose(3, temperature="inverse_log")),
         ("exhaustive", pose(2)),
         ("partial", pose(2)),
     ],

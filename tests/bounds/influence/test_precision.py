@@ -73,8 +73,6 @@ def assert_precise(model, tokens, pairs, query=-1, count=DIGITS):
     result = compute_influence(
         model, tokens, method="incremental", query=query, include_query=True
     )
-    assert result.lower is not None
-    assert result.upper is not None
     at, to = np.transpose(pairs)
     lower, upper = result.lower[at, to], result.upper[at, to]
     expected = exact_influences(model, tokens, pairs, query, count)
@@ -106,16 +104,17 @@ def random_tokens(n, vocab_size=2):
 
 @long_inputs
 @pytest.mark.slow
-def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens():
-    model = draw(1, num_heads=1)
+@pytest.mark.parametrize(("dtype", "num_heads"), [("float64", 1), ("float32", 2)])
+def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens(dtype, num_heads):
+    model = draw(1, dtype, num_heads=num_heads)
     tokens = random_tokens(100_000)
     assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
 
 
 def test_two_layers_keep_their_digits():
     model = draw(2, mask="future")
-    tokens = random_tokens(64)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
+    tokens = random_tokens(24)
+    assert_precise(model, tokens, sampled_pairs(tokens, model, 3), count=50)
 
 
 @pytest.mark.slow
@@ -125,14 +124,6 @@ def test_two_layers_keep_their_digits_at_512_tokens(layer_norm, dtype):
     model = draw(2, dtype, mask="future", layer_norm=layer_norm)
     tokens = random_tokens(512)
     assert_precise(model, tokens, sampled_pairs(tokens, model, 10), count=50)
-
-
-@long_inputs
-@pytest.mark.slow
-def test_one_layer_in_float32_at_a_hundred_thousand_tokens():
-    model = draw(1, "float32")
-    tokens = random_tokens(100_000)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
 
 
 # ------------------------------------------------------------- dominant columns
@@ -194,8 +185,17 @@ INPUTS = {"leaves": [11], "arrives": [], "one of two leaves": [4, 20]}
 @pytest.mark.parametrize(
     "dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("gap", [5.0, 20.0, 36.0, 100.0])
-@pytest.mark.parametrize(("num_layers", "where"), [(1, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("num_layers", "where", "gap"),
+    [
+        (1, 0, 5.0),
+        (1, 0, 36.0),
+        (2, 0, 20.0),
+        (2, 0, 100.0),
+        (2, 1, 5.0),
+        (2, 1, 100.0),
+    ],
+)
 def test_a_dominant_column_leaves_or_arrives(num_layers, where, gap, dtype):
     model = dominated_model(num_layers, where, gap, dtype)
     for positions in INPUTS.values():
@@ -210,19 +210,12 @@ def test_the_dominant_column_is_dominant():
     model = dominated_model(1, 0, 36.0, "float64")
     tokens = random_tokens(N)
     tokens[11] = DOMINANT
-    config, tensors = written(model)
-    rows = {}
-    for position, symbol in ((11, 0), (5, 1 - tokens[5])):
-        with digits(DIGITS):
-            rows[position] = ExactRows(config, tensors, tokens, -1).influence(
-                position, symbol
-            )
-    assert rows[11] > 1e-2
-    assert 0 < rows[5] < 1e-14
+    other = 5, 1 - tokens[5]
+    leaves, stays = exact_influences(model, tokens, [(11, 0), other])
+    assert leaves > 1e-2
+    assert 0 < stays < 1e-14
     exhaustive = compute_influence(model, tokens, method="exhaustive")
-    assert exhaustive.upper is not None
-    subtracted = exhaustive.upper[5, 1 - tokens[5]]
-    assert abs(subtracted - rows[5]) > 1e-2 * rows[5]
+    assert abs(exhaustive.upper[other] - stays) > 1e-2 * stays
 
 
 @pytest.mark.parametrize(
@@ -240,7 +233,6 @@ def test_three_layers_keep_the_digits_of_a_tiny_change(weighting):
         *written(model), tokens, arithmetic=reference.multiprecision(50)
     )
     found = compute_influence(model, tokens, method="incremental")
-    assert found.lower is not None
     assert np.nanmax(expected) < 1e-6
     middle = (found.lower + found.upper) / 2
     np.testing.assert_allclose(middle, expected, rtol=1e-11)

@@ -6,18 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds import device_mesh
-from bounds.influence import (
-    METHODS,
-    Problem,
-    compute_influence,
-    measured_error,
-    ranked,
-)
+from bounds.influence import METHODS, Problem, compute_influence, measured_error, ranked
 from bounds.influence.result import Ranked
 from bounds.numbers.kind import ROUNDING
-from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -26,7 +18,6 @@ SHARED = build(ONE_LAYER, seed=7)
 TOKENS = np.random.default_rng(0).integers(0, 24, 12)
 MAXIMUM = ("max", "max_lower", "max_upper", "position", "symbol", "method")
 INCREMENTAL: dict[str, Any] = {"method": "incremental"}
-HALF: dict[str, Any] = {"propose": "bfloat16"}
 
 
 def ask(model=SHARED, **question) -> Any:
@@ -149,30 +140,3 @@ def test_a_ranking_is_another_type_and_is_never_exact(plain, monkeypatch):
         ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", None, None),
         Ranked,
     )
-
-
-REFUSED = {
-    "float64 is to decide": lambda: ask(with_dtype(SHARED, "float32"), **HALF),
-    "products of .*bfloat16.* are estimates": lambda: ask(precision="bfloat16", **HALF),
-    "hard attention's winners in bfloat16": lambda: ask(
-        build({**ONE_LAYER, "weighting": "average_hard"}), **HALF
-    ),
-    "'screened' finds its own candidates": lambda: ask(
-        build({**ONE_LAYER, "num_layers": 2}), method="screened", **HALF
-    ),
-    "'lumped' does not compute": lambda: ask(
-        build({**ONE_LAYER, "position": "none"}), method="lumped", **HALF
-    ),
-    "no bfloat16 form": lambda: ask(
-        lambda tokens: np.ones(1) * tokens[0], vocab_size=24, **HALF
-    ),
-    "it needs a layer": lambda: ask(build({**ONE_LAYER, "num_layers": 0}), **HALF),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_ranked_is_refused(message):
-    with pytest.raises(jm.InputError, match=message) as caught:
-        REFUSED[message]()
-    assert "\n" not in str(caught.value)
-    assert "propose = 'bfloat16': " in str(caught.value)

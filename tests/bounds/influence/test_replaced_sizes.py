@@ -5,7 +5,6 @@ Where nothing else reads it, what a score is off by is all that moves.
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,15 +13,17 @@ import bounds
 from bounds.influence import only_layer, replaced_sizes, score_sizes
 from tests.bounds.influence.unread import (
     LINE,
+    MANY,
     POSITION,
     QUERY,
     SYMBOL,
     TOKENS,
-    ends,
     holds,
     reading,
     unseen_rows,
     with_last,
+    within,
+    zeros_of,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -48,44 +49,37 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("rows", [None, [QUERY, QUERY - 1]], ids=["one", "many"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [*((x, None) for x in MODELS), *((x, MANY) for x in MODELS if x != "keys")],
+)
 def test_what_keys_annihilate_is_enclosed(name, rows):
     assert holds(MODELS[name](), rows=rows)
 
 
-@pytest.mark.parametrize("rows", [None, [QUERY, QUERY - 1]], ids=["one", "many"])
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    ("name", "rows"), [*((x, None) for x in OWN), ("queries", MANY), ("values", MANY)]
+)
 def test_what_the_replaced_row_annihilates_is_enclosed(name, rows):
     assert holds(OWN[name](), position=QUERY, rows=rows)
 
 
-def plant(module, name, monkeypatch):
+PLANTED = {
+    "scores": (
+        *(replaced_sizes, "score_slopes"),
+        [(MODELS["keys"], POSITION), (OWN["queries"], QUERY), (OWN["keys"], QUERY)],
+    ),
+    "values": (replaced_sizes, "value_sizes", [(lambda: reading("value"), POSITION)]),
+    "own values": (only_layer, "value_sizes", [(OWN["values"], QUERY)]),
+}
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_a_planted_error_is_noticed(case, plant):
     """A size is taken for 0."""
-    right = getattr(module, name)
-
-    def wrong(*about):
-        return jax.tree.map(jnp.zeros_like, right(*about))
-
-    monkeypatch.setattr(module, name, wrong)
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "model", "position"),
-    [
-        (replaced_sizes, "score_slopes", MODELS["keys"], POSITION),
-        (replaced_sizes, "value_sizes", lambda: reading("value"), POSITION),
-        (replaced_sizes, "score_slopes", OWN["queries"], QUERY),
-        (replaced_sizes, "score_slopes", OWN["keys"], QUERY),
-        (only_layer, "value_sizes", OWN["values"], QUERY),
-    ],
-    ids=["keys", "values", "own queries", "own keys", "own values"],
-)
-def test_a_planted_error_is_noticed(module, name, model, position, monkeypatch):
-    plant(module, name, monkeypatch)
-    jax.clear_caches()
-    assert not holds(model(), position=position)
-    jax.clear_caches()
+    module, name, questions = PLANTED[case]
+    plant(module, name, zeros_of(getattr(module, name)))
+    assert not any(holds(model(), position=at) for model, at in questions)
 
 
 def small_key(small):
@@ -104,18 +98,11 @@ def small_key(small):
     return with_last(model, key=key, query=query, value=value)
 
 
-def encloses(model):
-    exact, lower, upper = ends(model)
-    return lower <= exact <= upper
-
-
-def test_a_key_that_a_norm_draws_out_of_rounding_is_enclosed(monkeypatch):
+def test_a_key_that_a_norm_draws_out_of_rounding_is_enclosed(plant):
     model = small_key(1e-6)
-    assert encloses(model)
-    monkeypatch.setattr(score_sizes, "carried_rounding", lambda *about: about[-1][0])
-    jax.clear_caches()
-    assert not encloses(model)
-    jax.clear_caches()
+    assert within(model)
+    plant(score_sizes, "carried_rounding", lambda *about: about[-1][0])
+    assert not within(model)
 
 
 def test_the_ends_of_a_substitution_do_not_hang_on_the_others():

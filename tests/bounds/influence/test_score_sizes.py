@@ -19,11 +19,12 @@ from jax_models.model.attending import (
 from jax_models.weighting import MovedKeys, contract, spread_of
 from tests.bounds.influence.models import build
 from tests.bounds.influence.unread import (
-    QUERY,
+    MANY,
     ends,
     holds,
     reading_deep,
     with_last,
+    zeros_of,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -37,8 +38,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("rows", [None, [QUERY, QUERY - 1]], ids=["one", "many"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        *((x, None) for x in MODELS),
+        *((x, MANY) for x in ("keys", "queries", "keys of three layers")),
+    ],
+)
 def test_what_the_last_layers_scores_annihilate_is_enclosed(name, rows):
     assert holds(MODELS[name](), rows=rows)
 
@@ -48,18 +54,13 @@ def test_what_the_last_layers_scores_annihilate_is_enclosed(name, rows):
     [
         (query_row, "keys", {}),
         (query_row, "queries", {}),
-        (head_rounding, "keys", {"rows": [QUERY, QUERY - 1]}),
+        (head_rounding, "keys", {"rows": MANY}),
     ],
     ids=["row", "row by queries", "rows"],
 )
-def test_a_planted_error_is_noticed(module, name, question, monkeypatch):
-    def wrong(*about):
-        return jax.tree.map(jnp.zeros_like, score_slopes(*about))
-
-    monkeypatch.setattr(module, "score_slopes", wrong)
-    jax.clear_caches()
+def test_a_planted_error_is_noticed(module, name, question, plant):
+    plant(module, "score_slopes", zeros_of(score_slopes))
     assert not holds(MODELS[name](), **question)
-    jax.clear_caches()
 
 
 def test_a_score_moves_nothing_where_one_key_has_all_the_weight():

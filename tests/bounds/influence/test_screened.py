@@ -12,6 +12,8 @@ from bounds.influence import choice, compute_influence, propose
 from bounds.influence.screening import enumeration, ladder
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.reweight import with_dtype
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.models import build
 
 N = 24
 TOKENS = np.random.default_rng(0).integers(0, 3, N)
@@ -19,18 +21,8 @@ TOKENS = np.random.default_rng(0).integers(0, 3, N)
 
 def small(scale=0.5, seed=0, **case):
     """A softmax model of three layers."""
-    options = {
-        "num_layers": 3,
-        "num_heads": 2,
-        "d_model": 8,
-        "d_ff": 8,
-        "vocab_size": 3,
-        "num_classes": 2,
-        "dtype": "float64",
-        "scale": scale,
-        **case,
-    }
-    return jm.random_transformer(jax.random.key(seed), **options)
+    options = {"num_layers": 3, "d_ff": 8, "num_classes": 2, "scale": scale}
+    return build({**options, **case}, seed)
 
 
 def assert_encloses(found, exact, tolerance=1e-8):
@@ -151,13 +143,6 @@ def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compil
 
 
 @pytest.mark.slow
-def test_a_budget_for_all_closes_every_screen(quick_compilation):
-    """Evaluating all that is left is the last step of the ladder."""
-    found = compare(small(scale=2.0), budget=100)
-    assert found.kind == "exact"
-
-
-@pytest.mark.slow
 def test_a_tolerance_stops_early(quick_compilation):
     """A wide tolerance needs no evaluation beyond the first."""
     wide = compare(small(), rtol=10.0, budget=100)
@@ -188,14 +173,12 @@ def test_what_overflows_is_refused(present, quick_compilation):
     model = small()
     model = dataclasses.replace(model, embedding=model.embedding.at[2].mul(1e200))
     tokens = TOKENS if present else np.where(TOKENS == 2, 1, TOKENS)
-    with pytest.raises(jm.InputError, match="not a finite number"):
+    with refused("not a finite number"):
         compute_influence(model, tokens, method="screened", budget=100)
 
 
 @pytest.mark.slow
-def test_where_nothing_reaches_the_query_the_maximum_is_zero(
-    quick_compilation,
-):
+def test_where_nothing_reaches_the_query_the_maximum_is_zero(quick_compilation):
     """The first substitution is named, as by exact methods."""
     found = compute_influence(small(mask="future"), TOKENS, method="screened", query=0)
     assert (found.max, found.max_upper, found.kind) == (0.0, 0.0, "exact")
@@ -212,14 +195,14 @@ def test_where_nothing_reaches_the_query_the_maximum_is_zero(
 )
 def test_models_that_it_cannot_do_are_refused_with_the_reason(case, message):
     """One line that names the layer and what was found."""
-    with pytest.raises(jm.InputError, match=message):
+    with refused(message):
         compute_influence(small(**case), TOKENS, method="screened")
 
 
 @pytest.mark.parametrize("bad", [{"rtol": -1.0}, {"rtol": np.nan}, {"budget": 0}])
 def test_bad_limits_are_refused(bad):
     """Tolerances below zero and budgets below one."""
-    with pytest.raises(jm.InputError, match=next(iter(bad))):
+    with refused(next(iter(bad))):
         compute_influence(small(), TOKENS, method="screened", **bad)
 
 
@@ -263,15 +246,9 @@ def test_few_substitutions_are_left_of_peaked_attention(
 ):
     """n = 1024, scale 1, the third level: of 1023, where 461 and causally 237 were."""
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[2:])
+    shape = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
     model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=3,
-        num_heads=2,
-        d_model=16,
-        d_ff=32,
-        vocab_size=2,
-        mask=mask,
-        dtype="float64",
+        jax.random.key(0), num_layers=3, **shape, mask=mask, dtype="float64"
     )
     tokens = np.asarray(jax.random.randint(jax.random.key(1), (1024,), 0, 2))
     found = compute_influence(model, tokens, method="screened", budget=1)

@@ -45,7 +45,7 @@ def test_a_score_that_comes_out_lower_touches_still(resolution, term, monkeypatc
     if term == "score_roundoff":  # a second cell of one score
         scores = np.where(SCORES == 4.375, 4.0, SCORES)
     rows = jnp.zeros((SCORES.size, 8)).at[:, 0].set(jnp.asarray(scores))
-    base = prepare_layer(layer, rows, at)
+    base = jax.jit(prepare_layer)(layer, rows, at)
     weighting = layer.attention.weighting
     roundoff = 2 * weighting.score_roundoff(rows.dtype) * SCORES.max()
     lower = 0.9 * (weighting.resolution(rows.dtype) + roundoff)

@@ -7,29 +7,20 @@ import numpy as np
 import pytest
 
 import bounds
-import jax_models as jm
 from bounds.influence import METHODS, Problem, change_block, class_layers, exhaustive
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.screening import ladder
 from bounds.influence.substitution import Substitutions
 from jax_models.run.mesh import device_mesh
+from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 20
 
 
 def pose(num_layers=2, **options):
-    model = jm.random_transformer(
-        jax.random.key(3),
-        num_layers=num_layers,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=2,
-        dtype="float64",
-        temperature=jm.InverseLogTemperature(1.5),
-        **options,
-    )
+    case = {"num_layers": num_layers, "vocab_size": 2, "temperature": "inverse_log"}
+    model = build({**case, **options}, seed=3)
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
     return Problem.ask(model, tokens)
 

@@ -11,6 +11,7 @@ import bounds
 import jax_models as jm
 from bounds.influence import vanishing
 from jax_models.model.rows import RmsNorm
+from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.test_published_parity import published, strings
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -54,8 +55,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("constant", [EXACT, ROUNDED])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "constant"),
+    [*((way, ROUNDED) for way in WAYS), ("exhaustive", EXACT), ("certificate", EXACT)],
+)
 def test_an_input_is_refused_with_its_row(way, constant):
     model = build(constant, layers=2 if way == "screened" else 1)
     with pytest.raises(jm.InputError) as caught:
@@ -66,13 +69,13 @@ def test_an_input_is_refused_with_its_row(way, constant):
     assert "positive epsilon" in line
 
 
-@pytest.mark.parametrize("constant", [EXACT, ROUNDED])
-@pytest.mark.parametrize("way", ["exhaustive", "partial", "incremental", "lumped"])
+@pytest.mark.parametrize(
+    ("way", "constant"),
+    [("exhaustive", EXACT), ("incremental", EXACT)]
+    + [(way, ROUNDED) for way in ("partial", "incremental", "lumped")],
+)
 def test_a_substitution_is_refused_with_its_row(way, constant):
-    with pytest.raises(
-        jm.InputError,
-        match=r"with symbol 1 put in, the row at position 0 vanishes before norm1",
-    ):
+    with refused(r"with symbol 1 put in, the row at position 0 vanishes before norm1"):
         WAYS[way](build(constant), CLEAN)
     found = bounds.compute_influence(build(constant), CLEAN, method=way, symbols=(0, 2))
     assert found.kind == "exact"
@@ -101,9 +104,7 @@ def test_a_norm_of_another_kind_and_place_names_itself():
     ]
     zero = model.embedding.at[1].set(0)
     model = dataclasses.replace(model, embedding=zero, layers=tuple(layers))
-    with pytest.raises(
-        jm.InputError, match=r"position 1 vanishes before norm1 of layer"
-    ):
+    with refused(r"position 1 vanishes before norm1 of layer"):
         bounds.scan(model, TOKENS)
 
 
@@ -139,14 +140,14 @@ def test_rows_of_the_last_layer_that_nobody_reads_may_vanish():
         model, tokens, target="logits", method="exhaustive"
     )
     assert found.max > 1
-    with pytest.raises(jm.InputError, match="position 0 vanishes before norm2 of"):
+    with refused("position 0 vanishes before norm2 of"):
         bounds.scan(model, tokens, rows=0)
 
 
 def test_without_the_check_a_row_that_vanishes_is_a_number(monkeypatch):
     """Planted: of roundings the norm makes rows of any size, and an influence."""
     monkeypatch.setattr(vanishing, "_divides", lambda operation: False)
-    with pytest.raises(jm.InputError, match="is not a finite number"):
+    with refused("is not a finite number"):
         asked("exhaustive")(build(EXACT), TOKENS)
     assert asked("incremental")(build(ROUNDED), TOKENS).max_upper > 0
 
@@ -180,9 +181,7 @@ def test_a_substitution_that_vanishes_behind_attention_is_refused(way):
             return bounds.scan(model, CLEAN, rows="all")
         return bounds.compute_influence(model, CLEAN, **asked)
 
-    with pytest.raises(
-        jm.InputError, match="with symbol 1 put in, the row at position"
-    ):
+    with refused("with symbol 1 put in, the row at position"):
         ask()
 
 

@@ -12,11 +12,12 @@ import numpy as np
 
 import bounds
 from benchmarks import reference
+from tests.bounds.influence.many_digits import DIGITS
 from tests.bounds.influence.models import build
 from tests.written import written
 
 TOKENS, POSITION, SYMBOL, QUERY = np.array([0, 1, 2, 0, 1, 2, 0, 1]), 2, 0, 7
-DIGITS = reference.multiprecision(40)
+MANY = [QUERY, QUERY - 1]
 # 0.5 + 0.1 - 0.6 is 0 in floats, and -2^-55 of what they stand for.
 CANCELS, LINE = (0.5, 0.1, 0.6), (1.0, 1.0, -1.0)
 
@@ -115,3 +116,14 @@ def holds(model, method="incremental", **question):
     exact, lower, upper = ends(model, method, **question)
     assert exact < 1e-14
     return lower <= exact <= upper and lower <= 0 < upper < 1e-9
+
+
+def within(model):
+    """Whether the influence is enclosed."""
+    exact, lower, upper = ends(model)
+    return lower <= exact <= upper
+
+
+def zeros_of(function):
+    """The function with zeros in place of what it returns."""
+    return lambda *given: jax.tree.map(jnp.zeros_like, function(*given))

@@ -4,24 +4,17 @@ import dataclasses
 import functools
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import (
-    LogOdds,
-    LogProbability,
-    LogProbabilitySum,
-    Pooled,
-    reading,
-)
+from bounds.influence import LogOdds, LogProbability, LogProbabilitySum, Pooled, reading
 from bounds.influence.scan import Frobenius, scan
 from bounds.numbers.kind import ROUNDING
-from jax_models.model.mask import MASKS
 from jax_models.model.pooling import Pooling
+from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
 
@@ -144,15 +137,22 @@ def jacobian_map(moved, center, symmetrize, apc):
     return (found + found.T) / 2 if symmetrize == "map" else found
 
 
-@pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("apc", [True, False])
-@pytest.mark.parametrize("symmetrize", [None, "tensor", "map"])
-@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize(
+    ("center", "symmetrize", "apc", "held"),
+    [
+        (True, "tensor", True, True),
+        (False, "tensor", False, True),
+        (True, "map", True, True),
+        (False, "map", True, True),
+        (False, None, False, True),
+        (True, None, True, False),
+        (True, "map", False, False),
+        (False, "map", True, False),
+    ],
+)
 def test_the_map_of_a_categorical_jacobian_is_the_recipe_of_its_authors(
     center, symmetrize, apc, held, monkeypatch
 ):
-    if not held and symmetrize == "tensor":
-        return  # is refused: see below
     if not held:
         monkeypatch.setattr("bounds.influence.scan.frobenius.host_bytes", lambda: 1)
     model, _, logits = passes("two layers")
@@ -166,7 +166,7 @@ def test_the_map_of_a_categorical_jacobian_is_the_recipe_of_its_authors(
 def test_a_tensor_that_does_not_fit_is_refused_with_its_bytes(monkeypatch):
     monkeypatch.setattr("bounds.influence.scan.frobenius.host_bytes", lambda: 2**10)
     model, _, _ = passes("two layers")
-    with pytest.raises(jm.InputError, match=r"2\.53 KiB, more than a quarter"):
+    with refused(r"2\.53 KiB, more than a quarter"):
         scan(
             model, INPUT, rows="all", target="logits", reduce=Frobenius(True, "tensor")
         )
@@ -182,25 +182,21 @@ def test_a_dependency_map_is_the_recipe_of_its_authors():
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    ("mask", "method"),
+    [
+        *(("future", method) for method in METHODS),
+        *(("strict_future", method) for method in METHODS[1:]),
+        *(("none", "partial"), ("past", "exhaustive"), ("strict_past", "incremental")),
+    ],
+)
 def test_rows_that_masks_keep_a_position_from_are_exact_zeros(mask, method):
     model = build({"num_layers": 2, "mask": mask}, seed=3)
     found = scan(model, INPUT, rows="all", method=method, ties="ignore")
-    exact = np.array(
-        [
-            [
-                np.linalg.norm(
-                    jm.apply(model, np.where(np.arange(N) == i, s, INPUT))
-                    - jm.apply(model, INPUT),
-                    axis=-1,
-                )
-                for s in range(V)
-            ]
-            for i in range(N)
-        ]
-    )
-    assert_holds(found, replaced(exact))
+    rows = np.zeros((N, V, N, 8))
+    for i, s in np.ndindex(N, V):
+        rows[i, s] = jm.apply(model, np.where(np.arange(N) == i, s, INPUT))
+    assert_holds(found, replaced(np.linalg.norm(changes(rows), axis=-1)))
     there = ~np.isnan(found.values)
     zero = (found.values == 0) & there
     assert (found.upper[zero] == 0).all()
@@ -218,8 +214,6 @@ def test_a_cell_is_the_influence_on_its_row():
         one = bounds.compute_influence(
             model, INPUT, query=row, target="logits", include_query=True
         )
-        assert one.lower is not None
-        assert one.upper is not None
         there = ~np.isnan(one.lower)
         assert (found.lower[:, :, row] <= one.upper)[there].all()
         assert (one.lower <= found.upper[:, :, row])[there].all()
@@ -237,7 +231,7 @@ def test_targets_of_many_rows_are_signed_where_they_are_one_number():
 
 
 def test_a_pooled_vector_has_no_axis_of_rows():
-    model = dataclasses.replace(passes("two layers")[0], pooling=Pooling("mean", True))
+    model = dataclasses.replace(passes("one layer")[0], pooling=Pooling("mean", True))
     for method in METHODS:
         norms = scan(model, INPUT, target="pooled", method=method)
         signed = scan(model, INPUT, target=Pooled(), reduce="none", method=method)
@@ -277,16 +271,15 @@ def test_ones_own_function_is_given_the_axes_that_there_are():
     )
     scan(model, INPUT, target=LogProbability(0), reduce=largest)
     assert shapes[-1] == (V,)
-    with pytest.raises(jm.InputError, match="expected one shape for all positions"):
+    with refused("expected one shape for all positions"):
         scan(
             model,
             INPUT,
             reduce=lambda x, calls=[]: calls.append(0) or np.zeros(len(calls)),
         )
     for returned in ("a", None, [[1.0], [1.0, 2.0]], {"a": 1.0}):
-        with pytest.raises(jm.InputError, match=r"^reduce returned a .* no array") as c:
+        with refused(r"^reduce returned a .* no array"):
             scan(model, INPUT, reduce=lambda x, returned=returned: returned)
-        assert "\n" not in str(c.value)
 
 
 def test_a_batch_of_lengths_is_a_list_of_the_scans_of_each():
@@ -317,7 +310,7 @@ def test_blocks_of_any_size_find_the_same(monkeypatch):
     assert_holds(scan(model, INPUT, rows="all", method="exhaustive"), exact)
 
 
-def test_a_planted_error_is_far_outside(monkeypatch):
+def test_a_planted_error_is_far_outside(plant):
     model, rows, _ = passes("two layers")
     exact = replaced(np.linalg.norm(changes(rows), axis=-1))
     right = reading.move_watched
@@ -326,11 +319,8 @@ def test_a_planted_error_is_far_outside(monkeypatch):
         moved, relative = right(*asked)
         return moved * (1 + 1e-9), relative
 
-    monkeypatch.setattr(reading, "move_watched", wrong)
-    jax.clear_caches()
+    plant(reading, "move_watched", wrong)
     found = scan(model, INPUT, rows="all", method="incremental")
-    monkeypatch.undo()
-    jax.clear_caches()
     assert outside(found, exact) > 1000
 
 
@@ -371,18 +361,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_does_not_fit_is_one_line(name):
     options, message = BAD[name]
     model, _, _ = passes("two layers")
-    with pytest.raises(jm.InputError, match=message) as caught:
+    with refused(message):
         scan(model, INPUT, **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_table_beyond_memory_is_refused_with_its_bytes(monkeypatch):
     monkeypatch.setattr("jax_models.run.device_memory.SMALL", 0)
     monkeypatch.setattr("jax_models.run.device_memory.host_bytes", lambda: 100)
     model, _, _ = passes("two layers")
-    with pytest.raises(
-        jm.InputError, match=r"the table of 6 x 3 x 6: this takes 2\.53 KiB"
-    ):
+    with refused(r"the table of 6 x 3 x 6: this takes 2\.53 KiB"):
         scan(model, INPUT, rows="all")
 
 
@@ -392,5 +379,5 @@ def test_a_scan_is_exact_where_the_radius_of_its_largest_value_is_small():
         found = scan(model, INPUT, rows="all", rtol_exact=rtol_exact)
         assert (found.kind, found.exact) == (kind, kind == "exact")
         assert (found.hypotheses, found.rtol_exact) == ((ROUNDING,), rtol_exact)
-    with pytest.raises(jm.InputError, match="rtol_exact = 1; expected less than 1"):
+    with refused("rtol_exact = 1; expected less than 1"):
         scan(model, INPUT, rtol_exact=1)

@@ -5,14 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.influence.screening.screen import prepare_screen
-from jax_models.model.transformer import (
-    apply_layer,
-    combine_heads,
-    embed,
-    join_heads,
-)
+from jax_models.model.transformer import apply_layer, combine_heads, embed, join_heads
+from tests.bounds.influence.models import build
 
 N, QUERY = 9, 8
 CASES = {
@@ -26,7 +21,7 @@ CASES = {
     "post-norm": {"layer_norm": "post"},
     "concatenated": {"combine": "concat", "mask": "strict_future"},
     "temperature of the row": {
-        "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
+        "temperature": "power of the position",
         "mask": "future",
     },
 }
@@ -39,16 +34,7 @@ CASES = {
 )
 def test_cotangents_of_every_layer_are_the_derivative(name, quick_compilation):
     """What columns, own queries and rows send back adds up to the vector-Jacobian."""
-    model = jm.random_transformer(
-        jax.random.key(1),
-        num_layers=3,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=3,
-        dtype="float64",
-        **CASES[name],
-    )
+    model = build({"num_layers": 3, **CASES[name]}, seed=1)
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
     base = prepare_screen(model, tokens, QUERY, "activation")
     rows = [embed(model, tokens)]

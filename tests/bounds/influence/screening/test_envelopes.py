@@ -1,17 +1,23 @@
 """Groups of rows, and the bounds that their rows share."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.influence.screening.envelopes import group_rows, make_envelopes
-from bounds.influence.screening.field import factorise, field_at_rows, sum_field
+from bounds.influence.screening.field import factorise
 from bounds.influence.screening.screen import prepare_screen
-from bounds.influence.screening.state import MovedColumns
+from tests.bounds.influence.models import build
 
 N = 13
+
+
+def second_layer(mask):
+    """The attention of the second of three layers, and its base."""
+    model = build({"num_layers": 3, "mask": mask})
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
+    base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
+    return model.layers[1].attention, base
 
 
 @pytest.mark.parametrize("groups", [1, 4, 16])
@@ -30,19 +36,7 @@ def test_every_row_is_in_a_group(groups):
 )
 def test_envelopes_are_above_the_weights_of_their_rows(mask, quick_compilation):
     """Of every row and column: weights, weighted values, and what factors miss of them."""
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=3,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=3,
-        mask=mask,
-        dtype="float64",
-    )
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
-    base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
-    attention = model.layers[1].attention
+    attention, base = second_layer(mask)
     found = make_envelopes(attention, base.prepared, base.statistics, 4, 2, 4)
     weights, away = weights_of(base, mask)
     factors = found.factors
@@ -96,55 +90,7 @@ def weights_of(base, mask):
 @pytest.mark.slow
 def test_enough_factors_leave_nothing(quick_compilation):
     """As many terms as rows of a stretch give the weights back."""
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=3,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=3,
-        dtype="float64",
-    )
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
-    base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
-    attention = model.layers[1].attention
+    attention, base = second_layer("none")
     factors = factorise(attention, base.prepared, N, N)
     found = np.einsum("nhr,hrm->hnm", factors.rows, factors.columns[:, 0])
     np.testing.assert_allclose(found, weights_of(base, "none")[0], atol=1e-13)
-
-
-@pytest.mark.slow
-def test_the_field_is_the_first_order_of_the_other_columns(quick_compilation):
-    """With all terms it is what the derivative says, row by row."""
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=3,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=3,
-        dtype="float64",
-    )
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
-    base = prepare_screen(model, tokens, N - 1, "activation").middle[0]
-    attention, store = model.layers[1].attention, base.prepared.store
-    rng = np.random.default_rng(1)
-    change = rng.normal(size=(N, 6, 2))
-    position = np.array([3, 7])
-    here = np.arange(N)[:, None] == position
-    maps = (attention.key, attention.value)
-    key, value = (np.einsum("hed,ndi->hnei", w, change) for w in maps)
-    none = jnp.zeros((2, N, 2))
-    moved = MovedColumns(jnp.asarray(key), jnp.asarray(value), none, none)
-    factors = factorise(attention, base.prepared, N, N)
-    field = sum_field(factors, moved, store.values, jnp.asarray(here))
-    statistics = base.statistics
-    found = field_at_rows(
-        field, jnp.int32(0), factors.rows, statistics.query, statistics.mean_value
-    )
-    weights, away = weights_of(base, "none")
-    weights = np.where(here.T[:, None, None], 0, weights)  # [i, h, j, m]
-    scores = np.einsum("jhe,hmei->ihjm", statistics.query, key)
-    exact = np.einsum("ihjm,hmvi->jhvi", weights, value)
-    exact = exact + np.einsum("ihjm,hjmv->jhvi", weights * scores, away)
-    np.testing.assert_allclose(found, exact.reshape(N, -1, 2), atol=1e-12)

@@ -17,7 +17,8 @@ from bounds.influence.screening.moved_row import (
     configure_row,
 )
 from bounds.influence.screening.state import Inputs, MovedColumns
-from jax_models.model.attending import KeyStore
+from jax_models.model.attending import KeyStore, summarise
+from jax_models.weighting.softmax import Softmax
 
 COLUMNS, WIDTH, ROWS, STORES, OWN = 4, 2, 1500, 16, 1
 EYE = jnp.eye(WIDTH)[None]
@@ -51,9 +52,7 @@ def _attention():
     names = ("query", "key", "value", "output")
     maps = {name: EYE if name != "output" else EYE[0] for name in names}
     return jm.Attention(
-        **maps,
-        weighting=model.layers[0].attention.weighting,
-        score="dot_product",
+        **maps, weighting=model.layers[0].attention.weighting, score="dot_product"
     )
 
 
@@ -162,3 +161,42 @@ def test_no_row_is_beyond_its_bounds_and_some_come_near(measured, name, least):
     shows = exact > 1e-9
     assert (exact[shows] <= bound[shows] * (1 + 1e-4)).all()
     assert (exact[shows] / bound[shows]).max() > least
+
+
+@jax.jit
+def bounded(gap):
+    maps = [jnp.asarray([[[1.0, 0.0]]]), jnp.asarray([[[0.0, 1.0]]])]
+    key, value = (x.astype(jnp.float32) for x in maps)
+    attention = jm.Attention(
+        key, key, value, None, weighting=Softmax(), score="dot_product"
+    )
+    store = KeyStore(
+        jnp.stack([0 * gap, -gap]).reshape(1, 2, 1),
+        jnp.asarray([[[0.0], [1.0]]], jnp.float32),
+    )
+    at, query = jnp.asarray([0], jnp.int32), jnp.ones((1, 1, 1), jnp.float32)
+    summary = summarise(attention, query, at, store)
+    base = BaseRow(at, query, summary, jnp.zeros((1, 1, 1), jnp.float32))
+    still = jnp.zeros((2, 2, 1), jnp.float32)
+    unknown = jnp.asarray([[0.0], [1e-3]], jnp.float32)
+    inputs = Inputs(still, still, unknown, jnp.zeros_like(unknown), unknown < 0)
+    # The query turns to zero, so that all scores are.
+    known = (attention, base, -query, store, inputs, at, 2)
+    configuration = configure_row(*known)
+    none, value = jnp.zeros((1, 2, 1), jnp.float32), unknown[None]
+    moved = MovedColumns(still[None], still[None], none, value)
+    by_value = Unknown(none[:, 0], none, value, none)
+    bounds = bound_row(*known, configuration, moved, by_value)
+    return configuration.heads, bounds.moves, bounds.turned
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("gap", [10.0, 88.0, 95.0])
+def test_a_column_whose_weight_underflowed_may_carry_the_row(gap):
+    """In float32, a column e^-gap light at the base weighs 1/2 where scores are equal."""
+    heads, moves, turned = bounded(jnp.float32(gap))
+    shift = 0.5 - 1 / (1 + np.exp(gap))
+    np.testing.assert_allclose(heads, shift, rtol=1e-5)
+    # The value of that column moves by 1e-3, its weight being 1/2.
+    assert (np.asarray(moves) >= 0.5e-3 * (1 - 1e-5)).all()
+    assert (np.asarray(turned) >= shift * 1e-3 * (1 - 1e-5)).all()

@@ -6,30 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax_models as jm
 from bounds.influence.first_layer import prepare_layer
 from bounds.influence.screening import row_statistics
+from tests.bounds.influence.models import build
 
 N = 11
 
 
 def test_rows_are_weighed_alike_by_tiles(monkeypatch, quick_compilation):
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=3,
-        dtype="float64",
-    )
-    layer, every = model.layers[0], jnp.arange(N, dtype=jnp.int32)
+    layer = build({"num_layers": 1}).layers[0]
+    every = jnp.arange(N, dtype=jnp.int32)
 
     def weigh(rows):
         prepared = prepare_layer(layer, rows, every)
         return row_statistics.weigh_rows(layer.attention, prepared, every)
 
-    rows = jax.random.normal(jax.random.key(1), (N, 6), "float64")
+    rows = jax.random.normal(jax.random.key(1), (N, 8), "float64")
     whole = jax.jit(lambda x: weigh(x))(rows)
     monkeypatch.setattr(row_statistics, "key_tile", lambda length: 4)
     found = jax.jit(lambda x: weigh(x))(rows)

@@ -133,9 +133,7 @@ def found(rows):
         row(value.max(axis=1)),
     )
     unknown = np.abs(weights * apart - known)
-    missed = Missed(
-        *(row((unknown * s).sum(axis=1)) for s in (value, v * key, key)),
-    )
+    missed = Missed(*(row((unknown * s).sum(axis=1)) for s in (value, v * key, key)))
     moved_row = MovedRow(
         row(_norm(r["query"])),
         row(_norm(r["query_change"]) + _norm(r["query_unknown"])),
@@ -273,68 +271,27 @@ def test_the_least_partition_function_is_owed():
         assert softmax_defect.softmax_defect(beyond)[0] == np.inf
 
 
-@pytest.mark.parametrize(
-    "removed",
-    [
-        "new",
-        "others",
-        "others_change",
-        "old_key",
-        "old_value",
-        "new_key",
-        "new_value",
-        "key",
-        "value",
-        "shift",
-        "old",
-    ],
-)
-def test_a_part_of_the_replaced_column_that_is_left_out_is_missed(found, removed):
-    """Without any one quantity of column i some row goes beyond the bound."""
-    *others, column = found[2]
-    changed = {removed: jnp.zeros_like(column.new)}
-    assert _excess(found, (*others, dataclasses.replace(column, **changed))) > 1.05
+REMOVED = [
+    # Sums over the columns, and what is not known of them.
+    *((0, field.name) for field in dataclasses.fields(ColumnSums)),
+    *((1, field.name) for field in dataclasses.fields(Missed)),
+    *((2, name) for name in ("query_change", "query_unknown")),
+    # Sums of X and V, and the largest of them.
+    *((2, ("spread", which)) for which in range(4)),
+    *((2, ("reach", which)) for which in range(2)),
+    *((3, name) for name in ("new", "others", "others_change", "old", "key", "value")),
+    *((3, name) for name in ("old_key", "old_value", "new_key", "new_value", "shift")),
+]
 
 
-@pytest.mark.parametrize(
-    "removed",
-    [f.name for f in dataclasses.fields(ColumnSums)]
-    + ["query_change", "query_unknown"],
-)
-def test_a_sum_over_the_columns_that_is_left_out_is_missed(found, removed):
-    """Without any one of the sums, or the query's change, some row goes beyond."""
-    sums, missed, row, column = found[2]
-    zero = jnp.zeros_like(column.new)
-    if hasattr(row, removed):
-        row = dataclasses.replace(row, **{removed: zero})
-    else:
-        sums = dataclasses.replace(sums, **{removed: zero})
-    assert _excess(found, (sums, missed, row, column)) > 1.05
-
-
-@pytest.mark.parametrize("removed", [f.name for f in dataclasses.fields(Missed)])
-def test_what_a_field_misses_and_is_left_out_is_missed(found, removed):
-    """Without what is not known of any one of the sums some row goes beyond."""
-    sums, missed, row, column = found[2]
-    missed = dataclasses.replace(missed, **{removed: jnp.zeros_like(column.new)})
-    assert _excess(found, (sums, missed, row, column)) > 1.05
-
-
-@pytest.mark.parametrize("which", range(4))
-def test_a_moment_of_the_keys_that_is_left_out_is_missed(found, which):
-    """Without any one of the sums of X and V some row goes beyond the bound."""
-    sums, missed, row, column = found[2]
-    spread = list(row.spread)
-    spread[which] = jnp.zeros_like(spread[which])
-    row = dataclasses.replace(row, spread=tuple(spread))
-    assert _excess(found, (sums, missed, row, column)) > 1.05
-
-
-@pytest.mark.parametrize("which", range(2))
-def test_a_largest_distance_that_is_left_out_is_missed(found, which):
-    """Without the largest X or V some row goes beyond the bound."""
-    sums, missed, row, column = found[2]
-    reach = list(row.reach)
-    reach[which] = jnp.zeros_like(reach[which])
-    row = dataclasses.replace(row, reach=tuple(reach))
-    assert _excess(found, (sums, missed, row, column)) > 1.05
+@pytest.mark.parametrize(("part", "removed"), REMOVED, ids=str)
+def test_a_quantity_that_is_left_out_is_missed(found, part, removed):
+    """Without any one of sums, moments and the replaced column's some row goes beyond."""
+    parts, name, zero = list(found[2]), removed, jnp.zeros_like(found[2][3].new)
+    if isinstance(removed, tuple):
+        name, which = removed
+        held = list(getattr(parts[part], name))
+        held[which] = zero
+        zero = tuple(held)
+    parts[part] = dataclasses.replace(parts[part], **{name: zero})
+    assert _excess(found, parts) > 1.05
