@@ -157,6 +157,7 @@ def gamma(count: int) -> Interval:
     return steps / (1 - steps)
 
 
+@functools.cache
 def gamma_upper(count: int) -> float:
     """Returns the least float that is at least γ_k; see `gamma`.
 

@@ -104,30 +104,6 @@ def test_no_floor_lies_above_random_models_of_any_length(source, reading, option
         check_floors(random_model(source, seed, **options), source, lengths, reading)
 
 
-@pytest.mark.slow
-@every_source
-@pytest.mark.parametrize("steps", [20, 400])
-def test_no_floor_lies_above_trained_models(source, steps):
-    """At two checkpoints: near chance, and below what the last symbol alone allows."""
-    training = jm.Training(8, steps, batch_size=64, learning_rate=2e-2)
-    first = jm.init_transformer(
-        jax.random.key(1),
-        num_layers=2,
-        num_heads=2,
-        d_model=16,
-        d_ff=32,
-        vocab_size=len(source.symbols),
-        num_classes=source.num_classes,
-        mask="future",
-    )
-    model, _ = jm.train(first, source, training, jax.random.key(2))
-    longest = 10 if source.name == "parity" else 8
-    check_floors(model, source, range(1, longest + 1), "last")
-    if steps == 400:
-        learnt = measure_entropy(model, source, 8)
-        assert learnt.cross_entropy < source.levels(8).last_symbol
-
-
 @every_source
 def test_a_model_that_sees_its_own_token_alone_touches_the_levels(source):
     for n, reading in ((4, "last"), (3, "query")):

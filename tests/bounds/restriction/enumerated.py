@@ -27,7 +27,7 @@ class Enumeration:
 
     def __init__(self, model, length, end=None, symbols=(0, 1)):
         self.model, self.length, self.symbols = model, length, symbols
-        self.tensors = name_tensors(model)
+        self.tensors = jax.tree.map(np.asarray, name_tensors(model))
         self.config: Any = encode_config(model, self.tensors)
         self.num_bits = length - (end is not None)
         self.bits = np.array(list(itertools.product((0, 1), repeat=self.num_bits)))

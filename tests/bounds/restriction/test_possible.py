@@ -40,17 +40,19 @@ def _weights(model, tokens, depth):
 
 def escapes(model, rho, analysis):
     """Count attended positions outside the possible sets, and all that were looked at."""
-    strings = jnp.asarray(completions(rho), jnp.int32)
+    strings = completions(rho)
+    # Of all restrictions as many, so that one program runs them.
+    filled = jnp.asarray(np.resize(strings, (2**LENGTH, LENGTH)), jnp.int32)
     outside = looked = 0
     tables = [{i: (i,) if rho[i] == -1 else () for i in range(len(rho))}]
     tables += [{i: sets.bits for i, sets in one.items()} for one in analysis.layers]
     for depth, layer in enumerate(analysis.layers):
-        weights = jax.vmap(lambda x, k=depth: _weights(model, x, k))(strings)
-        attended = np.asarray(weights) > 0  # [strings, head, row, key]
+        weights = jax.vmap(lambda x, k=depth: _weights(model, x, k))(filled)
+        attended = np.asarray(weights)[: len(strings)] > 0  # [strings, head, row, key]
         for i, sets in layer.items():
             own = tables[depth][i]
             case = sum(
-                (np.asarray(strings[:, bit]) << k for k, bit in enumerate(own)),
+                (strings[:, bit] << k for k, bit in enumerate(own)),
                 start=np.zeros(len(strings), int),
             )
             for head, rows in enumerate(sets.heads):
@@ -71,23 +73,20 @@ def case(seed, **options):
     return model, rho, analyse(model, PartialInput(rho.astype(np.int32)), LENGTH - 1)
 
 
+SLOW = ["future", "past", "strict_future", "strict_past"]
+
+
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
-def test_whom_a_row_attends_to_is_possible(weighting):
+@pytest.mark.parametrize(
+    "mask", ["none", *(pytest.param(mask, marks=pytest.mark.slow) for mask in SLOW)]
+)
+def test_whom_a_row_attends_to_is_possible(weighting, mask):
     looked = 0
     for seed in range(4):
-        outside, count = escapes(*case(seed, weighting=weighting))
+        outside, count = escapes(*case(seed, weighting=weighting, mask=mask))
         assert outside == 0
         looked += count
-    assert looked > 1000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mask", ["future", "past", "strict_future", "strict_past"])
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-def test_whom_a_masked_row_attends_to_is_possible(weighting, mask):
-    for seed in range(6):
-        outside, _ = escapes(*case(seed, weighting=weighting, mask=mask))
-        assert outside == 0
+    assert looked > 1000 or mask != "none"
 
 
 def without_one(analysis, depth):

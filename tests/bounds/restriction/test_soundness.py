@@ -22,8 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 # Everything but the seed is a structure, which is compiled; seeds are cheap.
 FEW = [
     {"num_layers": 2, "num_heads": 2, "mask": "none", "weighting": "leftmost_hard"},
-    {"num_layers": 2, "num_heads": 2, "mask": "future", "weighting": "rightmost_hard"},
-    {"num_layers": 3, "num_heads": 2, "mask": "none", "weighting": "leftmost_hard"},
+    {"num_layers": 3, "num_heads": 2, "mask": "future", "weighting": "rightmost_hard"},
 ]
 WIDTHS = {1: 4, 2: 4, 3: 6, 4: 4}  # of the model, which the heads divide
 MANY = [
@@ -70,12 +69,8 @@ def test_every_completion_of_many_models_has_the_same_output(structure):
     free = check(structure, range(5), 10)
     free += check(structure, range(100, 102), 12, position=None)
     assert max(free) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("structure", MANY[::4], ids=str)
-def test_weights_that_are_not_integers_are_no_less_sound(structure):
-    check(structure, range(4), 11, integer=False)
+    if structure in MANY[::4]:
+        check(structure, range(4), 11, integer=False)
 
 
 @pytest.mark.slow
@@ -131,7 +126,7 @@ def test_enumeration_notices_a_bit_that_matters():
 
 def test_a_model_with_one_layer_always_keeps_a_free_bit():
     """docs/theory/hard-attention.md, section 3, Theorem 4: n = H + 2 suffices."""
-    for seed, heads in itertools.product(range(5), (1, 4)):
+    for seed, heads in itertools.product(range(3), (1, 4)):
         model = random_model(seed, num_layers=1, num_heads=heads)
         assert find_restriction(model, heads + 2).free
 

@@ -319,7 +319,7 @@ def ones_error(length, temperature):
 
 
 def test_tokens_are_the_only_inputs_considered():
-    model, n = jm.build_preset("ones", dtype="float64"), 30
+    model, n = jm.build_preset("ones", dtype="float64"), 8
     rows = np.ones((2, n), int)
     rows[1, -1] = 0
     found = simulate(model, rows, sweep=True)

@@ -161,12 +161,6 @@ def test_the_rounding_of_the_base_pass_is_held(draw, monkeypatch):
             without_base_radii(planted)
             broken = certify_influence(built, TOKENS, target=target).upper
         seen.append((broken[asked] < exact[asked]).any())
-        print(
-            draw.__name__,
-            seed,
-            np.nanmax((exact - broken) / exact),
-            np.nanmax((found - exact) / exact),
-        )
     assert any(seen)
 
 
@@ -261,7 +255,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("draw", CHANGES)
 def test_the_rounding_of_changes_is_held(draw):
-    for seed in range(3):
+    for seed in range(2):
         config, tensors = draw(seed)
         target = "logits" if "readout.weight" in tensors else "activation"
         options = {"target": target, "include_query": True}

@@ -12,12 +12,6 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.influence import compute_influence
 from bounds.lemma5.certificate import Certificate, certify_influence
-from bounds.numbers.rounding import (
-    certificate_roundoff,
-    layer_roundoff,
-    term_roundoff,
-    tiled_summation,
-)
 from tests.bounds.influence.models import scaled_weights
 from tests.bounds.lemma5.certificate.models import build, draw_tokens
 from tests.written import written
@@ -159,25 +153,6 @@ def test_without_layers_only_the_query_has_influence():
         table = np.asarray(model.embedding)
         expected = np.linalg.norm(table[:2] - table[2], axis=1)
         np.testing.assert_allclose(found.upper[2, :2], expected, rtol=1e-12)
-
-
-def test_rounding_is_counted_not_chosen():
-    short, long = build({"num_layers": 2}), build({"num_layers": 3})
-    layer = short.layers[0]
-    more = layer_roundoff(layer, 9, 0.0) - layer_roundoff(layer, 8, 0.0)
-    assert more == pytest.approx(2.0**-52, rel=1e-9, abs=0)
-    assert layer_roundoff(layer, 8, 5.0) == layer_roundoff(layer, 13, 0.0)
-    assert term_roundoff(5) - term_roundoff(4) == pytest.approx(
-        2.0**-52, rel=1e-9, abs=0
-    )
-    args = (64, 1.0, 300.0)
-    assert certificate_roundoff(long, *args) > certificate_roundoff(short, *args)
-    more = certificate_roundoff(short, 64, 1.0, 301.0)
-    assert more > certificate_roundoff(short, *args)
-    for n in (1, 2, 100, 10**5):
-        tile, depth = tiled_summation(n)
-        assert 1 <= tile <= n
-        assert depth >= tile + n / tile
 
 
 def cancelling_heads(size):

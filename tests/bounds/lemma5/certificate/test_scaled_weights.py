@@ -111,7 +111,7 @@ def assert_sampled(kind, count, seed):
 
 @pytest.mark.parametrize("norm", ["none", "pre", "post"])
 def test_no_certificate_is_below_the_truth_of_some_scaled_weights(norm):
-    assert_sampled((2, norm, True, {}), 8, seed=1)
+    assert_sampled((2, norm, True, {}), 5, seed=1)
 
 
 @pytest.mark.slow

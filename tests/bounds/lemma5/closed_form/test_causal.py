@@ -15,7 +15,6 @@ from bounds.lemma5.closed_form import (
     masked_recursion,
     scaled_causal_average_influence,
 )
-from tests.bounds.lemma5.closed_form import toy
 
 LAYER = LayerConstants(
     norm=1.0, heads=(HeadConstants(DotProduct(0.1, 0.05), 0.8),), skip_gain=0.9
@@ -80,19 +79,6 @@ def test_the_bound_dominates_the_recursion_it_is_derived_from(
     bound = causal_bound(layers, n, position, 0.5)
     assert linear.others(-1).log_value <= bound.others.log_value + 1e-12
     assert linear.own().log_value <= bound.own.log_value + 1e-12
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_bound_dominates_exact_influence(seed):
-    family = toy.Family(num_layers=1 + seed % 3, masks=("future",), scale=0.3)
-    model, n = toy.draw(family, seed), 20
-    tokens = np.random.default_rng(seed).integers(0, toy.VOCABULARY, n)
-    exact = toy.influence(model, tokens)
-    layers, _ = toy.layer_constants(model, n)
-    for i in range(n - 1):
-        bound = causal_bound(layers, n, i, toy.distance(model))
-        assert exact[i, -1] <= bound.others.value
-        assert exact[i, i] <= bound.own.value
 
 
 def test_the_neighbour_of_the_query_has_no_logarithm():

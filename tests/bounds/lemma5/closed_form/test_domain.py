@@ -5,7 +5,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bounds.lemma5 import closed_form as cf
 from bounds.numbers.statements import nonnegative, positive, probability, whole
 
 NO_NUMBERS = [None, "4", b"4", [], [1.0], {}, 1j, object(), np.zeros(2), float("nan")]
@@ -39,19 +38,3 @@ def test_numbers_of_every_kind_are_taken():
     assert whole("size", 10**400, 1) == 10**400
     assert whole("size", np.int32(3), 1) == whole("size", 3.0, 1) == 3
     assert probability("share", "7/20") == Fraction(7, 20)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda x: cf.largest_weight(1.0, x), "visible"),
-        (lambda x: cf.layer_norm_lipschitz(1.0, x), "layer_norm_epsilon"),
-        (lambda x: cf.feed_forward_lipschitz(1.0, 1.0, slope=x), "slope"),
-        (lambda x: cf.length_exponent(x, 1.0), "half_oscillation"),
-        (lambda x: cf.DotProduct(x), "mu"),
-    ],
-)
-def test_a_closed_form_names_the_number_that_is_none(call, name):
-    for value in ("a", [0.5], None):
-        with pytest.raises(ValueError, match=rf"{name} is .*, expected"):
-            call(value)

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from benchmarks.reference import visible
 from bounds.lemma5.closed_form import (
     MASKS,
     Additive,
@@ -20,7 +21,6 @@ from bounds.lemma5.closed_form import (
 )
 from bounds.numbers.interval import upper
 from tests.bounds.lemma5.closed_form.sharp import CASES
-from tests.bounds.lemma5.closed_form.toy import visible
 
 AVERAGE = LayerConstants(
     norm=1.0, heads=(HeadConstants(DotProduct(0.0), 1.0),), skip_gain=0.0
@@ -143,6 +143,19 @@ def test_a_planted_error_is_caught(monkeypatch, wrong, caught):
     true = module.largest_weighted_mean
     monkeypatch.setattr(module, "largest_weighted_mean", lambda *a: true(*wrong(*a)))
     assert {case.name for case in CASES if not causal(case)} == caught
+
+
+@pytest.mark.parametrize("mask", ["none", "future", "past"])
+def test_one_run_for_every_position_covers_each_of_them(mask):
+    """For the masks in which sorting loses nothing, it is the worst of them."""
+    n, given = 9, ([MIXED] * 3, [mask] * 3, 9, 0.3)
+    runs = [masked_recursion(*given, position=i) for i in range(n)]
+    every = masked_recursion(*given)
+    for j in range(n):
+        worst = max(runs[i].others(j).log_value for i in range(n) if i != j)
+        assert every.others(j).log_value == pytest.approx(worst, abs=1e-10)
+    worst = max(run.own().log_value for run in runs)
+    assert every.own().log_value == pytest.approx(worst, abs=1e-10)
 
 
 def test_rows_before_a_causal_change_do_not_move():

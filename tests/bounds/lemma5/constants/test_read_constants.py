@@ -326,48 +326,6 @@ def test_float32_weights_are_taken_as_the_numbers_they_are():
     assert found != read_constants(draw(11, position="table").model, N)
 
 
-@pytest.mark.parametrize("length", [1, 0, -3])
-def test_a_length_below_two_is_refused(length):
-    with pytest.raises(jm.InputError, match="n >= 2"):
-        read_constants(draw(0).model, length)
-
-
-def test_a_length_that_is_no_integer_is_refused_as_one():
-    with pytest.raises(jm.InputError, match=r"length n = 8.5; expected an integer"):
-        read_constants(draw(0).model, 8.5)
-
-
-@pytest.mark.parametrize("name", ["leftmost_hard", "rightmost_hard", "average_hard"])
-def test_a_hard_weighting_is_refused(name):
-    model = with_weighting(draw(0, num_layers=2).model, name)
-    with pytest.raises(jm.InputError, match=f"layers.0: the weighting {name} is hard"):
-        read_constants(model, N)
-
-
-@pytest.mark.parametrize("layer_norm", ["pre", "post"])
-def test_a_layer_norm_without_epsilon_is_refused(layer_norm):
-    model = draw(0, layer_norm=layer_norm, epsilon=0.0).model
-    with pytest.raises(jm.InputError, match=r"layers.0.norm1: layer_norm_epsilon is 0"):
-        read_constants(model, N)
-
-
-def test_a_final_norm_without_epsilon_is_refused():
-    model = draw(0, final_norm=True, epsilon=0.0).model
-    with pytest.raises(jm.InputError, match=r"final_norm: layer_norm_epsilon is 0"):
-        read_constants(model, N)
-
-
-def test_a_length_beyond_the_position_table_is_refused():
-    with pytest.raises(jm.InputError, match="beyond the model's position table"):
-        read_constants(draw(0, position="table").model, 65)
-
-
-def test_a_model_without_layers_is_refused():
-    model = dataclasses.replace(draw(0).model, layers=())
-    with pytest.raises(jm.InputError, match="no layers"):
-        read_constants(model, N)
-
-
 def test_a_temperature_below_every_float_is_refused():
     drawn = draw(0)
     entry = {"kind": "power", "scale": 1.0, "exponent": -500.0}
@@ -375,3 +333,37 @@ def test_a_temperature_below_every_float_is_refused():
     model = build_model(drawn.config, drawn.tensors)
     with pytest.raises(jm.InputError, match=r"layers.0: the temperature"):
         read_constants(model, N)
+
+
+def hard(name):
+    return lambda: with_weighting(draw(0, num_layers=2).model, name)
+
+
+def drawn(**case):
+    return lambda: draw(0, **case).model
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "message"),
+    [
+        *((drawn(), n, "n >= 2") for n in (1, 0, -3)),
+        (drawn(), 8.5, r"length n = 8.5; expected an integer"),
+        *(
+            (hard(x), N, f"layers.0: the weighting {x} is hard")
+            for x in ("leftmost_hard", "rightmost_hard", "average_hard")
+        ),
+        *(
+            (drawn(epsilon=0.0, **case), N, f"{norm}: layer_norm_epsilon is 0")
+            for norm, case in (
+                ("layers.0.norm1", {"layer_norm": "pre"}),
+                ("layers.0.norm1", {"layer_norm": "post"}),
+                ("final_norm", {"final_norm": True}),
+            )
+        ),
+        (drawn(position="table"), 65, "beyond the model's position table"),
+        (lambda: dataclasses.replace(draw(0).model, layers=()), N, "no layers"),
+    ],
+)
+def test_what_has_no_constants_is_refused(model, length, message):
+    with pytest.raises(jm.InputError, match=message):
+        read_constants(model(), length)

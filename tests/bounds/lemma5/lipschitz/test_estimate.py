@@ -21,7 +21,7 @@ N = 6
 QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10}
 FORMS = ("linear", "c1", "c2", "causal", "printed_tight", "printed")
 CASES = {
-    "residual": {"num_layers": 2},
+    "residual": {},
     "causal": {"mask": "future", "layer_norm": "pre", "layer_norm_epsilon": 0.1},
 }
 

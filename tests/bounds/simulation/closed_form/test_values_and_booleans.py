@@ -130,25 +130,33 @@ def amplifier_cases(lengths, numbers):
             yield n, y, y * (-1.0) ** np.arange(1, n + 1)
 
 
-def check_amplifier(lengths, numbers):
+@pytest.mark.parametrize(
+    ("lengths", "numbers"),
+    [
+        (range(2, 400, 13), 20),
+        # More than 20,000 cases.
+        pytest.param(range(2, 400), 51, marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
+)
+def test_the_amplifier_is_as_wrong_as_its_lemma_says(lengths, numbers):
     ratios = Ratios()
     for n, y, scores in amplifier_cases(lengths, numbers):
         ratios.add(wrong_share(scores, y > 0), closed.amplifier_weight(y, n).value)
     assert not ratios.violations
     assert ratios.largest > 0.999
-    return ratios
+    assert ratios.cases == len(lengths) * numbers
 
 
-def test_the_amplifier_is_as_wrong_as_its_lemma_says():
-    check_amplifier(range(2, 400, 13), 20)
-
-
-@pytest.mark.slow
-def test_the_amplifier_in_twenty_thousand_cases():
-    assert check_amplifier(range(2, 400), 51).cases >= 20_000
-
-
-def check_growing(lengths, numbers):
+@pytest.mark.parametrize(
+    ("lengths", "numbers"),
+    [
+        (range(2, 200, 7), range(-8, 9)),
+        pytest.param(range(2, 600), range(-17, 18), marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
+)
+def test_the_growing_amplifier_needs_no_temperature(lengths, numbers):
     """c = 2 log 8: true at least 4/5, false at most 1/9, as the reduction needs."""
     ratios, c = Ratios(), 2 * np.log(8)
     for i in lengths:
@@ -159,17 +167,8 @@ def check_growing(lengths, numbers):
             ratios.add(wrong_share(scores, number >= 1), bound)
             assert bound <= (0.2 if number >= 1 else 1 / 9) * (1 + 1e-15)
     assert not ratios.violations
-    return ratios
-
-
-def test_the_growing_amplifier_needs_no_temperature():
     # The bound drops a factor e^{-|y|} that only short rows would notice.
-    assert check_growing(range(2, 200, 7), range(-8, 9)).largest > 0.98
-
-
-@pytest.mark.slow
-def test_the_growing_amplifier_in_twenty_thousand_cases():
-    assert check_growing(range(2, 600), range(-17, 18)).cases >= 20_000
+    assert ratios.largest > 0.98
 
 
 def test_the_thresholds_of_section_13():
